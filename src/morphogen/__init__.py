@@ -1,0 +1,1 @@
+"""morphogen: growing neural networks under the control of a learned policy."""

@@ -1,0 +1,1 @@
+"""Floor 4: the controller's own training, and the baselines it is compared with."""

@@ -1,0 +1,1 @@
+"""Floor 2: mathematics.  Tensors or sub-states in, tensors out; a rule never returns a whole state."""

@@ -1,0 +1,1 @@
+"""Reward rules, one file per family, and their table."""

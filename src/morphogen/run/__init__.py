@@ -1,0 +1,1 @@
+"""Floor 5, the impure one: order, clocks, files, devices, the host."""

@@ -1,0 +1,1 @@
+"""Events derived on the host from the record, and where they go."""

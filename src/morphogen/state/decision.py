@@ -1,0 +1,57 @@
+"""What passes between a state and a decision: observation, masks, the decoded action, its outcome.  batch_size [E]."""
+
+from tensordict import TensorClass
+from torch import Tensor
+
+
+class Observation(TensorClass["frozen"]):
+    """Raw features of the envs, all finite; tables of the features in `vocab.observation`."""
+
+    env: Tensor  # float32 [E, 52]
+    instance: Tensor  # float32 [E, 7]
+    slots: Tensor  # float32 [E, S, 45]
+    blueprints: Tensor  # int64 [E, S], a `Blueprint`; -1 without a seed
+    finite: Tensor  # bool [E], no raw feature had to be replaced
+
+
+class ActionMasks(TensorClass["frozen"]):
+    """What may be chosen; True = allowed."""
+
+    op: Tensor  # bool [E, 6]
+    slot: Tensor  # bool [E, 6, S], slots that may be chosen given the op
+    blueprint: Tensor  # bool [E, 13]
+    style: Tensor  # bool [E, 4]
+    tempo: Tensor  # bool [E, 3]
+    alpha_target: Tensor  # bool [E, 3]
+    alpha_speed: Tensor  # bool [E, 4]
+    alpha_curve: Tensor  # bool [E, 5]
+
+
+class ActionSpec(TensorClass["frozen"]):
+    """A decoded action, valid by construction: where the request was not, it is WAIT with a reason."""
+
+    requested_op: Tensor  # int64 [E], column 0 as given, clamped to 0..5
+    op: Tensor  # int64 [E], op to execute
+    slot: Tensor  # int64 [E]
+    target: Tensor  # bool [E, S], one-hot of `slot`; all False where the op has none
+    blueprint: Tensor  # int64 [E], -1 not used
+    algorithm: Tensor  # int64 [E], 0 not used
+    tempo: Tensor  # int64 [E], epochs, 0 not used
+    alpha_target: Tensor  # float32 [E], 0 not used
+    alpha_steps: Tensor  # int64 [E], ticks, 0 not used
+    curve: Tensor  # int64 [E], 0 not used
+    steepness: Tensor  # float32 [E], 12 not used
+    valid: Tensor  # bool [E]
+    reason: Tensor  # int64 [E], a `Reason`; 0 where valid
+
+
+class ActionOutcome(TensorClass["frozen"]):
+    """What became of an action."""
+
+    outcome: Tensor  # int64 [E], an `Outcome`
+    executed: Tensor  # bool [E]
+    effective_op: Tensor  # int64 [E], WAIT for INVALID and VETOED, else the op
+    reason: Tensor  # int64 [E], a `Reason`
+    gate: Tensor  # int64 [E], gate asked; 0 none
+    gate_failed: Tensor  # int64 [E], bits of `Check`
+    target: Tensor  # bool [E, S], as in the spec

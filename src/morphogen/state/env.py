@@ -1,0 +1,135 @@
+"""The state of all envs: every part, every leaf with dtype, shape and unit.  `E` envs are stacked in dim 0.
+
+`schema.py` holds the same leaves as a table with the value of an empty entry; `init` builds from it.  Optional values
+are pairs (value, flag), the value 0 where the flag is False.
+"""
+
+from tensordict import TensorClass, TensorDict
+from torch import Tensor
+
+
+class Host(TensorClass["frozen"]):
+    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
+
+    params: Tensor  # float32 [E, P]
+    momentum: Tensor  # float32 [E, P]
+
+
+class Slots(TensorClass["frozen"]):
+    """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points 0..100."""
+
+    stage: Tensor  # int64, a `Stage`
+    previous_stage: Tensor  # int64
+    epochs_in_stage: Tensor  # int64, completed epochs
+    previous_epochs_in_stage: Tensor  # int64
+    age: Tensor  # int64, completed epochs since germination
+    blueprint: Tensor  # int64, a `Blueprint`; -1 empty
+    algorithm: Tensor  # int64, an `Algorithm`
+    tempo: Tensor  # int64, epochs of the first ramp
+    blend_target: Tensor  # float32, target of the first ramp
+    blend_curve: Tensor  # int64, a `Curve`
+    alpha: Tensor  # float32 in [0, 1]
+    alpha_start: Tensor  # float32, of the present or last ramp
+    alpha_target: Tensor  # float32
+    alpha_mode: Tensor  # int64, an `AlphaMode`
+    alpha_curve: Tensor  # int64, a `Curve`
+    alpha_steepness: Tensor  # float32
+    alpha_steps: Tensor  # int64, ticks of the ramp
+    alpha_done: Tensor  # int64, ticks done
+    gradient_norm: Tensor  # float32, last epoch
+    gradient_health: Tensor  # float32 in [0, 1]
+    vanishing: Tensor  # bool
+    exploding: Tensor  # bool
+    gradient_valid: Tensor  # bool, flag of the four above
+    gradient_ratio: Tensor  # float32, smoothed
+    gradient_ratio_valid: Tensor  # bool
+    skip_streak: Tensor  # int64, skipped own steps in a row
+    accuracy_at_germination: Tensor  # float32
+    accuracy_at_stage_start: Tensor  # float32
+    accuracy_at_blending: Tensor  # float32
+    accuracy_at_blending_valid: Tensor  # bool
+    contribution: Tensor  # float32, points, leave-one-out
+    contribution_valid: Tensor  # bool
+    velocity: Tensor  # float32, points per epoch
+    velocity_valid: Tensor  # bool
+    since_measured: Tensor  # int64, epochs
+    interaction_sum: Tensor  # float32, points
+    boost_received: Tensor  # float32, points
+    interaction_valid: Tensor  # bool, flag of the two above
+
+
+class Signals(TensorClass["frozen"]):
+    """What an env has measured about itself.  batch_size [E]; losses in nats, accuracies in points."""
+
+    val_loss: Tensor  # float32 [E]
+    val_acc: Tensor  # float32 [E]
+    measured: Tensor  # bool [E], flag of the two above
+    train_loss: Tensor  # float32 [E], last epoch
+    train_acc: Tensor  # float32 [E]
+    train_measured: Tensor  # bool [E]
+    loss_history: Tensor  # float32 [E, 5], newest last
+    acc_history: Tensor  # float32 [E, 5]
+    history_valid: Tensor  # bool [E, 5]
+    loss_delta: Tensor  # float32 [E], previous - now
+    acc_delta: Tensor  # float32 [E], now - previous
+    delta_valid: Tensor  # bool [E]
+    best_acc: Tensor  # float32 [E], of the episode
+    best_loss: Tensor  # float32 [E]
+    committed_acc: Tensor  # float32 [E], fossilized slots only
+    clean_improvement: Tensor  # float32 [E], all live slots on minus all off
+    clean_valid: Tensor  # bool [E]
+    plateau: Tensor  # int64 [E], epochs in a row without progress
+    stable: Tensor  # int64 [E], stable epochs in a row
+    stabilized: Tensor  # bool [E], latch
+    last_op: Tensor  # int64 [E], requested op; -1 none
+    last_outcome: Tensor  # int64 [E], an `Outcome`; -1 none
+    rolled_back: Tensor  # bool [E], in the last epoch
+    rollbacks: Tensor  # int64 [E], in this episode
+
+
+class Governor(TensorClass["frozen"]):
+    """Vital signs and the last healthy snapshot.  batch_size [E]."""
+
+    window: Tensor  # float32 [E, window], ring buffer of normal losses
+    count: Tensor  # int64 [E], losses recorded since the window was emptied
+    streak: Tensor  # int64 [E], anomalies in a row
+    snapshot_epoch: Tensor  # int64 [E], -1 = the reset state
+    host: Host  # snapshot
+    seeds: TensorDict  # snapshot
+    slots: Slots  # snapshot
+    signals: Signals  # snapshot
+
+
+class Instance(TensorClass["frozen"]):
+    """The task of an env in this episode.  batch_size [E]."""
+
+    width: Tensor  # float32 [E], share of the host's channels in use
+    data_share: Tensor  # float32 [E]
+    label_noise: Tensor  # float32 [E]
+    classes: Tensor  # int64 [E]
+    param_price: Tensor  # float32 [E]
+    samples: Tensor  # int64 [E], usable training samples
+    baseline_loss: Tensor  # float32 [E], nats of guessing: `ln(classes)`
+    class_of: Tensor  # int64 [E, C], label in use of each original label; -1 not in use
+    usable: Tensor  # int32 [E, N], usable training samples first; N = 0: the identity
+
+
+class Clock(TensorClass["frozen"]):
+    """Where an env is in time.  batch_size [E]."""
+
+    episode: Tensor  # int64 [E], number of this life: the round of a run
+    epoch: Tensor  # int64 [E], epochs completed in this episode
+
+
+class EnvState(TensorClass["frozen"]):
+    """Everything that an epoch reads or writes.  batch_size [E]."""
+
+    host: Host
+    seeds: TensorDict  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros where there is no seed
+    slots: Slots
+    signals: Signals
+    ledger: TensorDict  # what the reward rule carries; {phi: float32 [E]} for the own rules
+    governor: Governor
+    instance: Instance
+    clock: Clock
+    key: Tensor  # int64 [E, 3], see `rng.env_keys`

@@ -1,0 +1,78 @@
+"""What an epoch measures: training metrics, accuracies per coalition, attribution, the governor's report."""
+
+from tensordict import TensorClass
+from torch import Tensor
+
+
+class TrainMetrics(TensorClass["frozen"]):
+    """Training of one epoch; losses in nats per sample, accuracies in points."""
+
+    loss: Tensor  # float32 [E], mean over finite minibatches
+    accuracy: Tensor  # float32 [E]
+    valid: Tensor  # bool [E], at least one minibatch was finite
+    skipped: Tensor  # int64 [E], minibatches not applied to the host
+    host_gradient_norm: Tensor  # float32 [E], root mean square over minibatches
+    seed_skipped: Tensor  # bool [E], some incubating seed skipped a step
+
+
+class Validation(TensorClass["frozen"]):
+    """One pass over the validation split under every coalition that the env needs (`rules.attribution`)."""
+
+    loss: Tensor  # float32 [E], of configuration 0: the env as it is
+    accuracy: Tensor  # float32 [E, K], points, per coalition; 0 where not evaluated
+    coalition: Tensor  # int64 [E, K], bit s set = player in slot s is on
+    evaluated: Tensor  # bool [E, K]
+
+
+class Attribution(TensorClass["frozen"]):
+    """What each seed is worth; see `rules.attribution`.  Points; 0 where invalid."""
+
+    val_acc: Tensor  # float32 [E]
+    committed_acc: Tensor  # float32 [E]
+    host_acc: Tensor  # float32 [E], flag `measured`
+    clean_improvement: Tensor  # float32 [E], flag `measured`
+    uncommitted_improvement: Tensor  # float32 [E]
+    contribution: Tensor  # float32 [E, S]
+    contribution_valid: Tensor  # bool [E, S]
+    shapley: Tensor  # float32 [E, S], flag `contribution_valid`
+    interaction: Tensor  # float32 [E, S, S]
+    interaction_sum: Tensor  # float32 [E, S]
+    boost_received: Tensor  # float32 [E, S]
+    interaction_valid: Tensor  # bool [E, S]
+    measured: Tensor  # bool [E], this epoch was not skipped
+    exact: Tensor  # bool [E], all coalitions were evaluated
+    forwards: Tensor  # int64 [E], coalitions evaluated
+
+
+class RewardInputs(TensorClass["frozen"]):
+    """What a reward rule sees of an env after the step; optional values are 0 where their flag is False."""
+
+    horizon: Tensor  # bool [E], last step of the episode
+    rolled_back: Tensor  # bool [E], by the governor in this step
+    op: Tensor  # int64 [E], effective op
+    op_executed: Tensor  # bool [E]
+    committed_acc: Tensor  # float32 [E], points
+    committed_valid: Tensor  # bool [E]
+    clean_improvement: Tensor  # float32 [E], points
+    clean_valid: Tensor  # bool [E]
+    val_loss: Tensor  # float32 [E], nats
+    loss_valid: Tensor  # bool [E]
+    fossil_params: Tensor  # int64 [E]
+    live_params: Tensor  # int64 [E]
+    param_price: Tensor  # float32 [E]
+    baseline_loss: Tensor  # float32 [E], nats
+    target_loss: Tensor  # float32 [E], nats
+
+
+class GovernorReport(TensorClass["frozen"]):
+    """What the governor decided in this step."""
+
+    rolled_back: Tensor  # bool [E]
+    panic: Tensor  # int64 [E], a `Panic`
+    limit: Tensor  # float32 [E], nats
+    streak: Tensor  # int64 [E], anomalies in a row, this one included
+    anomaly: Tensor  # int64 [E], a `Panic` code seen, whether or not it led to a rollback
+    loss: Tensor  # float32 [E], the loss judged
+    snapshot_taken: Tensor  # bool [E]
+    snapshot_epoch: Tensor  # int64 [E]
+    seeds_pruned: Tensor  # int64 [E]

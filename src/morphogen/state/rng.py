@@ -1,0 +1,108 @@
+"""Counter-based random numbers: a draw is a pure function of its coordinates, no generator is read.
+
+Philox 4x32-10 (Salmon et al. 2011) in int64 tensor arithmetic.  A *stream* is an int64 `[..., 5]` tensor: two key words
+(the run seed) and three counter words (minibatch and epoch, round and purpose, env); the fourth counter word counts the
+lanes, four per block.  Different coordinates never share a block.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from morphogen.vocab.purpose import Purpose
+
+_M0, _M1 = 0xD2511F53, 0xCD9E8D57
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_MASK = 0xFFFFFFFF
+_ROUNDS = 10
+_EPOCH_BITS, _PURPOSE_BITS = 17, 20  # minibatch < 2**17, round < 2**20
+
+
+def philox(counter: Tensor, key: Tensor) -> Tensor:
+    """Philox 4x32-10.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
+    c0, c1, c2, c3 = counter.unbind(-1)
+    k0, k1 = key.unbind(-1)
+    for _ in range(_ROUNDS):
+        p0, p1 = c0 * _M0, c2 * _M1  # the wrapped int64 product has the right 64 bits
+        high0, high1 = (p0 >> 32) & _MASK, (p1 >> 32) & _MASK
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1 & _MASK, high0 ^ c3 ^ k1, p0 & _MASK
+        k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
+    return torch.stack((c0, c1, c2, c3), dim=-1)
+
+
+def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu") -> Tensor:
+    """Keys of envs `first .. first+envs-1` (global indices): int64 [E, 3] = seed low word, seed high word, env."""
+    env = torch.arange(first, first + envs, dtype=torch.int64, device=device)
+    words = (torch.full_like(env, seed & _MASK), torch.full_like(env, (seed >> 32) & _MASK), env)
+    return torch.stack(words, dim=-1)
+
+
+def stream(
+    key: Tensor,
+    purpose: Purpose,
+    *,
+    round: Tensor | int = 0,
+    epoch: Tensor | int = 0,
+    minibatch: Tensor | int = 0,
+) -> Tensor:
+    """The stream of a purpose at a position.  key int64 [..., 3]; coordinates broadcast -> int64 [..., 5]."""
+    low, high, env = key.unbind(-1)
+    where = torch.zeros_like(env) + minibatch + (torch.zeros_like(env) + epoch) * 2**_EPOCH_BITS
+    when = torch.zeros_like(where) + round + int(purpose) * 2**_PURPOSE_BITS
+    low, high, env = (word.expand_as(where) for word in (low, high, env))
+    return torch.stack((low, high, where, when, env), dim=-1)
+
+
+def bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
+    """32 random bits per lane, lanes `first .. first+lanes-1`.  stream int64 [..., 5] -> int64 [..., lanes]."""
+    start = first // 4
+    blocks = torch.arange(start, math.ceil((first + lanes) / 4), dtype=torch.int64, device=stream.device)
+    words = _at(stream.unsqueeze(-2), blocks).flatten(-2)
+    return words[..., first - 4 * start : first - 4 * start + lanes]
+
+
+def bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
+    """32 random bits at given lanes.  stream int64 [..., 5], lanes int64 [..., N] -> int64 [..., N]."""
+    words = _at(stream.unsqueeze(-2), lanes // 4)
+    return words.gather(-1, (lanes % 4).unsqueeze(-1)).squeeze(-1)
+
+
+def _at(stream: Tensor, block: Tensor) -> Tensor:
+    low, high, where, when, env = stream.unbind(-1)
+    block = block.expand(torch.broadcast_shapes(block.shape, where.shape))
+    rest = tuple(word.expand_as(block) for word in (where, when, env))
+    key = torch.stack((low.expand_as(block), high.expand_as(block)), dim=-1)
+    return philox(torch.stack((block, *rest), dim=-1), key)
+
+
+def unit(words: Tensor) -> Tensor:
+    """Random bits -> float32 in [0, 1), a multiple of 2**-24."""
+    return (words >> 8).to(torch.float32) * 2.0**-24
+
+
+def uniform(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
+    """Uniform float32 in [0, 1).  stream int64 [..., 5] -> [..., lanes]."""
+    return unit(bits(stream, lanes, first=first))
+
+
+def unit_open(words: Tensor) -> Tensor:
+    """Random bits -> float32 strictly inside (0, 1), so that its logarithms are finite."""
+    return (words >> 9).to(torch.float32) * 2.0**-23 + 2.0**-24
+
+
+def below(words: Tensor, bound: Tensor | int) -> Tensor:
+    """Random bits -> int64 in 0 .. bound-1 by multiplication; bound < 2**31.  Integer arithmetic only."""
+    return (words * bound) >> 32
+
+
+def gumbel(stream: Tensor, lanes: int) -> Tensor:
+    """Standard Gumbel noise, finite.  stream int64 [..., 5] -> float32 [..., lanes]."""
+    return -torch.log(-torch.log(unit_open(bits(stream, lanes))))
+
+
+def normal(stream: Tensor, lanes: int) -> Tensor:
+    """Standard normal by Box-Muller, two lanes each.  stream int64 [..., 5] -> float32 [..., lanes]."""
+    first, second = bits(stream, 2 * lanes).chunk(2, dim=-1)
+    radius = torch.sqrt(-2.0 * torch.log(unit_open(first)))
+    return radius * torch.cos(2.0 * math.pi * unit(second))

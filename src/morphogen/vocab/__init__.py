@@ -1,0 +1,1 @@
+"""Floor 0: tables and numbers, standard library only."""

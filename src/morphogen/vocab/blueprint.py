@@ -1,0 +1,67 @@
+"""Blueprints: names, which topology has them, and how many parameters they hold."""
+
+from enum import IntEnum
+
+
+class Blueprint(IntEnum):
+    """The kind of module in a slot; -1 in the state means an empty slot."""
+
+    NOOP = 0
+    CONV_LIGHT = 1
+    ATTENTION = 2
+    NORM = 3
+    DEPTHWISE = 4
+    BOTTLENECK = 5
+    CONV_SMALL = 6
+    CONV_HEAVY = 7
+    LORA = 8
+    LORA_LARGE = 9
+    MLP_SMALL = 10
+    MLP = 11
+    FLEX_ATTENTION = 12
+
+    @property
+    def label(self) -> str:
+        """The name in configs, events and tables: `conv_light`."""
+        return self.name.lower()
+
+
+EMPTY = -1
+CNN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in range(1, 8))
+TRANSFORMER_BLUEPRINTS: tuple[Blueprint, ...] = (
+    Blueprint.ATTENTION,
+    Blueprint.NORM,
+    *(Blueprint(code) for code in range(8, 13)),
+)
+BY_TOPOLOGY: dict[str, tuple[Blueprint, ...]] = {"cnn": CNN_BLUEPRINTS, "transformer": TRANSFORMER_BLUEPRINTS}
+
+
+def squeeze(channels: int) -> int:
+    """Hidden width of the attention blueprint: `max(1, C // 4)`."""
+    return max(1, channels // 4)
+
+
+def waist(channels: int) -> int:
+    """Hidden width of the bottleneck blueprint and of the gate network: `max(8, C // 4)`."""
+    return max(8, channels // 4)
+
+
+def cnn_count(blueprint: Blueprint, channels: int) -> int:
+    """Parameters of a CNN blueprint at a slot with so many channels (closed form)."""
+    c, r, q = channels, squeeze(channels), waist(channels)
+    return {
+        Blueprint.NOOP: 0,
+        Blueprint.CONV_LIGHT: 9 * c * c + 2 * c,
+        Blueprint.ATTENTION: 2 * c * r + c,
+        Blueprint.NORM: 2 * c + 1,
+        Blueprint.DEPTHWISE: c * c + 11 * c,
+        Blueprint.BOTTLENECK: 2 * c * q + 9 * q * q + 2 * c,
+        Blueprint.CONV_SMALL: c * c + 2 * c,
+        Blueprint.CONV_HEAVY: 18 * c * c + 4 * c,
+    }.get(blueprint, 0)
+
+
+def gate_count(channels: int) -> int:
+    """Parameters of the gate network at a slot with so many channels."""
+    hidden = waist(channels)
+    return channels * hidden + 2 * hidden + 1

@@ -1,0 +1,47 @@
+"""What a run allows: the plain values that legality depends on."""
+
+from dataclasses import dataclass
+
+from morphogen.errors import ConfigError
+from morphogen.vocab.action import Op
+from morphogen.vocab.blueprint import BY_TOPOLOGY
+from morphogen.vocab.stage import Gate
+
+AUTO_GATES = (Gate.G1, Gate.G2, Gate.G3)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Built once per run.  `max_seeds` 0 = no limit; `blueprints` () = all of the topology."""
+
+    topology: str
+    enabled: tuple[bool, ...]
+    max_seeds: int = 0
+    min_prune_age: int = 5
+    auto_forward: tuple[str, ...] = ()
+    disabled_ops: tuple[str, ...] = ()
+    blueprints: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.topology not in BY_TOPOLOGY:
+            raise ConfigError(f"topology is {self.topology!r}; want one of {', '.join(BY_TOPOLOGY)}")
+        if not any(self.enabled):
+            raise ConfigError(f"enabled is {self.enabled}; want at least one True")
+        for field in ("max_seeds", "min_prune_age"):
+            if getattr(self, field) < 0:
+                raise ConfigError(f"{field} is {getattr(self, field)}; want >= 0")
+        _subset("auto_forward", self.auto_forward, [gate.name for gate in AUTO_GATES])
+        _subset("disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT])
+        _subset("blueprints", self.blueprints, [b.label for b in BY_TOPOLOGY[self.topology]])
+
+    @property
+    def allowed_blueprints(self) -> tuple[int, ...]:
+        """Codes of the blueprints that may be germinated, ascending."""
+        own = BY_TOPOLOGY[self.topology]
+        return tuple(sorted(int(b) for b in own if not self.blueprints or b.label in self.blueprints))
+
+
+def _subset(field: str, given: tuple[str, ...], allowed: list[str]) -> None:
+    wrong = [name for name in given if name not in allowed]
+    if wrong or len(set(given)) != len(given):
+        raise ConfigError(f"{field} is {list(given)}; want distinct names out of {', '.join(allowed)}")

@@ -1,0 +1,124 @@
+"""The life of a slot: stages, the transition table, gates and their checks, alpha modes and curves."""
+
+from enum import IntEnum
+
+
+class Stage(IntEnum):
+    """Stage of a slot.  The codes are contiguous: the one-hot index is the code."""
+
+    UNKNOWN = 0  # placeholder for "no previous stage"; never a stage
+    DORMANT = 1  # empty slot
+    GERMINATED = 2  # seed exists, does not run
+    TRAINING = 3  # incubation at alpha 0
+    BLENDING = 4  # alpha ramps or rests at a partial target
+    HOLDING = 5  # alpha 1, waiting for a decision
+    FOSSILIZED = 6  # kept for good, alpha 1, still trained
+    PRUNED = 7  # seed removed; cooling
+    EMBARGOED = 8  # cooling
+    RESETTING = 9  # last epoch of cooling
+
+
+OCCUPIED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+ACTIVE = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+BLENDED = (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+COOLING = (Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING)
+
+# TRANSITIONS[stage] = stages it may become next; staying is not a transition.
+TRANSITIONS: dict[Stage, tuple[Stage, ...]] = {
+    Stage.UNKNOWN: (),
+    Stage.DORMANT: (Stage.GERMINATED,),
+    Stage.GERMINATED: (Stage.TRAINING, Stage.PRUNED),
+    Stage.TRAINING: (Stage.BLENDING, Stage.PRUNED),
+    Stage.BLENDING: (Stage.HOLDING, Stage.PRUNED),
+    Stage.HOLDING: (Stage.FOSSILIZED, Stage.BLENDING, Stage.PRUNED),
+    Stage.FOSSILIZED: (),
+    Stage.PRUNED: (Stage.EMBARGOED,),
+    Stage.EMBARGOED: (Stage.RESETTING,),
+    Stage.RESETTING: (Stage.DORMANT,),
+}
+# LEGAL_NEXT[from][to]: the same table as a matrix.
+LEGAL_NEXT: tuple[tuple[bool, ...], ...] = tuple(tuple(to in TRANSITIONS[here] for to in Stage) for here in Stage)
+
+
+class AlphaMode(IntEnum):
+    """What the alpha controller of a slot is doing."""
+
+    HOLD = 0
+    UP = 1
+    DOWN = 2
+
+
+class Curve(IntEnum):
+    """Shape of an alpha ramp."""
+
+    NONE = 0
+    LINEAR = 1
+    COSINE = 2
+    SIGMOID = 3
+
+
+DEFAULT_STEEPNESS = 12.0
+
+
+class Algorithm(IntEnum):
+    """How a seed's delta is blended into the host."""
+
+    NONE = 0
+    ADD = 1
+    MULTIPLY = 2
+    GATE = 3
+
+
+class Gate(IntEnum):
+    """The question a slot is asked before it moves up."""
+
+    NONE = 0
+    G1 = 1  # GERMINATED -> TRAINING
+    G2 = 2  # TRAINING -> BLENDING
+    G3 = 3  # BLENDING -> HOLDING
+    G5 = 5  # HOLDING -> FOSSILIZED
+
+
+GATE_TARGET: dict[Gate, Stage] = {
+    Gate.G1: Stage.TRAINING,
+    Gate.G2: Stage.BLENDING,
+    Gate.G3: Stage.HOLDING,
+    Gate.G5: Stage.FOSSILIZED,
+}
+
+
+class Check(IntEnum):
+    """Bit numbers of the checks a gate can fail."""
+
+    ILLEGAL_TRANSITION = 0
+    NOT_GERMINATED = 1
+    TOO_EARLY = 2
+    GRADIENT_UNMEASURED = 3
+    EXPLODING = 4
+    UNHEALTHY_GRADIENT = 5
+    TOO_LITTLE_IMPROVEMENT = 6
+    RATIO_UNMEASURED = 7
+    RATIO_LOW = 8
+    TARGET_NOT_FULL = 9
+    NOT_AT_TARGET = 10
+    CONTRIBUTION_UNMEASURED = 11
+    CONTRIBUTION_LOW = 12
+
+
+class Panic(IntEnum):
+    """Why the governor rolled an env back."""
+
+    NONE = 0
+    NONFINITE = 1
+    CHANCE = 2
+    DIVERGENCE = 3
+    STARVED = 4
+
+
+class Removal(IntEnum):
+    """Who removed a seed."""
+
+    NONE = 0
+    ACTION = 1
+    RAMP = 2
+    GOVERNOR = 3

@@ -1,0 +1,22 @@
+"""One thread, hypothesis profiles, and where the golden files are."""
+
+from pathlib import Path
+
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci")
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--golden-dir",
+        type=Path,
+        default=Path(__file__).parent / "golden" / "data",
+        help="folder with the golden *.jsonl files",
+    )

@@ -76,3 +76,20 @@ class GovernorReport(TensorClass["frozen"]):
     snapshot_taken: Tensor  # bool [E]
     snapshot_epoch: Tensor  # int64 [E]
     seeds_pruned: Tensor  # int64 [E]
+
+
+class Score(TensorClass["frozen"]):
+    """What an env was paid in this step, and what describes it; `C` components in the order of the rule."""
+
+    reward: Tensor  # float32 [E]
+    components: Tensor  # float32 [E, C], sum to the reward
+    terminated: Tensor  # bool [E], horizon or rollback
+    network_value: Tensor  # float32 [E], what the network is worth if delivered now, whatever the rule
+    param_cost: Tensor  # float32 [E], price of the fossilized parameters
+    potential: Tensor  # float32 [E], of the state after the step
+    unmeasured: Tensor  # bool [E], the potential was carried
+    potential_by_slot: Tensor  # float32 [E, S], its split by Shapley value
+    detectors: Tensor  # bool [E, S, 2], in the order of `vocab.reward.DETECTORS`
+    detector_ratio: Tensor  # float32 [E, S], 0 where `attribution_ratio` did not fire
+    fossil_params: Tensor  # int64 [E]
+    live_params: Tensor  # int64 [E]

@@ -1,0 +1,14 @@
+"""Reward rules and detectors by name, with the numbers that a run cannot change."""
+
+# name -> what the rule pays; the builders stand in `rules.rewards.table`
+RULES: dict[str, str] = {
+    "sparse": "value of the delivered network at the horizon, nothing before",
+    "delta": "`sparse` plus exact potential-based shaping on measured clean improvement",
+}
+OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "op_cost", "governor")  # signed, they sum to the reward
+DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")  # last axis of `Score.detectors`
+
+RATIO_LIMIT = 5.0  # contribution over uncommitted improvement at which credit looks inflated
+HOSTAGE_CONTRIBUTION = 0.1  # points that removal costs, above which a seed may hold its host to ransom ...
+HOSTAGE_HARM = -0.2  # ... when the uncommitted seeds together lose more points than this
+CRITICAL_CONTRIBUTION = 1.0  # points from which that is critical

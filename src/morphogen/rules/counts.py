@@ -1,0 +1,40 @@
+"""How many parameters a network has in use, from static tables: freezing, alpha and stage change nothing."""
+
+import torch
+from torch import Tensor
+
+from morphogen.state.env import Instance, Slots
+from morphogen.state.tree import table
+from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.stage import OCCUPIED, Algorithm, Stage
+
+_OCCUPIED = tuple(stage in OCCUPIED for stage in Stage)
+
+
+def kept_channels(width: Tensor, channels: int) -> Tensor:
+    """Channels in use, `ceil(width C - 1e-6)`, at least 1.  width float [E], share -> int64 [E]."""
+    return torch.ceil(width.double() * channels - 1e-6).clamp(min=1.0).to(torch.int64)
+
+
+def host_params(instance: Instance, host: CnnSpec) -> Tensor:
+    """Parameters of the host in use under the width and the classes of each env.  int64 [E]."""
+    kept = [kept_channels(instance.width, channels) for channels in host.channels]
+    total = kept[-1] * instance.classes + instance.classes
+    before: Tensor | int = host.channels_in
+    for here in kept:
+        total = total + host.kernel**2 * before * here + 2 * here
+        before = here
+    return total
+
+
+def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: tuple[int, ...]) -> Tensor:
+    """Parameters of each seed, its gate network where the algorithm is GATE; 0 where the slot holds none.
+
+    Shapes: slots [E, S]; counts [S][13], gate_counts [S] -> int64 [E, S].
+    """
+    device = slots.stage.device
+    occupied = table(_OCCUPIED, torch.bool, device)[slots.stage]
+    of_slot = table(counts, torch.int64, device).T.expand(slots.stage.shape[0], -1, -1)  # [E, 13, S]
+    seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
+    gate = (slots.algorithm == int(Algorithm.GATE)) * table(gate_counts, torch.int64, device)
+    return torch.where(occupied, seed + gate, torch.zeros_like(seed))

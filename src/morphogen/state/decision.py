@@ -1,6 +1,6 @@
 """What passes between a state and a decision: observation, masks, the decoded action, its outcome.  batch_size [E]."""
 
-from tensordict import TensorClass
+from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 
@@ -55,3 +55,16 @@ class ActionOutcome(TensorClass["frozen"]):
     gate: Tensor  # int64 [E], gate asked; 0 none
     gate_failed: Tensor  # int64 [E], bits of `Check`
     target: Tensor  # bool [E, S], as in the spec
+
+
+class ActOutput(TensorClass["frozen"]):
+    """What a policy decided.  Heads that the op does not use have log-prob and entropy 0; baselines have no values."""
+
+    action: Tensor  # int64 [E, 8], one value per head
+    log_prob: Tensor  # float32 [E, 8], nats
+    value: Tensor  # float32 [E], return units
+    hidden: TensorDict  # [E], the memory after this step
+    op_prob: Tensor  # float32 [E, 6]
+    entropy: Tensor  # float32 [E, 8], nats, of the distribution that each head was drawn from
+    choices: Tensor  # int64 [E], distinct complete actions
+    forced: Tensor  # bool [E], there was one

@@ -1,0 +1,156 @@
+"""The blocks of an observation: sub-states in, float32 features out, in the order of `vocab.observation`.
+
+Blocks may hold non-finite numbers where the state does; `steps.observe` removes them.
+"""
+
+import torch
+from torch import Tensor
+
+from morphogen.state.env import Instance, Signals, Slots
+from morphogen.state.tree import table
+from morphogen.vocab.action import Op, Outcome
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.observation import STAGES
+from morphogen.vocab.stage import COOLING, OCCUPIED, Algorithm, AlphaMode, Stage
+
+_OCCUPIED = tuple(stage in OCCUPIED for stage in Stage)
+_DEVELOPING = (Stage.GERMINATED, Stage.TRAINING)
+_GROUPS = (_DEVELOPING, (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
+_SHARES = tuple(tuple(float(stage in group) for group in _GROUPS) for stage in Stage)
+_BLENDS = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)
+_NO_PRICE, _NO_PRICE_VALUE = 1e-4, -7.0
+
+
+def slog(x: Tensor) -> Tensor:
+    """`sign(x) ln(1 + |x|)`: odd, monotone, linear near 0.  Same shape."""
+    return x.sign() * x.abs().log1p()
+
+
+def occupied(slots: Slots) -> Tensor:
+    """Slots with a seed.  bool [E, S]."""
+    return table(_OCCUPIED, torch.bool, slots.stage.device)[slots.stage.clamp(0, len(Stage) - 1)]
+
+
+def measured(signals: Signals) -> Tensor:
+    """Features 1-25: histories, training, plateau, committed accuracy.  float32 [E, 25]."""
+    single = (
+        signals.best_acc / 100.0,
+        slog(signals.train_loss) / 7.0,
+        signals.train_acc / 100.0,
+        signals.train_measured.float(),
+        signals.plateau.clamp(max=10) / 10.0,
+        signals.stabilized.float(),
+        signals.rollbacks.clamp(max=5) / 5.0,
+        signals.committed_acc / 100.0,
+        _points(signals.clean_improvement),
+        signals.clean_valid.float(),
+    )
+    history = (slog(signals.loss_history) / 7.0, signals.acc_history / 100.0, signals.history_valid.float())
+    return torch.cat((*history, torch.stack(single, dim=-1)), dim=-1).float()
+
+
+def grown(slots: Slots, size: Tensor, host: Tensor) -> Tensor:
+    """Features 26-27: parameters of all seeds, and of the fossilized ones, against those of the host.
+
+    Shapes: slots [E], size float32 [E, S] parameters, host float32 [E] parameters -> float32 [E, 2].
+    """
+    fossil = size * (slots.stage == int(Stage.FOSSILIZED))
+    return torch.log1p(torch.stack((size.sum(-1), fossil.sum(-1)), dim=-1) / host.unsqueeze(-1))
+
+
+def capacity(slots: Slots, limits: Limits) -> Tensor:
+    """Features 28-35: seeds, seeds left (a share, so at most 1), whether there is a limit, shares of stages."""
+    total = slots.stage.shape[-1]
+    count = occupied(slots).sum(-1)
+    limited = limits.max_seeds > 0
+    left = (limits.max_seeds - count).clamp(0, total) if limited else torch.full_like(count, total)
+    three = torch.stack((count / total, left / total, torch.full_like(count, int(limited)).float()), dim=-1)
+    shares = table(_SHARES, torch.float32, slots.stage.device)[slots.stage.clamp(0, len(Stage) - 1)]
+    return torch.cat((three, shares.sum(1) / total), dim=-1)
+
+
+def feedback(signals: Signals) -> Tensor:
+    """Features 41-51: what was asked in the last epoch and what became of it.  float32 [E, 11]."""
+    op, outcome = _one_hot(signals.last_op, Op), _one_hot(signals.last_outcome, Outcome)
+    return torch.cat((op, outcome, signals.rolled_back.float().unsqueeze(-1)), dim=-1)
+
+
+def task(instance: Instance, classes: int) -> Tensor:
+    """The instance block; `classes`: all classes of the task.  float32 [E, 7]."""
+    free = instance.param_price < _NO_PRICE
+    price = torch.where(free, 1.0, instance.param_price)
+    features = (
+        instance.width,
+        torch.log(instance.data_share),
+        instance.label_noise,
+        instance.classes / classes,
+        torch.where(free, _NO_PRICE_VALUE, torch.log(price / 0.1)),
+        slog(instance.baseline_loss) / 7.0,
+        torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
+    )
+    return torch.stack(features, dim=-1).float()
+
+
+def lifecycle(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
+    """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
+    seed = occupied(slots)
+    may_act = table(enabled, torch.bool, seed.device).expand_as(seed)
+    ramp = ((slots.alpha_steps - slots.alpha_done).clamp(0, 8) / 8.0) * (slots.alpha_mode != int(AlphaMode.HOLD))
+    known = seed.unsqueeze(-1)
+    parts = (
+        _one_hot(slots.stage, STAGES),
+        torch.stack((may_act.float(), slots.alpha, torch.where(seed, slots.alpha_target, 0.0)), dim=-1),
+        _one_hot(slots.alpha_mode, AlphaMode) * known,
+        ramp.unsqueeze(-1),
+        _one_hot(slots.algorithm, _BLENDS) * known,
+        (slots.tempo / 8.0 * seed).unsqueeze(-1),
+    )
+    return torch.cat(parts, dim=-1).float()
+
+
+def worth(slots: Slots) -> Tensor:
+    """Slot features 20-31: contribution, velocity, interaction, gradients, each with its flag.  float32 [E, S, 12]."""
+    ratio = slots.gradient_ratio
+    features = (
+        _points(slots.contribution),
+        slots.contribution_valid.float(),
+        slots.since_measured.clamp(max=10) / 10.0,
+        _points(slots.velocity),
+        slots.velocity_valid.float(),
+        _points(slots.interaction_sum),
+        slots.interaction_valid.float(),
+        slots.gradient_health,
+        slots.gradient_valid.float(),
+        (slots.gradient_valid & slots.exploding).float(),
+        torch.log1p(ratio.clamp(max=100.0)) + (ratio - ratio),
+        slots.gradient_ratio_valid.float(),
+    )
+    return torch.stack(features, dim=-1).float()
+
+
+def history(slots: Slots, accuracy: Tensor, growth: Tensor, *, episode_length: int) -> Tensor:
+    """Slot features 32-36: improvements, clocks, size.
+
+    Shapes: slots, accuracy [E] points, growth float32 [E, S] parameters / host parameters -> float32 [E, S, 5].
+    """
+    seed = occupied(slots)
+    now = accuracy.unsqueeze(-1)
+    features = (
+        _points(now - slots.accuracy_at_stage_start),
+        _points(now - slots.accuracy_at_germination),
+        slots.epochs_in_stage.clamp(max=20) / 20.0,
+        slots.age.clamp(max=episode_length) / episode_length * seed,
+        torch.log1p(growth),
+    )
+    return torch.stack(features, dim=-1).float()
+
+
+def _points(x: Tensor) -> Tensor:
+    """Points clamped to +-50, in tens; what is not finite stays so, where a clamp alone would turn infinity into 50."""
+    return x.clamp(-50.0, 50.0) / 10.0 + (x - x)
+
+
+def _one_hot(codes: Tensor, values) -> Tensor:
+    """One-hot over the given codes, all 0 for any other code.  int64 [...] -> float32 [..., len(values)]."""
+    wanted = table(tuple(int(value) for value in values), torch.int64, codes.device)
+    return (codes.unsqueeze(-1) == wanted).float()

@@ -1,0 +1,79 @@
+"""What the policy sees of each env: a function of the state, in the order of the table in `vocab.observation`."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from morphogen.nets.net import Net
+from morphogen.rules import features
+from morphogen.rules.counts import host_params, seed_params
+from morphogen.rules.legality import legal
+from morphogen.state.decision import Observation
+from morphogen.state.env import EnvState
+from morphogen.state.tree import table
+from morphogen.vocab.action import Op
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.observation import VECTORS, flags
+
+
+def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -> Observation:
+    """Raw features of the envs before their next action, all finite.
+
+    Shapes: state [E] -> env float32 [E, 52], instance [E, 7], slots [E, S, 45], blueprints int64 [E, S], finite [E].
+    Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite becomes 0
+    together with its flag and makes `finite` False.
+    """
+    slots, signals = state.slots, state.signals
+    allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
+    host = host_params(state.instance, net.host).float()
+    size = seed_params(slots, net.counts, net.gate_counts).float()
+    seed = features.occupied(slots)
+    env = (
+        (state.clock.epoch / episode_length).unsqueeze(-1),
+        features.measured(signals),
+        features.grown(slots, size, host),
+        features.capacity(slots, limits),
+        allowed.any(-1).float(),
+        features.feedback(signals),
+    )
+    accuracy = torch.where(signals.measured, signals.val_acc, 0.0)
+    per_slot = (
+        features.lifecycle(slots, limits.enabled),
+        features.worth(slots),
+        features.history(slots, accuracy, size / host.unsqueeze(-1), episode_length=episode_length),
+        allowed.mT.float(),
+        _static(net, slots.stage),
+        seed.unsqueeze(-1).float(),
+    )
+    raw = (torch.cat(env, dim=-1), features.task(state.instance, net.host.classes), torch.cat(per_slot, dim=-1))
+    clean, good = zip(*map(_finite, raw, VECTORS), strict=True)
+    finite = good[0].all(-1) & good[1].all(-1) & good[2].flatten(1).all(-1)
+    blueprints = torch.where(seed, slots.blueprint, -1)
+    return Observation(*clean, blueprints, finite, batch_size=state.batch_size, device=state.device)
+
+
+def flatten(observation: Observation) -> Tensor:
+    """One vector per env for adapters: the env block, then the slots in slot order.  float32 [E, 52 + 45 S]."""
+    return torch.cat((observation.env, observation.slots.flatten(1)), dim=-1)
+
+
+def _static(net: Net, like: Tensor) -> Tensor:
+    """Place in the execution order and channels of every slot.  like [E, S] -> float32 [E, S, 2]."""
+    declared = len(net.host.declared)
+    rows = tuple(((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots)
+    return table(rows, torch.float32, like.device).expand(like.shape[0], -1, -1)
+
+
+def _finite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
+    """Values behind a flag of 0 are 0, and what is not finite is 0 with its flag.  -> clean, was finite; as `raw`."""
+    flag = flags(VECTORS[vector])
+    owner = table(flag, torch.int64, raw.device)
+    always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
+    valid = torch.cat((raw, always), dim=-1)[..., owner] != 0
+    raw = torch.where(valid, raw, 0.0)
+    good = raw.isfinite()
+    serves = table(tuple(tuple(float(j == f) for j in range(len(flag))) for f in flag), torch.float32, raw.device)
+    kept = good & ((~good).float() @ serves == 0)  # a flag falls with the first of its features
+    kept = kept & torch.cat((kept, always != 0), dim=-1)[..., owner]
+    return torch.where(kept, raw, 0.0), good

@@ -1,0 +1,116 @@
+"""CIFAR-10 from its official files, binary or Python.  Nothing is downloaded; a pickle can name no code of its own."""
+
+import importlib
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from morphogen.errors import DataError
+from morphogen.run.data.splits import Samples, Splits, held_out
+
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+TEST = "test_batch"
+CLASSES = 10
+SHAPE = (3, 32, 32)  # red, green, blue planes, row-major
+PIXELS = 3 * 32 * 32
+RECORD = 1 + PIXELS
+VALIDATION_SHARE = 10  # one training record in ten
+
+
+def read_cifar(folder: Path) -> Splits:
+    """Training, validation (a tenth of the training files) and test; binary files are preferred if both exist."""
+    samples = {name: _batch(folder, name) for name in (*TRAIN, TEST)}
+    pixels = torch.cat([samples[name].pixels for name in TRAIN])
+    labels = torch.cat([samples[name].labels for name in TRAIN])
+    train, validation = held_out(Samples(pixels, labels), len(pixels) // VALIDATION_SHARE)
+    if len(validation) == 0:
+        raise DataError(f"{folder} holds {len(pixels)} training records; want at least {VALIDATION_SHARE}")
+    return Splits(train, validation, samples[TEST])
+
+
+def _batch(folder: Path, name: str) -> Samples:
+    if (folder / BINARY).is_dir():
+        return read_binary(folder / BINARY / f"{name}.bin")
+    return read_python(folder / PYTHON / name)
+
+
+def read_binary(path: Path) -> Samples:
+    """Records of one label byte and 3,072 pixel bytes."""
+    raw = np.frombuffer(_bytes(path), dtype=np.uint8)
+    if raw.size == 0 or raw.size % RECORD:
+        raise DataError(f"{path} has {raw.size} bytes; want a positive multiple of {RECORD}")
+    records = raw.reshape(-1, RECORD)
+    return _samples(path, records[:, 1:], records[:, 0])
+
+
+def read_python(path: Path) -> Samples:
+    """A pickled dict with `data` uint8 [n, 3072] and `labels`, n integers."""
+    batch = _unpickle(path)
+    if not isinstance(batch, dict):
+        raise DataError(f"{path} holds a {type(batch).__name__}; want a dict with data and labels")
+    found = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    data, labels = found.get("data"), found.get("labels")
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (PIXELS,) or not len(data):
+        raise DataError(f"{path}: data is no uint8 array [n, {PIXELS}]")
+    if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
+        raise DataError(f"{path}: labels is no list of {len(data)} integers")
+    return _samples(path, data, np.asarray(labels))
+
+
+def _samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= CLASSES:
+        raise DataError(f"{path} has a label {low if low < 0 else high}; want 0 .. {CLASSES - 1}")
+    images = torch.from_numpy(np.ascontiguousarray(pixels)).reshape(-1, *SHAPE)
+    return Samples(images, torch.from_numpy(labels.astype(np.int64)))
+
+
+def _bytes(path: Path) -> bytearray:
+    try:
+        return bytearray(path.read_bytes())  # writable, as tensors over it must be
+    except FileNotFoundError:
+        raise DataError(
+            f"{path} is missing; unpack the official CIFAR-10 archive so that {path.parents[1]} holds "
+            f"{BINARY} or {PYTHON}, or name another folder with --data-dir or MORPHOGEN_DATA"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    """How old pickles spell bytes."""
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"bytes in encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_RECONSTRUCT = importlib.import_module("numpy._core.multiarray")._reconstruct
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds containers, numbers, strings and arrays, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> object:
+        """An allowed constructor; anything else ends the reading."""
+        if (module, name) not in _ALLOWED:
+            raise DataError(f"it names {module}.{name}, which is not allowed in a data file")
+        return _ALLOWED[module, name]
+
+
+def _unpickle(path: Path) -> object:
+    raw = _bytes(path)
+    try:
+        return _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle raises whatever its damage leads to
+        raise DataError(f"{path} is no CIFAR batch: {error}") from error

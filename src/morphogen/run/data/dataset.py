@@ -1,0 +1,107 @@
+"""A data set as a run sees it: resident on the device, bytes as stored, normalised where they are read."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from morphogen.errors import ConfigError, DataError
+from morphogen.run.data.cifar import read_cifar
+from morphogen.run.data.digits import read_digits
+from morphogen.run.data.splits import Samples, Splits, fingerprint
+from morphogen.state.measure import Split
+from morphogen.state.tree import table
+from morphogen.vocab.spec import DataSpec
+from morphogen.vocab.task import TaskSpec
+
+FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """Bytes to network inputs, per channel: `(byte / scale - mean) / std`."""
+
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Pixels uint8 [..., C, H, W] -> float32."""
+        gain = tuple(1 / (self.scale * std) for std in self.std)
+        offset = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
+        return pixels.to(torch.float32) * _channels(gain, pixels) + _channels(offset, pixels)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Three splits on one device.  `train` as stored; validation and test ready to be judged on, labels original."""
+
+    train: Samples
+    normalise: Normalisation
+    fingerprint: str  # sha256 of the stored bytes
+    sizes: dict[str, int]
+    _validation: Split
+    _test: Samples
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of the training split, int64 [N]."""
+        return self.train.labels
+
+    def validation(self) -> Split:
+        """The samples that every env is judged on after every epoch."""
+        return self._validation
+
+    def test(self) -> Split:
+        """The samples that only reports see."""
+        return _split(self._test, self.normalise)
+
+
+def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> Dataset:
+    """The data set of a task on a device; a DataError where files are missing or damaged."""
+    splits = read(task, spec)
+    normalise = Normalisation(task.scale, task.mean, task.std)
+    found = len(splits.validation)
+    count = found if spec.val_samples is None else spec.val_samples
+    if count > found:
+        raise ConfigError(f"data.val_samples is {count}; want at most {found}, the size of the validation split")
+    _check(task, splits)
+    return Dataset(
+        train=splits.train.to(device),
+        normalise=normalise,
+        fingerprint=fingerprint(splits),
+        sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
+        _validation=_split(splits.validation.at(torch.arange(count)).to(device), normalise),
+        _test=splits.test.to(device),
+    )
+
+
+def read(task: TaskSpec, spec: DataSpec) -> Splits:
+    """The stored samples of a task's data set, on the CPU."""
+    if task.dataset == "digits":
+        return read_digits()
+    if task.dataset == "cifar":
+        return read_cifar(folder(spec))
+    raise ConfigError(f"task {task.name} names the data set {task.dataset!r}; want digits or cifar")
+
+
+def folder(spec: DataSpec) -> Path:
+    """Where data files lie: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
+    return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
+
+
+def _check(task: TaskSpec, splits: Splits) -> None:
+    found = tuple(splits.train.pixels.shape[1:])
+    want = (task.host.channels_in, task.host.size, task.host.size)
+    if found != want or not len(splits.train):
+        raise DataError(f"{task.dataset} has {len(splits.train)} training images of shape {found}; want shape {want}")
+
+
+def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+    return table(values, torch.float32, like.device).view(-1, 1, 1)
+
+
+def _split(samples: Samples, normalise: Normalisation) -> Split:
+    return Split(images=normalise(samples.pixels), labels=samples.labels, batch_size=[], device=samples.labels.device)

@@ -1,0 +1,126 @@
+"""Batches for all envs at once: which samples, under which labels, shifted how.
+
+One draw per epoch, keyed by (env, episode, epoch, minibatch); nothing depends on how many envs there are.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from morphogen.run.data.dataset import Dataset
+from morphogen.state import rng
+from morphogen.state.env import EnvState, Instance
+from morphogen.state.measure import Batch
+from morphogen.vocab.purpose import Purpose
+from morphogen.vocab.spec import DataSpec
+from morphogen.vocab.task import TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDraws:
+    """What the minibatches of an epoch are made of; every leaf is [M, E, B]."""
+
+    index: Tensor  # int64, training sample
+    labels: Tensor  # int64, label in use, noise included
+    row: Tensor  # int64, offset of the crop in the padded image
+    column: Tensor  # int64
+    mirrored: Tensor | None  # bool; None where nothing is ever mirrored
+
+
+class Feed:
+    """Training batches out of a resident data set."""
+
+    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, noisy: bool = True) -> None:
+        """`noisy` False leaves label noise out, for runs whose instances have none."""
+        self.batch_size, self.minibatches, self.noisy = spec.batch, spec.minibatches, noisy
+        self.shift = task.shift if spec.augment else 0
+        self.flip = task.flip and spec.augment
+        self.labels, self.normalise = dataset.labels, dataset.normalise
+        self.crops = crops(dataset.train.pixels, self.shift)
+
+    def epoch(self, state: EnvState) -> EpochDraws:
+        """The draws of the epoch that comes next: no value is read by the host."""
+        lanes = self.batch_size
+        words = rng.bits(self._stream(state, Purpose.DATA), lanes)
+        index = sample_index(words, state.instance)
+        choice = rng.below(rng.bits(self._stream(state, Purpose.AUGMENT), lanes), self._variants())
+        side = 2 * self.shift + 1
+        return EpochDraws(
+            index=index,
+            labels=self._labels(state, index),
+            row=choice // side % side,
+            column=choice % side,
+            mirrored=choice >= side * side if self.flip else None,
+        )
+
+    def batch(self, draws: EpochDraws, minibatch: int) -> Batch:
+        """One minibatch: images float32 [E, B, C, H, W], normalised; labels int64 [E, B]."""
+        m = minibatch
+        pixels = self.crops[draws.index[m], :, draws.row[m], draws.column[m]]
+        if draws.mirrored is not None:
+            mirrored = draws.mirrored[m].view(*pixels.shape[:2], 1, 1, 1)
+            pixels = torch.where(mirrored, pixels.flip(-1), pixels)
+        labels = draws.labels[m]
+        return Batch(images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device)
+
+    def _variants(self) -> int:
+        return (2 * self.shift + 1) ** 2 * (2 if self.flip else 1)
+
+    def _stream(self, state: EnvState, purpose: Purpose) -> Tensor:
+        """Streams of all minibatches, int64 [M, E, 5]."""
+        clock = state.clock
+        minibatch = torch.arange(self.minibatches, device=state.key.device).unsqueeze(-1)
+        return rng.stream(state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
+
+    def _labels(self, state: EnvState, index: Tensor) -> Tensor:
+        labels = mapped(self.labels[index], state.instance)
+        if not self.noisy:
+            return labels
+        stream = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
+        return noisy(labels, noise_words(stream, index, self.labels.shape[0]), state.instance)
+
+
+def crops(pixels: Tensor, shift: int) -> Tensor:
+    """All crops of images padded with black, as a view.  uint8 [N, C, H, W] -> [N, C, 2s+1, 2s+1, H, W]."""
+    height, width = pixels.shape[-2:]
+    padded = functional.pad(pixels, (shift,) * 4)
+    return padded.unfold(2, height, 1).unfold(3, width, 1)
+
+
+def sample_index(words: Tensor, instance: Instance) -> Tensor:
+    """Random words to training samples, with replacement.  words int64 [M, E, B] -> int64 [M, E, B]."""
+    place = rng.below(words, instance.samples.unsqueeze(-1))
+    if not instance.usable.shape[1]:
+        return place
+    return _row_gather(instance.usable, place).to(torch.int64)
+
+
+def mapped(labels: Tensor, instance: Instance) -> Tensor:
+    """Original labels to the labels in use of each env.  int64 [M, E, B] -> int64 [M, E, B]."""
+    return _row_gather(instance.class_of, labels)
+
+
+def noise_words(stream: Tensor, index: Tensor, count: int) -> Tensor:
+    """The noise of each sample in this episode: lane = sample.  stream [E, 5], index [M, E, B] -> int64 [M, E, B].
+
+    A sample alone costs a whole block of four lanes, so a small data set is cheaper drawn as a whole.
+    """
+    if count <= 4 * index.shape[0] * index.shape[2]:
+        return _row_gather(rng.bits(stream, count), index)
+    return rng.bits_at(stream, index)
+
+
+def noisy(labels: Tensor, words: Tensor, instance: Instance) -> Tensor:
+    """Labels of which a share is replaced by another class in use, all others equally likely.  int64 [M, E, B]."""
+    limit = (instance.label_noise.double() * 2**32).to(torch.int64).unsqueeze(-1)
+    classes = instance.classes.unsqueeze(-1)
+    other = labels + 1 + words * (classes - 1) // limit.clamp(min=1)
+    return torch.where(words < limit, other % classes, labels)
+
+
+def _row_gather(rows: Tensor, index: Tensor) -> Tensor:
+    """Per env: `rows[e, index[m, e, b]]`.  rows [E, N], index int64 [M, E, B] -> [M, E, B]."""
+    first = torch.arange(rows.shape[0], device=rows.device).unsqueeze(-1) * rows.shape[1]
+    return rows.flatten()[index + first]

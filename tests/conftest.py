@@ -17,6 +17,6 @@ def pytest_addoption(parser):
     parser.addoption(
         "--golden-dir",
         type=Path,
-        default=Path(__file__).parent / "golden" / "data",
+        default=Path(__file__).parent / "golden" / "rows",
         help="folder with the golden *.jsonl files",
     )

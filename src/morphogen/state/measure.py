@@ -15,6 +15,13 @@ class TrainMetrics(TensorClass["frozen"]):
     seed_skipped: Tensor  # bool [E], some incubating seed skipped a step
 
 
+class TickReport(TensorClass["frozen"]):
+    """What slots did by themselves."""
+
+    gate: Tensor  # int64 [E, S], a `Gate` passed by auto-forward; 0 none
+    removal: Tensor  # int64 [E, S], `Removal.RAMP` where a ramp to 0 ended
+
+
 class Validation(TensorClass["frozen"]):
     """One pass over the validation split under every coalition that the env needs (`rules.attribution`)."""
 

@@ -16,6 +16,16 @@ def select(mask: Tensor, yes, no):
     return yes.apply(lambda a, b: torch.where(lift(mask, a), a, b), no)
 
 
+def write(part, where: Tensor, **leaves: Tensor | float):
+    """The part with the named leaves replaced where the mask is True; values are tensors or plain numbers.
+
+    Dtypes stay those of the part.  where broadcasts against every named leaf.
+    """
+    old = {name: getattr(part, name) for name in leaves}
+    new = {name: leaf.to(old[name].dtype) if isinstance(leaf, Tensor) else leaf for name, leaf in leaves.items()}
+    return part.replace(**{name: torch.where(where, new[name], old[name]) for name in leaves})
+
+
 @functools.cache
 def _table(values: tuple, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)

@@ -1,0 +1,92 @@
+"""From head indices to an action that can be executed."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.legality import CONDITIONS, conditions
+from morphogen.state.decision import ActionSpec
+from morphogen.state.env import Slots
+from morphogen.state.tree import table
+from morphogen.vocab.action import (
+    ALPHA_TARGETS,
+    CURVE_SHAPE,
+    CURVE_STEEPNESS,
+    RELEVANT,
+    SIZES,
+    SPEED_TICKS,
+    STYLE_ALGORITHM,
+    STYLE_CURVE,
+    TEMPO_EPOCHS,
+    Head,
+    Op,
+    Reason,
+)
+from morphogen.vocab.blueprint import EMPTY, Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.stage import DEFAULT_STEEPNESS
+
+_NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
+
+
+def decode(action: Tensor, slots: Slots, limits: Limits) -> ActionSpec:
+    """The action in meaning instead of indices; WAIT with a reason where it is not valid.
+
+    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].
+    Promise: total (any integers are taken), and an irrelevant head never matters.
+    """
+    device, count = action.device, slots.stage.shape[1]
+    sizes = table(tuple(SIZES.get(head, count) for head in Head), torch.int64, device)
+    index = torch.minimum(action.clamp(min=0), sizes - 1)
+    relevant = table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
+    in_range = ((action == index) | ~relevant).all(-1)
+    reason = torch.where(in_range, _refusal(index, relevant, slots, limits), int(Reason.OUT_OF_RANGE))
+    valid = reason == int(Reason.NONE)
+    used = relevant & valid[:, None]
+    slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
+    return ActionSpec(
+        requested_op=index[:, Head.OP],
+        op=torch.where(valid, index[:, Head.OP], int(Op.WAIT)),
+        slot=slot,
+        target=(torch.arange(count, device=device) == slot[:, None]) & used[:, Head.SLOT, None],
+        **_values(index, used, slots.alpha.dtype),
+        valid=valid,
+        reason=reason,
+        batch_size=[action.shape[0]],
+        device=device,
+    )
+
+
+def _refusal(index: Tensor, relevant: Tensor, slots: Slots, limits: Limits) -> Tensor:
+    """Smallest reason why the action is not legal; 0 none.  index int64 [E, 8] in range -> int64 [E]."""
+    device, rows = index.device, torch.arange(index.shape[0], device=index.device)
+    met = conditions(slots, limits)[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
+    allowed = table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
+    named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
+    codes = table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
+    smallest = torch.where(torch.cat([met, named[None]]), _NO_REASON, codes[:, None]).amin(0)
+    return torch.where(smallest == _NO_REASON, int(Reason.NONE), smallest)
+
+
+def _values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
+    """Meanings of the value heads; the value of "not used" where the op has no such head."""
+
+    germinates = used[:, Head.BLUEPRINT]
+    retargets = used[:, Head.ALPHA_CURVE]
+    style_curve = _look(STYLE_CURVE, index, Head.STYLE)
+    ramp_curve = _look(CURVE_SHAPE, index, Head.ALPHA_CURVE)
+    steepness = _look(CURVE_STEEPNESS, index, Head.ALPHA_CURVE, real)
+    target = _look(ALPHA_TARGETS, index, Head.ALPHA_TARGET, real)
+    return {
+        "blueprint": torch.where(germinates, index[:, Head.BLUEPRINT], EMPTY),
+        "algorithm": torch.where(used[:, Head.STYLE], _look(STYLE_ALGORITHM, index, Head.STYLE), 0),
+        "tempo": torch.where(used[:, Head.TEMPO], _look(TEMPO_EPOCHS, index, Head.TEMPO), 0),
+        "alpha_target": torch.where(used[:, Head.ALPHA_TARGET], target, 0.0),
+        "alpha_steps": torch.where(used[:, Head.ALPHA_SPEED], _look(SPEED_TICKS, index, Head.ALPHA_SPEED), 0),
+        "curve": torch.where(germinates, style_curve, torch.where(retargets, ramp_curve, 0)),
+        "steepness": torch.where(retargets, steepness, DEFAULT_STEEPNESS),
+    }
+
+
+def _look(values: tuple, index: Tensor, head: Head, dtype: torch.dtype = torch.int64) -> Tensor:
+    """The meaning of one head's index.  index int64 [E, 8] -> [E]."""
+    return table(tuple(values), dtype, index.device)[index[:, head]]

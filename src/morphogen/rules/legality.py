@@ -1,0 +1,119 @@
+"""What an env may do: legality, written once, and the masks that follow from it."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.stages import cooling, known, occupied
+from morphogen.state.decision import ActionMasks
+from morphogen.state.env import Slots
+from morphogen.state.tree import table
+from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.stage import AlphaMode, Gate, Stage
+
+# ALLOWED_IN[op] = stages of a slot that the op may address.
+ALLOWED_IN: dict[Op, tuple[Stage, ...]] = {
+    Op.WAIT: tuple(Stage),
+    Op.GERMINATE: (Stage.DORMANT,),
+    Op.SET_ALPHA_TARGET: (Stage.BLENDING, Stage.HOLDING),
+    Op.PRUNE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING),
+    Op.FOSSILIZE: (Stage.HOLDING,),
+    Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
+}
+_ALLOWED = tuple(tuple(stage in ALLOWED_IN[op] for stage in Stage) for op in Op)
+# Reasons of the conditions, in the order in which they are stacked.
+CONDITIONS: tuple[Reason, ...] = (
+    Reason.OP_DISABLED,
+    Reason.SLOT_DISABLED,
+    Reason.WRONG_STAGE,
+    Reason.BUSY,
+    Reason.SEED_LIMIT,
+    Reason.TOO_YOUNG,
+    Reason.ALPHA_MOVING,
+)
+_AUTO_STAGE = {Gate.G1.name: Stage.GERMINATED, Gate.G2.name: Stage.TRAINING, Gate.G3.name: Stage.BLENDING}
+
+
+def conditions(slots: Slots, limits: Limits) -> Tensor:
+    """Every condition of legality by itself, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
+    stage, device = known(slots.stage), slots.stage.device
+    enabled = table(limits.enabled, torch.bool, device)
+    developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
+    busy = (enabled & (developing | cooling(stage))).any(-1)[:, None, None]
+    seeds = occupied(stage).sum(-1)[:, None, None]
+    full = (seeds >= limits.max_seeds) & (limits.max_seeds > 0)
+    young = (slots.age < limits.min_prune_age)[:, None]
+    moving = (slots.alpha_mode != int(AlphaMode.HOLD))[:, None]
+    germinate = _ops(device, Op.GERMINATE)
+    terms = (
+        _by_stage(_usable(limits), stage),
+        enabled,
+        _by_stage(_ALLOWED, stage),
+        ~(busy & germinate),
+        ~(full & germinate),
+        ~(young & _ops(device, Op.PRUNE)),
+        ~(moving & _ops(device, Op.PRUNE, Op.SET_ALPHA_TARGET)),
+    )
+    shape = (stage.shape[0], len(Op), stage.shape[1])
+    return torch.stack([term.expand(shape) for term in terms])
+
+
+def legal(slots: Slots, limits: Limits) -> Tensor:
+    """Which op may address which slot; reads stage, age and alpha mode only.  slots [E] -> bool [E, 6, S]."""
+    return conditions(slots, limits).all(0)
+
+
+def action_masks(slots: Slots, limits: Limits) -> ActionMasks:
+    """What may be chosen, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E]."""
+    allowed, device, envs = legal(slots, limits), slots.stage.device, slots.stage.shape[0]
+    blueprints = tuple(code in limits.allowed_blueprints for code in Blueprint)
+    free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
+    return ActionMasks(
+        op=allowed.any(-1),
+        slot=allowed,
+        blueprint=table(blueprints, torch.bool, device).repeat(envs, 1),
+        **{head.label: torch.ones(envs, SIZES[head], dtype=torch.bool, device=device) for head in free},
+        batch_size=[envs],
+        device=device,
+    )
+
+
+def available(masks: ActionMasks) -> Tensor:
+    """Heads that some allowed op uses; `op` itself always.  -> bool [E, 8]."""
+    device = masks.op.device
+    used = (masks.op[:, :, None] & table(RELEVANT, torch.bool, device)).any(1)
+    return used | table(tuple(head is Head.OP for head in Head), torch.bool, device)
+
+
+def choices(masks: ActionMasks) -> Tensor:
+    """Number of distinct complete actions.  -> int64 [E]."""
+    relevant = table(RELEVANT, torch.bool, masks.op.device)
+    values = torch.stack([getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1)
+    combinations = torch.where(relevant[:, Head.BLUEPRINT :], values[:, None], 1).prod(-1)
+    slots = torch.where(relevant[:, Head.SLOT], masks.slot.sum(-1), 1)
+    return (masks.op * slots * combinations).sum(-1)
+
+
+def forced(masks: ActionMasks) -> Tensor:
+    """There is nothing to choose.  -> bool [E]."""
+    return choices(masks) == 1
+
+
+def _ops(device: torch.device, *ops: Op) -> Tensor:
+    """True for the given ops.  -> bool [6, 1]."""
+    return table(tuple((op in ops,) for op in Op), torch.bool, device)
+
+
+def _usable(limits: Limits) -> tuple[tuple[bool, ...], ...]:
+    """[6][10]: the op is not disabled, and the stage is not one that `tick` advances by itself."""
+    auto = [_AUTO_STAGE[name] for name in limits.auto_forward]
+    return tuple(
+        tuple(op.name not in limits.disabled_ops and not (op is Op.ADVANCE and stage in auto) for stage in Stage)
+        for op in Op
+    )
+
+
+def _by_stage(rows: tuple[tuple[bool, ...], ...], stage: Tensor) -> Tensor:
+    """A table [6][10] looked up by the stage of every slot.  stage int64 [E, S] -> bool [E, 6, S]."""
+    return table(rows, torch.bool, stage.device)[:, stage].transpose(0, 1)

@@ -1,0 +1,68 @@
+"""Moves of a slot from stage to stage, and what else changes when it enters one."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.alpha import retarget
+from morphogen.rules.stages import known, occupied
+from morphogen.state.env import Slots
+from morphogen.state.schema import SLOTS
+from morphogen.state.tree import table, write
+from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Stage
+
+_EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
+_NAMES = tuple(_EMPTY)
+_WITH_SEED = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # what a removed seed takes along
+
+
+def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
+    """The slots moved to a stage; an illegal move changes nothing.
+
+    Shapes: where bool [E, S], to int64 [E, S] (`Stage`), accuracy float32 [E] (measured, points).
+    """
+    legal = table(LEGAL_NEXT, torch.bool, to.device)[known(slots.stage), known(to)]
+    moved = write(slots, where & legal, **_entered(slots, to))
+    return write(moved, where & legal & occupied(to), accuracy_at_stage_start=accuracy[:, None])
+
+
+def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
+    """A move up with what comes with it: the first ramp on entering BLENDING, alpha 1 on entering HOLDING.
+
+    Shapes as in `transition`.  Whether the gate lets the slot pass was asked before.
+    """
+    blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
+    holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
+    slots = transition(slots, where, to, accuracy)
+    slots = write(slots, blends, accuracy_at_blending=accuracy[:, None], accuracy_at_blending_valid=True)
+    slots = retarget(
+        slots,
+        blends,
+        slots.blend_target,
+        steps=slots.tempo,
+        shape=slots.blend_curve,
+        steepness=DEFAULT_STEEPNESS,
+    )
+    return write(slots, holds, alpha=1.0, alpha_start=1.0, alpha_target=1.0, alpha_mode=int(AlphaMode.HOLD))
+
+
+def remove(slots: Slots, where: Tensor) -> Slots:
+    """The seeds taken out: PRUNED, without alpha and measurements; blueprint, algorithm, tempo and age stay.
+
+    Shapes: where bool [E, S].  Takes any stage: a rollback removes fossils too.
+    """
+    pruned = torch.full_like(slots.stage, int(Stage.PRUNED))
+    return write(slots, where, **_entered(slots, pruned), **_WITH_SEED)
+
+
+def clear(slots: Slots, where: Tensor) -> Slots:
+    """Every leaf of the slots at its empty value.  where bool [E, S]."""
+    return write(slots, where, **_EMPTY)
+
+
+def _entered(slots: Slots, to: Tensor) -> dict[str, Tensor | float]:
+    return {
+        "previous_stage": slots.stage,
+        "previous_epochs_in_stage": slots.epochs_in_stage,
+        "stage": to,
+        "epochs_in_stage": 0,
+    }

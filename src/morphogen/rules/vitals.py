@@ -1,0 +1,52 @@
+"""Vital signs of a host: is this epoch's loss normal, judged by the losses before it?  The first match decides."""
+
+import torch
+from torch import Tensor
+
+from morphogen.vocab.spec import GovernorSpec
+from morphogen.vocab.stage import Panic
+
+
+def limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest loss that is still normal, the mean of the normal losses, and whether they are enough to judge.
+
+    Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss of guessing, nats)
+    -> limit float32, mean float32, seasoned bool, all [E].
+    """
+    samples = count.clamp(max=spec.window)
+    valid = torch.arange(spec.window, device=window.device) < samples[:, None]
+    mean = torch.where(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
+    spread = (torch.where(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
+    learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)
+    learned = torch.maximum(learned, (1 + spec.chance_band) * baseline)
+    seasoned = samples >= spec.min_samples
+    return torch.where(seasoned, learned, spec.warmup_limit * baseline), mean, seasoned
+
+
+def sign(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
+    """What the epoch shows, as a `Panic` code; 0 = normal.
+
+    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds as `limit` gives
+    them -> int64 [E].
+    """
+    most, mean, seasoned = bounds
+    good = seasoned & (mean < spec.good_below * baseline)
+    chance = good & ((loss - baseline).abs() < spec.chance_band * baseline)
+    first = torch.where(starved, int(Panic.STARVED), torch.zeros_like(seasoned, dtype=torch.int64))
+    first = torch.where(loss > most, int(Panic.DIVERGENCE), first)
+    first = torch.where(chance, int(Panic.CHANCE), first)
+    return torch.where(loss.isfinite(), first, int(Panic.NONFINITE))
+
+
+def streak_after(streak: Tensor, seen: Tensor) -> Tensor:
+    """Anomalies in a row with this epoch: a normal one ends the row, a sudden panic leaves it.  int64 [E]."""
+    anomaly = (seen == int(Panic.DIVERGENCE)) | (seen == int(Panic.STARVED))
+    kept = torch.where(seen == int(Panic.NONE), 0, streak)
+    return kept + anomaly
+
+
+def panic(seen: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
+    """The sign where it calls for a rollback: at once, or once enough anomalies came in a row.  int64 [E]."""
+    sudden = (seen == int(Panic.NONFINITE)) | (seen == int(Panic.CHANCE))
+    lasting = (seen != int(Panic.NONE)) & (streak >= spec.panics)
+    return torch.where(sudden | lasting, seen, int(Panic.NONE))

@@ -1,0 +1,23 @@
+"""Rows of the seed storage chosen by slot: `{slot name: {params, momentum: [E, P_s]}}`, keys in slot order."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.state.tree import lift, select
+
+
+def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
+    """Per env and slot: the seed of `yes` where the mask is True, else that of `no`.  mask bool [E, S]."""
+    rows = {name: select(mask[:, s], yes[name], no[name]) for s, name in enumerate(no.keys())}
+    return TensorDict(rows, batch_size=no.batch_size, device=no.device)
+
+
+def vacate(seeds: TensorDict, occupied: Tensor) -> TensorDict:
+    """Zeros where a slot holds no seed, the rest as it is.  occupied bool [E, S]."""
+    rows = {name: _zero_unless(occupied[:, s], seeds[name]) for s, name in enumerate(seeds.keys())}
+    return TensorDict(rows, batch_size=seeds.batch_size, device=seeds.device)
+
+
+def _zero_unless(mask: Tensor, row: TensorDict) -> TensorDict:
+    return row.apply(lambda leaf: torch.where(lift(mask, leaf), leaf, 0.0))

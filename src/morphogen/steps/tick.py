@@ -1,0 +1,67 @@
+"""What slots do by themselves, once per epoch before training: cool down, move along a ramp, auto-forward."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.alpha import advance_ramp
+from morphogen.rules.gates import gate
+from morphogen.rules.stages import occupied
+from morphogen.rules.transition import clear, promote, remove, transition
+from morphogen.state.env import EnvState, Slots
+from morphogen.state.measure import TickReport
+from morphogen.state.seeds import vacate
+from morphogen.vocab.spec import LifecycleSpec
+from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
+
+_FROM = {Gate.G1: Stage.GERMINATED, Gate.G2: Stage.TRAINING, Gate.G3: Stage.BLENDING}
+
+
+def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickReport]:
+    """At most one move per slot; slots without a seed lose its parameters.  state [E] -> state, report [E].
+
+    HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
+    """
+    accuracy, was = state.signals.val_acc, state.slots.stage
+    slots = _cool(state.slots, accuracy, lifecycle.embargo_epochs)
+    slots, early = _forward(slots, state, (Gate.G1, Gate.G2), lifecycle)
+    slots = advance_ramp(slots, slots.stage == int(Stage.BLENDING))
+    faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
+    slots = remove(slots, faded)
+    slots, late = _forward(slots, state, (Gate.G3,), lifecycle)
+    report = TickReport(
+        gate=early + late,
+        removal=torch.where(faded, int(Removal.RAMP), int(Removal.NONE)),
+        batch_size=state.batch_size,
+        device=state.device,
+    )
+    return state.replace(slots=slots, seeds=vacate(state.seeds, occupied(slots.stage))), report
+
+
+def _cool(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:
+    """PRUNED -> EMBARGOED -> RESETTING -> DORMANT, each by the epochs completed in the stage."""
+    stage, epochs = slots.stage, slots.epochs_in_stage
+    to = torch.full_like(stage, int(Stage.UNKNOWN))
+    to = torch.where((stage == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
+    to = torch.where((stage == int(Stage.EMBARGOED)) & (epochs >= embargo), int(Stage.RESETTING), to)
+    freed = (stage == int(Stage.RESETTING)) & (epochs >= 1)
+    return clear(transition(slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
+
+
+def _forward(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: LifecycleSpec) -> tuple[Slots, Tensor]:
+    """Slots moved up where a gate is auto-forwarded and passes, with its code [E, S].
+
+    Only a slot that was in the stage before at the start of the tick, and only on a measured accuracy, as an action.
+    """
+    automatic = [which for which in gates if which.name in spec.auto_forward]
+    kind = torch.zeros_like(slots.stage)
+    if not automatic:
+        return slots, kind
+    to = torch.full_like(slots.stage, int(Stage.UNKNOWN))
+    for which in automatic:
+        here = int(_FROM[which])
+        asked = (state.slots.stage == here) & (slots.stage == here)
+        to = torch.where(asked, int(GATE_TARGET[which]), to)
+        kind = torch.where(asked, int(which), kind)
+    passed, _ = gate(slots, state.signals.val_acc, to, spec=spec)
+    passed = passed & state.signals.measured[:, None]
+    return promote(slots, passed, to, state.signals.val_acc), torch.where(passed, kind, 0)

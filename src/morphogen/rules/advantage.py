@@ -1,0 +1,48 @@
+"""Generalised advantage estimation and the normalisation of its result."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.stats import moments
+
+
+def discounted(x: Tensor, ended: Tensor, *, factor: float) -> Tensor:
+    """`y[t] = x[t] + factor * y[t+1]`, starting anew at an end and at the last row.  x, ended [T, E] -> [T, E]."""
+    rows, after = [], torch.zeros_like(x[0])
+    for now, end in zip(x.unbind(0)[::-1], ended.unbind(0)[::-1], strict=True):
+        after = torch.where(end, now, torch.add(now, after, alpha=factor))
+        rows.append(after)
+    return torch.stack(rows[::-1])
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns.
+
+    Shapes: all [T, E]; `next_value` is the value behind a row, read where it is truncated and behind the last row
+    -> (advantage, returns) [T, E].
+    Promise: nothing behind a terminal or a cut reaches a row before it; `terminated` wins over `truncated`.
+    Source: Schulman et al. 2016, equation 16.
+    """
+    behind = torch.cat((value[1:], next_value[-1:]))
+    behind = torch.where(truncated, next_value, behind)
+    error = reward + gamma * torch.where(terminated, 0.0, behind) - value
+    advantage = discounted(error, terminated | truncated, factor=gamma * gae_lambda)
+    return advantage, advantage + value
+
+
+def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1) -> Tensor:
+    """Mean 0 and deviation at most 1 over the rows that had a choice; only scaled without any.
+
+    Shapes: advantage, free bool [T, E] -> [T, E].  `floor`: least deviation to divide by, in return units.
+    """
+    mean, variance, _ = moments(advantage, free)
+    return (advantage - mean) / variance.sqrt().clamp_min(floor)

@@ -1,0 +1,215 @@
+"""What each seed is worth: which coalitions of seeds to evaluate, and what follows from their accuracies.
+
+A player is a slot that is blended with alpha > 0.  A coalition is a bit set over slots: bit s set = the player in slot
+s is on (its present alpha), else off (alpha 0).  An env with up to four players has all its coalitions evaluated; one
+with more is sampled by permutations; an epoch may be skipped.  What the columns of `[E, K]` stand for:
+
+    exact    k: the players at the positions of k's bits are off; position j is slot j, or the j-th player if S > 4
+    sampled  0 all on, 1 all off, 2+s slot s off, 2+S committed, then the S-1 proper prefixes of each of 2P orders
+    skipped  0 all on, 1 committed
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.shapley import interactions, marginals, shapley
+from morphogen.rules.stages import blended
+from morphogen.state.env import Slots
+from morphogen.state.measure import Attribution
+from morphogen.state.tree import lift
+from morphogen.vocab.stage import Stage
+
+EXACT = 4  # players up to which every coalition is evaluated
+
+
+class Worth(NamedTuple):
+    """Accuracies and shares that a regime finds; what concerns a slot that is no player is arbitrary but finite."""
+
+    host: Tensor  # [E], all off
+    committed: Tensor  # [E], only the fossilized on
+    without: Tensor  # [E, S], all on but this one
+    shapley: Tensor  # [E, S]
+    interaction: Tensor  # [E, S, S]
+
+
+def players(slots: Slots) -> Tensor:
+    """Slots that can be switched off: blended, alpha > 0.  slots [E] -> bool [E, S]."""
+    return blended(slots.stage) & (slots.alpha > 0)
+
+
+def configurations(slots: int, pairs: int) -> int:
+    """K: the most configurations that an env with so many slots can need."""
+    return 2**slots if slots <= EXACT else 3 + slots + 2 * pairs * (slots - 1)
+
+
+def measuring(epoch: Tensor, *, every: int, episode_length: int) -> Tensor:
+    """Epochs that are not skipped: every n-th and the last.  epoch int64 [E], completed before it -> bool [E]."""
+    done = epoch + 1
+    return (done % every == 0) | (done >= episode_length)
+
+
+def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The coalitions of every env and which of them have to be evaluated.
+
+    Shapes: slots [E]; noise float32 [E, P, S] in [0, 1), P = `pairs`, a random order a row, read only if S > 4;
+    full bool [E], False where the epoch is skipped (None: nowhere) -> (coalition int64, evaluated bool) [E, K].
+    Promise: column 0 is all on and evaluated; a column that is not evaluated says all on.
+    """
+    live = players(slots)
+    kept = live & _fossil(slots)
+    count = configurations(live.shape[-1], pairs)
+    coalition, evaluated = _exact_columns(live, count)
+    if live.shape[-1] > EXACT:
+        many = _many(live).unsqueeze(-1)
+        sampled, needed = _sampled_columns(live, kept, noise)
+        coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)
+    everyone = _bits(live).unsqueeze(-1)
+    if full is not None:
+        column = torch.arange(count, device=live.device)
+        committed = _bits(kept).unsqueeze(-1).expand_as(coalition)
+        needed = (column == 0) | (column == 1) & live.any(-1, keepdim=True)
+        coalition = torch.where(full.unsqueeze(-1) | (column == 0), coalition, committed)
+        evaluated = torch.where(full.unsqueeze(-1), evaluated, needed)
+    return torch.where(evaluated, coalition, everyone), evaluated
+
+
+def attribution(
+    accuracy: Tensor, coalition: Tensor, evaluated: Tensor, slots: Slots, *, full: Tensor | None = None
+) -> Attribution:
+    """Everything that the accuracies of an epoch say about the seeds.
+
+    Shapes: accuracy [E, K], points; coalition int64 and evaluated bool [E, K], from `coalitions` of the same slots;
+    full bool [E] as there -> Attribution [E], in the dtype of `accuracy`.
+    """
+    live = players(slots)
+    measured = torch.ones_like(live[:, 0]) if full is None else full | ~live.any(-1)  # no players: nothing is skipped
+    accuracy = torch.where(evaluated, accuracy, accuracy[:, :1])
+    worth = _exact_worth(accuracy, live, _fossil(slots))
+    if live.shape[-1] > EXACT:
+        sampled = _sampled_worth(accuracy, coalition, live)
+        worth = Worth(*(torch.where(lift(_many(live), a), b, a) for a, b in zip(worth, sampled, strict=True)))
+    worth = worth._replace(committed=torch.where(measured, worth.committed, accuracy[:, 1]))
+    exact = measured & ~_many(live)
+    return _conclude(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact).replace(
+        forwards=evaluated.sum(-1)
+    )
+
+
+def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor, exact: Tensor) -> Attribution:
+    known = judged & exact.unsqueeze(-1)
+    pairs = known.unsqueeze(-1) & known.unsqueeze(-2)
+    interaction = torch.where(pairs, worth.interaction, 0.0)
+    return Attribution(
+        val_acc=val_acc,
+        committed_acc=worth.committed,
+        host_acc=torch.where(measured, worth.host, 0.0),
+        clean_improvement=torch.where(measured, val_acc - worth.host, 0.0),
+        uncommitted_improvement=val_acc - worth.committed,
+        contribution=torch.where(judged, val_acc.unsqueeze(-1) - worth.without, 0.0),
+        contribution_valid=judged,
+        shapley=torch.where(judged, worth.shapley, 0.0),
+        interaction=interaction,
+        interaction_sum=interaction.sum(-1),
+        boost_received=interaction.amax(-1).clamp_min(0.0),
+        interaction_valid=known,
+        measured=measured,
+        exact=exact,
+        forwards=torch.zeros_like(measured, dtype=torch.int64),
+        batch_size=val_acc.shape,
+    )
+
+
+def _fossil(slots: Slots) -> Tensor:
+    return slots.stage == int(Stage.FOSSILIZED)
+
+
+def _many(live: Tensor) -> Tensor:
+    return live.sum(-1) > EXACT
+
+
+def _bits(members: Tensor) -> Tensor:
+    """Bit set of a mask over slots.  bool [..., S] -> int64 [...]."""
+    place = torch.arange(members.shape[-1], device=members.device)
+    return (members.to(torch.int64) << place).sum(-1)
+
+
+def _members(coalition: Tensor, slots: int) -> Tensor:
+    """Mask over slots of a bit set.  int64 [...] -> bool [..., S]."""
+    place = torch.arange(slots, device=coalition.device)
+    return (coalition.unsqueeze(-1) >> place & 1).to(torch.bool)
+
+
+def _position(live: Tensor) -> Tensor:
+    """Position of each slot in the table of the exact regime: int64 [E, S]; only read where the slot is a player."""
+    if live.shape[-1] <= EXACT:
+        return torch.arange(live.shape[-1], device=live.device).expand_as(live)
+    return (live.cumsum(-1) - 1).clamp(0, EXACT - 1)
+
+
+def _seats(chosen: Tensor, position: Tensor) -> Tensor:
+    """Bit set over positions of a mask over slots with distinct positions.  bool [E, S] -> int64 [E]."""
+    return (chosen.to(torch.int64) << position).sum(-1)
+
+
+def _exact_columns(live: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    position = _position(live)
+    column = torch.arange(count, device=live.device)
+    off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
+    empty_seats = ~_seats(live, position)
+    return _bits(live.unsqueeze(1) & (off == 0)), column & empty_seats.unsqueeze(-1) == 0
+
+
+def _exact_worth(accuracy: Tensor, live: Tensor, fossil: Tensor) -> Worth:
+    positions = min(live.shape[-1], EXACT)
+    position = _position(live)
+    everyone = 2**positions - 1
+    column = torch.arange(2**positions, device=live.device)
+    seats = torch.where(_many(live), 0, _seats(live, position)).unsqueeze(-1)
+    values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
+    uncommitted = torch.where(_many(live), 0, _seats(live & ~fossil, position)).unsqueeze(-1)
+    pairs = interactions(values, positions)
+    rows = pairs.gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
+    return Worth(
+        host=values[:, 0],
+        committed=accuracy.gather(1, uncommitted).squeeze(-1),
+        without=accuracy.gather(1, torch.ones_like(position) << position),
+        shapley=shapley(values, positions).gather(1, position),
+        interaction=rows.gather(2, position.unsqueeze(1).expand(-1, position.shape[1], -1)),
+    )
+
+
+def _sampled_columns(live: Tensor, kept: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    slots = live.shape[-1]
+    players_of = live.unsqueeze(1)
+    order = torch.where(players_of, noise, 2.0).argsort(dim=-1, stable=True)  # the players first
+    rank = order.argsort(dim=-1)
+    mirrored = live.sum(-1)[:, None, None] - 1 - rank
+    ranks = torch.stack((rank, mirrored), dim=2).flatten(1, 2)  # [E, 2P, S], each order and its reverse
+    length = torch.arange(1, slots, device=live.device)
+    prefixes = live[:, None, None, :] & (ranks.unsqueeze(2) < length[:, None])  # [E, 2P, S-1, S]
+    proper = (length < live.sum(-1, keepdim=True)).unsqueeze(1).expand(prefixes.shape[:3])
+    alone = torch.eye(slots, dtype=torch.bool, device=live.device)
+    named = torch.stack((live, torch.zeros_like(live)), dim=1)
+    sets = torch.cat((named, players_of & ~alone, kept.unsqueeze(1), prefixes.flatten(1, 2)), dim=1)
+    always = torch.ones_like(live[:, :1])
+    return _bits(sets), torch.cat((always, always, live, always, proper.flatten(1, 2)), dim=1)
+
+
+def _sampled_worth(accuracy: Tensor, coalition: Tensor, live: Tensor) -> Worth:
+    envs, slots = live.shape
+    first = 3 + slots
+    along = accuracy[:, first:].unflatten(1, (-1, slots - 1))  # [E, 2P, S-1]
+    inside = _members(coalition[:, first:], slots).unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
+    edge = (envs, along.shape[1], 1)
+    value = torch.cat((accuracy[:, 1, None, None].expand(edge), along, accuracy[:, 0, None, None].expand(edge)), dim=2)
+    everyone = live[:, None, None, :].expand(*edge, slots)
+    members = torch.cat((torch.zeros_like(everyone), inside, everyone), dim=2)
+    return Worth(
+        host=accuracy[:, 1],
+        committed=accuracy[:, 2 + slots],
+        without=accuracy[:, 2 : 2 + slots],
+        shapley=marginals(value, members[:, :, 1:] & ~members[:, :, :-1]),
+        interaction=torch.zeros_like(accuracy[:, :1]).unsqueeze(-1).expand(envs, slots, slots),
+    )

@@ -1,0 +1,62 @@
+"""Shapley values and interactions of a cooperative game: constant matrices on a table, telescopes on permutations.
+
+A table holds `v(M)` in column m, bit j of m set = position j is in M.  A position that makes no difference in the table
+is a dummy, so the matrices for N positions are right for every number of players up to N.
+"""
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from morphogen.state.tree import table
+
+
+@functools.cache
+def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
+    """[N, 2^N]: the Shapley value of position i is row i times the table."""
+    orders = math.factorial(positions)
+
+    def weight(i: int, m: int) -> float:
+        size, without = m.bit_count(), positions - m.bit_count()
+        if m >> i & 1:
+            return math.factorial(size - 1) * math.factorial(without) / orders
+        return -math.factorial(size) * math.factorial(without - 1) / orders
+
+    return tuple(tuple(weight(i, m) for m in range(2**positions)) for i in range(positions))
+
+
+@functools.cache
+def interaction_weights(positions: int) -> tuple[tuple[float, ...], ...]:
+    """[N*N, 2^N]: v({i,j}) - v({i}) - v({j}) + v(empty), 0 on the diagonal."""
+
+    def row(i: int, j: int) -> tuple[float, ...]:
+        signs = {} if i == j else {1 << i | 1 << j: 1.0, 1 << i: -1.0, 1 << j: -1.0, 0: 1.0}
+        return tuple(signs.get(m, 0.0) for m in range(2**positions))
+
+    return tuple(row(i, j) for i in range(positions) for j in range(positions))
+
+
+def shapley(values: Tensor, positions: int) -> Tensor:
+    """Exact Shapley values.  values [E, 2^N] -> [E, N]; they sum to v(all) - v(none)."""
+    return _apply(shapley_weights(positions), values)
+
+
+def interactions(values: Tensor, positions: int) -> Tensor:
+    """Pairwise interactions on the bare host.  values [E, 2^N] -> [E, N, N], symmetric, diagonal 0."""
+    return _apply(interaction_weights(positions), values).unflatten(-1, (positions, positions))
+
+
+def marginals(values: Tensor, joined: Tensor) -> Tensor:
+    """Mean marginal over orders: what the value gains when a player joins.
+
+    Shapes: values [E, Q, n], along each of Q orders; joined bool [E, Q, n-1, S], who joins at each step -> [E, S].
+    """
+    gain = values[..., 1:] - values[..., :-1]
+    return torch.where(joined, gain.unsqueeze(-1), 0.0).sum(dim=2).mean(dim=1)
+
+
+def _apply(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
+    # a product and a sum, not a matrix product: each row has the same rounding whatever stands beside it
+    return (values.unsqueeze(-2) * table(weights, values.dtype, values.device)).sum(-1)

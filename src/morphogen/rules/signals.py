@@ -1,0 +1,67 @@
+"""What an env remembers about its measurements: histories, changes, best values, plateau, stability."""
+
+import torch
+from torch import Tensor
+
+from morphogen.state.env import Signals
+from morphogen.state.measure import Attribution
+from morphogen.vocab.spec import SignalSpec
+
+MIN_LOSS = 1e-8  # below it a relative change says nothing
+
+
+def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, spec: SignalSpec) -> Signals:
+    """The signals after one more validation.
+
+    Shapes: signals, attribution [E]; loss float32 [E], nats, of the env as it is -> Signals [E].
+    Promise: a measurement that is not finite enters no number; it costs one history flag and the stability count.
+    """
+    accuracy = attribution.val_acc
+    measured = loss.isfinite() & accuracy.isfinite()
+    loss, accuracy = torch.where(measured, loss, 0.0), torch.where(measured, accuracy, 0.0)
+    delta_valid = measured & signals.measured
+    loss_delta = torch.where(delta_valid, signals.val_loss - loss, 0.0)
+    acc_delta = torch.where(delta_valid, accuracy - signals.val_acc, 0.0)
+    flat = torch.where(acc_delta < spec.plateau_points, signals.plateau + 1, 0)
+    stable = _stable(signals, loss_delta, delta_valid, spec=spec)
+    clean = measured & attribution.measured
+    has_best = signals.history_valid.any(-1)
+    return signals.replace(
+        val_loss=loss,
+        val_acc=accuracy,
+        measured=measured,
+        loss_history=_push(signals.loss_history, loss),
+        acc_history=_push(signals.acc_history, accuracy),
+        history_valid=_push(signals.history_valid, measured),
+        loss_delta=loss_delta,
+        acc_delta=acc_delta,
+        delta_valid=delta_valid,
+        best_acc=torch.maximum(signals.best_acc, accuracy),  # no accuracy is below the empty value 0
+        best_loss=torch.where(measured & (~has_best | (loss < signals.best_loss)), loss, signals.best_loss),
+        committed_acc=torch.where(measured, attribution.committed_acc, 0.0),
+        clean_improvement=torch.where(clean, attribution.clean_improvement, signals.clean_improvement),
+        clean_valid=clean | signals.clean_valid,
+        plateau=torch.where(delta_valid, flat, signals.plateau),
+        stable=stable,
+        stabilized=signals.stabilized | (stable >= spec.stable_epochs),
+    )
+
+
+def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
+    """Least accuracy of the last 1..5 epochs and whether there is one.  signals [E] -> ([E], bool [E])."""
+    valid = signals.history_valid[:, -epochs:]
+    least = torch.where(valid, signals.acc_history[:, -epochs:], torch.inf).amin(-1)
+    return torch.where(valid.any(-1), least, 0.0), valid.any(-1)
+
+
+def _push(history: Tensor, newest: Tensor) -> Tensor:
+    return torch.cat((history[:, 1:], newest.unsqueeze(-1)), dim=-1)
+
+
+def _stable(signals: Signals, loss_delta: Tensor, delta_valid: Tensor, *, spec: SignalSpec) -> Tensor:
+    """Stable epochs in a row: the relative gain lies strictly between two bounds.  Counts until the latch."""
+    comparable = delta_valid & (signals.val_loss > MIN_LOSS)
+    gain = loss_delta / torch.where(comparable, signals.val_loss, 1.0)
+    inside = comparable & (gain > -spec.stable_regression) & (gain < spec.stable_gain)
+    counted = torch.where(inside, signals.stable + 1, 0)
+    return torch.where(signals.stabilized & comparable, signals.stable, counted)

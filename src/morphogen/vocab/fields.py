@@ -100,7 +100,7 @@ class Real(Want):
 
     def accepts(self, value: object) -> bool:
         """A finite int or float within the bounds."""
-        if type(value) not in (int, float) or not _finite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
             return False
         inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
         return inside and (self.above is None or value > self.above) and (self.below is None or value < self.below)
@@ -110,7 +110,7 @@ class Real(Want):
         return None if value is None else float(value)
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: float) -> bool:
     try:
         return math.isfinite(float(value))
     except OverflowError:
@@ -176,8 +176,8 @@ class Names(Want):
     def text(self) -> str:
         """The allowed values in words."""
         known = f" out of {', '.join(self.among)}" if self.among else ""
-        count = f"exactly {self.least}" if self.least == self.most else f"at least {self.least}" if self.least else ""
-        return f"a list of {count + ' ' if count else ''}distinct names{known}"
+        count = f"exactly {self.least} " if self.least == self.most else f"at least {self.least} " * (self.least > 0)
+        return f"a list of {count}names{known}, each once"
 
     def accepts(self, value: object) -> bool:
         """A list or tuple of distinct allowed strings."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count
-from morphogen.vocab.fields import Choice, Names, Spec, Text, Whole, holds, want
+from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, want
 from morphogen.vocab.groups import (
     AttributionSpec,
     DataSpec,
@@ -22,6 +22,7 @@ from morphogen.vocab.groups import (
 )
 from morphogen.vocab.instance import FROM_TASK, InstanceSpec, reference
 from morphogen.vocab.limits import Limits
+from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.task import TASKS, find_task
 
@@ -75,7 +76,7 @@ class RunSpec(Spec):
     instance: InstanceSpec = field(default_factory=InstanceSpec, metadata=holds(InstanceSpec))
     policy_name: str = want("ppo", Choice(names=tuple(POLICIES)))
     final_episodes: int = want(None, Whole(low=0, high=1_000_000, null="as many as envs"))
-    preset: str | None = want(None, Text(what="the name of a preset", null="none"))
+    preset: str | None = want(None, Choice(names=tuple(PRESETS), null="none"))
     data: DataSpec = field(default_factory=DataSpec, metadata=holds(DataSpec))
     host: HostSpec = field(default_factory=HostSpec, metadata=holds(HostSpec))
     lifecycle: LifecycleSpec = field(default_factory=LifecycleSpec, metadata=holds(LifecycleSpec))
@@ -107,11 +108,9 @@ def _instance_faults(spec: RunSpec) -> list[str]:
     found = []
     if spec.instance.classes and spec.instance.classes[1] > most:
         found.append(f"instance.classes is {list(spec.instance.classes)}; want at most the {most} of {spec.task}")
-    if spec.instances == "single":
-        for name, span in vars(spec.instance).items():
-            if span and span[0] != span[1]:
-                found.append(f'instance.{name} is {list(span)}; want low == high where instances is "single"')
-    return found
+    spans = vars(spec.instance) if spec.instances == "single" else {}
+    wide = [(name, list(span)) for name, span in spans.items() if span and span[0] != span[1]]
+    return found + [f'instance.{n} is {span}; want low == high where instances is "single"' for n, span in wide]
 
 
 def cnn_spec(spec: RunSpec) -> CnnSpec:

@@ -1,0 +1,93 @@
+"""The command `morphogen`: reads the flags, checks everything, then starts the run.  Nothing heavy loads before."""
+
+import importlib
+import os
+import shlex
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from types import FrameType, ModuleType
+
+from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
+from morphogen.run import directory, options
+from morphogen.vocab.codec import dump_config
+from morphogen.vocab.spec import RunSpec, resolve
+
+USAGE, DATA, CHECKPOINT, DIVERGED, INTERRUPTED, TERMINATED = 2, 3, 4, 5, 130, 143
+EXITS: tuple[tuple[type[Exception], int], ...] = (
+    (ConfigError, USAGE),
+    (DataError, DATA),
+    (CheckpointError, CHECKPOINT),
+    (TrainingDiverged, DIVERGED),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code.  Errors of the user are one line each on stderr, without a traceback."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        _train(options.parse(words, metadata.version("morphogen")), shlex.join(["morphogen", *words]))
+        sys.stdout.flush()
+    except tuple(kind for kind, _ in EXITS) as error:
+        return _refused(error)
+    except KeyboardInterrupt:
+        print("morphogen: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has left: nothing to tell, and nobody to tell it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _refused(error: Exception) -> int:
+    for line in str(error).splitlines() or [type(error).__name__]:
+        print(f"morphogen: error: {line}", file=sys.stderr)
+    return next(code for kind, code in EXITS if isinstance(error, kind))
+
+
+def _train(given: Namespace, command: str) -> None:
+    spec = resolve(options.spec_of(given))
+    if given.print_config:
+        sys.stdout.write(dump_config(spec))
+        return
+    out = directory.choose(given.out, task=spec.task, config=dump_config(spec))
+    directory.check(out)
+    signal.signal(signal.SIGTERM, _terminated)
+    _set_threads(spec.engine.threads)
+    if given.dry_run:
+        _dry_run(spec, out, command)
+        return
+    console = _load("morphogen.run.console").Console(quiet=given.quiet)
+    with console:
+        _load("morphogen.run.train").train_ppo_vectorized(spec, out=out, console=console, command=command)
+
+
+def _load(name: str) -> ModuleType:
+    """The one place that imports on use: help and refused commands must not wait for torch."""
+    return importlib.import_module(name)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    sys.exit(TERMINATED)
+
+
+def _set_threads(threads: int | None) -> None:
+    """Torch reads these when it is imported; without a number it takes one thread per core."""
+    if threads is not None:
+        os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+
+
+def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
+    """Open device and data, say what would run, write nothing."""
+    setup = _load("morphogen.run.setup").build_setup(spec)
+    sizes = _load("morphogen.run.sizes").sizes(setup)
+    print(f"{command} would run:")
+    for name, text in {**sizes, "run directory": str(out)}.items():
+        print(f"  {name:<22}{text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""The flags of the command line: one table from flag to config field, and the parser made from it."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, NoReturn
+
+from morphogen.errors import ConfigError
+from morphogen.vocab.codec import Settings, build, layered, merge, parse_assignment, parse_settings
+from morphogen.vocab.preset import DEFAULT_PRESET, PRESETS
+from morphogen.vocab.reward import RULES
+from morphogen.vocab.spec import POLICIES, RunSpec
+from morphogen.vocab.task import TASKS
+
+_WHOLE = re.compile("[+-]?[0-9]{1,30}")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag, the config field it sets, and what it says about itself."""
+
+    name: str
+    path: str
+    kind: str  # word, number, words, one (a list of one), off (no value: false)
+    value: str  # name of the value in the help
+    group: str
+    text: str
+
+
+_TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
+_BASELINES = tuple(name for name in POLICIES if name != "ppo")
+FLAGS: tuple[Flag, ...] = (
+    Flag("--preset", "preset", "word", "NAME", _TASK, "start from a named set of settings: " + ", ".join(PRESETS)),
+    Flag("--task", "task", "word", "NAME", _TASK, "data and host network (default digits): " + ", ".join(TASKS)),
+    Flag("--slots", "slots", "words", "ID", _TASK, "places in the host where seeds may grow, e.g. r0c0 r1c0"),
+    Flag("--max-seeds", "max_seeds", "number", "N", _TASK, "most seeds in one host at a time; 0 = no limit (default)"),
+    Flag("--instances", "instances", "word", "MODE", _TASK, "task = hosts and data vary (default), single = all alike"),
+    Flag("--data-dir", "data.dir", "word", "DIR", _TASK, "where CIFAR lies (default $MORPHOGEN_DATA, else ./data)"),
+    Flag("--no-augment", "data.augment", "off", "", _TASK, "train on the images as they are"),
+    Flag("--rounds", "rounds", "number", "N", _SIZE, "rounds; each plays one episode per env, then updates the policy"),
+    Flag("--envs", "envs", "number", "N", _SIZE, "host networks trained side by side"),
+    Flag("--episode-length", "episode_length", "number", "N", _SIZE, "epochs in the life of a host, one action each"),
+    Flag("--minibatches", "data.minibatches", "number", "N", _SIZE, "optimiser steps of a host per epoch"),
+    Flag("--batch", "data.batch", "number", "N", _SIZE, "samples per optimiser step of a host"),
+    Flag("--final-episodes", "final_episodes", "number", "N", _SIZE, "held-out episodes played at the end; 0 = none"),
+    Flag("--seed", "seed", "number", "N", _SIZE, "fixes every random number of the run (default 0)"),
+    Flag("--reward", "reward.rule", "word", "RULE", _LEARN, "what the policy is paid for: " + ", ".join(RULES)),
+    Flag("--ppo-epochs", "ppo.epochs", "number", "N", _LEARN, "passes over a round in the update of the policy"),
+    Flag("--lr", "ppo.lr", "number", "X", _LEARN, "learning rate of the policy"),
+    Flag(
+        "--entropy-anneal-rounds",
+        "ppo.entropy_anneal_rounds",
+        "number",
+        "N",
+        _LEARN,
+        "rounds until exploration is least",
+    ),
+    Flag(
+        "--value-warmup-rounds",
+        "ppo.value_warmup_rounds",
+        "number",
+        "N",
+        _LEARN,
+        "rounds until the critic counts in full",
+    ),
+    Flag("--device", "engine.devices", "one", "D", _WHERE, "auto (default: a GPU if there is one), cpu, cuda, cuda:N"),
+    Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
+)
+_EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
+Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
+
+exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint, 5 training diverged,
+130 and 143 stopped by a signal.
+
+examples:
+  morphogen train                              train a policy on digits
+  morphogen train --preset smoke               the same in a few seconds, to see that everything works
+  morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
+  morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
+
+policies of train heuristic: {", ".join(_BASELINES)}"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Wrong usage is a ConfigError like any other."""
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def parser(version: str) -> argparse.ArgumentParser:
+    """The command line of `morphogen`."""
+    top = _Parser(
+        prog="morphogen",
+        description="Train a controller that grows neural networks: it germinates, blends, keeps or prunes seeds.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"morphogen {version}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    train = commands.add_parser(
+        "train",
+        help="train a policy, or run a baseline on the same path",
+        description="Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train heuristic`).",
+        usage="morphogen train [ppo|heuristic] [flags]",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_flags(train)
+    return top
+
+
+def _add_flags(train: argparse.ArgumentParser) -> None:
+    train.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
+    train.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline, wait or random")
+    groups = {name: train.add_argument_group(name) for name in (_TASK, _SIZE, _LEARN, _WHERE)}
+    for flag in FLAGS:
+        more: dict[str, Any] = {"nargs": "+"} if flag.kind == "words" else {}
+        more = {"action": "store_const", "const": "off"} if flag.kind == "off" else {"metavar": flag.value, **more}
+        groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
+    rest = train.add_argument_group("settings and output")
+    rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")
+    rest.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any field; the value is JSON")
+    rest.add_argument("--out", metavar="DIR", type=Path, help="run directory, new or empty (default: one in runs/)")
+    rest.add_argument("--quiet", action="store_true", help="no progress, only the closing table")
+    rest.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
+    rest.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+
+
+def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
+    """The parsed command line; `named` says whether ppo or heuristic was written out."""
+    words = list(argv)
+    named = len(words) > 1 and not words[1].startswith("-")
+    if words[:1] == ["train"] and not named:
+        words.insert(1, "ppo")
+    found = parser(version).parse_args(words)
+    found.named = named
+    return found
+
+
+def number(text: str) -> int | float | str:
+    """The number that is written there; what is none stays text and is refused with its field."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _REAL.fullmatch(text) else text
+
+
+_READ = {"word": str, "number": number, "words": list, "one": lambda text: [text], "off": lambda text: False}
+
+
+def flag_settings(given: argparse.Namespace) -> Settings:
+    """The settings that the given flags make; a flag that was not given sets nothing."""
+    layers = [parse_assignment(text) for text in given.set]
+    values = vars(given)
+    for flag in FLAGS:
+        if values[flag.path] is not None:
+            layers.append(_nested(flag.path, _READ[flag.kind](values[flag.path])))
+    return reduce(merge, [*layers, _policy(given)], {})
+
+
+def _nested(path: str, value: Any) -> Settings:
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value
+
+
+def _policy(given: argparse.Namespace) -> Settings:
+    if given.who == "ppo":
+        if given.policy is not None:
+            raise ConfigError(f"--policy is {given.policy!r}; it goes with `morphogen train heuristic`")
+        return {"policy_name": "ppo"} if given.named else {}
+    name = given.policy or "heuristic"
+    if name not in _BASELINES:
+        raise ConfigError(f"--policy is {name!r}; want one of {', '.join(_BASELINES)}")
+    return {"policy_name": name}
+
+
+def read_config(path: Path) -> tuple[Settings, list[str]]:
+    """The settings of a config file; a file that cannot be read is a ConfigError."""
+    try:
+        return parse_settings(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config is {path}, which cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config is {path}, which is not UTF-8 text") from None
+    except ConfigError as error:
+        raise ConfigError(f"--config is {path}: {error}") from None
+
+
+def spec_of(given: argparse.Namespace) -> RunSpec:
+    """The spec that the command line asks for: defaults < preset < file < flags."""
+    flags = flag_settings(given)
+    settings, found = read_config(given.config) if given.config else ({}, [])
+    bare = given.config is None and "preset" not in flags and "task" not in flags
+    base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
+    return build(layered([base, settings, flags]), found)

@@ -1,0 +1,122 @@
+"""The run directory: where it goes, what must not be there yet, and its manifest."""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from morphogen.errors import ConfigError
+from morphogen.run import files
+
+ROOT = "runs"
+CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
+    "config.json",
+    "manifest.json",
+    "events.jsonl",
+    "checkpoints",
+    "policy.pt",
+)
+PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def events(self) -> Path:
+        """The event file."""
+        return self.path / EVENTS
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / CHECKPOINTS
+
+    @property
+    def policy(self) -> Path:
+        """The final policy."""
+        return self.path / POLICY
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest as it stands."""
+        return json.loads((self.path / MANIFEST).read_bytes())
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the manifest; the file is replaced in one step."""
+        files.replace(self.path / MANIFEST, files.json_bytes({**self.manifest(), **fields}))
+
+
+def config_hash(config: str) -> str:
+    """Sha256 of a config file's text."""
+    return hashlib.sha256(config.encode()).hexdigest()
+
+
+def choose(out: Path | None, *, task: str, config: str, now: float | None = None) -> Path:
+    """The directory a run is to use: as asked for, else `runs/<UTC time>-<task>-<6 hex of the config hash>`."""
+    if out is not None:
+        return out
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    name = f"{moment}-{task}-{config_hash(config)[:6]}"
+    taken = (Path(ROOT) / (name if not again else f"{name}-{again}") for again in range(1_000))
+    return next(path for path in taken if not path.exists())
+
+
+def check(path: Path) -> None:
+    """A run directory must be new or empty and lie where something can be written; else a ConfigError."""
+    try:
+        _check_free(path)
+        above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    except OSError as error:
+        raise ConfigError(f"out is {path}; it cannot be used: {error.strerror}") from error
+    if not above.is_dir():
+        raise ConfigError(f"out is {path}, but {above} is a file; want a new or empty directory")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"out is {path}, but {above} cannot be written to; want a directory with write permission")
+
+
+def _check_free(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"out is {path}, which is a file; want a new or empty directory")
+    if path.is_dir() and any(path.iterdir()):
+        raise ConfigError(f"out is {path}, which is not empty; want a new or empty directory")
+
+
+def create(path: Path, *, config: str, manifest: Mapping[str, Any]) -> RunDirectory:
+    """Make the directory with `config.json` and `manifest.json`; what fails half-way leaves nothing behind."""
+    check(path)
+    made = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        files.replace(path / CONFIG, config.encode())
+        files.replace(path / MANIFEST, files.json_bytes(manifest))
+    except OSError as error:
+        _undo(path, made)
+        raise ConfigError(f"out is {path}; it cannot be written: {error.strerror}") from error
+    return RunDirectory(path)
+
+
+def _undo(path: Path, made: list[Path]) -> None:
+    for name in (CONFIG, MANIFEST):
+        (path / name).unlink(missing_ok=True)
+    for folder in made:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, as the manifest states them."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "hardware": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+    }

@@ -118,6 +118,7 @@ def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor
         exact=exact,
         forwards=torch.zeros_like(measured, dtype=torch.int64),
         batch_size=val_acc.shape,
+        device=val_acc.device,
     )
 
 

@@ -4,7 +4,6 @@ A table holds `v(M)` in column m, bit j of m set = position j is in M.  A positi
 is a dummy, so the matrices for N positions are right for every number of players up to N.
 """
 
-import functools
 import math
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from morphogen.state.tree import table
 
 
-@functools.cache
 def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     """[N, 2^N]: the Shapley value of position i is row i times the table."""
     orders = math.factorial(positions)
@@ -27,7 +25,6 @@ def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(weight(i, m) for m in range(2**positions)) for i in range(positions))
 
 
-@functools.cache
 def interaction_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     """[N*N, 2^N]: v({i,j}) - v({i}) - v({j}) + v(empty), 0 on the diagonal."""
 
@@ -38,14 +35,19 @@ def interaction_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     return tuple(row(i, j) for i in range(positions) for j in range(positions))
 
 
+POSITIONS = range(1, 5)  # table sizes that are used: one to four positions
+SHAPLEY = {n: shapley_weights(n) for n in POSITIONS}
+INTERACTION = {n: interaction_weights(n) for n in POSITIONS}
+
+
 def shapley(values: Tensor, positions: int) -> Tensor:
     """Exact Shapley values.  values [E, 2^N] -> [E, N]; they sum to v(all) - v(none)."""
-    return _apply(shapley_weights(positions), values)
+    return _apply(SHAPLEY[positions], values)
 
 
 def interactions(values: Tensor, positions: int) -> Tensor:
     """Pairwise interactions on the bare host.  values [E, 2^N] -> [E, N, N], symmetric, diagonal 0."""
-    return _apply(interaction_weights(positions), values).unflatten(-1, (positions, positions))
+    return _apply(INTERACTION[positions], values).unflatten(-1, (positions, positions))
 
 
 def marginals(values: Tensor, joined: Tensor) -> Tensor:

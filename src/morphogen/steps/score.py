@@ -55,6 +55,7 @@ def score(
         fossil_params=inputs.fossil_params,
         live_params=inputs.live_params,
         batch_size=state.batch_size,
+        device=state.device,
     )
     return close(state.replace(ledger=ledger)), scored
 
@@ -92,6 +93,7 @@ def reward_inputs(
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.zeros_like(validation.loss),
         batch_size=state.batch_size,
+        device=state.device,
     )
 
 

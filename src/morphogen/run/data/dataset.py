@@ -63,11 +63,8 @@ def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> 
     """The data set of a task on a device; a DataError where files are missing or damaged."""
     splits = read(task, spec)
     normalise = Normalisation(task.scale, task.mean, task.std)
-    found = len(splits.validation)
-    count = found if spec.val_samples is None else spec.val_samples
-    if count > found:
-        raise ConfigError(f"data.val_samples is {count}; want at most {found}, the size of the validation split")
     _check(task, splits)
+    count = _judged(task, spec, len(splits.validation))
     return Dataset(
         train=splits.train.to(device),
         normalise=normalise,
@@ -90,6 +87,15 @@ def read(task: TaskSpec, spec: DataSpec) -> Splits:
 def folder(spec: DataSpec) -> Path:
     """Where data files lie: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
     return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
+
+
+def _judged(task: TaskSpec, spec: DataSpec, found: int) -> int:
+    """How many validation samples are used: the first ones in dealt order."""
+    wanted = task.val_samples if spec.val_samples == "task" else spec.val_samples
+    count = found if wanted is None else int(wanted)
+    if count > found:
+        raise ConfigError(f"data.val_samples is {count}; want at most {found}, the size of the validation split")
+    return count
 
 
 def _check(task: TaskSpec, splits: Splits) -> None:

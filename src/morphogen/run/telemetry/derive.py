@@ -1,0 +1,177 @@
+"""What happened, told from the record of an epoch: a pure function of the record and a small memory.  No tensors.
+
+A record is a mapping from leaf names to arrays [E, ...]; its schema is `run.record.record`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from morphogen.run.telemetry.episode import episodes, topologies
+from morphogen.run.telemetry.events import (
+    Envelope,
+    Event,
+    GateEvaluated,
+    HostStabilized,
+    RolledBack,
+    SeedFossilized,
+    SeedGerminated,
+    SeedPruned,
+    StageChanged,
+)
+from morphogen.run.telemetry.memory import MOMENTS, Array, Facts, Memory, Record, advance, begin, sow
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
+
+CAUSES = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
+PENALTY = "governor"  # the reward component that a rollback pays
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One epoch as it is being told."""
+
+    record: Record
+    memory: Memory  # as of the end of the epoch before, germinations of this one noted
+    round: int
+    epoch: int
+    facts: Facts
+
+    def about(self, env: int, data: Event, slot: int | None = None) -> Envelope:
+        """An event of the env in row `env` of the record."""
+        number = self.facts.first + int(env)
+        return Envelope(
+            data,
+            round=self.round,
+            epoch=self.epoch,
+            env=number,
+            episode=self.round * self.facts.envs + number,
+            slot=None if slot is None else self.facts.slots[slot],
+        )
+
+
+def events(
+    record: Record, memory: Memory | None, position: tuple[int, int], facts: Facts
+) -> tuple[tuple[Envelope, ...], Memory]:
+    """The events of the epoch at (round, epoch), by env and in the order in which they happened, and the next memory.
+
+    At epoch 0 of a round the memory is begun anew; before, it may be None.
+    """
+    round, epoch = position
+    if epoch == 0:
+        memory = begin(record, facts)
+    if memory is None:
+        raise ValueError(f"epoch {epoch} of round {round} has no memory; want the one that epoch {epoch - 1} returned")
+    step = Step(record, sow(memory, record), round, epoch, facts)
+    after = advance(step.memory, record, epoch, facts)
+    found = [*_gates(step), *_moves(step), *_rollbacks(step), *_stabilized(step)]
+    if epoch == facts.epochs - 1:
+        found += [step.about(env, data) for env, data in episodes(record, after, facts)]
+        found += [step.about(env, data) for env, data in topologies(record, after, facts)]
+    return tuple(sorted(found, key=lambda event: event.env or 0)), after
+
+
+def _where(mask: Array) -> list[list[int]]:
+    return np.argwhere(mask).tolist()
+
+
+def _gates(step: Step) -> Iterator[Envelope]:
+    record = step.record
+    for env, slot in _where(record["gate"] != Gate.NONE):
+        bits = int(record["gate_failed"][env, slot])
+        data = GateEvaluated(
+            gate=Gate(int(record["gate"][env, slot])).name,
+            passed=record["gate_passed"][env, slot],
+            failed=[check.name.lower() for check in Check if bits >> check & 1],
+        )
+        yield step.about(env, data, slot)
+
+
+def _moves(step: Step) -> Iterator[Envelope]:
+    """Every change of stage, in order, each followed by what it means."""
+    for cause, (before, after) in zip(CAUSES, pairwise(MOMENTS), strict=True):
+        for env, slot in _where(step.record[before] != step.record[after]):
+            here, there = (Stage(int(step.record[when][env, slot])) for when in (before, after))
+            yield step.about(env, _change(step, (env, slot), (here, there), cause), slot)
+            yield from (step.about(env, data, slot) for data in _meaning(step, (env, slot), there, cause))
+
+
+def _change(step: Step, at: tuple[int, int], move: tuple[Stage, Stage], cause: str) -> StageChanged:
+    record, memory = step.record, step.memory
+    start = Stage(int(record["stage_before"][at]))
+    moved = move[0] != start  # for the second time in this epoch
+    return StageChanged(
+        from_=move[0].name,
+        to=move[1].name,
+        cause=cause,
+        blueprint=None if move[0] is Stage.DORMANT else _blueprint(step, at),
+        alpha=memory.alpha[at],
+        age=0 if start is Stage.DORMANT else memory.age[at],
+        epochs_in_stage=0 if moved else memory.epochs_in_stage[at],
+    )
+
+
+def _meaning(step: Step, at: tuple[int, int], to: Stage, cause: str) -> Iterator[Event]:
+    if to is Stage.GERMINATED:
+        yield _germinated(step, at)
+    elif to is Stage.FOSSILIZED:
+        yield SeedFossilized(**_past(step, at), shapley=_measured(step, at, step.memory.shapley))
+    elif to is Stage.PRUNED:
+        yield SeedPruned(**_past(step, at), reason=CAUSES[cause].name.lower())
+
+
+def _germinated(step: Step, at: tuple[int, int]) -> SeedGerminated:
+    record = step.record
+    return SeedGerminated(
+        blueprint=_blueprint(step, at),
+        params=record["params"][at],
+        algorithm=Algorithm(int(record["algorithm"][at])).name,
+        tempo=record["tempo"][at],
+        alpha_target=record["blend_target"][at],
+        accuracy=record["acc_before"][at[0]],
+    )
+
+
+def _past(step: Step, at: tuple[int, int]) -> dict[str, object]:
+    """A seed as of the last epoch before it moved."""
+    record, memory = step.record, step.memory
+    return {
+        "blueprint": _blueprint(step, at),
+        "params": max(memory.params[at], record["params"][at]),  # counted in the epoch before, or first in this one
+        "age": memory.age[at] if record["stage_before"][at] != Stage.DORMANT else 0,
+        "contribution": _measured(step, at, memory.contribution),
+        "accuracy_change": float(record["acc_before"][at[0]]) - float(memory.germination_accuracy[at]),
+    }
+
+
+def _measured(step: Step, at: tuple[int, int], values: Array) -> float | None:
+    return values[at] if step.memory.contribution_valid[at] else None
+
+
+def _blueprint(step: Step, at: tuple[int, int]) -> str:
+    return Blueprint(int(step.record["blueprint"][at])).label
+
+
+def _rollbacks(step: Step) -> Iterator[Envelope]:
+    record = step.record
+    paid = step.facts.components.index(PENALTY)
+    for (env,) in _where(record["rolled_back"]):
+        data = RolledBack(
+            reason=Panic(int(record["panic"][env])).name.lower(),
+            loss=record["val_loss"][env],
+            loss_limit=record["loss_limit"][env],
+            streak=record["panic_streak"][env],
+            penalty=-record["components"][env, paid],
+            seeds_pruned=record["seeds_pruned"][env],
+            snapshot_epoch=record["snapshot_epoch"][env],
+        )
+        yield step.about(env, data)
+
+
+def _stabilized(step: Step) -> Iterator[Envelope]:
+    record = step.record
+    for (env,) in _where(record["stabilized"] & ~step.memory.stabilized):
+        data = HostStabilized(stable_epochs=record["stable_epochs"][env], loss=record["val_loss"][env])
+        yield step.about(env, data)

@@ -6,7 +6,7 @@ import pickle
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tensordict import is_tensor_collection
@@ -116,7 +116,8 @@ def restore(found: Tree, like: EnvState) -> EnvState:
     """
     check_tree(found, plain(like), "envs")
     leaves = dict(_leaves(found))
-    return like.named_apply(lambda key, leaf: leaves[".".join(_path(key))].to(leaf.device), nested_keys=True)
+    restored = like.named_apply(lambda key, leaf: leaves[".".join(_path(key))].to(leaf.device), nested_keys=True)
+    return cast(EnvState, restored)
 
 
 def _path(key: str | tuple[str, ...]) -> tuple[str, ...]:

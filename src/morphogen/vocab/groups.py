@@ -59,7 +59,7 @@ class LifecycleSpec(Spec):
     min_gradient_health: float = want(0.7, Real(low=0, high=1))
     min_contribution: float = want(1.0, Real())  # percentage points
     vanishing: float = want(1e-7, POSITIVE)  # gradient norm
-    exploding: float = want(10.0, POSITIVE)
+    exploding: float = want(10.0, Real())
 
     def across(self) -> list[str]:
         """The two gradient limits are in order."""

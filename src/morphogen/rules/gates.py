@@ -23,7 +23,8 @@ def gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec)
     """Whether slots may move up, and the bits of `Check` that speak against it.
 
     Shapes: accuracy float32 [E] (measured, points), target int64 [E, S] (stage) -> passed bool, failed int64 [E, S].
-    Promise: each slot by itself; what was not measured never passes a check that asks for it.
+    Promise: each slot by itself; what was not measured never passes a check that asks for it.  A target without a
+    gate is no way up, like an illegal one.
     """
     kind = gate_of(target)
     g1, g2, g3, g5 = (kind == int(which) for which in (Gate.G1, Gate.G2, Gate.G3, Gate.G5))
@@ -32,8 +33,9 @@ def gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec)
     blend = _permissive_blend(slots, g2, spec) if spec.permissive_gates else _strict_blend(slots, g2, accuracy, spec)
     hold = _hold(slots, g3, spec)
     fossilize = _fossilize(slots, g5, spec)
-    failed = sum(map(_bits, (train, blend, hold, fossilize)), _bits({Check.ILLEGAL_TRANSITION: ~legal}))
-    return (failed == 0) & (kind != int(Gate.NONE)), failed
+    no_way_up = {Check.ILLEGAL_TRANSITION: ~legal | (kind == int(Gate.NONE))}
+    failed = sum(map(_bits, (train, blend, hold, fossilize)), _bits(no_way_up))
+    return failed == 0, failed
 
 
 def _bits(checks: Checks) -> Tensor:

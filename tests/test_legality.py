@@ -1,0 +1,223 @@
+"""Legality and masks, against the rules written out one cell at a time."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from slots import STAGES, differing, limits, limits_for, make, one, permute, slot_states
+
+from morphogen.errors import ConfigError
+from morphogen.rules.legality import action_masks, available, choices, forced, legal
+from morphogen.vocab.action import HEADS, RELEVANT, Head, Op
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.stage import AlphaMode, Stage
+
+S = Stage
+COOLS = (S.PRUNED, S.EMBARGOED, S.RESETTING)
+SEEDS = (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED)
+AUTO = {S.GERMINATED: "G1", S.TRAINING: "G2", S.BLENDING: "G3"}
+
+
+def may(op: Op, here: int, env: list[tuple[int, int, int]], allow: Limits) -> bool:
+    """The rules of actions.md 3 for one cell; env: (stage, age, alpha mode) per slot."""
+    stage, age, mode = env[here]
+    if not allow.enabled[here] or op.name in allow.disabled_ops:
+        return False
+    hold = mode == AlphaMode.HOLD
+    if op is Op.GERMINATE:
+        seeds = sum(s in SEEDS for s, _, _ in env)
+        busy = any(
+            on and s in (S.GERMINATED, S.TRAINING, *COOLS) for (s, _, _), on in zip(env, allow.enabled, strict=True)
+        )
+        return stage == S.DORMANT and not busy and not (allow.max_seeds > 0 and seeds >= allow.max_seeds)
+    if op is Op.SET_ALPHA_TARGET:
+        return stage in (S.BLENDING, S.HOLDING) and hold
+    if op is Op.PRUNE:
+        return stage in (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING) and age >= allow.min_prune_age and hold
+    if op is Op.FOSSILIZE:
+        return stage == S.HOLDING
+    if op is Op.ADVANCE:
+        return stage in AUTO and AUTO[stage] not in allow.auto_forward
+    return True
+
+
+def cells(slots) -> list[list[tuple[int, int, int]]]:
+    columns = (slots.stage.tolist(), slots.age.tolist(), slots.alpha_mode.tolist())
+    return [list(zip(*rows, strict=True)) for rows in zip(*columns, strict=True)]
+
+
+@given(st.data(), slot_states(max_slots=4))
+def test_legality_is_what_the_rules_say_cell_by_cell(data, slots):
+    allow = data.draw(limits_for(slots))
+    expected = [[[may(op, s, env, allow) for s in range(len(env))] for op in Op] for env in cells(slots)]
+    assert legal(slots, allow).tolist() == expected
+
+
+@given(st.data(), slot_states())
+def test_waiting_is_always_legal_on_every_enabled_slot(data, slots):
+    allow = data.draw(limits_for(slots))
+    masks = action_masks(slots, allow)
+    assert masks.slot[:, Op.WAIT].tolist() == [list(allow.enabled)] * len(slots)
+    assert masks.op[:, Op.WAIT].all()
+
+
+@given(st.data(), slot_states())
+def test_an_op_may_be_chosen_iff_some_slot_may_be(data, slots):
+    allow = data.draw(limits_for(slots))
+    masks = action_masks(slots, allow)
+    assert torch.equal(masks.op, masks.slot.any(-1))
+    assert not masks.slot[:, :, [i for i, on in enumerate(allow.enabled) if not on]].any()
+
+
+@given(slot_states(), st.integers(-5, 30))
+def test_a_stage_outside_the_table_allows_waiting_only(slots, code):
+    code = code if not 1 <= code <= 9 else 0
+    broken = slots.replace(stage=torch.full_like(slots.stage, code))
+    assert legal(broken, limits(slots)).sum() == slots.stage.numel()
+
+
+@given(st.data(), slot_states())
+def test_legality_reads_stage_age_and_alpha_mode_only(data, slots):
+    allow = data.draw(limits_for(slots))
+    reads = ("stage", "age", "alpha_mode")
+    scrambled = slots.apply(lambda leaf: leaf.flip(0, 1) if leaf.dtype is torch.bool else leaf * 3 + 1)
+    scrambled = scrambled.replace(**{name: getattr(slots, name) for name in reads})
+    assert differing(slots, scrambled).isdisjoint(reads)
+    assert torch.equal(legal(slots, allow), legal(scrambled, allow))
+
+
+@given(st.data(), slot_states(max_slots=4))
+def test_permuting_slots_permutes_the_last_axis_and_nothing_else(data, slots):
+    allow = data.draw(limits_for(slots))
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    moved = Limits(
+        **{
+            **{f: getattr(allow, f) for f in allow.__dataclass_fields__},
+            "enabled": tuple(allow.enabled[i] for i in order),
+        }
+    )
+    assert torch.equal(legal(permute(slots, order), moved), legal(slots, allow)[:, :, order])
+
+
+@given(st.data(), slot_states(max_envs=4))
+def test_an_env_does_not_see_its_neighbours(data, slots):
+    allow = data.draw(limits_for(slots))
+    together = legal(slots, allow)
+    for e in range(len(slots)):
+        assert torch.equal(legal(slots[e : e + 1], allow)[0], together[e])
+
+
+@given(slot_states(), st.integers(1, 20))
+def test_waiting_longer_never_forbids_prune(slots, longer):
+    later = slots.replace(age=slots.age + longer)
+    before, after = legal(slots, limits(slots))[:, Op.PRUNE], legal(later, limits(slots))[:, Op.PRUNE]
+    assert (before <= after).all()
+
+
+@given(slot_states(), st.integers(0, 12))
+def test_a_higher_prune_age_never_allows_more(slots, least):
+    lower = legal(slots, limits(slots, min_prune_age=least))
+    assert (legal(slots, limits(slots, min_prune_age=least + 1)) <= lower).all()
+
+
+def test_a_seed_may_be_pruned_from_age_5_on():
+    slots = make([[{"stage": S.TRAINING, "age": 4}], [{"stage": S.TRAINING, "age": 5}]])
+    assert legal(slots, limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+
+
+@given(slot_states())
+def test_a_limit_beyond_the_slots_is_no_limit_and_a_lower_one_only_stops_germination(slots):
+    count = slots.stage.shape[1]
+    free = legal(slots, limits(slots))
+    assert torch.equal(free, legal(slots, limits(slots, max_seeds=count + 1)))
+    tight = legal(slots, limits(slots, max_seeds=1))
+    assert (tight <= free).all()
+    others = [op for op in Op if op is not Op.GERMINATE]
+    assert torch.equal(tight[:, others], free[:, others])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_germination_needs_an_empty_slot_and_nothing_developing_or_cooling(count):
+    tuples = list(itertools.product(STAGES, repeat=count))
+    slots = make([[{"stage": stage} for stage in stages] for stages in tuples])
+    found = legal(slots, limits(slots))[:, Op.GERMINATE].any(-1).tolist()
+    calm = (S.DORMANT, S.BLENDING, S.HOLDING, S.FOSSILIZED)
+    assert found == [S.DORMANT in stages and all(stage in calm for stage in stages) for stages in tuples]
+
+
+@pytest.mark.parametrize("stage", [S.FOSSILIZED, *COOLS, S.DORMANT])
+def test_there_is_nothing_to_do_with_a_slot_that_is_done_or_cooling(stage):
+    slots = one(stage=stage, age=50)
+    allowed = {op for op in Op if legal(slots, limits(slots))[0, op, 0]}
+    assert allowed == ({Op.WAIT, Op.GERMINATE} if stage is S.DORMANT else {Op.WAIT})
+
+
+def test_auto_forwarding_every_gate_takes_advance_away():
+    slots = make([[{"stage": stage} for stage in (S.GERMINATED, S.TRAINING, S.BLENDING)]])
+    assert legal(slots, limits(slots))[0, Op.ADVANCE].tolist() == [True, True, True]
+    assert legal(slots, limits(slots, auto_forward=("G2",)))[0, Op.ADVANCE].tolist() == [True, False, True]
+    assert not legal(slots, limits(slots, auto_forward=("G1", "G2", "G3")))[0, Op.ADVANCE].any()
+
+
+def count_actions(masks, env: int, slots: int) -> int:
+    """Distinct complete actions, found by going through all of them head by head."""
+    found = 0
+    for op in Op:
+        heads = [head for head in Head if head > Head.SLOT and RELEVANT[op][head]]
+        free = [[v for v, yes in enumerate(getattr(masks, h.label)[env].tolist()) if yes] for h in heads]
+        places = [s for s in range(slots) if masks.slot[env, op, s]]
+        if op is Op.WAIT:
+            places = places[:1]
+        found += sum(1 for _ in itertools.product(places, *free))
+    return found
+
+
+@given(st.data(), slot_states(max_envs=2))
+def test_choices_are_the_actions_that_enumeration_finds(data, slots):
+    masks = action_masks(slots, data.draw(limits_for(slots)))
+    expected = [count_actions(masks, e, slots.stage.shape[1]) for e in range(len(slots))]
+    assert choices(masks).tolist() == expected
+    assert forced(masks).tolist() == [n == 1 for n in expected]
+
+
+def test_the_sizes_of_the_choice_are_those_of_the_spec():
+    empty, held = one(), one(stage=S.HOLDING, age=9)
+    assert choices(action_masks(empty, limits(empty))).item() == 1 + 252
+    assert choices(action_masks(held, limits(held))).item() == 1 + 240 + 20 + 1
+
+
+def test_a_head_is_available_iff_some_allowed_op_uses_it():
+    growing = one(stage=S.TRAINING, age=1)
+    found = available(action_masks(growing, limits(growing)))[0]
+    assert [head for head, yes in zip(HEADS, found, strict=True) if yes] == ["op", "slot"]
+    fossil = one(stage=S.FOSSILIZED)
+    assert available(action_masks(fossil, limits(fossil)))[0].tolist() == [True] + [False] * 7
+
+
+def test_blueprints_are_those_of_the_topology_or_the_ones_named():
+    slots = one()
+    mask = action_masks(slots, limits(slots)).blueprint[0]
+    assert [b for b in Blueprint if mask[b]] == [Blueprint(i) for i in range(1, 8)]
+    named = action_masks(slots, limits(slots, blueprints=("norm", "attention"))).blueprint[0]
+    assert [b.label for b in Blueprint if named[b]] == ["attention", "norm"]
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"topology": "mlp"},
+        {"enabled": (False,)},
+        {"max_seeds": -1},
+        {"min_prune_age": -1},
+        {"auto_forward": ("G5",)},
+        {"disabled_ops": ("WAIT",)},
+        {"blueprints": ("noop",)},
+        {"blueprints": ("lora",)},
+    ],
+)
+def test_limits_that_make_no_sense_are_refused_by_name(knobs):
+    with pytest.raises(ConfigError, match=next(iter(knobs))):
+        Limits(**{"topology": "cnn", "enabled": (True,), **knobs})

@@ -13,7 +13,7 @@ LEAST = 0.05  # of the scale, in reward units
 class ScaleState(TensorClass["frozen"]):
     """Decayed first and second moment of discounted returns.  batch_size []."""
 
-    mean: Tensor  # float64 []
+    first: Tensor  # float64 [], sum of weights times the mean
     second: Tensor  # float64 []
     rounds: Tensor  # int64 []
 
@@ -21,12 +21,12 @@ class ScaleState(TensorClass["frozen"]):
 def init_scale(device: torch.device | str = "cpu") -> ScaleState:
     """Nothing seen yet: scale 1."""
     zero = torch.zeros((), dtype=torch.float64, device=device)
-    return ScaleState(mean=zero, second=zero.clone(), rounds=zero.to(torch.int64), batch_size=[], device=device)
+    return ScaleState(first=zero, second=zero.clone(), rounds=zero.to(torch.int64), batch_size=[], device=device)
 
 
 def running_mean(state: ScaleState) -> Tensor:
     """Mean of the returns seen, in reward units: float64 []; 0 before the first round."""
-    return state.mean / _weight(state)
+    return state.first / _weight(state)
 
 
 def return_scale(state: ScaleState) -> Tensor:
@@ -56,7 +56,7 @@ def rescale(
     first = torch.where(counts, returns, 0.0).sum() / total
     second = torch.where(counts, returns.square(), 0.0).sum() / total
     learned = state.replace(
-        mean=torch.where(number > 0, DECAY * state.mean + (1 - DECAY) * first, state.mean),
+        first=torch.where(number > 0, DECAY * state.first + (1 - DECAY) * first, state.first),
         second=torch.where(number > 0, DECAY * state.second + (1 - DECAY) * second, state.second),
         rounds=state.rounds + (number > 0).to(torch.int64),
     )

@@ -89,9 +89,12 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
 
 
 _RECONSTRUCT = importlib.import_module("numpy._core.multiarray")._reconstruct
+_FROM_BUFFER = importlib.import_module("numpy._core.numeric")._frombuffer
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy.core.numeric", "_frombuffer"): _FROM_BUFFER,
+    ("numpy._core.numeric", "_frombuffer"): _FROM_BUFFER,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _encode,

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TextIO
 
-from rich import box, console, progress, table
+from rich import box, console, live, table, text
 
 from morphogen.vocab.spec import RunSpec
 
 LEGEND = (
     "return: what the policy was paid per episode; value: accuracy (as a share of 1) of the network it would deliver, "
-    "minus the price of its parameters; seeds: alive at the end, fossilized (kept for good) and pruned in the round"
+    "minus the price of its parameters; seeds of the round: alive at its end, fossilized (kept for good), pruned"
 )
 WIDTH = 120  # of tables where no terminal sets a width
 EDGE = 5  # rounds at either end that the closing summary compares
@@ -46,7 +46,7 @@ class Console:
     ) -> None:
         self._err, self._out = _writer(err or sys.stderr), _writer(out or sys.stdout)
         self._quiet, self._clock = quiet, clock
-        self._live: progress.Progress | None = None
+        self._live: live.Live | None = None
         self._began, self._rounds, self._done = clock(), 0, 0.0
         self._latest = ""
 
@@ -61,37 +61,25 @@ class Console:
         self._began, self._rounds = self._clock(), spec.rounds
         if self._quiet:
             return
-        for name, text in facts.items():
-            self._say(f"{name:<22}{text}")
+        for name, fact in facts.items():
+            self._say(f"{name:<22}{fact}")
         self._say(LEGEND)
         if self._err.is_terminal:
-            self._live = self._bar()
-
-    def _bar(self) -> progress.Progress:
-        bar = progress.Progress(
-            progress.BarColumn(bar_width=20),
-            progress.TextColumn("{task.description}", markup=False),
-            console=self._err,
-            refresh_per_second=4,
-            transient=True,
-        )
-        bar.add_task("round 1", total=1.0)
-        bar.start()
-        return bar
+            self._live = live.Live(console=self._err, refresh_per_second=4, transient=True)
+            self._live.start()
 
     def epoch(self, round: int, epoch: int, done_share: float) -> None:
         """One epoch is over; `done_share` in 0 .. 1 of the whole run."""
         self._done = done_share
         if self._live is not None:
-            where = f"round {round + 1}/{self._rounds} epoch {epoch + 1}"
-            text = "  ".join(part for part in (where, self._latest, self._eta()) if part)
-            self._live.update(self._live.task_ids[0], completed=done_share, description=text)
+            where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}  {done_share:.0%}  {self._eta()}"
+            self._live.update(text.Text(f"{where.rstrip()}\n{self._latest}", no_wrap=True, overflow="ellipsis"))
 
     def round(self, summary: Any) -> None:
         """One round is over; `summary`: its BatchSummary."""
         self._latest = (
             f"return {amount(summary.return_mean)}  value {amount(summary.network_value_mean)}  "
-            f"seeds {summary.live} alive, {summary.fossilized} fossilized, {summary.pruned} pruned  "
+            f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}  "
             f"{amount(summary.env_epochs_per_s, 0)} env-epochs/s"
         )
         if self._live is None and not self._quiet:
@@ -122,8 +110,8 @@ class Console:
             return ""
         return f"ETA {duration((self._clock() - self._began) * (1.0 - self._done) / self._done)}"
 
-    def _say(self, text: str) -> None:
-        self._err.print(text, soft_wrap=True)
+    def _say(self, line: str) -> None:
+        self._err.print(line, soft_wrap=True)
 
     def _stop(self) -> None:
         if self._live is not None:

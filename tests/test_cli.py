@@ -1,0 +1,362 @@
+"""The command line: every flag and its rank, exit codes, help, and what is never loaded or written."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
+from morphogen.run import cli, options
+from morphogen.vocab.codec import dump_config
+from morphogen.vocab.preset import PRESETS
+from morphogen.vocab.spec import RunSpec, resolve
+from morphogen.vocab.task import TASKS
+
+# flag, its words, the field, its value; written out by hand.
+FLAGS = [
+    ("--preset", ["smoke"], "preset", "smoke"),
+    ("--task", ["digits_impaired"], "task", "digits_impaired"),
+    ("--slots", ["r1c0", "r0c0"], "slots", ["r0c0", "r1c0"]),
+    ("--max-seeds", ["2"], "max_seeds", 2),
+    ("--instances", ["single"], "instances", "single"),
+    ("--data-dir", ["some/where"], "data.dir", "some/where"),
+    ("--no-augment", [], "data.augment", False),
+    ("--rounds", ["7"], "rounds", 7),
+    ("--envs", ["12"], "envs", 12),
+    ("--episode-length", ["9"], "episode_length", 9),
+    ("--minibatches", ["3"], "data.minibatches", 3),
+    ("--batch", ["5"], "data.batch", 5),
+    ("--final-episodes", ["0"], "final_episodes", 0),
+    ("--seed", ["11"], "seed", 11),
+    ("--reward", ["sparse"], "reward.rule", "sparse"),
+    ("--ppo-epochs", ["6"], "ppo.epochs", 6),
+    ("--lr", ["3e-4"], "ppo.lr", 3e-4),
+    ("--entropy-anneal-rounds", ["8"], "ppo.entropy_anneal_rounds", 8),
+    ("--value-warmup-rounds", ["4"], "ppo.value_warmup_rounds", 4),
+    ("--device", ["cpu"], "engine.devices", ["cpu"]),
+    ("--threads", ["1"], "engine.threads", 1),
+]
+# The same fields with other values, for a file that lies beneath the flag.
+BENEATH = {
+    "preset": "digits",
+    "task": "digits",
+    "slots": ["r0c1"],
+    "max_seeds": 1,
+    "instances": "task",
+    "data.dir": "else/where",
+    "data.augment": True,
+    "reward.rule": "delta",
+    "engine.devices": ["auto"],
+}
+# What follows from a flag besides its own field.
+FOLLOWS = {
+    "--task": {"host.width"},
+    "--instances": {"instance"},
+    "--envs": {"final_episodes"},
+    "--preset": {"rounds", "envs", "episode_length", "final_episodes", "data", "ppo.minibatches", "policy.hidden"},
+}
+each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
+
+
+def spec_of(*words):
+    return options.spec_of(options.parse(["train", *words], "0"))
+
+
+def config_of(*words):
+    return json.loads(dump_config(resolve(spec_of(*words))))
+
+
+def at(config, path):
+    for name in path.split("."):
+        config = config[name]
+    return config
+
+
+def nested(path, value):
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value
+
+
+def differences(one, other, path=""):
+    """Paths of the leaves that differ."""
+    if not isinstance(one, dict):
+        return {path} if one != other else set()
+    return {found for name in one for found in differences(one[name], other[name], f"{path}.{name}".lstrip("."))}
+
+
+def test_every_flag_of_the_table_is_tried_here():
+    assert {flag.name for flag in options.FLAGS} == {row[0] for row in FLAGS}
+    assert {flag.path for flag in options.FLAGS} == {row[2] for row in FLAGS}
+
+
+@each_flag
+def test_a_flag_sets_its_field_and_only_what_follows_from_it(flag, words, path, value):
+    config = config_of(flag, *words)
+    assert at(config, path) == value
+    changed = differences(config, config_of()) - {path, "preset"}
+    assert all(any(name == part or name.startswith(part + ".") for part in FOLLOWS.get(flag, ())) for name in changed)
+
+
+@each_flag
+def test_a_given_flag_wins_over_the_file(tmp_path, flag, words, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(nested(path, BENEATH.get(path, 1))))
+    assert at(config_of("--config", str(file), flag, *words), path) == value
+
+
+@each_flag
+def test_an_absent_flag_leaves_the_file_as_it_is(tmp_path, flag, words, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(nested(path, value)))
+    assert at(config_of("--config", str(file)), path) == value
+
+
+@pytest.mark.parametrize(("path", "value"), [("rounds", 2), ("envs", 4), ("data.batch", 16), ("policy.hidden", 16)])
+def test_a_preset_wins_over_defaults_and_loses_to_the_file(tmp_path, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(nested(path, 8)))
+    assert at(config_of("--preset", "smoke"), path) == value
+    assert at(config_of("--preset", "smoke", "--config", str(file)), path) == 8
+
+
+def test_any_field_can_be_set_and_the_last_word_counts():
+    spec = spec_of(
+        "--set", "ppo.clip=0.3", "--set", 'policy.floor={"op": 0}', "--set", "ppo.clip=0.1", "--set", "rounds=3"
+    )
+    assert (spec.ppo.clip, spec.policy.floor[0], spec.policy.floor[1], spec.rounds) == (0.1, 0.0, 0.01, 3)
+    assert spec_of("--set", "rounds=3", "--rounds", "4").rounds == 4
+
+
+def test_a_bare_train_is_the_default_preset_trained_by_ppo():
+    assert spec_of() == RunSpec(preset="digits")
+    assert spec_of("--task", "digits_impaired").preset is None
+
+
+def test_who_decides_is_said_by_word_flag_or_file(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{"policy_name": "random"}')
+    assert spec_of("heuristic").policy_name == "heuristic"
+    assert spec_of("heuristic", "--policy", "wait").policy_name == "wait"
+    assert spec_of("--config", str(file)).policy_name == "random"
+    assert spec_of("ppo", "--config", str(file)).policy_name == "ppo"
+
+
+def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
+    spec = resolve(spec_of("heuristic", "--preset", "smoke", "--slots", "r1c0", "--set", "instance.classes=[3, 5]"))
+    file = tmp_path / "config.json"
+    file.write_text(dump_config(spec))
+    assert spec_of("--config", str(file)) == spec
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What a run was started with; `raises` makes it fail."""
+    calls = SimpleNamespace(spec=None, keywords=None, raises=None)
+
+    def train(spec, **keywords):
+        calls.spec, calls.keywords = spec, keywords
+        if calls.raises is not None:
+            raise calls.raises
+
+    real = cli._load
+    fake = SimpleNamespace(train_ppo_vectorized=train)
+    monkeypatch.setattr(cli, "_load", lambda name: fake if name == "morphogen.run.train" else real(name))
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    return calls
+
+
+def test_a_command_starts_the_resolved_run_with_directory_console_and_its_own_words(started, tmp_path):
+    out = tmp_path / "run"
+    assert cli.main(["train", "--preset", "smoke", "--out", str(out)]) == 0
+    assert started.spec == resolve(spec_of("--preset", "smoke"))
+    assert started.keywords["out"] == out
+    assert started.keywords["command"] == f"morphogen train --preset smoke --out {out}"
+    assert not out.exists()
+
+
+def test_without_out_a_run_gets_a_directory_of_its_own(started, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--task", "digits_impaired"]) == 0
+    out = started.keywords["out"]
+    assert out.parent.name == "runs"
+    assert "digits_impaired" in out.name
+    assert list(tmp_path.iterdir()) == []
+
+
+EXITS = [
+    (ConfigError("rounds is 0; want >= 1"), 2),
+    (DeviceError("engine.devices is cuda:9"), 2),
+    (ScheduleError("step 3 is illegal"), 2),
+    (DataError("data/x is missing"), 3),
+    (CheckpointError("policy.pt is damaged"), 4),
+    (TrainingDiverged("3 rounds without a step"), 5),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), EXITS, ids=[type(error).__name__ for error, _ in EXITS])
+def test_each_error_has_its_exit_code_and_one_line_without_traceback(started, tmp_path, capsys, error, code):
+    started.raises = error
+    assert cli.main(["train", "--out", str(tmp_path / "run")]) == code
+    assert capsys.readouterr().err == f"morphogen: error: {error}\n"
+
+
+def test_an_unexpected_error_keeps_its_traceback(started, tmp_path):
+    started.raises = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train", "--out", str(tmp_path / "run")])
+
+
+def test_interruption_ends_with_130(started, tmp_path, capsys):
+    started.raises = KeyboardInterrupt()
+    assert cli.main(["train", "--out", str(tmp_path / "run")]) == 130
+    assert capsys.readouterr().err == "morphogen: stopped\n"
+
+
+def test_termination_ends_with_143():
+    with pytest.raises(SystemExit) as caught:
+        cli._terminated(15, None)
+    assert caught.value.code == 143
+
+
+WRONG = [
+    ([], "COMMAND"),
+    (["fly"], "fly"),
+    (["train", "walk"], "walk"),
+    (["train", "--rounds"], "--rounds"),
+    (["train", "--round", "3"], "--round"),
+    (["train", "--rounds", "many"], 'rounds is "many"; want an integer in 1 .. 1000000'),
+    (["train", "--rounds", "2.0"], "rounds is 2.0; want an integer"),
+    (["train", "--lr", "nan"], 'ppo.lr is "nan"; want a finite number > 0'),
+    (["train", "--task", "mnist"], 'task is "mnist"; want one of digits'),
+    (["train", "--preset", "big"], 'preset is "big"; want one of digits'),
+    (["train", "--slots", "r9c9"], "this host has r0c0, r1c0, r0c1"),
+    (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:N'),
+    (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
+    (["train", "heuristic", "--policy", "ppo"], "--policy is 'ppo'; want one of wait, random, heuristic"),
+    (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
+    (["train", "--config", "."], "--config is ., which cannot be read"),
+    (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
+    (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
+def test_wrong_usage_is_refused_with_code_2_and_says_what_is_wanted(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert all(line.startswith("morphogen: error: ") for line in shown.err.splitlines())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_faults_of_a_command_are_told_at_once(tmp_path, capsys):
+    file = tmp_path / "config.json"
+    file.write_text('{"envs": 0, "epochs": 3}')
+    assert cli.main(["train", "--config", str(file), "--rounds", "x", "--set", "ppo.clip=7"]) == 2
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == [
+        "epochs",
+        "rounds",
+        "envs",
+        "ppo.clip",
+    ]
+
+
+def test_a_directory_that_is_in_use_is_refused_before_anything_loads(started, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert cli.main(["train", "--out", str(tmp_path)]) == 2
+    assert "is not empty; want a new or empty directory" in capsys.readouterr().err
+    assert started.spec is None
+
+
+def test_threads_are_set_before_torch_would_read_them(started, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert cli.main(["train", "--threads", "3", "--out", str(tmp_path / "run")]) == 0
+    assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "3"
+
+
+def test_print_config_shows_the_complete_config_on_stdout(capsys):
+    assert cli.main(["train", "--preset", "smoke", "--print-config"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == dump_config(resolve(spec_of("--preset", "smoke")))
+    assert shown.err == ""
+
+
+def fresh(*words, cwd, then=""):
+    """A command in a fresh interpreter that tells afterwards which heavy packages are loaded."""
+    code = (
+        "import sys\nfrom morphogen.run import cli\n"
+        f"try:\n    code = cli.main({list(words)!r})\nexcept SystemExit as end:\n    code = end.code\n"
+        "heavy = {'torch', 'tensordict', 'torchrl', 'numpy', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "print('END', code, sorted(heavy))"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, timeout=60, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["train", "--help"], 0),
+        (["train", "heuristic", "--help"], 0),
+        (["train", "--print-config"], 0),
+        (["train", "--rounds", "0"], 2),
+        (["train", "--out", "/dev/null"], 2),
+    ],
+    ids=["help", "version", "train help", "baseline help", "print config", "fault", "out is a file"],
+)
+def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words, code):
+    done = fresh(*words, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == f"END {code} []"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("module", ["morphogen", "morphogen.run.cli", "morphogen.vocab.spec", "morphogen.vocab.codec"])
+def test_importing_the_front_door_loads_nothing_heavy(tmp_path, module):
+    code = (
+        f"import sys, {module}; print(sorted({{'torch', 'tensordict', 'torchrl', 'numpy', 'rich'}} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def shown_help(capsys, *words):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*words, "--help"])
+    assert caught.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_help_of_train_explains_every_flag_task_preset_and_exit_code(capsys):
+    text = shown_help(capsys, "train")
+    for flag in options.FLAGS:
+        assert f"{flag.name} " in text
+        assert " ".join(flag.text.split()) in text.replace("- ", "-") or flag.text.split()[0] in text
+    for word in (*TASKS, *PRESETS, "sparse", "delta", "wait", "random", "heuristic", "exit codes", "examples"):
+        assert word in text
+
+
+def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
+    text = shown_help(capsys)
+    assert "Train a controller that grows neural networks" in text
+    assert "train a policy, or run a baseline on the same path" in text
+
+
+def test_version_is_the_one_of_the_installed_package(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == "morphogen 0.1.0\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(tmp_path):
+    command = f"{sys.executable} -m morphogen.run.cli train --print-config | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
+    assert "Traceback" not in done.stderr

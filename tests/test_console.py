@@ -1,0 +1,131 @@
+"""What a run says: progress to stderr, results to stdout, and how numbers are written for people."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from morphogen.run.console import Console, amount, closing, duration
+from morphogen.vocab.spec import RunSpec, resolve
+
+SPEC = resolve(RunSpec(rounds=4))
+ROWS = [
+    {"policy": "wait", "network value": 0.81, "parameters": 438},
+    {"policy": "ppo", "network value": None, "parameters": 12_345},
+]
+
+
+def summary(round, **more):
+    numbers = {
+        "return_mean": 0.5 + round,
+        "network_value_mean": 0.75,
+        "accuracy_mean": 80.0 + round,
+        "live": 21,
+        "fossilized": 5,
+        "pruned": 3,
+        "env_epochs_per_s": 1234.5,
+    }
+    return SimpleNamespace(round=round, **{**numbers, **more})
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def told(quiet=False, err=None):
+    """A run of four rounds of a minute each: what stood on stderr and stdout."""
+    err, out, now = err or io.StringIO(), io.StringIO(), [0.0]
+    with Console(quiet, err=err, out=out, clock=lambda: now[0]) as console:
+        console.start(SPEC, {"task": "digits", "host": "438 parameters"})
+        for round in range(4):
+            console.epoch(round, 0, (round + 0.5) / 4)
+            now[0] += 60.0
+            console.epoch(round, 47, (round + 1) / 4)
+            console.round(summary(round))
+        console.table(ROWS, title="held-out instances")
+        console.finish(SimpleNamespace(history=[summary(round) for round in range(4)], run_dir="runs/x"))
+    return err.getvalue(), out.getvalue()
+
+
+def test_off_a_terminal_every_round_is_one_line_on_stderr():
+    err, _ = told()
+    lines = [line for line in err.splitlines() if line.startswith("round ")]
+    assert len(lines) == 4
+    assert lines[0].startswith("round 1/4  return 0.500  value 0.750  alive 21  fossilized 5  pruned 3")
+    assert "1,234 env-epochs/s" in lines[0]
+    assert [line.partition("ETA ")[2] for line in lines] == ["3:00", "2:00", "1:00", ""]
+    assert "\x1b" not in err
+
+
+def test_the_start_names_the_facts_and_explains_the_words():
+    err, _ = told()
+    assert err.splitlines()[0].split() == ["task", "digits"]
+    assert "fossilized (kept for good)" in err
+
+
+def test_table_and_summary_are_on_stdout_quiet_or_not():
+    _, out = told()
+    assert told(quiet=True) == ("", out)
+    assert "held-out instances" in out
+    assert "12,345" in out
+    assert " - " in out
+    assert "4 rounds in 4:00" in out
+    assert "best round: 4 with a mean accuracy of 83.0 %" in out
+    assert out.splitlines()[-1] == "files: runs/x"
+
+
+def test_on_a_terminal_one_line_is_kept_up_to_date_and_goes_away():
+    err, out = told(err=Screen())
+    assert "\x1b[" in err
+    assert "round 4/4  epoch 48  100%" in err
+    assert "alive 21  fossilized 5  pruned 3" in err
+    assert "\x1b" not in out
+
+
+def test_a_run_without_rounds_or_rows_still_ends_well():
+    out = io.StringIO()
+    console = Console(err=io.StringIO(), out=out)
+    console.table([])
+    console.finish(SimpleNamespace(history=(), run_dir=None))
+    assert out.getvalue() == "no round was run\n"
+
+
+def test_an_output_that_knows_only_ascii_is_no_problem():
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    Console(err=io.StringIO(), out=out).table(ROWS)
+    out.flush()
+    assert b"12,345" in raw.getvalue()
+
+
+def test_wide_tables_and_long_paths_are_not_cut():
+    out = io.StringIO()
+    console = Console(err=io.StringIO(), out=out)
+    console.finish(SimpleNamespace(history=(), run_dir="runs/" + "x" * 200))
+    assert "x" * 200 in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (-1, "0:00")]
+)
+def test_durations_read_like_a_clock(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (3, "3"), (12_345, "12,345"), (0.12345, "0.123"), (-1.0, "-1.000")]
+)
+def test_numbers_read_like_numbers(value, text):
+    assert amount(value) == text
+
+
+def test_the_summary_compares_the_first_and_the_last_rounds():
+    lines = closing([summary(round) for round in range(10)], 90.0)
+    assert lines[0] == "10 rounds in 1:30"
+    assert lines[1] == "return: 2.500 in the first 5 rounds, 7.500 in the last 5"
+
+
+def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
+    lines = closing([summary(0, return_mean=None), summary(1)], 1.0)
+    assert lines[1] == "return: 1.500 in the first 2 rounds, 1.500 in the last 2"

@@ -6,14 +6,14 @@ Blocks may hold non-finite numbers where the state does; `steps.observe` removes
 import torch
 from torch import Tensor
 
+from morphogen.rules.stages import known, occupied
 from morphogen.state.env import Instance, Signals, Slots
 from morphogen.state.tree import table
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES
-from morphogen.vocab.stage import COOLING, OCCUPIED, Algorithm, AlphaMode, Stage
+from morphogen.vocab.stage import COOLING, Algorithm, AlphaMode, Stage
 
-_OCCUPIED = tuple(stage in OCCUPIED for stage in Stage)
 _DEVELOPING = (Stage.GERMINATED, Stage.TRAINING)
 _GROUPS = (_DEVELOPING, (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
 _SHARES = tuple(tuple(float(stage in group) for group in _GROUPS) for stage in Stage)
@@ -24,11 +24,6 @@ _NO_PRICE, _NO_PRICE_VALUE = 1e-4, -7.0
 def slog(x: Tensor) -> Tensor:
     """`sign(x) ln(1 + |x|)`: odd, monotone, linear near 0.  Same shape."""
     return x.sign() * x.abs().log1p()
-
-
-def occupied(slots: Slots) -> Tensor:
-    """Slots with a seed.  bool [E, S]."""
-    return table(_OCCUPIED, torch.bool, slots.stage.device)[slots.stage.clamp(0, len(Stage) - 1)]
 
 
 def measured(signals: Signals) -> Tensor:
@@ -61,11 +56,11 @@ def grown(slots: Slots, size: Tensor, host: Tensor) -> Tensor:
 def capacity(slots: Slots, limits: Limits) -> Tensor:
     """Features 28-35: seeds, seeds left (a share, so at most 1), whether there is a limit, shares of stages."""
     total = slots.stage.shape[-1]
-    count = occupied(slots).sum(-1)
+    count = occupied(slots.stage).sum(-1)
     limited = limits.max_seeds > 0
     left = (limits.max_seeds - count).clamp(0, total) if limited else torch.full_like(count, total)
     three = torch.stack((count / total, left / total, torch.full_like(count, int(limited)).float()), dim=-1)
-    shares = table(_SHARES, torch.float32, slots.stage.device)[slots.stage.clamp(0, len(Stage) - 1)]
+    shares = table(_SHARES, torch.float32, slots.stage.device)[known(slots.stage)]
     return torch.cat((three, shares.sum(1) / total), dim=-1)
 
 
@@ -93,16 +88,16 @@ def task(instance: Instance, classes: int) -> Tensor:
 
 def lifecycle(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
-    seed = occupied(slots)
+    seed = occupied(slots.stage)
     may_act = table(enabled, torch.bool, seed.device).expand_as(seed)
     ramp = ((slots.alpha_steps - slots.alpha_done).clamp(0, 8) / 8.0) * (slots.alpha_mode != int(AlphaMode.HOLD))
-    known = seed.unsqueeze(-1)
+    held = seed.unsqueeze(-1)
     parts = (
         _one_hot(slots.stage, STAGES),
         torch.stack((may_act.float(), slots.alpha, torch.where(seed, slots.alpha_target, 0.0)), dim=-1),
-        _one_hot(slots.alpha_mode, AlphaMode) * known,
+        _one_hot(slots.alpha_mode, AlphaMode) * held,
         ramp.unsqueeze(-1),
-        _one_hot(slots.algorithm, _BLENDS) * known,
+        _one_hot(slots.algorithm, _BLENDS) * held,
         (slots.tempo / 8.0 * seed).unsqueeze(-1),
     )
     return torch.cat(parts, dim=-1).float()
@@ -128,16 +123,16 @@ def worth(slots: Slots) -> Tensor:
     return torch.stack(features, dim=-1).float()
 
 
-def history(slots: Slots, accuracy: Tensor, growth: Tensor, *, episode_length: int) -> Tensor:
-    """Slot features 32-36: improvements, clocks, size.
+def history(slots: Slots, signals: Signals, growth: Tensor, *, episode_length: int) -> Tensor:
+    """Slot features 32-36: improvements (0 while the env is not measured), clocks, size.
 
-    Shapes: slots, accuracy [E] points, growth float32 [E, S] parameters / host parameters -> float32 [E, S, 5].
+    Shapes: slots, signals [E], growth float32 [E, S] parameters / host parameters -> float32 [E, S, 5].
     """
-    seed = occupied(slots)
-    now = accuracy.unsqueeze(-1)
+    seed = occupied(slots.stage)
+    now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
     features = (
-        _points(now - slots.accuracy_at_stage_start),
-        _points(now - slots.accuracy_at_germination),
+        torch.where(valid, _points(now - slots.accuracy_at_stage_start), 0.0),
+        torch.where(valid, _points(now - slots.accuracy_at_germination), 0.0),
         slots.epochs_in_stage.clamp(max=20) / 20.0,
         slots.age.clamp(max=episode_length) / episode_length * seed,
         torch.log1p(growth),

@@ -9,6 +9,7 @@ from morphogen.nets.net import Net
 from morphogen.rules import features
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.legality import legal
+from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
 from morphogen.state.tree import table
@@ -28,7 +29,7 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
     allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
     host = host_params(state.instance, net.host).float()
     size = seed_params(slots, net.counts, net.gate_counts).float()
-    seed = features.occupied(slots)
+    seed = occupied(slots.stage)
     env = (
         (state.clock.epoch / episode_length).unsqueeze(-1),
         features.measured(signals),
@@ -37,11 +38,10 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
         allowed.any(-1).float(),
         features.feedback(signals),
     )
-    accuracy = torch.where(signals.measured, signals.val_acc, 0.0)
     per_slot = (
         features.lifecycle(slots, limits.enabled),
         features.worth(slots),
-        features.history(slots, accuracy, size / host.unsqueeze(-1), episode_length=episode_length),
+        features.history(slots, signals, size / host.unsqueeze(-1), episode_length=episode_length),
         allowed.mT.float(),
         _static(net, slots.stage),
         seed.unsqueeze(-1).float(),

@@ -1,0 +1,95 @@
+"""Policies that do not learn, on the very path of the learned one: same observations, masks, decode, noise, memory."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.errors import ConfigError
+from morphogen.learn.heuristic import Heuristic, decided, rotation_of
+from morphogen.nets.distribution import (
+    NO_FLOOR,
+    ROWS,
+    WIDTH,
+    Tables,
+    factor,
+    head_entropy,
+    keys,
+    sample,
+    support,
+)
+from morphogen.nets.policy import Policy
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.tree import table
+from morphogen.vocab.action import PLACEHOLDER
+from morphogen.vocab.groups import LifecycleSpec
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.purpose import Purpose
+
+NAMES = ("wait", "random", "heuristic")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Never grows: what the host alone is worth."""
+
+    purpose: ClassVar[Purpose] = Purpose.BASELINE
+
+    def init(self, key: Tensor) -> TensorDict:
+        """No parameters."""
+        return TensorDict({}, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """No memory."""
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """WAIT."""
+        wait = table(PLACEHOLDER, torch.int64, masks.op.device).repeat(masks.op.shape[0], 1)
+        return decided(wait, masks, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Uniform over the legal ops, then over their legal slots, then over the values."""
+
+    purpose: ClassVar[Purpose] = Purpose.BASELINE
+
+    def init(self, key: Tensor) -> TensorDict:
+        """No parameters."""
+        return TensorDict({}, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """No memory."""
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """A legal action.  noise float32 [E, 38 + S], standard Gumbel."""
+        legal = support(masks)
+        shape = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(ROWS), WIDTH)
+        even = Tables(*(torch.zeros(part, device=noise.device) for part in (legal.op.shape, legal.slot.shape, shape)))
+        dist = factor(even, legal, keys(NO_FLOOR, noise.device))
+        action = sample(dist, noise)
+        out = decided(action, masks, hidden)
+        return out.replace(op_prob=dist.mixed.op.exp(), entropy=head_entropy(dist, action))
+
+
+def make(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:
+    """A baseline by name.  A ConfigError lists the known ones."""
+    if name == "heuristic":
+        least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
+        return Heuristic(
+            rotation=rotation_of(limits),
+            episode_length=episode_length,
+            min_training_epochs=lifecycle.min_training_epochs,
+            fossilize=least,
+        )
+    if name not in NAMES:
+        raise ConfigError(f"policy_name is {name!r}; want one of {', '.join(NAMES)}")
+    return Wait() if name == "wait" else Random()

@@ -1,0 +1,186 @@
+"""The scripted gardener: a rule of thumb for every stage, blueprints in rotation."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.errors import ConfigError
+from morphogen.rules.legality import choices
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.tree import table
+from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op
+from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.observation import ENV, SLOT, columns
+from morphogen.vocab.purpose import Purpose
+
+ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
+    "cnn": (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.ATTENTION, Blueprint.NORM, Blueprint.DEPTHWISE),
+    "transformer": (
+        Blueprint.NORM,
+        Blueprint.LORA,
+        Blueprint.MLP_SMALL,
+        Blueprint.ATTENTION,
+        Blueprint.LORA_LARGE,
+    ),
+}
+_ENV, _SLOT = columns(ENV), columns(SLOT)
+_RANK = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # which wish an env takes
+_ALPHA_FULL = 1.0 - 1e-6
+_NOT_WORTH = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
+
+
+def rotation_of(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
+    """Codes of the blueprints that are tried in turn: the given names or the default, reduced to the allowed ones."""
+    own = {blueprint.label: blueprint for blueprint in BY_TOPOLOGY[limits.topology]}
+    for name in names:
+        if name not in own:
+            raise ConfigError(f"rotation names {name!r}; a {limits.topology} host has {', '.join(own)}")
+    wanted = tuple(own[name] for name in names) or ROTATIONS[limits.topology]
+    found = tuple(int(blueprint) for blueprint in wanted if blueprint in limits.allowed_blueprints)
+    if not found:
+        allowed = ", ".join(Blueprint(code).label for code in limits.allowed_blueprints)
+        raise ConfigError(f"rotation is {[b.label for b in wanted]}; want at least one of {allowed}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """Germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
+
+    Reads raw observations and masks; its memory lives in `hidden`, so a rollback clears it.
+    """
+
+    purpose: ClassVar[Purpose] = Purpose.BASELINE
+    rotation: tuple[int, ...]
+    episode_length: int
+    min_training_epochs: int = 10
+    fossilize: float = 0.5  # points of contribution
+    patience: int = 5  # epochs in a stage
+    stuck: int = 20  # epochs in a stage, the most that an observation shows
+    drop: float = -2.0  # points since the stage began
+    plateau: int = 3  # epochs
+    earliest: int = 5  # epoch of the first germination
+    decay: float = 0.5  # of penalties, per epoch
+    forgiven: float = 0.1  # penalties below are dropped
+    penalty: float = 2.0  # for a pruned seed's blueprint
+    threshold: float = 3.0  # penalty from which a blueprint is passed over
+
+    def init(self, key: Tensor) -> TensorDict:
+        """No parameters."""
+        return TensorDict({}, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Penalty per blueprint float32 [E, 13] and the next place in the rotation int64 [E]: 0."""
+        penalty = torch.zeros(envs, len(Blueprint), device=device)
+        return TensorDict(
+            {"penalty": penalty, "next": torch.zeros(envs, dtype=torch.int64, device=device)},
+            batch_size=[envs],
+            device=device,
+        )
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """The most urgent legal wish, else a new seed where it is time, else WAIT.  The noise is not used."""
+        penalty = hidden["penalty"] * self.decay
+        penalty = torch.where(penalty < self.forgiven, 0.0, penalty)
+        op, slot = urgent(self.wishes(obs.slots), masks)
+        empty = masks.slot[:, int(Op.GERMINATE)]
+        grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.is_time(obs.env)
+        op = torch.where(grow, int(Op.GERMINATE), op)
+        slot = torch.where(grow, empty.int().argmax(-1), slot)
+        place, blueprint = self.choose(penalty, hidden["next"])
+        held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
+        blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
+        memory = {
+            "penalty": penalty + self.penalty * blame,
+            "next": torch.where(grow, (place + 1) % len(self.rotation), hidden["next"]),
+        }
+        action = table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
+        columns = {Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)}
+        action = torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
+        return decided(action, masks, hidden.replace(**memory))
+
+    def wishes(self, slots: Tensor) -> Tensor:
+        """What each slot asks for: the first rule that fits.  slots float32 [E, S, 45] raw -> op int64 [E, S]."""
+        on = {
+            name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in ("germinated", "training", "blending", "holding")
+        }
+        rest = on["blending"] & (slots[..., _SLOT["alpha_mode.hold"]] > 0)
+        epochs = (slots[..., _SLOT["epochs_in_stage"]] * 20.0).round()
+        gain, since_birth, worth = (
+            slots[..., _SLOT[name]] * 10.0 for name in ("stage_improvement", "age_improvement", "contribution")
+        )
+        measured = slots[..., _SLOT["contribution_valid"]] > 0
+        patient = epochs >= self.patience
+        rules = (
+            (on["germinated"], Op.ADVANCE),
+            ((on["training"] | on["holding"] | rest) & (epochs >= self.stuck), Op.PRUNE),
+            ((on["training"] | on["blending"]) & patient & (gain < self.drop), Op.PRUNE),
+            (on["training"] & (epochs >= self.min_training_epochs), Op.ADVANCE),
+            (rest & (slots[..., _SLOT["alpha"]] >= _ALPHA_FULL), Op.ADVANCE),
+            (on["holding"] & ~measured, Op.WAIT),
+            (on["holding"] & (worth > _NOT_WORTH) & (since_birth < 0), Op.PRUNE),
+            (on["holding"] & (worth >= self.fossilize), Op.FOSSILIZE),
+            (on["holding"] & patient, Op.PRUNE),
+        )
+        wish = torch.zeros_like(epochs, dtype=torch.int64)
+        for applies, op in reversed(rules):
+            wish = torch.where(applies, int(op), wish)
+        return wish
+
+    def is_time(self, env: Tensor) -> Tensor:
+        """The host is stable, on a plateau, and not brand-new.  env float32 [E, 52] raw -> bool [E]."""
+        epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
+        plateau = (env[:, _ENV["plateau"]] * 10.0).round()
+        return (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.plateau) & (epoch >= self.earliest)
+
+    def choose(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Next blueprint: the first from `start` that is not passed over, else the least penalised.
+
+        Shapes: penalty float32 [E, 13], start int64 [E] -> place int64 [E], code int64 [E].
+        """
+        codes = table(self.rotation, torch.int64, penalty.device)
+        size = len(self.rotation)
+        own = penalty[:, codes]
+        order = (torch.arange(size, device=penalty.device) + start.unsqueeze(-1)) % size
+        free = own.gather(1, order) < self.threshold
+        first = order.gather(1, free.int().argmax(-1, keepdim=True)).squeeze(1)
+        place = torch.where(free.any(-1), first, own.argmin(-1))
+        return place, codes[place]
+
+
+def urgent(wish: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
+    """The most urgent legal wish of each env, the lowest slot among equals; WAIT if there is none.
+
+    Shapes: wish int64 [E, S] -> op int64 [E], slot int64 [E].
+    """
+    slots = wish.shape[1]
+    legal = masks.slot.gather(1, wish.unsqueeze(1)).squeeze(1) & (wish != int(Op.WAIT))
+    ranks = table(tuple(_RANK.get(op, len(_RANK)) for op in Op), torch.int64, wish.device)
+    place = torch.arange(slots, device=wish.device)
+    key = torch.where(legal, ranks[wish] * slots + place, len(Op) * slots)
+    slot = torch.where(legal.any(-1), key.argmin(-1), 0)
+    return torch.where(legal.any(-1), wish.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
+
+
+def decided(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:
+    """The output of a policy without probabilities.  action int64 [E, 8]."""
+    count = choices(masks)
+    nothing = torch.zeros(action.shape[0], len(HEADS), device=action.device)
+    return ActOutput(
+        action=action,
+        log_prob=nothing,
+        value=nothing[:, 0],
+        hidden=hidden,
+        op_prob=F.one_hot(action[:, 0], masks.op.shape[-1]).float(),
+        entropy=nothing,
+        choices=count,
+        forced=count == 1,
+        batch_size=masks.batch_size,
+    )

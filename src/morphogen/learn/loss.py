@@ -1,0 +1,108 @@
+"""The PPO objective on rows of whole episodes: clipped surrogate, value, diversity of the heads, contribution."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.learn.metrics import Measured, mean, mean_by_head
+from morphogen.learn.schedule import Coefficients
+from morphogen.nets.controller import Net
+from morphogen.nets.distribution import Keys
+from morphogen.nets.policy import Evaluation, RecurrentPolicy
+from morphogen.vocab.groups import PpoSpec
+
+_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
+
+
+def objective(
+    net: Net,
+    rows: TensorDict,
+    hidden: TensorDict,
+    *,
+    policy: RecurrentPolicy,
+    spec: PpoSpec,
+    weights: Coefficients,
+    look_up: Keys,
+    factors: Tensor,
+) -> tuple[Tensor, Measured]:
+    """The loss of one minibatch and what was measured.  rows [T, B] as `update.prepare` makes them; hidden [B]."""
+    found = policy.replay(net, rows, look_up, hidden)
+    return ppo_loss(
+        found, rows, look_up.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
+    )
+
+
+def ppo_loss(
+    found: Evaluation, rows: TensorDict, relevant: Tensor, *, spec: PpoSpec, weights: Coefficients, factors: Tensor
+) -> tuple[Tensor, Measured]:
+    """`policy + value_coef value - entropy_coef bonus + contribution_coef contribution`.
+
+    Shapes: rows [T, B] with log_prob [8], advantage, target (return - offset), free and known (weights 0 or 1);
+    relevant bool [T, B, 8]; factors float32 [8] of the bonus -> (0-d, measured).
+    """
+    free = rows["free"]
+    heads, joint = log_ratios(found.log_prob, rows["log_prob"])
+    used = relevant.to(free.dtype) * free.unsqueeze(-1)
+    r_heads, r = heads.exp(), joint.exp()
+    if spec.ratio == "head":
+        policy = -mean_by_head(surrogate(r_heads, rows["advantage"].unsqueeze(-1), spec.clip), used)[0].sum()
+    else:
+        policy = -mean(surrogate(r, rows["advantage"], spec.clip), free)[0]
+    some_free = (free > 0).any()
+    value, some_known = mean(0.5 * (found.value - rows["target"]).square(), rows["known"])
+    bonus = mean(found.diversity @ factors, free)[0]
+    loss = policy + weights.value * value - weights.entropy * bonus
+    contribution = contribution_loss(found.contribution, rows)
+    loss = loss + spec.contribution_coef * contribution[0]
+    measured: Measured = {
+        "policy_loss": (policy, some_free),
+        "value_loss": (value, some_known),
+        "contribution_loss": contribution,
+        "entropy": mean(found.entropy, free),
+        "entropy_head": _head_entropy(found, free),
+        **ratio_metrics(heads, joint, used, free, clip=spec.clip),
+        "behaviour_gap": ((heads.abs() * rows["known"].unsqueeze(-1)).amax(), some_known),
+    }
+    return loss, {name: (x.detach(), valid) for name, (x, valid) in measured.items()}
+
+
+def log_ratios(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-ratio of each head and of the whole action, clamped to +-20.  [..., 8] -> [..., 8], [...]."""
+    heads = new - old
+    return heads.clamp(-_LOG_RATIO, _LOG_RATIO), heads.sum(-1).clamp(-_LOG_RATIO, _LOG_RATIO)
+
+
+def surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """The pessimistic one of the plain and the clipped gain.  Shapes broadcast."""
+    return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
+
+
+def divergence(log_ratio: Tensor) -> Tensor:
+    """An unbiased estimate of the KL divergence from the behaviour, never negative: `r - 1 - log r`.  Same shape."""
+    return log_ratio.expm1() - log_ratio
+
+
+def contribution_loss(predicted: Tensor | None, rows: TensorDict) -> tuple[Tensor, Tensor]:
+    """Half squared error of the predicted contributions over measured slots; exactly 0 without any."""
+    if predicted is None:
+        zero = torch.zeros_like(rows["free"][0, 0])
+        return zero, zero > 0
+    return mean(0.5 * (predicted - rows["contribution"]).square(), rows["contribution_valid"])
+
+
+def ratio_metrics(heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float) -> Measured:
+    """KL, clip shares and the extreme ratios over free rows.  heads, used [T, B, 8]; joint, free [T, B]."""
+    r, some = joint.exp(), (free > 0).any()
+    return {
+        "kl": mean(divergence(joint), free),
+        "clip_share": mean(((r - 1.0).abs() > clip).to(free.dtype), free),
+        "clip_share_head": mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used),
+        "ratio_max": (torch.where(free > 0, r, 0.0).amax(), some),
+        "ratio_min": (torch.where(free > 0, r, torch.inf).amin(), some),
+    }
+
+
+def _head_entropy(found: Evaluation, free: Tensor) -> tuple[Tensor, Tensor]:
+    weight = free.unsqueeze(-1)
+    spread, reach = (found.diversity * weight).sum((0, 1)), (found.reach * weight).sum((0, 1))
+    return torch.where(reach > 0, spread / torch.where(reach > 0, reach, 1.0), 0.0), reach > 0

@@ -1,0 +1,134 @@
+"""The metrics of an update: which there are, how each is reduced over the minibatch steps, and when it is valid."""
+
+from collections.abc import Mapping
+from enum import Enum
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.vocab.action import HEADS
+
+Measured = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or [8] over the heads
+
+
+class Reduction(Enum):
+    """How the values of the counted steps become one."""
+
+    MEAN = "mean"
+    MAX = "max"
+    MIN = "min"
+    SUM = "sum"
+    FIRST = "first"
+    ANY = "any"
+
+
+# Every metric of a minibatch step.  A step that measures another set of names is refused.
+STEP: dict[str, Reduction] = {
+    "policy_loss": Reduction.MEAN,
+    "value_loss": Reduction.MEAN,
+    "contribution_loss": Reduction.MEAN,
+    "entropy": Reduction.MEAN,
+    "entropy_head": Reduction.MEAN,
+    "kl": Reduction.MEAN,
+    "clip_share": Reduction.MEAN,
+    "clip_share_head": Reduction.MEAN,
+    "ratio_max": Reduction.MAX,
+    "ratio_min": Reduction.MIN,
+    "behaviour_gap": Reduction.FIRST,
+    "steps_done": Reduction.SUM,
+    "steps_skipped": Reduction.SUM,
+    "stopped_by_kl": Reduction.ANY,
+    "gradient_norm": Reduction.MEAN,
+    "clipped_share": Reduction.MEAN,
+    "gradient_norm_head": Reduction.MEAN,
+    "nonfinite.loss": Reduction.SUM,
+    "nonfinite.gradient": Reduction.SUM,
+}
+PER_HEAD = {"entropy_head": HEADS, "clip_share_head": HEADS, "gradient_norm_head": (*HEADS, "value")}
+# Metrics of the round as a whole.
+ONCE: tuple[str, ...] = (
+    "epochs_done",
+    "explained_variance",
+    "value_mean",
+    "value_std",
+    "return_mean",
+    "return_std",
+    "td_error_abs_mean",
+    "advantage_mean",
+    "advantage_std",
+    "free_steps",
+    "forced_share",
+    "rollback_rows",
+    "contribution_targets",
+    "learning_rate",
+    "entropy_coef",
+    "value_coef",
+    "skip_streak",
+    "return_scale",
+    "value_offset",
+    "nonfinite.rollout",
+)
+
+
+def _labels(name: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{head}" for head in PER_HEAD[name]) if name in PER_HEAD else (name,)
+
+
+STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP for label in _labels(name))
+NAMES: tuple[str, ...] = (*STEP_NAMES, *ONCE)  # `<name>_valid` beside each
+
+
+def mean(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over the rows of weight 1, and whether there was any.  Equal shapes, weights 0 or 1 -> 0-d."""
+    total = weight.sum()
+    return (x * weight).sum() / total.clamp(min=1.0), total > 0
+
+
+def mean_by_head(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for each head.  [..., 8], weights 0 or 1 -> [8]."""
+    total = weight.flatten(0, -2).sum(0)
+    return (x * weight).flatten(0, -2).sum(0) / total.clamp(min=1.0), total > 0
+
+
+def pack(measured: Measured) -> tuple[Tensor, Tensor]:
+    """One step's metrics in the order of `STEP_NAMES`.  -> value float64 [M], valid bool [M]."""
+    if measured.keys() != STEP.keys():
+        raise ValueError(f"metrics are {sorted(measured)}; want {sorted(STEP)}")
+    values = torch.cat([measured[name][0].detach().reshape(-1).double() for name in STEP])
+    valid = torch.cat([measured[name][1].expand_as(measured[name][0]).reshape(-1) for name in STEP])
+    finite = values.isfinite()
+    return torch.where(finite, values, 0.0), valid & finite
+
+
+def reduce(values: Tensor, valid: Tensor, counted: Tensor) -> Measured:
+    """Reduce over the counted steps; a metric that no step measured is invalid.
+
+    Shapes: values, valid [N, M]; counted bool [N] -> name of `STEP_NAMES` -> 0-d.
+    """
+    use = valid & counted.unsqueeze(-1)
+    number = use.sum(0)
+    total = torch.where(use, values, 0.0).sum(0)
+    by = {
+        Reduction.MEAN: total / number.clamp(min=1),
+        Reduction.SUM: total,
+        Reduction.ANY: (total > 0).double(),
+        Reduction.MAX: torch.where(use, values, -torch.inf).amax(0),
+        Reduction.MIN: torch.where(use, values, torch.inf).amin(0),
+        Reduction.FIRST: values[0],
+    }
+    kinds = [kind for name, kind in STEP.items() for _ in _labels(name)]
+    found = {}
+    for i, (name, kind) in enumerate(zip(STEP_NAMES, kinds, strict=True)):
+        good = valid[0, i] if kind is Reduction.FIRST else number[i] > 0
+        found[name] = (torch.where(good, by[kind][i], 0.0), good)
+    return found
+
+
+def assemble(found: Mapping[str, tuple[Tensor, Tensor]]) -> TensorDict:
+    """One flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of `NAMES`."""
+    if set(found) != set(NAMES):
+        raise ValueError(f"metrics differ from the table: {sorted(set(found) ^ set(NAMES))}")
+    flat = {name: found[name][0].double() for name in NAMES}
+    flags = {f"{name}_valid": found[name][1] for name in NAMES}
+    return TensorDict({**flat, **flags}, batch_size=[])

@@ -1,0 +1,34 @@
+"""Merging a rollout into the observation statistics: exact counts, two passes, no decay (Chan et al. 1979)."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.nets.normalise import counts, marked
+from morphogen.state.decision import Observation
+from morphogen.vocab.observation import VECTORS
+
+
+def observe_rows(stats: TensorDict, observation: Observation) -> TensorDict:
+    """The statistics with all rows of a rollout taken in.  observation [T, E]; slots are pooled."""
+    merged = {name: merge(stats[name], moments(observation, name)) for name in VECTORS}
+    return TensorDict(merged, batch_size=[], device=stats.device)
+
+
+def moments(observation: Observation, name: str) -> dict[str, Tensor]:
+    """Count, mean and sum of squared deviations of the entries that count.  -> float64 [D] each; 0 if unmarked."""
+    raw = getattr(observation, name).double().flatten(0, -2)
+    weight = (counts(observation, name).flatten(0, -2) & marked(name, raw.device)).double()
+    count = weight.sum(0)
+    mean = (raw * weight).sum(0) / count.clamp(min=1.0)
+    m2 = ((raw - mean).square() * weight).sum(0)
+    return {"count": count, "mean": mean, "m2": m2}
+
+
+def merge(a: TensorDict | dict[str, Tensor], b: TensorDict | dict[str, Tensor]) -> dict[str, Tensor]:
+    """Statistics of the union of two disjoint sets of entries."""
+    total = a["count"] + b["count"]
+    step = b["mean"] - a["mean"]
+    share = b["count"] / torch.clamp(total, min=1.0)
+    between = step.square() * a["count"] * share
+    return {"count": total, "mean": a["mean"] + step * share, "m2": a["m2"] + b["m2"] + between}

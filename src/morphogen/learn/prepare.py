@@ -1,0 +1,132 @@
+"""From a rollout to rows that the loss reads: which envs count, return units, advantages, normalised observations."""
+
+from typing import NamedTuple
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.learn.metrics import Measured
+from morphogen.nets.policy import RecurrentPolicy
+from morphogen.rules.advantage import gae, standardise
+from morphogen.rules.rewards.scale import ScaleState, rescale, return_scale, running_mean
+from morphogen.rules.stats import moments
+from morphogen.vocab.groups import PpoSpec
+
+_CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
+_LEAST_VARIANCE = 1e-8  # of returns, for the explained variance
+
+
+class Units(NamedTuple):
+    """The critic in the units of this round."""
+
+    net: TensorDict
+    offset: Tensor  # float32 []
+    scale: ScaleState
+
+
+def prepare(
+    params: TensorDict, scale: ScaleState, rollout: TensorDict, *, policy: RecurrentPolicy, spec: PpoSpec, kind: str
+) -> tuple[Units, TensorDict, Measured]:
+    """Return units, advantages, weights.
+
+    Shapes: rollout [T, E] -> (units, rows [T, E], metrics of the round).
+    Promise: what an env with a non-finite reward, value or log-prob holds in these fields reaches nothing.
+    """
+    known = finite_envs(rollout)
+    clean = {
+        name: torch.where(known.view(1, -1, *[1] * (rollout[name].dim() - 2)), rollout[name], 0.0)
+        for name in ("reward", "value", "next_value", "log_prob")
+    }
+    ends = (rollout["terminated"], rollout["truncated"])
+    after, reward, factor = rescale(scale, clean["reward"], ends[0], spec.gamma, known, kind=kind)
+    units, shift = rescaled_critic(params, factor, before=scale, after=after)
+    value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
+    advantage, returns = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda)
+    error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
+    counts = known.expand_as(value)
+    free = counts & ~rollout["forced"]
+    rows = policy.rows(params, rollout)
+    rows = rows.update(
+        {
+            "log_prob": clean["log_prob"],
+            "advantage": standardise(advantage, free),
+            "target": returns - units.offset,
+            "free": free.float(),
+            "known": counts.float(),
+            **contribution_targets(rollout, counts),
+        }
+    )
+    once = {
+        **_value_metrics(value, returns, counts, unit=return_scale(after)),
+        **_round_metrics(rollout, advantage, error, counts, free=free),
+        "contribution_targets": _always(rows["contribution_valid"].sum()),
+        "return_scale": _always(return_scale(after)),
+        "value_offset": _always(units.offset),
+    }
+    return units, rows, once
+
+
+def finite_envs(rollout: TensorDict) -> Tensor:
+    """Envs whose rewards, values and log-probs are finite in every row.  rollout [T, E] -> bool [E]."""
+    fields = (rollout["reward"], rollout["value"], rollout["next_value"], rollout["log_prob"].sum(-1))
+    return torch.stack([field.isfinite().all(0) for field in fields]).all(0)
+
+
+def rescaled_critic(
+    params: TensorDict, factor: Tensor, *, before: ScaleState, after: ScaleState
+) -> tuple[Units, Tensor]:
+    """The critic in new units: no value changes in reward units.  -> (units, shift of stored values []).
+
+    In the first round the offset appears: it is added to what was predicted, and the last layer stays.
+    """
+    net, old = params["net"], params["value_offset"]
+    offset = (running_mean(after) / return_scale(after)).to(old.dtype)
+    first = before.rounds == 0
+    weight, bias = net["value.out.weight"], net["value.out.bias"]
+    moved = {
+        "value.out.weight": torch.where(first, weight, factor * weight),
+        "value.out.bias": torch.where(first, bias, factor * (bias + old) - offset),
+    }
+    return Units(net.clone(recurse=False).update(moved), offset, after), torch.where(first, offset, 0.0)
+
+
+def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tensor]:
+    """Targets of the contribution head, points / 10, and their weights.  counts bool [T, E] -> two of [T, E, S]."""
+    valid = rollout["contribution_valid"] & counts.unsqueeze(-1) & rollout["contribution"].isfinite()
+    points = torch.where(valid, rollout["contribution"], 0.0).clamp(-_CONTRIBUTION_LIMIT, _CONTRIBUTION_LIMIT)
+    return {"contribution": points / _CONTRIBUTION_UNIT, "contribution_valid": valid.float()}
+
+
+def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tensor) -> Measured:
+    """How well the critic explained the returns, and both in reward units."""
+    value, returns = value.double(), returns.double()
+    value_mean, value_variance, number = moments(value, counts)
+    return_mean, return_variance, _ = moments(returns, counts)
+    left = moments(returns - value, counts)[1]
+    some, spread = number > 0, return_variance >= _LEAST_VARIANCE
+    return {
+        "explained_variance": (1.0 - left / torch.where(spread, return_variance, 1.0), some & spread),
+        "value_mean": (value_mean * unit, some),
+        "value_std": (value_variance.sqrt() * unit, some),
+        "return_mean": (return_mean * unit, some),
+        "return_std": (return_variance.sqrt() * unit, some),
+    }
+
+
+def _round_metrics(rollout: TensorDict, advantage: Tensor, error: Tensor, counts: Tensor, *, free: Tensor) -> Measured:
+    advantage_mean, advantage_variance, number = moments(advantage, free)
+    surprise, _, known = moments(error.abs(), counts)
+    return {
+        "advantage_mean": (advantage_mean, number > 0),
+        "advantage_std": (advantage_variance.sqrt(), number > 0),
+        "td_error_abs_mean": (surprise, known > 0),
+        "free_steps": _always(free.sum()),
+        "forced_share": _always(rollout["forced"].double().mean()),
+        "rollback_rows": _always(rollout["terminated"][:-1].sum()),
+        "nonfinite.rollout": _always((~counts[0]).sum()),
+    }
+
+
+def _always(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x, torch.ones_like(x, dtype=torch.bool)

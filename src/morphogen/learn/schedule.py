@@ -1,0 +1,30 @@
+"""Coefficients that change with the round.  Rounds are counted, never a total: a run can be extended."""
+
+from typing import NamedTuple
+
+from morphogen.vocab.groups import PpoSpec
+
+_VALUE_START = 0.1
+
+
+class Coefficients(NamedTuple):
+    """What one update uses."""
+
+    lr: float
+    entropy: float
+    value: float
+
+
+def linear(start: float, end: float, rounds: int, at: int) -> float:
+    """`start` at round 0, `end` from round `rounds` on; the end at once if `rounds` is 0."""
+    return start + (end - start) * min(1.0, at / rounds) if rounds else end
+
+
+def coefficients(spec: PpoSpec, at: int) -> Coefficients:
+    """The coefficients of round `at`."""
+    end = spec.entropy_coef if spec.entropy_coef_end is None else spec.entropy_coef_end
+    return Coefficients(
+        lr=spec.lr,
+        entropy=linear(spec.entropy_coef, end, spec.entropy_anneal_rounds, at),
+        value=linear(_VALUE_START * spec.value_coef, spec.value_coef, spec.value_warmup_rounds, at),
+    )

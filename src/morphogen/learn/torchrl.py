@@ -1,0 +1,64 @@
+"""Doors to TorchRL: the action distribution as a `torch.distributions` class, a rollout as its batch."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torch.distributions import Distribution
+
+from morphogen.nets import distribution
+from morphogen.nets.distribution import NO_FLOOR, Factored, Floor, Support, Tables
+from morphogen.vocab.action import HEADS
+
+
+class FactoredDistribution(Distribution):
+    """The factored distribution over actions: events int64 [8], log-prob of the complete action.
+
+    Shapes: tables op [..., 6], slot [..., 6, S], value [..., S, 10, 13]; masks bool, value [..., 10, 13].
+    """
+
+    def __init__(self, tables: Tables, masks: Support, floor: Floor = NO_FLOOR) -> None:
+        self.factored: Factored = distribution.factor(tables, masks, distribution.keys(floor, tables.op.device))
+        super().__init__(tables.op.shape[:-1], torch.Size([len(HEADS)]), validate_args=False)
+
+    def sample_with(self, noise: Tensor) -> Tensor:
+        """An action from Gumbel noise [..., 38 + S]."""
+        return distribution.sample(self.factored, noise)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Joint log-probability.  int64 [..., 8] -> [...]."""
+        return distribution.log_prob(self.factored, value).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Exact entropy of the complete action, nats."""
+        return distribution.entropy(self.factored)
+
+    @property
+    def mode(self) -> Tensor:
+        """The greedy action, int64 [..., 8]."""
+        op = self.factored.mixed.op
+        lanes = distribution.noise_lanes(self.factored.mixed.slot.shape[-1])
+        return distribution.sample(self.factored, op.new_zeros(*op.shape[:-1], lanes))
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The greedy action."""
+        return self.mode
+
+
+def to_torchrl(rollout: TensorDict) -> TensorDict:
+    """A rollout [T, E] as TorchRL wants it: [E, T], rewards and ends under `next` with a trailing axis of length 1."""
+    swapped = rollout.transpose(0, 1)
+    column = {
+        name: swapped[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated", "value", "reset_before")
+    }
+    ends = {"terminated": column["terminated"], "done": column["terminated"] | column["truncated"]}
+    batch = {
+        "observation": swapped["observation"],
+        "masks": swapped["masks"],
+        "is_init": column["reset_before"],
+        "state_value": column["value"],
+        "action_index": swapped["action"],
+        "action_index_log_prob": swapped["log_prob"].sum(-1),
+        "next": {"reward": column["reward"], **ends},
+    }
+    return TensorDict(batch, batch_size=swapped.batch_size)

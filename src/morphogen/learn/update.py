@@ -1,0 +1,226 @@
+"""One PPO update of the policy from one rollout: return units, advantages, K x n minibatch steps, metrics.  Pure.
+
+Nothing is read by the host and nothing is drawn: the caller deals the minibatches (`deal`) from its own noise.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from tensordict import TensorClass, TensorDict
+from torch import Tensor
+
+from morphogen.learn.loss import objective
+from morphogen.learn.metrics import STEP_NAMES, Measured, assemble, pack, reduce
+from morphogen.learn.normalise import observe_rows
+from morphogen.learn.prepare import prepare
+from morphogen.learn.schedule import Coefficients
+from morphogen.nets.controller import Net
+from morphogen.nets.distribution import ROWS, SCORES, keys
+from morphogen.nets.optim import adamw
+from morphogen.nets.policy import RecurrentPolicy
+from morphogen.rules.rewards.scale import ScaleState, init_scale
+from morphogen.state.tree import table
+from morphogen.vocab.action import SIZES, Head
+from morphogen.vocab.groups import PpoSpec
+
+BETAS, EPS = (0.9, 0.999), 1e-5
+KL_STOP = 1.5  # times the target
+_DECAYED = ("value.in.weight", "value.mid.weight", "value.out.weight")
+# Head of each output of the `leaf` layer: the slot scores, then the value logits.
+_LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
+
+
+class Learner(TensorClass["frozen"]):
+    """Everything that an update carries on.  batch_size []."""
+
+    params: TensorDict  # of the policy: net, observation, value_offset
+    optimiser: TensorDict  # m, v float32 like net; step int64 []
+    return_scale: ScaleState
+    rounds: Tensor  # int64 [], updates done
+    skip_streak: Tensor  # int64 [], rounds in a row without an applied step
+
+
+class Carry(NamedTuple):
+    """What passes from one minibatch step to the next."""
+
+    net: Net
+    m: Net
+    v: Net
+    step: Tensor  # int64 []
+    stopped: Tensor  # bool []
+
+
+def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
+    """A fresh policy with its optimiser.  key int64 [3]."""
+    params = policy.init(key)
+    zero = torch.zeros((), dtype=torch.int64, device=key.device)
+    moments = {name: params["net"].apply(torch.zeros_like) for name in ("m", "v")}
+    return Learner(
+        params=params,
+        optimiser=TensorDict({**moments, "step": zero}, batch_size=[], device=key.device),
+        return_scale=init_scale(key.device),
+        rounds=zero.clone(),
+        skip_streak=zero.clone(),
+        batch_size=[],
+        device=key.device,
+    )
+
+
+def deal(noise: Tensor) -> Tensor:
+    """Minibatches of whole envs: in every block of n neighbours each minibatch gets one.
+
+    Shapes: noise float32 [K, E / n, n], uniform -> int64 [K, n, E / n], env indices.
+    """
+    order = torch.argsort(noise, dim=-1, stable=True)
+    first = torch.arange(noise.shape[1], device=noise.device) * noise.shape[2]
+    return (order + first.unsqueeze(-1)).mT
+
+
+def update(
+    learner: Learner,
+    rollout: TensorDict,
+    assignment: Tensor,
+    weights: Coefficients,
+    *,
+    policy: RecurrentPolicy,
+    spec: PpoSpec,
+    return_scale: str = "running",
+    hidden: TensorDict | None = None,
+) -> tuple[Learner, TensorDict]:
+    """One PPO update.
+
+    Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (learner, metrics).
+    Promise: a step whose loss or gradient is not finite, and all from the one that trips the KL stop, change nothing;
+    rows of an env with a non-finite reward, value or log-prob have no weight.
+    """
+    memory = policy.initial_hidden(rollout.shape[1], device=rollout["action"].device) if hidden is None else hidden
+    units, rows, once = prepare(
+        learner.params, learner.return_scale, rollout, policy=policy, spec=spec, kind=return_scale
+    )
+    state = learner.optimiser
+    trees = {name: dict(part.items()) for name, part in (("net", units.net), ("m", state["m"]), ("v", state["v"]))}
+    carry = Carry(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
+    carry, steps = descend(carry, rows, memory, assignment, weights, policy=policy, spec=spec)
+    found = reduce(*steps)
+    streak = torch.where(found["steps_done"][0] > 0, 0, learner.skip_streak + 1)
+    seen = observe_rows(learner.params["observation"], rollout["observation"])
+    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (carry.net, carry.m, carry.v))
+    after = learner.replace(
+        params=learner.params.replace(net=net, observation=seen, value_offset=units.offset),
+        optimiser=state.replace(m=m, v=v, step=carry.step),
+        return_scale=units.scale,
+        rounds=learner.rounds + 1,
+        skip_streak=streak,
+    )
+    done = epochs_done(steps[0], assignment.shape[0])
+    return after, assemble({**found, **once, **_used(weights, streak), "epochs_done": done})
+
+
+def descend(
+    carry: Carry,
+    rows: TensorDict,
+    hidden: TensorDict,
+    assignment: Tensor,
+    weights: Coefficients,
+    *,
+    policy: RecurrentPolicy,
+    spec: PpoSpec,
+) -> tuple[Carry, tuple[Tensor, Tensor, Tensor]]:
+    """All K x n minibatch steps -> carry, (values [K n, M], valid [K n, M], counted bool [K n]).
+
+    Steps behind the one that trips the KL stop are not counted.
+    """
+    steps = []
+    for index in assignment.flatten(0, 1).unbind(0):
+        take = partial(torch.index_select, dim=1, index=index)
+        batch = rows.apply(take, batch_size=[rows.shape[0], index.shape[0]])
+        before = carry.stopped
+        carry, measured = minibatch_step(carry, batch, hidden[index], weights, policy=policy, spec=spec)
+        steps.append((*pack(measured), ~before))
+    values, valid, counted = (torch.stack(part) for part in zip(*steps, strict=True))
+    return carry, (values, valid, counted)
+
+
+def minibatch_step(
+    carry: Carry, rows: TensorDict, hidden: TensorDict, weights: Coefficients, *, policy: RecurrentPolicy, spec: PpoSpec
+) -> tuple[Carry, Measured]:
+    """One step of Adam on one minibatch.  rows [T, B] of `prepare`, hidden [B] -> (carry, measured)."""
+    device = carry.step.device
+    loss_of = partial(
+        objective,
+        policy=policy,
+        spec=spec,
+        weights=weights,
+        look_up=keys(policy.floor, device),
+        factors=table(spec.entropy_coef_head, torch.float32, device),
+    )
+    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(carry.net, rows, hidden)
+    norm = _norm(list(grads.values()))
+    ok = loss.isfinite() & norm.isfinite()
+    limit = spec.target_kl
+    stopped = carry.stopped if limit is None else carry.stopped | (measured["kl"][0] > KL_STOP * limit)
+    after = _moved(carry, _clipped(grads, norm, spec.max_grad_norm), ok & ~stopped, lr=weights.lr, spec=spec)
+    told = {**measured, **_step_metrics(loss, norm, ok, stopped, spec), "gradient_norm_head": (_head_norms(grads), ok)}
+    return after._replace(stopped=stopped), told
+
+
+def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
+    """PPO epochs with an applied step, as a metric.  values [K n, M] in the order of `STEP_NAMES`."""
+    applied = values[:, STEP_NAMES.index("steps_done")].unflatten(0, (epochs, -1)) > 0
+    count = applied.any(-1).sum()
+    return count, torch.ones_like(count, dtype=torch.bool)
+
+
+def _clipped(grads: Net, norm: Tensor, limit: float | None) -> Net:
+    """Gradients of global norm at most `limit`; what is not finite is 0 before it enters a product."""
+    factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
+    factor = torch.where(norm.isfinite(), factor, 0.0)
+    return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
+
+
+def _moved(carry: Carry, grads: Net, apply: Tensor, *, lr: float, spec: PpoSpec) -> Carry:
+    """A step of Adam where it applies; bit for bit the old leaves where it does not."""
+    decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
+    old = (carry.net, carry.m, carry.v)
+    new = adamw(
+        carry.net, grads, carry.m, carry.v, carry.step + 1, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay
+    )  # fmt: skip
+    trees = ({name: torch.where(apply, a[name], b[name]) for name in b} for a, b in zip(new, old, strict=True))
+    return carry._replace(**dict(zip(("net", "m", "v"), trees, strict=True)), step=carry.step + apply.to(torch.int64))
+
+
+def _step_metrics(loss: Tensor, norm: Tensor, ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Measured:
+    always = torch.ones_like(ok)
+    clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
+    flags = {
+        "steps_done": ok & ~stopped,
+        "steps_skipped": ~ok,
+        "stopped_by_kl": stopped,
+        "nonfinite.loss": ~loss.isfinite(),
+        "nonfinite.gradient": ~norm.isfinite(),
+    }
+    counted: Measured = {name: (flag.float(), always) for name, flag in flags.items()}
+    return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}
+
+
+def _norm(parts: list[Tensor]) -> Tensor:
+    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in parts]))
+
+
+def _head_norms(grads: Net) -> Tensor:
+    """L2 norm of the gradients behind each head's outputs, then of the whole value head.  -> [9]."""
+    leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
+    owner = table(tuple(tuple(float(head == own) for head in Head) for own in _LEAF_HEADS), leaf.dtype, leaf.device)
+    heads = (leaf @ owner).sqrt()
+    op = _norm([grads["op.out.weight"], grads["op.out.bias"]])
+    value = _norm([grad for name, grad in grads.items() if name.startswith("value.")])
+    return torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
+
+
+def _used(weights: Coefficients, streak: Tensor) -> Measured:
+    """The coefficients as metrics, and the counter after the round."""
+    always = torch.ones_like(streak, dtype=torch.bool)
+    numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
+    found: Measured = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
+    return {**found, "skip_streak": (streak, always)}

@@ -1,0 +1,185 @@
+"""The network of the policy as functions of a flat dict of parameters: encoder, memory, tables of logits, value.
+
+No parameter has the number of slots in its shape; permuting slots permutes the slot outputs and nothing else.  SiLU and
+LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden units, `W = max(8, H // 2)`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.nets.distribution import LOGITS, ROWS, SCORES, WIDTH, Keys, Support, Tables, slot_appeal
+from morphogen.state import rng
+from morphogen.vocab.action import Op
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, columns
+from morphogen.vocab.purpose import Purpose
+
+Net = dict[str, Tensor]
+_NO_SEED = len(Blueprint)  # row of the embedding for an empty slot
+_ENABLED = columns(SLOT)["enabled"]
+_TINY, _SMALL, _ROOT2 = 0.01, 0.1, math.sqrt(2.0)
+_FAR = -1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One parameter and its start: `orthogonal` and `normal` with a gain, `ones`, `zeros`, `forget` (LSTM bias)."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: str
+    gain: float = 1.0
+
+
+def _linear(name: str, inputs: int, outputs: int, gain: float = _ROOT2) -> tuple[Leaf, ...]:
+    return Leaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain), Leaf(f"{name}.bias", (outputs,), "zeros")
+
+
+def _norm(name: str, width: int) -> tuple[Leaf, ...]:
+    return Leaf(f"{name}.weight", (width,), "ones"), Leaf(f"{name}.bias", (width,), "zeros")
+
+
+def leaves(hidden: int, blueprint_dim: int, *, contribution: bool) -> tuple[Leaf, ...]:
+    """All parameters of a network of this size."""
+    wide = max(8, hidden // 2)
+    found = (
+        Leaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
+        *_linear("base.in", len(ENV) + len(INSTANCE), wide),
+        *_norm("base.norm", wide),
+        *_linear("base.out", wide, wide),
+        *_linear("slot.in", len(SLOT) + blueprint_dim, wide),
+        *_norm("slot.norm", wide),
+        *_linear("slot.out", wide, wide),
+        *_linear("mix.in", 3 * wide, hidden),
+        *_norm("mix.norm", hidden),
+        Leaf("core.w_ih", (4 * hidden, hidden), "orthogonal"),
+        Leaf("core.w_hh", (4 * hidden, hidden), "orthogonal"),
+        Leaf("core.bias", (4 * hidden,), "forget"),
+        *_norm("core.norm", hidden),
+        *_linear("op.in", hidden, wide),
+        *_linear("op.out", wide, len(Op), _TINY),
+        *_linear("context.in", wide + hidden, wide),
+        *_norm("context.norm", wide),
+        *_linear("leaf.out", wide, SCORES + LOGITS, _TINY),
+        *_linear("value.in", hidden, wide),
+        *_norm("value.norm", wide),
+        *_linear("value.mid", wide, wide),
+        *_linear("value.out", wide, 1, _SMALL),
+    )
+    return (*found, *_linear("contribution.out", wide, 1, _SMALL)) if contribution else found
+
+
+def draw(leaf: Leaf, stream: Tensor) -> Tensor:
+    """The start of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
+    device = stream.device
+    if leaf.start == "forget":
+        hidden = leaf.shape[0] // 4
+        return torch.cat([torch.full((hidden,), float(gate == 1), device=device) for gate in range(4)])
+    if leaf.start in ("zeros", "ones"):
+        return torch.full(leaf.shape, float(leaf.start == "ones"), device=device)
+    noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
+    return leaf.gain * (_orthogonal(noise) if leaf.start == "orthogonal" else noise)
+
+
+def start(stream_key: Tensor, parameters: tuple[Leaf, ...]) -> Net:
+    """All parameters, each from its own stream.  stream_key int64 [3]."""
+    streams = (rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters)))
+    return {leaf.name: draw(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)}
+
+
+def _orthogonal(noise: Tensor) -> Tensor:
+    """Orthonormal rows or columns, whichever are fewer, uniformly distributed.  [R, C] -> [R, C]."""
+    tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
+    q, r = torch.linalg.qr(tall.double())
+    q = (q * r.diagonal().sign()).float()
+    return q if noise.shape[0] >= noise.shape[1] else q.T.contiguous()
+
+
+def encode(net: Net, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Input of the memory and one code per slot.
+
+    Shapes: env [..., 52], instance [..., 7], slots [..., S, 45] normalised, blueprints int64 [..., S] -> x [..., H],
+    u [..., S, W].
+    """
+    slots, blueprints = features["slots"], features["blueprints"]
+    base = _encoder(net, "base", torch.cat((features["env"], features["instance"]), dim=-1))
+    named = F.embedding(torch.where(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
+    u = _encoder(net, "slot", torch.cat((slots, named), dim=-1))
+    enabled = slots[..., _ENABLED, None] != 0
+    some = enabled.any(-2)
+    mean = torch.where(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
+    most = torch.where(some, torch.where(enabled, u, _FAR).amax(-2), 0.0)
+    return F.silu(_normed(net, "mix", torch.cat((base, mean, most), dim=-1))), u
+
+
+def project(net: Net, x: Tensor) -> Tensor:
+    """The part of the gates that does not depend on the memory.  [..., H] -> [..., 4 H]."""
+    return F.linear(x, net["core.w_ih"], net["core.bias"])
+
+
+def remember(net: Net, projected: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the LSTM cell, gates i f g o.  projected [E, 4 H], h, c [E, H] -> h, c."""
+    gates = torch.addmm(projected, h, net["core.w_hh"].T)
+    i, f, g, o = gates.chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def unroll(net: Net, x: Tensor, keep: Tensor, h: Tensor, c: Tensor) -> Tensor:
+    """The memory over a rollout; `keep` 0 forgets before a row.  x [T, E, H], keep [T, E, 1] -> h [T, E, H]."""
+    found = []
+    for projected, kept in zip(project(net, x), keep, strict=True):
+        h, c = remember(net, projected, h * kept, c * kept)
+        found.append(h)
+    return torch.stack(found)
+
+
+def read(net: Net, x: Tensor, h: Tensor) -> Tensor:
+    """What the heads see: input and memory.  [..., H], [..., H] -> [..., H]."""
+    return x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])
+
+
+def slot_context(net: Net, z: Tensor, u: Tensor) -> Tensor:
+    """Slot codes in the light of the env.  z [..., H], u [..., S, W] -> [..., S, W]."""
+    env = z.unsqueeze(-2).expand(*u.shape[:-1], z.shape[-1])
+    return F.silu(_normed(net, "context", torch.cat((u, env), dim=-1)))
+
+
+def tables(net: Net, z: Tensor, context: Tensor, legal: Support, look_up: Keys) -> Tables:
+    """Logits of all conditionals.  z [..., H], context [..., S, W].
+
+    The op logit contains the soft maximum over its legal slots, so "slot 2 is ready" moves the op at once.
+    """
+    rows = look_up.leaf_rows  # the layer is padded, not its output
+    leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
+    slot = F.pad(leaf[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
+    op = _linear_of(net, "op.out", F.silu(_linear_of(net, "op.in", z)))
+    return Tables(op + slot_appeal(slot, legal.slot), slot, leaf[..., SCORES:].unflatten(-1, (len(ROWS), WIDTH)))
+
+
+def value(net: Net, z: Tensor) -> Tensor:
+    """Return of the state above the running mean, in return units.  [..., H] -> [...]."""
+    middle = F.silu(_normed(net, "value", z))
+    return _linear_of(net, "value.out", F.silu(_linear_of(net, "value.mid", middle))).squeeze(-1)
+
+
+def contribution(net: Net, context: Tensor) -> Tensor:
+    """Next contribution of each slot, points / 10.  [..., S, W] -> [..., S]."""
+    return _linear_of(net, "contribution.out", context).squeeze(-1)
+
+
+def _linear_of(net: Net, name: str, x: Tensor) -> Tensor:
+    return F.linear(x, net[f"{name}.weight"], net[f"{name}.bias"])
+
+
+def _normed(net: Net, name: str, x: Tensor) -> Tensor:
+    y = _linear_of(net, f"{name}.in", x)
+    return F.layer_norm(y, y.shape[-1:], net[f"{name}.norm.weight"], net[f"{name}.norm.bias"])
+
+
+def _encoder(net: Net, name: str, x: Tensor) -> Tensor:
+    return _linear_of(net, f"{name}.out", F.silu(_normed(net, name, x)))

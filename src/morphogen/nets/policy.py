@@ -1,0 +1,150 @@
+"""The policy: what acts on an observation, and scores again what was done."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.nets import controller
+from morphogen.nets.distribution import (
+    NO_FLOOR,
+    Floor,
+    Keys,
+    Support,
+    diversity,
+    entropy,
+    factor,
+    head_entropy,
+    keys,
+    log_prob,
+    sample,
+    support,
+)
+from morphogen.nets.normalise import init_stats, normalise
+from morphogen.rules.legality import choices
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.vocab.purpose import Purpose
+
+
+class Evaluation(NamedTuple):
+    """A rollout scored again."""
+
+    log_prob: Tensor  # [T, E, 8]
+    value: Tensor  # [T, E], return units, offset included
+    entropy: Tensor  # [T, E], exact entropy of the action, nats
+    diversity: Tensor  # [T, E, 8], normalised entropy of each head times how often it is reached
+    reach: Tensor  # [T, E, 8], how often each head is reached with a choice
+    contribution: Tensor | None  # [T, E, S], predicted, points / 10
+
+
+class Policy(Protocol):
+    """What the scheduler needs of a policy; every baseline has it."""
+
+    purpose: ClassVar[Purpose]  # what its noise is drawn for
+
+    def init(self, key: Tensor) -> TensorDict:
+        """Parameters from a key int64 [3]."""
+        ...
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """The empty memory, all zeros, [E]."""
+        ...
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentPolicy:
+    """The learned policy: slot encoder, LSTM, factored action tables.  Works for any number of slots."""
+
+    purpose: ClassVar[Purpose] = Purpose.ACTION
+    hidden: int = 128
+    blueprint_dim: int = 4
+    floor: Floor = NO_FLOOR
+    contribution: bool = False  # has a head that predicts the next contribution of each slot
+
+    def init(self, key: Tensor) -> TensorDict:
+        """Parameters, empty observation statistics, value offset 0.  key int64 [3]."""
+        parts = controller.leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
+        net = TensorDict(controller.start(key, parts), batch_size=[], device=key.device)
+        offset = torch.zeros((), device=key.device)
+        found = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
+        return TensorDict(found, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Memory of an env at the start of a segment: h and c float32 [E, H], 0."""
+        empty = {name: torch.zeros(envs, self.hidden, device=device) for name in ("h", "c")}
+        return TensorDict(empty, batch_size=[envs], device=device)
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
+        net = dict(params["net"].items())
+        look_up, legal = keys(self.floor, noise.device), support(masks)
+        x, u = controller.encode(net, features(normalise(params["observation"], obs)))
+        h, c = controller.remember(net, controller.project(net, x), hidden["h"], hidden["c"])
+        z = controller.read(net, x, h)
+        dist = factor(controller.tables(net, z, controller.slot_context(net, z, u), legal, look_up), legal, look_up)
+        action = sample(dist, noise)
+        count = choices(masks)
+        return ActOutput(
+            action=action,
+            log_prob=log_prob(dist, action),
+            value=controller.value(net, z) + params["value_offset"],
+            hidden=TensorDict({"h": h, "c": c}, batch_size=hidden.batch_size, device=hidden.device),
+            op_prob=dist.mixed.op.exp(),
+            entropy=head_entropy(dist, action),
+            choices=count,
+            forced=count == 1,
+            batch_size=obs.batch_size,
+        )
+
+    def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:
+        """The actions of a rollout [T, E] scored again; equals `act` row by row.  `hidden`: before row 0, default 0."""
+        net = dict(params["net"].items())
+        found = self.replay(net, self.rows(params, rollout), keys(self.floor, rollout["action"].device), hidden)
+        return found._replace(value=found.value + params["value_offset"])
+
+    def rows(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
+        """What `replay` reads of a rollout, observations normalised, [T, E]."""
+        seen = features(normalise(params["observation"], rollout["observation"]))
+        legal = support(rollout["masks"])
+        keep = (~rollout["reset_before"]).float().unsqueeze(-1)
+        found = {**seen, **legal._asdict(), "action": rollout["action"], "keep": keep}
+        return TensorDict({f"in_{name}": leaf for name, leaf in found.items()}, batch_size=rollout.batch_size)
+
+    def replay(
+        self, net: controller.Net, rows: TensorDict, look_up: Keys, hidden: TensorDict | None = None
+    ) -> Evaluation:
+        """Score rows from `rows`: encode all at once, unroll over T, heads for all at once.  Values without offset."""
+        hidden = self.initial_hidden(rows.shape[1], device=rows["in_keep"].device) if hidden is None else hidden
+        seen = {name: rows[f"in_{name}"] for name in _FEATURES}
+        legal = Support(*(rows[f"in_{name}"] for name in Support._fields))
+        x, u = controller.encode(net, seen)
+        z = controller.read(net, x, controller.unroll(net, x, rows["in_keep"], hidden["h"], hidden["c"]))
+        context = controller.slot_context(net, z, u)
+        dist = factor(controller.tables(net, z, context, legal, look_up), legal, look_up)
+        spread, reach = diversity(dist)
+        return Evaluation(
+            log_prob=log_prob(dist, rows["in_action"]),
+            value=controller.value(net, z),
+            entropy=entropy(dist),
+            diversity=spread,
+            reach=reach,
+            contribution=controller.contribution(net, context) if self.contribution else None,
+        )
+
+
+_FEATURES = ("env", "instance", "slots", "blueprints")
+
+
+def features(observation: Observation) -> dict[str, Tensor]:
+    """The leaves that the network reads."""
+    return {name: getattr(observation, name) for name in _FEATURES}

@@ -83,7 +83,7 @@ def test_all_faults_of_a_file_are_told_at_once():
         """{"rounds": 1.0, "rounds": 0, "epochs": 3, "preset": "none", "slots": "r0c0",
         "ppo": {"clap": 1, "clip": NaN, "lr": 1e999, "lr": 1, "entropy_coef_head": {"oops": 1, "op": "x"}},
         "policy": {"floor": {"op": 3}}, "governor": true, "lifecycle": {"exploding": 1e-9, "min_prune_age": true},
-        "signals": {"stable_epochs": -1}, "instance": {"width": [0.6, 1.0], "size": 3}}"""
+        "signal": {"stable_epochs": -1}, "instance": {"width": [0.6, 1.0], "size": 3}}"""
     )
     named = {line.split()[0] for line in lines}
     assert named == {
@@ -100,7 +100,7 @@ def test_all_faults_of_a_file_are_told_at_once():
         "governor",
         "lifecycle.exploding",
         "lifecycle.min_prune_age",
-        "signals.stable_epochs",
+        "signal.stable_epochs",
         "instance.width",
         "instance.size",
     }

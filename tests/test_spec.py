@@ -255,7 +255,7 @@ def test_resolving_keeps_what_was_set(spec):
     whole = resolve(spec)
     assert whole.slots is not None
     assert spec.slots is None or set(whole.slots) == set(spec.slots)
-    for group in ("lifecycle", "governor", "signals", "attribution", "reward", "policy", "engine"):
+    for group in ("lifecycle", "governor", "signal", "attribution", "reward", "policy", "engine"):
         assert getattr(whole, group) == getattr(spec, group)
     assert spec.ppo.minibatches is None or whole.ppo == spec.ppo
 

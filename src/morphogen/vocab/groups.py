@@ -100,7 +100,7 @@ class GovernorSpec(Spec):
 class SignalSpec(Spec):
     """When a host counts as standing still or as stable."""
 
-    PATH: ClassVar[str] = "signals"
+    PATH: ClassVar[str] = "signal"
 
     plateau_points: float = want(0.5, Real(low=0))  # percentage points
     stable_gain: float = want(0.03, POSITIVE)  # share of the previous loss

@@ -81,7 +81,7 @@ class RunSpec(Spec):
     host: HostSpec = field(default_factory=HostSpec, metadata=holds(HostSpec))
     lifecycle: LifecycleSpec = field(default_factory=LifecycleSpec, metadata=holds(LifecycleSpec))
     governor: GovernorSpec = field(default_factory=GovernorSpec, metadata=holds(GovernorSpec))
-    signals: SignalSpec = field(default_factory=SignalSpec, metadata=holds(SignalSpec))
+    signal: SignalSpec = field(default_factory=SignalSpec, metadata=holds(SignalSpec))
     attribution: AttributionSpec = field(default_factory=AttributionSpec, metadata=holds(AttributionSpec))
     reward: RewardSpec = field(default_factory=RewardSpec, metadata=holds(RewardSpec))
     policy: PolicySpec = field(default_factory=PolicySpec, metadata=holds(PolicySpec))

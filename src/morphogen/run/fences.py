@@ -1,0 +1,153 @@
+"""Every crossing between host and device: one table, one ledger, and the only code that waits or reads.
+
+A crossing packs its leaves into one buffer of bytes on the device, so that each is one copy whatever the number of
+leaves.  On a CPU the same objects exist with plain buffers: same code path, same ledger.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """One declared crossing.  `per`: how often; `waits`: the host stands still until it is done."""
+
+    direction: str
+    per: str
+    waits: bool
+    reason: str
+
+
+FENCES: dict[str, Fence] = {
+    "plan": Fence("device -> host", "epoch", True, "sizes of the groups that train and of the ablation tree"),
+    "record": Fence("device -> host", "epoch", False, "what happened, read one epoch later"),
+    "update": Fence("device -> host", "round", True, "metrics of the policy update"),
+    "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
+    "result": Fence("device -> host", "evaluation", True, "reported numbers"),
+}
+
+
+def expected(*, rounds: int, epochs: int, evaluated_epochs: int = 0, evaluations: int = 0, saves: int = 0) -> dict:
+    """The ledger that the table promises for a run: name -> crossings.  Independent of envs and slots."""
+    return {
+        "plan": rounds * epochs + evaluated_epochs,
+        "record": rounds * epochs,
+        "update": rounds,
+        "checkpoint": saves,
+        "result": evaluations,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How leaves lie in the buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
+
+    leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, tree: TensorDictBase) -> "Packing":
+        """The packing of a flat or nested tree; nested names are joined by dots."""
+        found = [(_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]
+        return cls(tuple(sorted(found, key=lambda leaf: (-leaf[1].itemsize, leaf[0]))))
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(dtype.itemsize * math.prod(shape) for _, dtype, shape in self.leaves)
+
+    def pack(self, tree: TensorDictBase, out: Tensor) -> None:
+        """Write the leaves into `out`, uint8 [size]."""
+        named = {_name(key): leaf for key, leaf in tree.items(True, True)}
+        torch.cat([named[name].reshape(-1).view(torch.uint8) for name, _, _ in self.leaves], out=out)
+
+    def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
+        """Read a buffer on the host; the arrays are copies."""
+        raw, at, out = buffer.numpy().tobytes(), 0, {}
+        for name, dtype, shape in self.leaves:
+            kind = torch.empty(0, dtype=dtype).numpy().dtype
+            out[name] = np.frombuffer(raw, kind, math.prod(shape), at).reshape(shape)
+            at += dtype.itemsize * math.prod(shape)
+        return out
+
+
+def _name(key: str | tuple[str, ...]) -> str:
+    return key if isinstance(key, str) else ".".join(key)
+
+
+class _Lane:
+    """One staging buffer on the device, its pinned copy on the host, and the events between them."""
+
+    def __init__(self, packing: Packing, device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        self.staging = torch.empty(packing.size, dtype=torch.uint8, device=device)
+        self.pinned = torch.empty(packing.size, dtype=torch.uint8, pin_memory=cuda)
+        self.ready, self.done = (torch.cuda.Event(), torch.cuda.Event()) if cuda else (None, None)
+        self.packing = packing
+
+
+class Fences:
+    """The crossings of one scheduler, counted and timed."""
+
+    def __init__(self, device: torch.device, clock: Callable[[], float]) -> None:
+        self.device = device
+        self.ledger = dict.fromkeys(FENCES, 0)
+        self.waited = dict.fromkeys(FENCES, 0.0)
+        self._clock = clock
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def plan(self, counts: Tensor) -> list[int]:
+        """The sizes of the coming epoch.  counts int32 [L]; waits."""
+        return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()
+
+    def send(self, name: str, tree: TensorDictBase, slot: int = 0) -> None:
+        """Start the copy of a tree to the host; never waits."""
+        self.ledger[name] += 1
+        lane = self._lane(name, tree, slot)
+        if lane.done is not None and self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_event(lane.done)  # the slot may still be on its way
+        lane.packing.pack(tree, lane.staging)
+        if lane.ready is not None:
+            lane.ready.record(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
+            if self._stream is not None and lane.ready is not None:
+                self._stream.wait_event(lane.ready)
+            lane.pinned.copy_(lane.staging, non_blocking=True)
+            if lane.done is not None:
+                lane.done.record(self._stream)
+
+    def receive(self, name: str, slot: int = 0) -> dict[str, np.ndarray]:
+        """The tree sent last in this slot, as arrays on the host; waits for its copy."""
+        lane = self._lanes[name, slot]
+        started = self._clock()
+        if lane.done is not None:
+            lane.done.synchronize()
+        self.waited[name] += self._clock() - started
+        return lane.packing.unpack(lane.pinned)
+
+    def read(self, name: str, tree: TensorDictBase) -> dict[str, np.ndarray]:
+        """Send and receive at once; waits."""
+        self.send(name, tree)
+        return self.receive(name)
+
+    def save(self, tree: TensorDictBase) -> TensorDictBase:
+        """A copy of a state on the host, for a checkpoint; waits."""
+        self.ledger["checkpoint"] += 1
+        started = self._clock()
+        copy = tree.detach().cpu().clone()
+        self.waited["checkpoint"] += self._clock() - started
+        return copy
+
+    def _lane(self, name: str, tree: TensorDictBase, slot: int) -> _Lane:
+        packing = Packing.of(tree)
+        lane = self._lanes.get((name, slot))
+        if lane is None or lane.packing != packing:
+            lane = self._lanes[name, slot] = _Lane(packing, self.device)
+        return lane

@@ -1,0 +1,69 @@
+"""The reporter: turns records, as they arrive on the host, into events, and rounds into summaries.
+
+It reads copies only: nothing in a run depends on it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from morphogen.run.setup import Setup
+from morphogen.run.telemetry.derive import events
+from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted, Event
+from morphogen.run.telemetry.memory import Facts, Memory, Record
+from morphogen.run.telemetry.ppo import ppo_updated
+from morphogen.run.telemetry.summary import completed, summarise
+from morphogen.run.telemetry.writer import Sink
+
+
+def facts(setup: Setup) -> Facts:
+    """What is fixed for a run and needed to tell what happened."""
+    spec, host = setup.spec, setup.net.host
+    return Facts(
+        task=spec.task,
+        slots=setup.net.names,
+        components=setup.rule.components,
+        epochs=spec.episode_length,
+        success_accuracy=setup.task.success,
+        gamma=spec.ppo.gamma,
+        envs=spec.envs,
+        host={"base": host.base, "blocks": host.blocks, "kernel": host.kernel, "pools": host.pools, "norm": host.norm},
+    )
+
+
+class Reporter:
+    """Events and summaries of one run."""
+
+    def __init__(self, setup: Setup, sinks: Sequence[Sink]) -> None:
+        self._facts, self._sinks = facts(setup), tuple(sinks)
+        self._memory: Memory | None = None
+        self._episodes: tuple[EpisodeCompleted, ...] = ()
+        self._rolling: tuple[float, ...] = ()
+
+    def tell(self, *data: Event, round: int | None = None) -> None:
+        """Events that are about the run or a round."""
+        self._write([Envelope(one, round=round) for one in data])
+
+    def take(self, record: Record, position: tuple[int, int]) -> None:
+        """The record of the epoch at (round, epoch)."""
+        found, self._memory = events(record, self._memory, position, self._facts)
+        self._episodes = self._episodes + completed(found)
+        self._write(found)
+
+    def end_round(self, round: int, metrics: Mapping[str, Any] | None, *, rollout_s: float) -> BatchSummary:
+        """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
+        update = () if metrics is None else (ppo_updated(metrics),)
+        summary, self._rolling = summarise(
+            self._episodes,
+            self._rolling,
+            round=round,
+            updated=metrics is not None and bool(metrics["steps_done"] > 0),
+            seconds=rollout_s,
+            env_epochs=self._facts.envs * self._facts.epochs,
+        )
+        self._episodes = ()
+        self.tell(*update, summary, round=round)
+        return summary
+
+    def _write(self, found: Sequence[Envelope]) -> None:
+        for sink in self._sinks:
+            sink.write(found)

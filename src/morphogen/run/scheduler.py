@@ -1,0 +1,127 @@
+"""The scheduler: the order of a run, read top to bottom.  run -> run_round -> run_epoch, one line a step.
+
+It is the only place that decides when the host waits for the device; every crossing goes through `Fences`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from tensordict import TensorDict
+
+from morphogen.errors import TrainingDiverged
+from morphogen.learn.schedule import coefficients
+from morphogen.learn.update import deal, init_learner, update
+from morphogen.nets.policy import Policy, RecurrentPolicy
+from morphogen.run.fences import Fences
+from morphogen.run.policies import policy_of
+from morphogen.run.record import record
+from morphogen.run.reporter import Reporter
+from morphogen.run.rollout import Rollout
+from morphogen.run.setup import Setup
+from morphogen.run.telemetry.events import BatchSummary
+from morphogen.run.telemetry.writer import Sink
+from morphogen.run.world import Epoch, World, forget
+from morphogen.state import rng
+from morphogen.state.env import EnvState
+from morphogen.vocab.purpose import Purpose
+
+STRIKES = 3  # rounds in a row without one applied optimiser step
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What can be handed in instead of the production default.  None = the default."""
+
+    policy: Policy | None = None  # acts without being trained; default: as the spec names it
+    sinks: Sequence[Sink] = ()
+    clock: Callable[[], float] = time.perf_counter
+    on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
+
+
+class Scheduler:
+    """One run: its envs, its policy, its crossings."""
+
+    def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
+        spec = setup.spec
+        self.setup, self.parts = setup, parts
+        self.fences = Fences(setup.device, parts.clock)
+        self.reporter = Reporter(setup, parts.sinks)
+        self.world = World(setup, self.fences, instances=Purpose.INSTANCE, envs=spec.envs)
+        self.policy = parts.policy or policy_of(spec.policy_name, setup)
+        key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
+        self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
+        self.params = self.policy.init(key) if self.learner is None else self.learner.params
+        self.rollout = Rollout(spec.episode_length)
+        self.round = 0
+        self.state: EnvState | None = None
+
+    def run(self, on_round: Callable[[BatchSummary], bool | None] | None = None) -> tuple[BatchSummary, ...]:
+        """All rounds; `on_round` returning False stops after the round."""
+        history: list[BatchSummary] = []
+        while self.round < self.setup.spec.rounds:
+            history.append(self.run_round())
+            if on_round is not None and on_round(history[-1]) is False:
+                break
+        return tuple(history)
+
+    def run_round(self) -> BatchSummary:
+        """One episode of all envs, then one update of the policy."""
+        started = self.parts.clock()
+        self.state = self.world.reset(self.round)
+        hidden = self.policy.initial_hidden(self.setup.spec.envs, device=self.setup.device)
+        segment = torch.ones_like(self.state.signals.measured)
+        for t in range(self.setup.spec.episode_length):
+            epoch = self.run_epoch(self.state, hidden, segment, t)
+            self.state, segment = epoch.after, epoch.score.terminated
+            hidden = forget(epoch.choice.hidden, segment)
+        return self._close_round(self.parts.clock() - started)
+
+    def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
+        """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
+        epoch = self.world.epoch(state, self.policy, self.params, hidden)
+        self.rollout.write(t, epoch, segment)
+        self.fences.send("record", record(epoch), t % 2)
+        if t > 0:
+            self.reporter.take(self.fences.receive("record", (t - 1) % 2), (self.round, t - 1))
+        if self.parts.on_epoch is not None:
+            self.parts.on_epoch(self.round, t)
+        return epoch
+
+    def _close_round(self, rollout_s: float) -> BatchSummary:
+        last = self.setup.spec.episode_length - 1
+        metrics = self.fences.read("update", self._update())
+        self.reporter.take(self.fences.receive("record", last % 2), (self.round, last))
+        trained = metrics if self.learner is not None else None
+        summary = self.reporter.end_round(self.round, trained, rollout_s=rollout_s)
+        if trained is not None and trained["skip_streak"] >= STRIKES:
+            raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
+        self.round += 1
+        return summary
+
+    def _update(self) -> TensorDict:
+        """Train the policy on the rollout; the metrics.  A baseline learns nothing and reports its rewards."""
+        spec, rows = self.setup.spec, self.rollout.whole()
+        if self.learner is None or not isinstance(self.policy, RecurrentPolicy):
+            return TensorDict({"reward_mean": rows["reward"].mean()}, batch_size=[])
+        self.learner, metrics = update(
+            self.learner,
+            rows,
+            self._minibatches(),
+            coefficients(spec.ppo, self.round),
+            policy=self.policy,
+            spec=spec.ppo,
+            return_scale=spec.reward.return_scale,
+        )
+        self.params = self.learner.params
+        return metrics
+
+    def _minibatches(self) -> torch.Tensor:
+        """Which envs each minibatch of each PPO epoch holds: int64 [K, n, E / n]."""
+        spec = self.setup.spec
+        n = spec.ppo.minibatches
+        blocks = rng.env_keys(spec.seed, 0, spec.envs // n, self.setup.device)
+        pass_ = torch.arange(spec.ppo.epochs, device=self.setup.device).unsqueeze(-1)
+        stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=self.round, epoch=pass_)
+        return deal(rng.uniform(stream, n))

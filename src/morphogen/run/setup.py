@@ -1,0 +1,62 @@
+"""From a validated config to everything that a scheduler needs; nothing is written here."""
+
+from dataclasses import dataclass
+
+import torch
+
+from morphogen.errors import ConfigError, DeviceError
+from morphogen.nets.net import Net
+from morphogen.rules.rewards.table import Rule, build
+from morphogen.run.data.dataset import Dataset, open_dataset
+from morphogen.run.data.feed import Feed
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.spec import RunSpec
+from morphogen.vocab.task import TASKS, TaskSpec, cnn_spec, limits, param_budget
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The fixed parts of one run."""
+
+    spec: RunSpec  # resolved: every field has a value
+    task: TaskSpec
+    net: Net
+    limits: Limits
+    budget: int  # parameters that cost the whole price
+    rule: Rule
+    dataset: Dataset
+    feed: Feed
+    device: torch.device
+
+
+def device_of(name: str) -> torch.device:
+    """The device behind `auto`, `cpu`, `cuda` or `cuda:N`; a DeviceError where there is none."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    device = torch.device("cuda:0" if name == "cuda" else name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"engine.devices is {name!r}; this machine has {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def build_setup(spec: RunSpec) -> Setup:
+    """Open the data and lay out the networks of a resolved spec."""
+    device = device_of(spec.engine.devices[0])
+    task = TASKS[spec.task]
+    host = cnn_spec(spec)
+    net = Net(host=host, slots=host.enabled(spec.slots))
+    if spec.envs % spec.ppo.minibatches:
+        raise ConfigError(f"ppo.minibatches is {spec.ppo.minibatches}; want a divisor of envs = {spec.envs}")
+    budget = param_budget(spec)
+    dataset = open_dataset(task, spec.data, device)
+    return Setup(
+        spec=spec,
+        task=task,
+        net=net,
+        limits=limits(spec),
+        budget=budget,
+        rule=build(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
+        dataset=dataset,
+        feed=Feed(dataset, task, spec.data),
+        device=device,
+    )

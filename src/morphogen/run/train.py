@@ -1,0 +1,217 @@
+"""Training from end to end: set-up, rounds, the final checkpoint, and the closing comparison on held-out instances."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from morphogen.nets.policy import Policy
+from morphogen.run import checkpoint, directory
+from morphogen.run.evaluate import Result, evaluate
+from morphogen.run.policies import policy_of
+from morphogen.run.scheduler import Parts, Scheduler
+from morphogen.run.setup import Setup, build_setup
+from morphogen.run.sizes import sizes
+from morphogen.run.telemetry.events import BatchSummary, CheckpointSaved, RunCompleted, RunStarted
+from morphogen.run.telemetry.writer import JsonLines
+from morphogen.vocab.codec import dump_config
+from morphogen.vocab.observation import ENV, SLOT
+from morphogen.vocab.spec import RunSpec, resolve
+
+RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with at the end
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a run leaves in memory."""
+
+    history: tuple[BatchSummary, ...]
+    policy: TensorDict  # parameters of the policy
+    results: tuple[Result, ...]  # on held-out instances: the baselines, then the policy of the run
+    run_dir: Path | None
+
+
+def train_ppo_vectorized(
+    spec: RunSpec | None = None,
+    /,
+    *,
+    parts: Parts | None = None,
+    on_round: Callable[[BatchSummary, Scheduler], bool | None] | None = None,
+    out: Path | str | None = None,
+    console: Any = None,
+    command: str = "",
+    **fields: Any,
+) -> TrainResult:
+    """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
+
+    `fields` are fields of RunSpec instead of a spec.  `out` None writes nothing.  `on_round(summary, scheduler)` is
+    called after every round; False stops the run.  Errors of the input are raised before anything is written.
+    """
+    if spec is not None and fields:
+        raise TypeError(f"both a spec and the fields {', '.join(fields)} were given; want one of them")
+    setup = build_setup(resolve(RunSpec(**fields) if spec is None else spec))
+    with torch.no_grad():
+        run = _Run(setup, parts or Parts(), None if out is None else Path(out), console=console, command=command)
+        return run.whole(on_round)
+
+
+class _Run:
+    """One run with its files."""
+
+    def __init__(self, setup: Setup, parts: Parts, out: Path | None, *, console: Any, command: str) -> None:
+        self.setup, self.out, self.console, self.command = setup, out, console, command
+        self.config = dump_config(setup.spec)
+        self.began = parts.clock()
+        self.clock = parts.clock
+        self.history: list[BatchSummary] = []
+        self.folder = None if out is None else directory.create(out, config=self.config, manifest=self._manifest())
+        self.lines = None if self.folder is None else JsonLines(self.folder.events)
+        sinks = (*parts.sinks, *(() if self.lines is None else (self.lines,)))
+        self.scheduler = Scheduler(setup, replace(parts, sinks=sinks, on_epoch=parts.on_epoch or self._on_epoch))
+
+    def whole(self, on_round: Callable[[BatchSummary, Scheduler], bool | None] | None) -> TrainResult:
+        """From the first event to the last; the files say how it ended, however it does."""
+        status, error = "failed", None
+        try:
+            result = self._work(on_round)
+            status = "completed" if len(self.history) == self.setup.spec.rounds else "stopped"
+        except BaseException as cause:
+            stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
+            status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
+            raise
+        finally:
+            self._end(status, error)
+        if self.console is not None:
+            self.console.finish(result)
+        return result
+
+    def _work(self, on_round: Callable[[BatchSummary, Scheduler], bool | None] | None) -> TrainResult:
+        if self.console is not None:
+            self.console.start(self.setup.spec, sizes(self.setup))
+        self.scheduler.reporter.tell(self._started())
+        self.scheduler.run(lambda summary: self._on_round(summary, on_round))
+        self._save()
+        results = self._compare()
+        return TrainResult(tuple(self.history), self.scheduler.params, results, self.out)
+
+    def _on_epoch(self, round: int, epoch: int) -> None:
+        if self.console is not None:
+            epochs = self.setup.spec.episode_length
+            done = (round * epochs + epoch + 1) / (self.setup.spec.rounds * epochs)
+            self.console.epoch(round, epoch, done)
+
+    def _on_round(
+        self, summary: BatchSummary, then: Callable[[BatchSummary, Scheduler], bool | None] | None
+    ) -> bool | None:
+        self.history.append(summary)
+        if self.console is not None:
+            self.console.round(summary)
+        return then(summary, self.scheduler) if then is not None else None
+
+    def _save(self) -> None:
+        """The final checkpoint and the policy file."""
+        if self.folder is None:
+            return
+        started, scheduler = self.clock(), self.scheduler
+        facts = {"config_sha256": directory.config_hash(self.config), "data_sha256": self.setup.dataset.fingerprint}
+        learner = {} if scheduler.learner is None else {"learner": scheduler.fences.save(scheduler.learner)}
+        envs = {} if scheduler.state is None else scheduler.fences.save(scheduler.state)
+        path = checkpoint.save_checkpoint(
+            self.folder.checkpoints, round=scheduler.round, epoch=0, envs=envs, shared=learner, facts=facts
+        )
+        params = scheduler.fences.save(scheduler.params)
+        checkpoint.save_policy(
+            self.folder.policy,
+            params=params.select("net", "value_offset", strict=False),
+            normalisers=params.select("observation", strict=False),
+            config=self.config,
+            facts={**facts, "policy": self.setup.spec.policy_name},
+        )
+        size = sum(file.stat().st_size for file in path.iterdir())
+        saved = CheckpointSaved(
+            path=str(path.relative_to(self.folder.path)), kind="final", size_bytes=size, save_s=self.clock() - started
+        )
+        scheduler.reporter.tell(saved)
+        self.folder.update(last_checkpoint=saved.path)
+
+    def _compare(self) -> tuple[Result, ...]:
+        """The baselines and the policy of the run on the same held-out instances."""
+        setup, scheduler = self.setup, self.scheduler
+        episodes = setup.spec.final_episodes
+        if not episodes:
+            return ()
+        own = setup.spec.policy_name
+        results = []
+        for name in (*(rival for rival in RIVALS if rival != own), own):
+            policy, params = (scheduler.policy, scheduler.params) if name == own else self._rival(name)
+            results.append(evaluate(setup, scheduler.fences, policy, params, name=name, episodes=episodes))
+        scheduler.reporter.tell(results[-1].event(split="validation", seed=setup.spec.seed))
+        if self.console is not None:
+            rows = [result.row(seed=setup.spec.seed) for result in results]
+            self.console.table(rows, title=f"{episodes} held-out instances, the same for every policy")
+        return tuple(results)
+
+    def _rival(self, name: str) -> tuple[Policy, TensorDict]:
+        policy = policy_of(name, self.setup)
+        return policy, policy.init(self.scheduler.world.key[0])
+
+    def _manifest(self) -> dict[str, Any]:
+        spec, dataset = self.setup.spec, self.setup.dataset
+        return {
+            "run_id": directory.config_hash(f"{self.config}{self.out}")[:12],
+            "command": self.command,
+            "task": spec.task,
+            "status": "running",
+            "config_sha256": directory.config_hash(self.config),
+            "data_sha256": dataset.fingerprint,
+            "data_sizes": dataset.sizes,
+            "last_checkpoint": None,
+            **directory.environment(),
+        }
+
+    def _started(self) -> RunStarted:
+        spec, setup, manifest = self.setup.spec, self.setup, self._manifest()
+        net = self.scheduler.params.get("net", None)
+        return RunStarted(
+            run_id=manifest["run_id"],
+            command=self.command,
+            task=spec.task,
+            preset=spec.preset,
+            config=json.loads(self.config),
+            config_sha256=manifest["config_sha256"],
+            data_sha256=manifest["data_sha256"],
+            seed=spec.seed,
+            envs=spec.envs,
+            slots=setup.net.names,
+            rounds=spec.rounds,
+            epochs=spec.episode_length,
+            minibatches=spec.data.minibatches,
+            batch=spec.data.batch,
+            devices=(str(setup.device),),
+            host_params=setup.net.host_size,
+            obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),
+            policy_params=0 if net is None else sum(leaf.numel() for leaf in net.values()),
+            versions=manifest["versions"],
+        )
+
+    def _end(self, status: str, error: str | None) -> None:
+        """The last event; the manifest says how the run ended."""
+        best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
+        self.scheduler.reporter.tell(
+            RunCompleted(
+                status=status,
+                rounds_done=len(self.history),
+                best_round=None if best is None else best.round,
+                best_accuracy=None if best is None else best.committed_mean,
+                error=error,
+                run_s=self.clock() - self.began,
+            )
+        )
+        if self.lines is not None:
+            self.lines.close()
+        if self.folder is not None:
+            self.folder.update(status=status)

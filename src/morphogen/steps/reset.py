@@ -1,0 +1,25 @@
+"""reset: a new life for every env.  Fresh host, empty slots, zero optimiser state, ledger, governor and clock."""
+
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.nets.hosts import cnn
+from morphogen.nets.net import Net
+from morphogen.state import schema
+from morphogen.state.env import EnvState, Instance
+
+
+def reset(
+    key: Tensor, instance: Instance, noise: Tensor, *, episode: int, ledger: TensorDict, net: Net, window: int
+) -> EnvState:
+    """Envs at the start of an episode, not yet measured.
+
+    Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1) -> EnvState [E].
+    Promise: the host is the initial draw; every other leaf has its empty value.
+    """
+    classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
+    sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
+    state = schema.init(sizes, key, ledger)
+    host = state.host.replace(params=cnn.layout(net.host).draw(noise))
+    clock = state.clock.replace(episode=state.clock.episode + episode)
+    return state.replace(host=host, instance=instance, clock=clock)

@@ -13,8 +13,8 @@ def limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec
     Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss of guessing, nats)
     -> limit float32, mean float32, seasoned bool, all [E].
     """
-    samples = count.clamp(max=spec.window)
-    valid = torch.arange(spec.window, device=window.device) < samples[:, None]
+    samples = count.clamp(max=window.shape[1])
+    valid = torch.arange(window.shape[1], device=window.device) < samples[:, None]
     mean = torch.where(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
     spread = (torch.where(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
     learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)

@@ -6,10 +6,10 @@ from torch import Tensor
 from morphogen.rules.stages import occupied
 from morphogen.rules.transition import remove
 from morphogen.rules.vitals import limit, panic, sign, streak_after
-from morphogen.state.env import EnvState, Governor, Signals
+from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.seeds import select_slots, vacate
-from morphogen.state.tree import select
+from morphogen.state.tree import lift, select
 from morphogen.vocab.spec import GovernorSpec
 from morphogen.vocab.stage import Panic, Stage
 
@@ -26,30 +26,35 @@ def govern(
     seen = sign(loss, train.skipped >= minibatches, baseline, bounds=bounds, spec=spec)
     streak = streak_after(watch.streak, seen)
     alarm = panic(seen, streak, spec=spec)
-    rolled_back = (alarm != int(Panic.NONE)) & spec.enabled
-
-    state = state.replace(
-        governor=_observe(watch, loss, seen == int(Panic.NONE), streak),
-        signals=state.signals.replace(rolled_back=torch.zeros_like(rolled_back)),
-    )
+    back = (alarm != int(Panic.NONE)) & spec.enabled
     due = (seen == int(Panic.NONE)) & _wants_snapshot(state, spec.snapshot_every)
-    state = _snapshot(state, due)
-    pruned = rolled_back[:, None] & occupied(state.slots.stage) & ~_kept_fossil(state)
-    state = _roll_back(state, rolled_back, pruned)
+
+    calm = state.signals.replace(rolled_back=torch.zeros_like(back))
+    record = _record(watch, loss, seen == int(Panic.NONE))
+    watch = watch.replace(**_emptied(back, streak=streak, **record), **_snapshot(state, calm, due))
+    fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
+    pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
     report = GovernorReport(
-        rolled_back=rolled_back,
+        rolled_back=back,
         panic=alarm,
         limit=bounds[0],
         streak=streak,
         anomaly=seen,
         loss=loss,
         snapshot_taken=due,
-        snapshot_epoch=state.governor.snapshot_epoch,
+        snapshot_epoch=watch.snapshot_epoch,
         seeds_pruned=pruned.sum(-1),
         batch_size=state.batch_size,
         device=state.device,
     )
-    return state, report
+    after = state.replace(
+        host=select(back, watch.host, state.host),
+        seeds=vacate(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
+        slots=_restored_slots(state.slots, watch.slots, fossils, pruned),
+        signals=select(back, _restored_signals(watch.signals, state.signals), calm),
+        governor=watch,
+    )
+    return after, report
 
 
 def first_snapshot(state: EnvState) -> EnvState:
@@ -68,62 +73,44 @@ def first_snapshot(state: EnvState) -> EnvState:
     return state.replace(governor=fresh)
 
 
-def _observe(watch: Governor, loss: Tensor, normal: Tensor, streak: Tensor) -> Governor:
-    """A normal loss enters the ring buffer; others never do."""
-    size = watch.window.shape[1]
-    here = torch.arange(size, device=loss.device) == (watch.count % size)[:, None]
-    return watch.replace(
-        window=torch.where(here & normal[:, None], loss[:, None], watch.window),
-        count=watch.count + normal,
-        streak=streak,
-    )
-
-
-def _kept_fossil(state: EnvState) -> Tensor:
-    """Slots that a rollback restores: FOSSILIZED in the snapshot.  bool [E, S]."""
-    return state.governor.slots.stage == int(Stage.FOSSILIZED)
-
-
 def _wants_snapshot(state: EnvState, every: int) -> Tensor:
     """It is time, or there is a fossil that the snapshot does not hold.  bool [E]."""
-    fossil = (state.slots.stage == int(Stage.FOSSILIZED)) & ~_kept_fossil(state)
-    return ((state.clock.epoch + 1) % every == 0) | fossil.any(-1)
+    now, then = state.slots.stage, state.governor.slots.stage
+    missing = (now == int(Stage.FOSSILIZED)) & (then != int(Stage.FOSSILIZED))
+    return ((state.clock.epoch + 1) % every == 0) | missing.any(-1)
 
 
-def _snapshot(state: EnvState, due: Tensor) -> EnvState:
-    watch = state.governor
-    kept = watch.replace(
-        snapshot_epoch=torch.where(due, state.clock.epoch, watch.snapshot_epoch),
-        host=select(due, state.host, watch.host),
-        seeds=select(due, state.seeds, watch.seeds),
-        slots=select(due, state.slots, watch.slots),
-        signals=select(due, state.signals, watch.signals),
-    )
-    return state.replace(governor=kept)
+def _record(watch: Governor, loss: Tensor, normal: Tensor) -> dict[str, Tensor]:
+    """The ring buffer with a normal loss in it; others never enter."""
+    size = watch.window.shape[1]
+    here = torch.arange(size, device=loss.device) == (watch.count % size)[:, None]
+    window = torch.where(here & normal[:, None], loss[:, None], watch.window)
+    return {"window": window, "count": watch.count + normal}
 
 
-def _roll_back(state: EnvState, back: Tensor, pruned: Tensor) -> EnvState:
-    """Host, fossils of the snapshot and signals restored, other seeds removed, the loss record emptied."""
-    watch = state.governor
-    restored = back[:, None] & _kept_fossil(state)
-    slots = remove(state.slots, pruned)
-    slots = slots.apply(lambda now, then: torch.where(restored, then, now), watch.slots)
-    seeds = vacate(select_slots(restored, watch.seeds, state.seeds), ~pruned)
-    emptied = watch.replace(
-        window=torch.where(back[:, None], 0.0, watch.window),
-        count=torch.where(back, 0, watch.count),
-        streak=torch.where(back, 0, watch.streak),
-    )
-    return state.replace(
-        host=select(back, watch.host, state.host),
-        seeds=seeds,
-        slots=slots,
-        signals=select(back, _restored(watch.signals, state.signals), state.signals),
-        governor=emptied,
-    )
+def _emptied(back: Tensor, **leaves: Tensor) -> dict[str, Tensor]:
+    """Zeros where the env was rolled back: a host that lost its seeds has another level of losses."""
+    return {name: torch.where(lift(back, leaf), 0, leaf) for name, leaf in leaves.items()}
 
 
-def _restored(then: Signals, now: Signals) -> Signals:
+def _snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
+    """The parts of the snapshot, taken anew where due."""
+    kept = state.governor
+    return {
+        "snapshot_epoch": torch.where(due, state.clock.epoch, kept.snapshot_epoch),
+        "host": select(due, state.host, kept.host),
+        "seeds": select(due, state.seeds, kept.seeds),
+        "slots": select(due, state.slots, kept.slots),
+        "signals": select(due, signals, kept.signals),
+    }
+
+
+def _restored_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) -> Slots:
+    """Fossils of the snapshot as they were, other seeds removed."""
+    return remove(now, pruned).apply(lambda leaf, old: torch.where(fossils, old, leaf), then)
+
+
+def _restored_signals(then: Signals, now: Signals) -> Signals:
     """The snapshot's signals; the rollback itself is news, and the last action is forgotten."""
     return then.replace(
         last_op=torch.full_like(now.last_op, -1),

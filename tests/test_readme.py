@@ -1,0 +1,83 @@
+"""The README is true: commands as promised, paths and names exist, code runs."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from morphogen.run import cli, options
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "morphogen"
+TEXT = (ROOT / "README.md").read_text()
+ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and ".py`" in line.rpartition(" | ")[2]]
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(r"^    (morphogen train.*?)(?: > .*)?$", TEXT, flags=re.MULTILINE)
+
+
+def defined(path):
+    """Names that a module defines, at its top or as methods."""
+    tree = ast.parse(path.read_text())
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_the_two_commands_stand_there_word_for_word():
+    assert "    pip install -e . && morphogen train\n" in TEXT
+    assert '    pip install -e ".[test]" && pytest\n' in TEXT
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.(?:py|npz))?)`", TEXT))))
+def test_every_path_exists(path):
+    known = {"vocab", "state", "rules", "nets", "steps", "learn", "run", "tests"}
+    if path.split("/")[0].rstrip("/") in known and "/" in path:
+        assert (SRC / path).exists() or (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip()[:40])
+def test_every_name_of_the_table_is_defined_where_it_says(row):
+    for part in row.rpartition(" | ")[2].split(";"):
+        quoted = re.findall(r"`([^`]+)`", part)
+        files = [name for name in quoted if name.endswith(".py") and not name.startswith("tests/")]
+        names = [name for name in quoted if name.isidentifier()]
+        found = set().union(*(defined(SRC / name) for name in files)) if files else set()
+        assert set(names) <= found, f"{set(names) - found} not in {files}"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
+def test_the_code_runs(block, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my.json").write_text("{}")
+    words = command.split()[1:]
+    assert cli.main([*words, "--print-config"]) == 0
+
+
+def test_every_file_of_a_run_is_explained():
+    for name in ("config.json", "manifest.json", "events.jsonl", "checkpoints/", "policy.pt"):
+        assert f"| `{name}` |" in TEXT
+
+
+def test_flags_that_the_page_names_exist():
+    known = {flag.name for flag in options.FLAGS} | {
+        "--config",
+        "--set",
+        "--out",
+        "--dry-run",
+        "--print-config",
+        "--help",
+    }
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

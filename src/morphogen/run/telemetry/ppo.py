@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
-from morphogen.run.telemetry.events import Event, Json, tidy
-from morphogen.vocab.action import HEADS
+from morphogen.run.telemetry.events import Event, tidy
 
-# The reduction is part of the type.
+# The reduction is part of the type; `once`: measured for the update as a whole.
 Mean = Annotated[float | None, "mean"]
-HeadMean = Annotated[Json | None, "mean"]
+HeadMean = Annotated[dict[str, float] | None, "mean"]
 Max = Annotated[float | None, "max"]
 Min = Annotated[float | None, "min"]
+First = Annotated[float | None, "first"]
 Count = Annotated[int | None, "sum"]
-Counts = Annotated[Json | None, "sum"]
+Counts = Annotated[dict[str, int] | None, "sum"]
 Flag = Annotated[bool | None, "any"]
-Last = Annotated[float | None, "last"]
-Whole = Annotated[int | None, "last"]
+Once = Annotated[float | None, "once"]
+Whole = Annotated[int | None, "once"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,53 +34,59 @@ class PpoUpdated(Event):
     clip_share_head: HeadMean = None
     ratio_max: Max = None
     ratio_min: Min = None
-    behaviour_gap: Max = None  # nats, before the first step
-    epochs_done: Count = None
+    behaviour_gap: First = None  # nats, before the first step
+    epochs_done: Whole = None
     stopped_by_kl: Flag = None
     steps_done: Count = None
     steps_skipped: Count = None
     skip_streak: Whole = None  # rounds
-    explained_variance: Last = None
-    value_mean: Mean = None
-    value_std: Mean = None
-    return_mean: Mean = None
-    return_std: Mean = None
-    advantage_mean: Mean = None  # before normalisation
-    advantage_std: Mean = None
-    td_error_abs_mean: Mean = None
+    explained_variance: Once = None
+    value_mean: Once = None
+    value_std: Once = None
+    return_mean: Once = None
+    return_std: Once = None
+    advantage_mean: Once = None  # before normalisation
+    advantage_std: Once = None
+    td_error_abs_mean: Once = None
     gradient_norm: Mean = None  # before clipping
     gradient_norm_head: HeadMean = None
     clipped_share: Mean = None
     contribution_loss: Mean = None
-    contribution_targets: Count = None
-    learning_rate: Last = None
-    entropy_coef: Last = None
-    value_coef: Last = None
-    return_scale: Last = None
-    value_offset: Last = None
+    contribution_targets: Whole = None
+    learning_rate: Once = None
+    entropy_coef: Once = None
+    value_coef: Once = None
+    return_scale: Once = None
+    value_offset: Once = None
     free_steps: Whole = None  # steps of the rollout with more than one choice
-    forced_share: Last = None
+    forced_share: Once = None
     rollback_rows: Whole = None
     nonfinite: Counts = None  # source -> count
-    update_s: Last = None
+    update_s: Once = None
 
 
 _HINTS = get_type_hints(PpoUpdated, include_extras=True)
 REDUCTION: dict[str, str] = {one.name: _HINTS[one.name].__metadata__[0] for one in fields(PpoUpdated)}
+_HELD = {name: get_args(hint.__origin__)[0] for name, hint in _HINTS.items() if name in REDUCTION}
+# What a number of each field is: float, int or bool; of a mapping, what its values are.
+_NUMBER: dict[str, type] = {name: (get_args(held) or (held,))[-1] for name, held in _HELD.items()}
 
 
 def ppo_updated(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
-    """The event of an update out of its flat metrics: `NAME` with an optional flag `NAME_valid`.
+    """The event of an update out of its flat metrics: `NAME` or `NAME.PART`, each with an optional flag `..._valid`.
 
-    Arrays over the heads become a mapping by head name; names the event does not have are left out.
+    Names that the event does not have are left out; what is missing or not valid is None.
     """
-    known = {name: _metric(name, metrics) for name in REDUCTION if name in metrics}
-    return PpoUpdated(**{**known, **more})
+    return PpoUpdated(**{**{name: _metric(name, metrics) for name in REDUCTION}, **more})
 
 
 def _metric(name: str, metrics: Mapping[str, Any]) -> Any:
-    value, valid = tidy(metrics[name]), tidy(metrics.get(f"{name}_valid", True))
-    if not isinstance(value, tuple):
-        return value if valid else None
-    flags = valid if isinstance(valid, tuple) else (valid,) * len(value)
-    return {head: one if ok else None for head, one, ok in zip(HEADS, value, flags, strict=True)}
+    if name in metrics:
+        return _number(name, metrics, _NUMBER[name])
+    keys = [key for key in metrics if key.startswith(f"{name}.") and not key.endswith("_valid")]
+    return {key.removeprefix(f"{name}."): _number(key, metrics, _NUMBER[name]) for key in keys} or None
+
+
+def _number(key: str, metrics: Mapping[str, Any], kind: type) -> Any:
+    value, valid = tidy(metrics[key]), tidy(metrics.get(f"{key}_valid", True))
+    return kind(value) if valid and value is not None else None

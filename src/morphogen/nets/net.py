@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, cnn_count, gate_count
 from morphogen.vocab.slot import CnnSpec, SlotSpec
 
@@ -43,3 +44,7 @@ class Net:
     def seed_sizes(self) -> tuple[int, ...]:
         """[S] P_s: the largest blueprint of the slot plus its gate network."""
         return tuple(max(row) + gate for row, gate in zip(self.counts, self.gate_counts, strict=True))
+
+    def sizes(self, *, envs: int, window: int, classes: int, table: int = 0) -> Sizes:
+        """The numbers behind the axes of a state of so many envs."""
+        return Sizes(envs, self.names, self.host_size, self.seed_sizes, window, classes, table)

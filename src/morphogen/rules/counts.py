@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
+from morphogen.rules.stages import occupied
 from morphogen.state.env import Instance, Slots
 from morphogen.state.tree import table
 from morphogen.vocab.slot import CnnSpec
-from morphogen.vocab.stage import OCCUPIED, Algorithm, Stage
-
-_OCCUPIED = tuple(stage in OCCUPIED for stage in Stage)
+from morphogen.vocab.stage import Algorithm
 
 
 def kept_channels(width: Tensor, channels: int) -> Tensor:
@@ -33,8 +32,7 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
     Shapes: slots [E, S]; counts [S][13], gate_counts [S] -> int64 [E, S].
     """
     device = slots.stage.device
-    occupied = table(_OCCUPIED, torch.bool, device)[slots.stage]
     of_slot = table(counts, torch.int64, device).T.expand(slots.stage.shape[0], -1, -1)  # [E, 13, S]
     seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
     gate = (slots.algorithm == int(Algorithm.GATE)) * table(gate_counts, torch.int64, device)
-    return torch.where(occupied, seed + gate, torch.zeros_like(seed))
+    return torch.where(occupied(slots.stage), seed + gate, torch.zeros_like(seed))

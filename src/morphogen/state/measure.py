@@ -4,6 +4,20 @@ from tensordict import TensorClass
 from torch import Tensor
 
 
+class Batch(TensorClass["frozen"]):
+    """One minibatch of every env."""
+
+    images: Tensor  # float32 [E, B, C, H, W], normalised
+    labels: Tensor  # int64 [E, B], in 0 .. classes-1 of the env
+
+
+class Split(TensorClass["frozen"]):
+    """Labelled images that are the same for every env.  batch_size []."""
+
+    images: Tensor  # float32 [N, C, H, W], normalised
+    labels: Tensor  # int64 [N], original labels
+
+
 class TrainMetrics(TensorClass["frozen"]):
     """Training of one epoch; losses in nats per sample, accuracies in points."""
 

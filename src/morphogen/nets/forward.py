@@ -1,0 +1,78 @@
+"""Host and seeds under a plan: one pass over all networks, each blueprint once over exactly the rows that hold it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from morphogen.nets import ops
+from morphogen.nets.hosts import cnn
+from morphogen.nets.net import Net
+from morphogen.nets.plan import Crew
+from morphogen.nets.seeds import cnn as seeds
+from morphogen.nets.sites import Grown, Half, Site
+from morphogen.rules.blend import added, multiplied
+from morphogen.vocab.slot import POST_POOL, PRE_POOL
+
+
+class Growth(NamedTuple):
+    """Everything that runs beside the host, per slot in slot order; None where nothing runs."""
+
+    crews: tuple[Crew, ...]
+    sites: tuple[Site | None, ...]
+    grown: tuple[Grown | None, ...]
+
+
+def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tensor:
+    """Logits of every row.
+
+    Shapes: images [B, R * C, H, W], or [B, C, H, W] seen by all rows -> [B, R, classes], R = rows at the end.
+    """
+    places = {(slot.block, slot.surface): s for s, slot in enumerate(net.slots)}
+    h = images
+    for i in range(net.host.blocks):
+        h = cnn.block(i, h, rows, net.host)
+        for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
+            h = cnn.pool(h) if surface == POST_POOL else h
+            s = places.get((i, surface))
+            if s is not None and growth.sites[s] is not None:
+                h, rows = _meet(h, rows, growth, s, channels=net.slots[s].channels)
+    return cnn.head(h, rows)
+
+
+def _meet(h: Tensor, rows: cnn.Rows, growth: Growth, s: int, *, channels: int) -> tuple[Tensor, cnn.Rows]:
+    """Features after a slot, and the rows that they belong to."""
+    crew, site, grown = growth.crews[s], growth.sites[s], growth.grown[s]
+    if site.children is not None:
+        h = ops.take(h, site.children, rows=h.shape[1] // channels)
+        rows = rows._replace(env=site.row_env)
+    count = h.shape[1] // channels
+    seen = h.detach()  # a CNN seed never sends a gradient back through its input
+    plain, scaled = _deltas(seen, crew, site, grown, channels=channels)
+    features = out = ops.unfold(h, count)
+    if plain:
+        gate = _gates(seen, site.added, site.gated, grown.gates, rows=count) if crew.gates else None
+        out = out.index_add(1, site.added.rows, added(torch.cat(plain, 1), *site.added[1:], gate))
+    if scaled:
+        base = features.index_select(1, site.multiplied.rows)
+        out = out.index_add(1, site.multiplied.rows, multiplied(torch.cat(scaled, 1), base, *site.multiplied[1:]))
+    return ops.fold(out), rows
+
+
+def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown, *, channels: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Deltas of the rows that are added and of those that multiply, [B, n, C, H, W] per group."""
+    plain, scaled = [], []
+    count = seen.shape[1] // channels
+    for group, where, flat in zip(crew.groups, site.rows, grown.seeds, strict=True):
+        x = ops.take(seen, where, rows=count)
+        d = ops.unfold(seeds.delta(group.blueprint, flat, x, channels=channels), group.size)
+        plain += [d[:, : group.added]] if group.added else []
+        scaled += [d[:, group.added :]] if group.multiplied else []
+    return plain, scaled
+
+
+def _gates(seen: Tensor, half: Half, gated: Tensor, flat: Tensor, *, rows: int) -> Tensor:
+    """Openness per sample and added row, 1 where there is no gate.  [B, A]."""
+    pooled = ops.mean_hw(seen, rows).index_select(1, half.rows[gated])
+    opened = seeds.gate(flat, pooled)
+    return torch.ones_like(opened[:, :1]).repeat(1, half.rows.shape[0]).index_copy(1, gated, opened)

@@ -1,0 +1,97 @@
+"""The CNN host: blocks of convolution, normalisation and ReLU, then a linear head; R networks at once."""
+
+import functools
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.nets import ops
+from morphogen.nets.layout import Layout, Leaf, fan_in
+from morphogen.rules.counts import kept_channels
+from morphogen.state.env import Instance
+from morphogen.vocab.slot import CnnSpec, groups
+
+_MASKED = -1e4  # logit of a class that is not in use
+
+
+@functools.cache
+def layout(host: CnnSpec) -> Layout:
+    """Leaves of one host in storage order."""
+    leaves: list[Leaf] = []
+    before = host.channels_in
+    for i, channels in enumerate(host.channels):
+        shape = (channels, before, host.kernel, host.kernel)
+        leaves += [
+            fan_in(f"block{i}.conv", shape, before * host.kernel**2),
+            Leaf(f"block{i}.gain", (channels,), fill=1.0),
+            Leaf(f"block{i}.bias", (channels,)),
+        ]
+        before = channels
+    leaves += [fan_in("head.weight", (host.classes, before), before), fan_in("head.bias", (host.classes,), before)]
+    return Layout(tuple(leaves))
+
+
+class Frame(NamedTuple):
+    """What the instance of an env does to its host: channels in use per block, classes in use.  Rows = envs."""
+
+    kept: tuple[Tensor, ...]  # [R, C_i], 1 or 0
+    share: tuple[Tensor, ...]  # [R, groups], 1 / (kept elements of a sample and group)
+    classes: Tensor  # bool [R, classes], class in use
+
+
+def frame(instance: Instance, host: CnnSpec, like: Tensor) -> Frame:
+    """The frame of every env, in the dtype of `like`."""
+    kept, share, size = [], [], host.size
+    for i, channels in enumerate(host.channels):
+        mask = torch.arange(channels, device=like.device) < kept_channels(instance.width, channels).unsqueeze(-1)
+        kept.append(mask.to(like.dtype))
+        count = kept[-1].unflatten(-1, (groups(channels), -1)).sum(-1) * size**2
+        share.append(torch.where(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
+        size //= 2 if i < host.pools else 1
+    classes = torch.arange(host.classes, device=like.device) < instance.classes.unsqueeze(-1)
+    return Frame(tuple(kept), tuple(share), classes)
+
+
+class Rows(NamedTuple):
+    """The networks of a pass: parameters and frame of the envs, and which env each row is (None: row = env)."""
+
+    leaves: dict[str, Tensor]  # [E, *shape]
+    frame: Frame
+    env: Tensor | None
+
+    def pick(self, values: Tensor) -> Tensor:
+        """Values of the envs, for every row.  values [E, ...] -> [R, ...]."""
+        return values if self.env is None else values.index_select(0, self.env)
+
+
+def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
+    """Convolution, normalisation, ReLU and width mask of block i.
+
+    Shapes: x [B, R * C_in, H, W], or [B, C_in, H, W] where all rows see the same images -> [B, R * C_i, H, W].
+    """
+    kept = rows.pick(rows.frame.kept[i])
+    weight, gain, bias = (rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias"))
+    # Masked parameters instead of masked activations: the same zeros, in gradients too, on far smaller tensors.
+    weight = weight * kept[..., None, None, None]
+    gain, bias = gain * kept, bias * kept
+    z = ops.conv2d(x, weight, groups=x.shape[1] // weight.shape[2])
+    if host.norm == "batch":
+        return F.relu(ops.batch_norm(z, gain, bias))
+    share = rows.pick(rows.frame.share[i]).flatten()
+    return F.relu(ops.kept_group_norm(z, gain, bias, kept=kept, share=share))
+
+
+def pool(x: Tensor) -> Tensor:
+    """Max pooling 2x2.  x [B, R * C, H, W] -> [B, R * C, H // 2, W // 2]."""
+    return F.max_pool2d(x, 2)
+
+
+def head(x: Tensor, rows: Rows) -> Tensor:
+    """Logits; classes that are not in use have -1e4.  x [B, R * C, H, W] -> [B, R, classes]."""
+    weight, bias, used = (
+        rows.pick(v) for v in (rows.leaves["head.weight"], rows.leaves["head.bias"], rows.frame.classes)
+    )
+    logits = ops.linear(ops.mean_hw(x, weight.shape[0]), weight, bias)
+    return torch.where(used, logits, _MASKED)

@@ -1,0 +1,59 @@
+"""Parameters as flat rows: names, shapes and offsets of the leaves of one network, and how they start."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One parameter tensor.  It starts uniform in `fill + [-bound, bound)`."""
+
+    name: str
+    shape: tuple[int, ...]
+    bound: float = 0.0
+    fill: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def fan_in(name: str, shape: tuple[int, ...], fan: int) -> Leaf:
+    """A leaf that starts uniform in `[-b, b)`, `b = 1 / sqrt(fan)`."""
+    return Leaf(name, shape, bound=fan**-0.5)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Leaves in storage order, from offset 0; what follows in a row belongs to somebody else."""
+
+    leaves: tuple[Leaf, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """Elements of all leaves."""
+        return sum(leaf.size for leaf in self.leaves)
+
+    def pieces(self, flat: Tensor) -> Iterator[tuple[Leaf, Tensor]]:
+        """Every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
+        sizes = [leaf.size for leaf in self.leaves]
+        parts = flat.split([*sizes, flat.shape[-1] - self.size], dim=-1)
+        return zip(self.leaves, parts[:-1], strict=True)
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """Leaves as views: one split, so the gradient comes back in one piece.  flat [R, >= size] -> [R, *shape]."""
+        return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.pieces(flat)}
+
+    def draw(self, uniform: Tensor) -> Tensor:
+        """Rows as they start.  uniform [R, >= size] in [0, 1) -> [R, size]."""
+        return torch.cat([leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.pieces(uniform)], dim=-1)
+
+    def norms(self, grads: Tensor) -> Tensor:
+        """L2 norm of every leaf.  grads [R, >= size] -> [R, leaves]."""
+        return torch.stack([torch.linalg.vector_norm(part, dim=-1) for _, part in self.pieces(grads)], dim=-1)

@@ -1,0 +1,118 @@
+"""Layers over R networks at once, one set of parameters each.
+
+Activations are folded, `[B, R * C, H, W]` with the rows outermost: convolutions are grouped, pooling and group
+normalisation need no permutation, and choosing rows copies whole images.  Parameters lead with `R`.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+EPS = 1e-5
+_NARROW = 8  # input channels below which the CPU convolves faster with the channels innermost (bench/bench_conv.py)
+
+
+def unfold(x: Tensor, rows: int) -> Tensor:
+    """The row axis on its own, a view.  x [B, R * C, H, W] -> [B, R, C, H, W]."""
+    return x.unflatten(1, (rows, -1))
+
+
+def fold(x: Tensor) -> Tensor:
+    """Back to the folded form.  x [B, R, C, H, W] -> [B, R * C, H, W]."""
+    return x.flatten(1, 2)
+
+
+def take(x: Tensor, where: Tensor, *, rows: int) -> Tensor:
+    """Chosen rows, in the order of `where`.  x [B, R * C, H, W], where int64 [N] -> [B, N * C, H, W]."""
+    return fold(unfold(x, rows).index_select(1, where))
+
+
+def per_channel(values: Tensor) -> Tensor:
+    """Values of every row and channel, ready to broadcast.  values [R, C] -> [1, R * C, 1, 1]."""
+    return values.reshape(1, -1, 1, 1)
+
+
+def memory_format(device: torch.device, channels_in: int, kernel: int) -> torch.memory_format:
+    """The layout in which a grouped convolution runs fastest on this device."""
+    innermost = device.type == "cpu" and channels_in < _NARROW and kernel > 1
+    return torch.channels_last if innermost else torch.contiguous_format
+
+
+def conv2d(x: Tensor, weight: Tensor, *, groups: int) -> Tensor:
+    """Convolution that keeps height and width; `groups` = rows, or rows * channels for a depthwise one.
+
+    Shapes: x [B, groups * I, H, W], weight [..., I, k, k] with all output channels in front -> [B, outputs, H, W].
+    """
+    flat = weight.flatten(0, -4)
+    kernel = flat.shape[-1]
+    layout = memory_format(x.device, flat.shape[1], kernel)
+    out = F.conv2d(x, flat.contiguous(memory_format=layout), padding=kernel // 2, groups=groups)
+    return out.contiguous()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [B, R, I], weight [R, O, I], bias [R, O] -> [B, R, O]."""
+    rows, turned = x.transpose(0, 1), weight.transpose(1, 2)
+    out = torch.bmm(rows, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, turned)
+    return out.transpose(0, 1)
+
+
+def mean_hw(x: Tensor, rows: int) -> Tensor:
+    """Mean over height and width.  x [B, R * C, H, W] -> [B, R, C]."""
+    return x.mean((2, 3)).unflatten(1, (rows, -1))
+
+
+def group_norm(x: Tensor, gain: Tensor | None, bias: Tensor, *, groups: int) -> Tensor:
+    """Group normalisation of every row.  x [B, R * C, H, W]; gain (None = 1), bias [R, C]; groups per row."""
+    weight = torch.ones_like(bias) if gain is None else gain  # the CPU kernel has no gradient for a bias alone
+    return F.group_norm(x, groups * bias.shape[0], weight.flatten(), bias.flatten(), EPS)
+
+
+def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+    """Normalisation with the statistics of this batch alone.  x [B, R * C, H, W]; gain, bias [R, C]."""
+    return F.batch_norm(x, None, None, gain.flatten(), bias.flatten(), training=True, eps=EPS)
+
+
+class _KeptNorm(torch.autograd.Function):
+    """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few."""
+
+    @staticmethod
+    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, share: Tensor) -> tuple[Tensor, ...]:
+        mean = x.view(x.shape[0], share.shape[0], -1).sum(-1) * share
+        centred = x - _spread(mean, kept)
+        square = torch.linalg.vector_norm(centred.view(*mean.shape, -1), dim=-1).square()
+        inverse = torch.rsqrt(square * share + EPS)
+        slope = _spread(inverse, gain)
+        return (centred * slope).add_(per_channel(bias)), centred, inverse, slope
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        _, gain, _, kept, share = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output[1:], gain, kept, share)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        centred, inverse, slope, gain, kept, share = ctx.saved_tensors
+        level, tilt = grad.sum((2, 3)), (grad * centred).sum((2, 3))  # [B, R * C]
+        weighted = torch.stack((level, tilt)) * gain.flatten()
+        flat, lean = weighted.unflatten(-1, (share.shape[0], -1)).sum(-1)  # [B, groups]
+        out = (grad * slope).sub_(centred * _spread(lean * inverse.pow(3) * share, kept))
+        out = out.sub_(_spread(flat * inverse * share, kept))
+        own = tilt.unflatten(-1, inverse.shape[1:] + (-1,)) * inverse.unsqueeze(-1)
+        return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None
+
+
+def _spread(values: Tensor, channels: Tensor) -> Tensor:
+    """Values of a group times values of its channels.  [B, R * G], [R, C] -> [B, R * C, 1, 1]."""
+    return (values.unsqueeze(-1) * channels.view(values.shape[1], -1)).view(values.shape[0], -1, 1, 1)
+
+
+def kept_group_norm(x: Tensor, gain: Tensor, bias: Tensor, *, kept: Tensor, share: Tensor) -> Tensor:
+    """Group normalisation whose statistics run over the kept channels only; the others come out as 0.
+
+    Shapes: x [B, R * C, H, W], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
+    share [R * groups] = 1 / (kept elements of a sample and group), 0 where there are none.
+    """
+    return _KeptNorm.apply(x, gain, bias, kept, share)[0]

@@ -1,0 +1,168 @@
+"""The plan: who runs what in an epoch, as numbers for the host and as index lists on the device.
+
+Structure is constant from `tick` to the end of the epoch.  The host reads group *sizes* once (`plan_counts` ->
+`read_plan`); the lists themselves are a stable argsort on the device, cut at those sizes.
+
+Validation walks a tree: before the first slot there is one row per env, and at a slot a row splits where an env needs it
+both on and off.  So rows are the distinct prefixes of the coalitions in execution order, and no activation is computed
+twice.  In each table of sizes column 0 (no blueprint) counts the rows that run a gate network.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from morphogen.nets.net import Net
+from morphogen.rules.stages import active, blended
+from morphogen.state.env import Slots
+from morphogen.state.tree import table
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import Algorithm
+
+_CODES = len(Blueprint)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Seeds of one blueprint in one slot: rows that are added, and rows under MULTIPLY, which come last."""
+
+    blueprint: Blueprint
+    added: int
+    multiplied: int
+
+    @property
+    def size(self) -> int:
+        """All rows."""
+        return self.added + self.multiplied
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """All that runs at one slot."""
+
+    groups: tuple[Group, ...]
+    gates: int  # rows that run a gate network
+
+    @property
+    def size(self) -> int:
+        """Rows of all groups."""
+        return sum(group.size for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of one epoch.  `train`, `evaluate`, `births` in slot order."""
+
+    train: tuple[Crew, ...]
+    evaluate: tuple[Crew, ...]
+    births: tuple[int, ...]
+    rows: tuple[int, ...]  # rows of the validation tree after each slot, in execution order
+
+
+class Roster(NamedTuple):
+    """Who is in which group of which slot; N candidates per slot."""
+
+    member: Tensor  # bool [S, 13, N]
+    multiplied: Tensor  # bool [S, 1, N]
+
+    def sizes(self) -> Tensor:
+        """Rows per group, and those under MULTIPLY.  int64 [2, S, 13]."""
+        return torch.stack((self.member.sum(-1), (self.member & self.multiplied).sum(-1)))
+
+    def order(self) -> Tensor:
+        """Candidates of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
+        return torch.where(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
+
+
+class Tree(NamedTuple):
+    """Rows of the validation tree; level j is before the j-th slot in execution order, level S is the end."""
+
+    representative: Tensor  # int64 [S + 1, E, K], first coalition of the env with the same prefix
+    row: Tensor  # bool [S + 1, E, K], is a representative
+    on: Tensor  # bool [S, E, K], the j-th slot is on
+    number: Tensor  # int64 [S + 1, E, K], row that an evaluated coalition belongs to
+
+
+def _roster(runs: Tensor, slots: Slots, env: Tensor) -> Roster:
+    """Roster of candidates that run.  runs bool [S, N]; env int64 [N], env of each candidate."""
+    blueprint, algorithm, stage = (
+        leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage)
+    )
+    gated = runs & (algorithm == int(Algorithm.GATE)) & blended(stage)
+    codes = torch.arange(1, _CODES, device=env.device).unsqueeze(-1)
+    seeds = runs.unsqueeze(1) & (blueprint.unsqueeze(1) == codes)
+    multiplied = algorithm == int(Algorithm.MULTIPLY)
+    return Roster(torch.cat((gated.unsqueeze(1), seeds), dim=1), multiplied.unsqueeze(1))
+
+
+def training_roster(slots: Slots) -> Roster:
+    """Seeds that run in training; candidates are the envs."""
+    runs = active(slots.stage)
+    return _roster(runs.T, slots, torch.arange(runs.shape[0], device=runs.device))
+
+
+def players(slots: Slots) -> Tensor:
+    """Seeds that an ablation can switch off.  bool [E, S]."""
+    return blended(slots.stage) & (slots.alpha > 0)
+
+
+def tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) -> Tree:
+    """The validation tree.  coalition int64 [E, K], bit s = player in slot s is on; evaluated bool [E, K]."""
+    device = coalition.device
+    weight = table(tuple(1 << s for s in range(len(net.slots))), torch.int64, device)
+    on_bits = coalition & (players(slots) * weight).sum(-1, keepdim=True)
+    prefix = table(tuple(_prefix(net, j) for j in range(len(net.slots) + 1)), torch.int64, device)
+    code = on_bits & prefix.view(-1, 1, 1)  # [S + 1, E, K]
+    same = (code.unsqueeze(-1) == code.unsqueeze(-2)) & evaluated.unsqueeze(-2)
+    representative = same.to(torch.uint8).argmax(-1)
+    row = evaluated & (representative == torch.arange(coalition.shape[1], device=device))
+    number = (row.flatten(1).cumsum(1) - 1).view_as(row.long()).gather(-1, representative)
+    own = weight[table(net.execution, torch.int64, device)].view(-1, 1, 1)
+    return Tree(representative, row, (on_bits & own) != 0, number)
+
+
+def _prefix(net: Net, level: int) -> int:
+    return sum(1 << s for s in net.execution[:level])
+
+
+def validation_roster(slots: Slots, limbs: Tree, *, net: Net) -> Roster:
+    """Rows on which a seed runs in validation; candidates are (env, coalition), flattened."""
+    levels, envs, width = limbs.row.shape
+    runs = (limbs.row[1:] & limbs.on).flatten(1)
+    position = table(tuple(net.execution.index(s) for s in range(levels - 1)), torch.int64, runs.device)
+    env = torch.arange(envs * width, device=runs.device) // width
+    return _roster(runs.index_select(0, position), slots, env)
+
+
+def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, net: Net) -> Tensor:
+    """All numbers that the host needs for this epoch, in one buffer.
+
+    Shapes: slots [E, S] after `tick`; coalition int64, evaluated bool [E, K]; born bool [E, S] -> int32 [54 S].
+    """
+    limbs = tree(slots, coalition, evaluated, net=net)
+    train = training_roster(slots).sizes()
+    evaluate = validation_roster(slots, limbs, net=net).sizes()
+    parts = (train, evaluate, born.sum(0), limbs.row[1:].sum((1, 2)))
+    return torch.cat([part.flatten() for part in parts]).to(torch.int32)
+
+
+def read_plan(numbers: list[int], net: Net) -> Plan:
+    """The plan from the numbers of `plan_counts`."""
+    slots = len(net.slots)
+    width = slots * _CODES
+    tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
+    births, rows = numbers[4 * width : 4 * width + slots], numbers[4 * width + slots :]
+    return Plan(_crews(tables[0], tables[1]), _crews(tables[2], tables[3]), tuple(births), tuple(rows))
+
+
+def _crews(sizes: list[int], multiplied: list[int]) -> tuple[Crew, ...]:
+    starts = range(0, len(sizes), _CODES)
+    return tuple(_crew(sizes[at : at + _CODES], multiplied[at : at + _CODES]) for at in starts)
+
+
+def _crew(sizes: list[int], multiplied: list[int]) -> Crew:
+    pairs = zip(Blueprint, sizes, multiplied, strict=True)
+    groups = tuple(Group(b, size - many, many) for b, size, many in pairs if size and b is not Blueprint.NOOP)
+    return Crew(groups, sizes[0])

@@ -1,0 +1,52 @@
+"""sow: parameters for the seeds that were germinated in this epoch, from noise drawn for exactly those rows."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.nets.net import Net
+from morphogen.nets.plan import Plan
+from morphogen.nets.seeds import cnn as seeds
+from morphogen.state.env import EnvState
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS
+from morphogen.vocab.slot import SlotSpec
+
+
+def born_rows(born: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+    """Envs in which a slot got a seed.  born bool [E, S] -> per slot int64 [births]."""
+    order = (~born).to(torch.uint8).argsort(dim=0, stable=True)
+    return tuple(order[:count, s] for s, count in enumerate(plan.births))
+
+
+def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
+    """Fresh parameters and zero momentum for born seeds.
+
+    Shapes: per slot rows int64 [n] from `born_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init` in
+    front, stream `gate_init` in the last places, as many as the gate has parameters.  n = 0: the slot is left alone.
+    """
+    grown = {}
+    for slot, where, uniform in zip(net.slots, rows, noise, strict=True):
+        old = state.seeds[slot.name]
+        grown[slot.name] = (
+            _sow(old, where, uniform, state.slots.blueprint[:, net.slots.index(slot)], slot=slot)
+            if where.shape[0]
+            else old
+        )
+    return state.replace(seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
+
+
+def _sow(old: TensorDict, rows: Tensor, noise: Tensor, blueprint: Tensor, *, slot: SlotSpec) -> dict[str, Tensor]:
+    fresh = birth(blueprint[rows], noise, slot=slot).to(old["params"].dtype)
+    momentum = old["momentum"].index_fill(0, rows, 0.0)
+    return {"params": old["params"].index_copy(0, rows, fresh), "momentum": momentum}
+
+
+def birth(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
+    """Storage rows of newborn seeds.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
+    gate = seeds.gate_layout(slot.channels)
+    body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
+    for kind in CNN_BLUEPRINTS:
+        layout = seeds.layout(kind, slot.channels)
+        drawn = torch.nn.functional.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
+        body = torch.where((blueprint == int(kind)).unsqueeze(-1), drawn, body)
+    return torch.cat((body, gate.draw(noise[:, body.shape[-1] :])), dim=-1)

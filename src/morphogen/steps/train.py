@@ -1,0 +1,187 @@
+"""train: one epoch of all hosts and seeds, one minibatch at a time.
+
+`start_epoch` gathers what runs, `train_minibatch` touches only that, `finish_epoch` puts it back into the state.  Losses
+of different envs are independent, so one backward pass of their sum gives each env its own gradient; everything after
+it is masked arithmetic per env (host) or per env and slot (seed with its gate).
+"""
+
+import functools
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.nets import blocks, sites
+from morphogen.nets.forward import Growth, forward
+from morphogen.nets.hosts import cnn
+from morphogen.nets.net import Net
+from morphogen.nets.optim import clip, sgd
+from morphogen.nets.plan import Plan
+from morphogen.nets.sites import Grown, Site
+from morphogen.rules import tally
+from morphogen.rules.counts import host_params, seed_params
+from morphogen.rules.health import ratio, smoothed
+from morphogen.rules.stages import active, blended
+from morphogen.rules.tally import Averages, Minibatch, Tally
+from morphogen.state.env import EnvState, Slots
+from morphogen.state.measure import Batch, TrainMetrics
+from morphogen.vocab.spec import HostSpec, LifecycleSpec
+from morphogen.vocab.stage import AlphaMode, Stage
+
+
+class Weights(NamedTuple):
+    """What is trained, or its velocity."""
+
+    host: Tensor  # [E, P]
+    grown: tuple[Grown | None, ...]  # per slot
+
+
+class Fixed(NamedTuple):
+    """What does not change within an epoch."""
+
+    frame: cnn.Frame
+    sites: tuple[Site | None, ...]
+    owner: blocks.Owners | None
+    blended: Tensor  # bool [E, S]
+    training: Tensor  # bool [E, S]
+    measured: Tensor  # bool [E, S], runs and is not frozen
+    finite: Tensor  # bool [E, S], parameters of the seed
+
+
+class Progress(NamedTuple):
+    """An epoch under way."""
+
+    weights: Weights
+    velocity: Weights
+    streak: Tensor  # int64 [E, S]
+    tally: Tally
+    fixed: Fixed
+
+
+def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
+    """Gather everything that trains in this epoch.  state [E] after `tick`."""
+    slots, host = state.slots, state.host
+    where = sites.training_sites(slots, plan)
+    weights, velocity = (sites.gather(state.seeds, leaf, plan.train, where, net=net) for leaf in ("params", "momentum"))
+    sums = [state.seeds[name, "params"].sum(-1) for name in net.names]
+    fixed = Fixed(
+        frame=cnn.frame(state.instance, net.host, host.params),
+        sites=where,
+        owner=blocks.owners(plan.train, where, host.params.shape[0], net=net),
+        blended=blended(slots.stage),
+        training=slots.stage == int(Stage.TRAINING),
+        measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
+        finite=torch.isfinite(torch.stack(sums, dim=-1)),
+    )
+    pair = Weights(host.params, weights), Weights(host.momentum, velocity)
+    return Progress(*pair, slots.skip_streak, tally.nothing(host.params, slots.stage), fixed)
+
+
+def train_minibatch(
+    progress: Progress, batch: Batch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
+) -> tuple[Progress, Minibatch]:
+    """One optimiser step of every host and seed.  batch [E, B, ...]."""
+    fixed, weights = progress.fixed, progress.weights
+    objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
+    grads, (loss, correct) = torch.func.grad(objective, has_aux=True)(weights)
+    push, kinds = blocks.flatten(grads.grown), blocks.layouts(plan.train, net=net)
+    limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
+    gauge = blocks.gauge(push, kinds, fixed.owner, progress.tally.seed_square, **limits)
+    norm = torch.linalg.vector_norm(grads.host, dim=-1)
+    sound = torch.isfinite(gauge.norm) & fixed.finite
+    finite = torch.isfinite(loss) & torch.isfinite(norm) & (sound | ~fixed.blended).all(-1)
+    live = finite.unsqueeze(-1) & sound & fixed.measured
+    broken = finite.unsqueeze(-1) & ~sound & fixed.training
+    seen = Minibatch(loss, correct, finite, norm, sound, broken)
+    host = _step_host(progress, grads.host, seen, spec=spec)
+    grown = _step_seeds(progress, push, gauge.norm, live, spec=spec)
+    streak = torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak))
+    moved = (Weights(*pair) for pair in zip(host, grown, strict=True))
+    return Progress(*moved, streak, tally.add(progress.tally, seen, gauge), fixed), seen
+
+
+def _objective(weights: Weights, *, batch: Batch, fixed: Fixed, plan: Plan, net: Net) -> tuple[Tensor, tuple]:
+    """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E])."""
+    rows = cnn.Rows(cnn.layout(net.host).split(weights.host), fixed.frame, None)
+    growth = Growth(plan.train, fixed.sites, weights.grown)
+    logits = forward(batch.images.transpose(0, 1).flatten(1, 2), rows, growth, net=net).transpose(0, 1)
+    nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
+    loss = nats.view(batch.labels.shape).mean(-1)
+    correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)
+    return loss.sum(), (loss.detach(), correct)
+
+
+def _step_host(progress: Progress, grads: Tensor, seen: Minibatch, *, spec: HostSpec) -> tuple[Tensor, Tensor]:
+    clipped = clip(grads, seen.norm, max_norm=spec.max_grad_norm)
+    knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
+    return sgd(progress.weights.host, progress.velocity.host, clipped, seen.finite, **knobs)
+
+
+def _step_seeds(
+    progress: Progress, push: tuple[Tensor, ...], norm: Tensor, live: Tensor, *, spec: HostSpec
+) -> tuple[tuple[Grown | None, ...], tuple[Grown | None, ...]]:
+    """Parameters and velocities of all seeds after the step.  push: gradient per block; norm, live [E, S]."""
+    weights, velocity, owner = progress.weights.grown, progress.velocity.grown, progress.fixed.owner
+    if owner is None:
+        return weights, velocity
+    norms, lives = blocks.shares(norm, owner, push), blocks.shares(live, owner, push)
+    params, moving = [], []
+    for value, speed, grad, size, alive in zip(
+        blocks.flatten(weights), blocks.flatten(velocity), push, norms, lives, strict=True
+    ):
+        clipped = clip(grad, size, max_norm=spec.max_grad_norm)
+        moved = sgd(value, speed, clipped, alive, lr=spec.seed_lr, momentum=spec.momentum)
+        params.append(moved[0])
+        moving.append(moved[1])
+    return blocks.unflatten(params, weights), blocks.unflatten(moving, velocity)
+
+
+def finish_epoch(state: EnvState, progress: Progress, *, net: Net) -> tuple[EnvState, TrainMetrics]:
+    """Put what was trained back into the state, with the statistics of the epoch."""
+    weights, velocity, mean = progress.weights, progress.velocity, tally.averages(progress.tally)
+    seeds = {}
+    for s, name in enumerate(net.names):
+        where, old = progress.fixed.sites[s], state.seeds[name]
+        pair = {"params": weights.grown[s], "momentum": velocity.grown[s]}
+        seeds[name] = {leaf: sites.scatter(old[leaf], rows, where) for leaf, rows in pair.items()}
+    lead = {"batch_size": state.batch_size, "device": state.device}
+    valid = progress.tally.finite > 0
+    metrics = TrainMetrics(
+        loss=mean.loss,
+        accuracy=mean.accuracy,
+        valid=valid,
+        skipped=progress.tally.total - progress.tally.finite,
+        host_gradient_norm=mean.norm,
+        seed_skipped=progress.tally.broken.any(-1),
+        **lead,
+    )
+    signals = state.signals.replace(train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid)
+    after = state.replace(
+        host=state.host.replace(params=weights.host, momentum=velocity.host),
+        seeds=TensorDict(seeds, **lead),
+        slots=_measured(state, progress, mean, net=net),
+        signals=signals,
+    )
+    return after, metrics
+
+
+def _measured(state: EnvState, progress: Progress, mean: Averages, *, net: Net) -> Slots:
+    """Slots with the gradient leaves of the epoch; invalid where a seed does not run or is frozen."""
+    slots, sums, valid = state.slots, progress.tally, progress.fixed.measured
+    own = seed_params(slots, net.counts, net.gate_counts)
+    host = host_params(state.instance, net.host).unsqueeze(-1)
+    now = ratio(mean.seed_norm, own, mean.norm.unsqueeze(-1), host)
+    steady = valid & mean.steady
+    average = smoothed(slots.gradient_ratio, slots.gradient_ratio_valid, now)
+    return slots.replace(
+        gradient_norm=torch.where(valid, mean.seed_norm, 0.0),
+        gradient_health=torch.where(valid, mean.seed_health, 0.0),
+        vanishing=valid & sums.vanishing,
+        exploding=valid & sums.exploding,
+        gradient_valid=valid,
+        gradient_ratio=torch.where(steady, average, 0.0),
+        gradient_ratio_valid=steady,
+        skip_streak=progress.streak,
+    )

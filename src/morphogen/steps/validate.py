@@ -1,0 +1,72 @@
+"""validate: accuracy of every env under every coalition of its seeds that is asked for, on the same split for all."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.nets import plan as plans
+from morphogen.nets import sites
+from morphogen.nets.forward import Growth, forward
+from morphogen.nets.hosts import cnn
+from morphogen.nets.net import Net
+from morphogen.nets.plan import Plan, Tree
+from morphogen.state.env import EnvState
+from morphogen.state.measure import Split, Validation
+
+CHUNK = 128  # samples in one pass; a constant, so that a result does not depend on who else is evaluated
+
+
+class _Counts(NamedTuple):
+    correct: Tensor  # int64 [R]
+    nats: Tensor  # float [E], of the env as it is
+    total: Tensor  # int64 [E], samples that count
+
+
+@torch.no_grad()
+def validate(
+    state: EnvState, split: Split, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net, chunk: int = CHUNK
+) -> Validation:
+    """One pass over a split.
+
+    Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
+    Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
+    """
+    limbs = plans.tree(state.slots, coalition, evaluated, net=net)
+    where = sites.validation_sites(state.slots, limbs, plan, net=net)
+    growth = Growth(plan.evaluate, where, sites.gather(state.seeds, "params", plan.evaluate, where, net=net))
+    frame = cnn.frame(state.instance, net.host, state.host.params)
+    rows = cnn.Rows(cnn.layout(net.host).split(state.host.params), frame, None)
+    env = sites.row_candidates(limbs, len(net.slots), plan.rows[-1]) // coalition.shape[1]
+    labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
+    parts = math.ceil(split.labels.shape[0] / chunk)
+    pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
+    now = limbs.number[-1][:, 0]
+    counts = [_score(forward(images, rows, growth, net=net), own, env, now) for images, own in pieces]
+    correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
+    return _validation(_Counts(correct, nats, total), limbs, coalition, evaluated)
+
+
+def _score(logits: Tensor, labels: Tensor, env: Tensor, now: Tensor) -> _Counts:
+    """Counts of one piece.  logits [B, R, classes]; labels int64 [E, B], -1 not in use; env [R]; now [E], row as it is."""
+    counted = labels >= 0
+    right = (logits.argmax(-1).T == labels.index_select(0, env)) & torch.isfinite(logits).all(-1).T
+    own = logits.index_select(1, now).transpose(0, 1)
+    nats = F.cross_entropy(own.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
+    return _Counts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
+
+
+def _validation(counts: _Counts, limbs: Tree, coalition: Tensor, evaluated: Tensor) -> Validation:
+    total = counts.total.clamp(min=1)
+    correct = counts.correct[limbs.number[-1].clamp(min=0)]
+    points = 100.0 * correct.to(counts.nats.dtype) / total.unsqueeze(-1)
+    return Validation(
+        loss=counts.nats / total,
+        accuracy=torch.where(evaluated, points, 0.0),
+        coalition=coalition,
+        evaluated=evaluated,
+        batch_size=coalition.shape[:1],
+        device=coalition.device,
+    )

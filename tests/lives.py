@@ -1,0 +1,190 @@
+"""Random lives of envs, written out one slot at a time: the records that telemetry reads, and what really happened."""
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from morphogen.run.telemetry.memory import Facts
+from morphogen.vocab.action import Op
+from morphogen.vocab.stage import Algorithm, Panic, Stage
+
+SLOTS = ("r0c0", "r0c1", "r1c0")
+COMPONENTS = ("value", "shaping", "op_cost", "governor")
+S = Stage
+UP = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
+ASKED = {S.TRAINING: 1, S.BLENDING: 2, S.HOLDING: 3, S.FOSSILIZED: 5}
+COOLS = {S.PRUNED: (1, S.EMBARGOED), S.EMBARGOED: (2, S.RESETTING), S.RESETTING: (1, S.DORMANT)}
+BLENDED = (S.BLENDING, S.HOLDING, S.FOSSILIZED)
+
+
+def facts(envs, epochs, first=0, total=None):
+    return Facts(
+        task="digits",
+        slots=SLOTS,
+        components=COMPONENTS,
+        epochs=epochs,
+        success_accuracy=60.0,
+        gamma=0.9,
+        envs=envs if total is None else total,
+        first=first,
+        host={"base": 4},
+    )
+
+
+@dataclass
+class Slot:
+    """What is in a slot."""
+
+    stage: Stage = S.DORMANT
+    age: int = 0
+    epochs: int = 0
+    blueprint: int = -1
+    alpha: float = 0.0
+    params: int = 0
+    born_at: float = 0.0
+    contribution: float | None = None
+
+    @property
+    def occupied(self):
+        return self.stage in (S.GERMINATED, *UP.values())
+
+
+@dataclass
+class Env:
+    """One env; `log` holds (epoch, slot, cause, from, to, age, epochs in stage, blueprint) of every move."""
+
+    dice: random.Random
+    slots: list[Slot] = field(default_factory=lambda: [Slot() for _ in SLOTS])
+    accuracy: float = 50.0
+    log: list[tuple] = field(default_factory=list)
+    gates: list[tuple] = field(default_factory=list)
+    rollbacks: list[int] = field(default_factory=list)
+
+    def move(self, epoch, name, cause, to):
+        slot = self.slots[name]
+        told = -1 if slot.stage is S.DORMANT else slot.blueprint
+        self.log.append((epoch, name, cause, slot.stage, to, slot.age, slot.epochs, told))
+        slot.stage, slot.epochs = to, 0
+        if to is S.PRUNED:
+            slot.alpha, slot.contribution, slot.params = 0.0, None, 0
+        if to is S.DORMANT:
+            self.slots[name] = Slot()
+
+    def act(self, epoch, row):
+        """One action: returns its op."""
+        name = self.dice.randrange(len(SLOTS))
+        slot = self.slots[name]
+        if slot.stage is S.DORMANT and self.dice.random() < 0.6:
+            self.move(epoch, name, "action", S.GERMINATED)
+            slot.blueprint, slot.params, slot.born_at = self.dice.randint(1, 7), self.dice.randint(1, 99), self.accuracy
+            return Op.GERMINATE
+        if slot.stage in UP and self.dice.random() < 0.15:
+            self.move(epoch, name, "action", S.PRUNED)
+            return Op.PRUNE
+        if slot.stage in UP:
+            return self.ask(epoch, name, row)
+        return Op.WAIT
+
+    def ask(self, epoch, name, row):
+        """A gate, passed or not."""
+        to = UP[self.slots[name].stage]
+        passed = self.dice.random() < 0.8
+        row["gate"][name], row["gate_passed"][name] = ASKED[to], passed
+        row["gate_failed"][name] = 0 if passed else 0b100
+        self.gates.append((epoch, name, to, passed))
+        if passed:
+            self.move(epoch, name, "action", to)
+            self.slots[name].alpha = 1.0 if to in BLENDED else 0.0
+        return Op.FOSSILIZE if to is S.FOSSILIZED else Op.ADVANCE
+
+    def tick(self, epoch):
+        for name, slot in enumerate(self.slots):
+            wait, to = COOLS.get(slot.stage, (0, None))
+            if to is not None and slot.epochs >= wait:
+                self.move(epoch, name, "tick", to)
+            elif slot.stage is S.BLENDING and slot.epochs and self.dice.random() < 0.1:
+                self.move(epoch, name, "tick", S.PRUNED)
+
+    def govern(self, epoch):
+        """A rollback prunes what is occupied; now and then a young fossil too."""
+        if self.dice.random() > 0.05:
+            return False
+        self.rollbacks.append(epoch)
+        for name, slot in enumerate(self.slots):
+            if slot.stage in UP or (slot.stage is S.FOSSILIZED and slot.epochs == 0):
+                self.move(epoch, name, "govern", S.PRUNED)
+        return True
+
+    def close(self):
+        for slot in self.slots:
+            slot.epochs += slot.stage is not S.DORMANT
+            slot.age += slot.occupied
+
+    def stages(self):
+        return [int(slot.stage) for slot in self.slots]
+
+    def epoch(self, t):
+        """The row of this env in the record of epoch t."""
+        row = {name: [0] * len(SLOTS) for name in ("gate", "gate_passed", "gate_failed")}
+        row |= {"acc_before": self.accuracy, "stage_before": self.stages()}
+        row["op_effective"] = int(self.act(t, row))
+        row["stage_acted"], row["blueprint"] = self.stages(), [slot.blueprint for slot in self.slots]
+        self.tick(t)
+        row["stage_ticked"], row["params"] = self.stages(), [slot.params for slot in self.slots]
+        row["age"], row["epochs_in_stage"] = ([getattr(slot, n) for slot in self.slots] for n in ("age", "epochs"))
+        self.accuracy = row["val_acc"] = round(self.dice.uniform(40, 80), 3)
+        self.measure()
+        row["contribution"] = [slot.contribution or 0.0 for slot in self.slots]
+        row["shapley"] = [(slot.contribution or 0.0) / 2 for slot in self.slots]
+        row["contribution_valid"] = [slot.contribution is not None for slot in self.slots]
+        row["rolled_back"] = self.govern(t)
+        row["stage"], row["alpha"] = self.stages(), [slot.alpha for slot in self.slots]
+        self.close()
+        return {**row, **self.pay(t, row["rolled_back"])}
+
+    def measure(self):
+        for slot in self.slots:
+            slot.contribution = round(self.dice.uniform(-2, 4), 3) if slot.stage in BLENDED else None
+
+    def pay(self, t, rolled_back):
+        components = [0.0, round(self.dice.uniform(-1, 1), 3), 0.0, -1.0 if rolled_back else 0.0]
+        return {
+            "components": components,
+            "reward": sum(components),
+            "network_value": self.accuracy / 100,
+            "unmeasured": self.dice.random() < 0.1,
+            "detectors": [[self.dice.random() < 0.1, False] for _ in SLOTS],
+            "panic": int(Panic.CHANCE) if rolled_back else 0,
+            "panic_streak": int(rolled_back),
+            "loss_limit": 4.0,
+            "snapshot_epoch": -1,
+            "seeds_pruned": sum(entry[0] == t and entry[2] == "govern" for entry in self.log),
+            "val_loss": 1.25,
+            "final_acc": self.accuracy,
+            "final_committed": self.accuracy - 5,
+            "final_loss": 1.25,
+            "best_acc": 80.0,
+            "stabilized": t > 6,
+            "stable_epochs": 3,
+            "host_params": 400,
+            "algorithm": [int(Algorithm.ADD)] * len(SLOTS),
+            "tempo": [5] * len(SLOTS),
+            "blend_target": [0.7] * len(SLOTS),
+            "instance": [1.0, 0.5, 0.1, 8.0, 0.1],
+        }
+
+
+def stacked(rows):
+    """Rows of the envs as one record."""
+    return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
+
+
+def live(seed, envs, epochs):
+    """Envs that lived for some epochs, and their records."""
+    there = [Env(random.Random(f"{seed}-{env}")) for env in range(envs)]
+    records = [stacked([env.epoch(t) for env in there]) for t in range(epochs)]
+    for record in records:
+        for flag in ("gate_passed", "contribution_valid", "rolled_back", "unmeasured", "stabilized", "detectors"):
+            record[flag] = record[flag].astype(bool)
+    return there, records

@@ -74,14 +74,18 @@ def permute(part, order: list[int]):
 
 
 def same(a, b) -> bool:
-    """Bit-equal trees, NaN equal to itself."""
-    pairs = zip(a.values(True, True), b.values(True, True), strict=True)
-    return all(torch.equal(torch.nan_to_num(x, 77.0), torch.nan_to_num(y, 77.0)) for x, y in pairs)
+    """Bit-equal trees of the same dtypes, NaN equal to itself."""
+    keys = set(a.keys(True, True))
+    return keys == set(b.keys(True, True)) and all(_equal(a.get(key), b.get(key)) for key in keys)
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    return x.dtype == y.dtype and torch.equal(x.nan_to_num(77.0), y.nan_to_num(77.0))
 
 
 def differing(a: Slots, b: Slots) -> set[str]:
     """Names of the leaves that are not bit-equal."""
-    return {name for name in LEAVES if not torch.equal(getattr(a, name), getattr(b, name))}
+    return {name for name in LEAVES if not _equal(getattr(a, name), getattr(b, name))}
 
 
 # --- strategies -------------------------------------------------------------------------------------------------------

@@ -22,8 +22,7 @@ def write(part, where: Tensor, **leaves: Tensor | float):
     Dtypes stay those of the part.  where broadcasts against every named leaf.
     """
     old = {name: getattr(part, name) for name in leaves}
-    new = {name: leaf.to(old[name].dtype) if isinstance(leaf, Tensor) else leaf for name, leaf in leaves.items()}
-    return part.replace(**{name: torch.where(where, new[name], old[name]) for name in leaves})
+    return part.replace(**{name: torch.where(where, leaves[name], old[name]).to(old[name].dtype) for name in leaves})
 
 
 @functools.cache

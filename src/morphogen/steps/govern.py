@@ -58,17 +58,20 @@ def govern(
 
 
 def first_snapshot(state: EnvState) -> EnvState:
-    """The state after a reset and its validation as the first healthy one, with an empty record of losses.  [E]."""
+    """The state after a reset and its validation as the first healthy one, with an empty record of losses.  [E].
+
+    Copies: tensors that the state and its snapshot share would make the first epoch a graph of its own.
+    """
     watch = state.governor
     fresh = watch.replace(
         window=torch.zeros_like(watch.window),
         count=torch.zeros_like(watch.count),
         streak=torch.zeros_like(watch.streak),
         snapshot_epoch=torch.full_like(watch.snapshot_epoch, -1),
-        host=state.host,
-        seeds=state.seeds,
-        slots=state.slots,
-        signals=state.signals,
+        host=state.host.clone(),
+        seeds=state.seeds.clone(),
+        slots=state.slots.clone(),
+        signals=state.signals.clone(),
     )
     return state.replace(governor=fresh)
 

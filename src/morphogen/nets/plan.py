@@ -3,9 +3,9 @@
 Structure is constant from `tick` to the end of the epoch.  The host reads group *sizes* once (`plan_counts` ->
 `read_plan`); the lists themselves are a stable argsort on the device, cut at those sizes.
 
-Validation walks a tree: before the first slot there is one row per env, and at a slot a row splits where an env needs it
-both on and off.  So rows are the distinct prefixes of the coalitions in execution order, and no activation is computed
-twice.  In each table of sizes column 0 (no blueprint) counts the rows that run a gate network.
+Validation walks a tree: before the first slot there is one row per env, and at a slot a row splits where an env needs
+it both on and off.  So rows are the distinct prefixes of the coalitions in execution order, and no activation is
+computed twice.  In each table of sizes column 0 (no blueprint) counts the rows that run a gate network.
 """
 
 from dataclasses import dataclass
@@ -166,3 +166,9 @@ def _crew(sizes: list[int], multiplied: list[int]) -> Crew:
     pairs = zip(Blueprint, sizes, multiplied, strict=True)
     groups = tuple(Group(b, size - many, many) for b, size, many in pairs if size and b is not Blueprint.NOOP)
     return Crew(groups, sizes[0])
+
+
+def bare_plan(envs: int, net: Net) -> Plan:
+    """The plan of envs without seeds: what a reset validates under.  No crossing is needed to know it."""
+    slots = len(net.slots)
+    return read_plan([0] * (4 * slots * _CODES + slots) + [envs] * slots, net)

@@ -65,7 +65,7 @@ class Packing:
     def pack(self, tree: TensorDictBase, out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]."""
         named = {_name(key): leaf for key, leaf in tree.items(True, True)}
-        torch.cat([named[name].reshape(-1).view(torch.uint8) for name, _, _ in self.leaves], out=out)
+        torch.cat([named[name].contiguous().view(-1).view(torch.uint8) for name, _, _ in self.leaves], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
         """Read a buffer on the host; the arrays are copies."""

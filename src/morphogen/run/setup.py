@@ -10,8 +10,8 @@ from morphogen.rules.rewards.table import Rule, build
 from morphogen.run.data.dataset import Dataset, open_dataset
 from morphogen.run.data.feed import Feed
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.spec import RunSpec
-from morphogen.vocab.task import TASKS, TaskSpec, cnn_spec, limits, param_budget
+from morphogen.vocab.spec import RunSpec, cnn_spec, limits, param_budget
+from morphogen.vocab.task import TASKS, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.observe import observe
 from morphogen.steps.reset import reset
 from morphogen.steps.score import score
-from morphogen.steps.sow import sow
+from morphogen.steps.sow import born_rows, sow
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
@@ -76,6 +76,11 @@ class World:
     def __init__(self, setup: Setup, fences: Fences, *, instances: Purpose, first: int = 0, envs: int) -> None:
         self.setup, self.fences, self.purpose = setup, fences, instances
         self.key = rng.env_keys(setup.spec.seed, first, envs, setup.device)
+        self._measuring = {
+            "every": setup.spec.attribution.every,
+            "episode_length": setup.spec.episode_length,
+            "signal_spec": setup.spec.signal,
+        }
 
     def reset(self, episode: int) -> EnvState:
         """Fresh envs, validated once, so that the first observation is measured."""
@@ -90,9 +95,9 @@ class World:
             self.key, instance, noise, episode=episode, ledger=ledger, net=setup.net, window=spec.governor.window
         )
         coalition, evaluated = self._coalitions(state)
-        plan = plans.bare(setup.net, state.batch_size[0])
+        plan = plans.bare_plan(self.key.shape[0], setup.net)
         validation = validate(state, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
-        measured, _ = attribute(state, validation, every=1, signal_spec=spec.signal)
+        measured, _ = attribute(state, validation, **self._measuring)
         return first_snapshot(measured)
 
     def epoch(self, state: EnvState, policy: Policy, params: TensorDict, hidden: TensorDict) -> Epoch:
@@ -108,10 +113,11 @@ class World:
         born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
         counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
         plan = plans.read_plan(self.fences.plan(counts), setup.net)
-        grown = sow(ticked, self._birth_noise(ticked, born, plan), plan, net=setup.net)
+        rows = born_rows(born, plan)
+        grown = sow(ticked, rows, self._birth_noise(ticked, rows), net=setup.net)
         trained, train = self._train(grown, plan)
         validation = validate(trained, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
-        attributed, worth = attribute(trained, validation, every=spec.attribution.every, signal_spec=spec.signal)
+        attributed, worth = attribute(trained, validation, **self._measuring)
         governed, report = govern(attributed, validation, train, spec=spec.governor, minibatches=spec.data.minibatches)
         after, paid = self._score(governed, outcome, worth, report, validation)
         return Epoch(
@@ -147,21 +153,18 @@ class World:
         stream = rng.stream(self.key, purpose, round=state.clock.episode, epoch=state.clock.epoch)
         return rng.gumbel(stream, noise_lanes(len(self.setup.net.slots)))
 
-    def _birth_noise(self, state: EnvState, born: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+    def _birth_noise(self, state: EnvState, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Per slot, the noise of exactly the seeds that were born: float32 [n_s, P_s]."""
-        rows = plans.born_rows(born, plan)
         net = self.setup.net
-        return tuple(
-            self._seed_noise(state, row, slot, gate) if len(row) else torch.empty(0, size, device=row.device)
-            for row, slot, size, gate in zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
-        )
+        sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
+        return tuple(self._seed_noise(state, row, slot, (size - gate, gate)) for row, slot, size, gate in sizes)
 
-    def _seed_noise(self, state: EnvState, rows: Tensor, slot: SlotSpec, gate: int) -> Tensor:
+    def _seed_noise(self, state: EnvState, rows: Tensor, slot: SlotSpec, sizes: tuple[int, int]) -> Tensor:
+        """Noise for the largest blueprint of a slot, then for its gate network."""
         when = {"round": state.clock.episode[rows], "epoch": state.clock.epoch[rows]}
-        size = self.setup.net.seed_sizes[self.setup.net.slots.index(slot)]
         first = slot.execution * SLOT_LANES
-        parts = ((Purpose.SEED_INIT, size - gate), (Purpose.GATE_INIT, gate))
-        noise = [rng.uniform(rng.stream(self.key[rows], what, **when), n, first=first) for what, n in parts]
+        parts = zip((Purpose.SEED_INIT, Purpose.GATE_INIT), sizes, strict=True)
+        noise = [rng.uniform(rng.stream(self.key[rows], what, **when), count, first=first) for what, count in parts]
         return torch.cat(noise, dim=-1)
 
     def _train(self, state: EnvState, plan: Plan) -> tuple[EnvState, TrainMetrics]:
@@ -171,8 +174,8 @@ class World:
         progress = start_epoch(state, plan, net=setup.net)
         for minibatch in range(spec.data.minibatches):
             batch = setup.feed.batch(draws, minibatch)
-            progress = train_minibatch(progress, batch, plan, net=setup.net, spec=spec.host, lifecycle=spec.lifecycle)
-        return finish_epoch(state, progress)
+            progress, _ = train_minibatch(progress, batch, plan, net=setup.net, spec=spec.host, lifecycle=spec.lifecycle)
+        return finish_epoch(state, progress, net=setup.net)
 
     def _score(
         self,

@@ -24,7 +24,8 @@ class Leaf:
 
 
 def _leaves(dtype: torch.dtype, shape: tuple[str, ...], rows: Mapping[str, str], empty: float = 0) -> tuple[Leaf, ...]:
-    return tuple(Leaf(name, dtype, shape, unit, empty) for name, unit in rows.items())
+    kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int  # a where() keeps the dtype
+    return tuple(Leaf(name, dtype, shape, unit, kind(empty)) for name, unit in rows.items())
 
 
 _F, _I, _B = torch.float32, torch.int64, torch.bool

@@ -38,6 +38,7 @@ def _padded(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ..
 
 
 _HEAD_SIZES = tuple(SIZES[head] for head in VALUE_HEADS)
+_FLOOR_OF = tuple(int(head) for head, _ in ROWS)
 _ROW_HEAD = tuple(VALUE_HEADS.index(head) for head, _ in ROWS)
 _ROW_LANES = _padded(tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS))))
 # Outputs of the layer behind the tables; padded lanes repeat the last logit, they are never legal.
@@ -92,7 +93,7 @@ class Factored(NamedTuple):
 
 def keys(floor: Floor, device: torch.device) -> Keys:
     """The look-ups of a floor on a device (cached)."""
-    rows = tuple((floor[head],) for head, _ in ROWS)
+    rows = tuple([(floor[head],) for head in _FLOOR_OF])
     return Keys(
         relevant=table(RELEVANT, torch.bool, device),
         placeholder=table(PLACEHOLDER, torch.int64, device),

@@ -30,7 +30,7 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
     host = host_params(state.instance, net.host).float()
     size = seed_params(slots, net.counts, net.gate_counts).float()
     seed = occupied(slots.stage)
-    env = (
+    block = (
         (state.clock.epoch / episode_length).unsqueeze(-1),
         features.measured(signals),
         features.grown(slots, size, host),
@@ -46,11 +46,19 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
         _static(net, slots.stage),
         seed.unsqueeze(-1).float(),
     )
-    raw = (torch.cat(env, dim=-1), features.task(state.instance, net.host.classes), torch.cat(per_slot, dim=-1))
-    clean, good = zip(*map(_finite, raw, VECTORS), strict=True)
-    finite = good[0].all(-1) & good[1].all(-1) & good[2].flatten(1).all(-1)
-    blueprints = torch.where(seed, slots.blueprint, -1)
-    return Observation(*clean, blueprints, finite, batch_size=state.batch_size, device=state.device)
+    raw = (torch.cat(block, dim=-1), features.task(state.instance, net.host.classes), torch.cat(per_slot, dim=-1))
+    (env, host_ok), (instance, task_ok), (each, slots_ok) = [
+        _finite(x, name) for x, name in zip(raw, VECTORS, strict=True)
+    ]
+    return Observation(
+        env=env,
+        instance=instance,
+        slots=each,
+        blueprints=torch.where(seed, slots.blueprint, -1),
+        finite=host_ok.all(-1) & task_ok.all(-1) & slots_ok.flatten(1).all(-1),
+        batch_size=state.batch_size,
+        device=state.device,
+    )
 
 
 def flatten(observation: Observation) -> Tensor:

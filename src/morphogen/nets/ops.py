@@ -100,7 +100,7 @@ class _KeptNorm(torch.autograd.Function):
         flat, lean = weighted.unflatten(-1, (share.shape[0], -1)).sum(-1)  # [B, groups]
         out = (grad * slope).sub_(centred * _spread(lean * inverse.pow(3) * share, kept))
         out = out.sub_(_spread(flat * inverse * share, kept))
-        own = tilt.unflatten(-1, inverse.shape[1:] + (-1,)) * inverse.unsqueeze(-1)
+        own = tilt.unflatten(-1, (*inverse.shape[1:], -1)) * inverse.unsqueeze(-1)
         return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None
 
 

@@ -1,6 +1,7 @@
 """sow: parameters for the seeds that were germinated in this epoch, from noise drawn for exactly those rows."""
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -24,21 +25,17 @@ def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *,
     Shapes: per slot rows int64 [n] from `born_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init` in
     front, stream `gate_init` in the last places, as many as the gate has parameters.  n = 0: the slot is left alone.
     """
-    grown = {}
-    for slot, where, uniform in zip(net.slots, rows, noise, strict=True):
-        old = state.seeds[slot.name]
-        grown[slot.name] = (
-            _sow(old, where, uniform, state.slots.blueprint[:, net.slots.index(slot)], slot=slot)
-            if where.shape[0]
-            else old
-        )
+    blueprint = state.slots.blueprint
+    grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
+    for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
+        if where.shape[0]:
+            grown[slot.name] = _sow(grown[slot.name], where, birth(blueprint[where, s], uniform, slot=slot))
     return state.replace(seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 
-def _sow(old: TensorDict, rows: Tensor, noise: Tensor, blueprint: Tensor, *, slot: SlotSpec) -> dict[str, Tensor]:
-    fresh = birth(blueprint[rows], noise, slot=slot).to(old["params"].dtype)
-    momentum = old["momentum"].index_fill(0, rows, 0.0)
-    return {"params": old["params"].index_copy(0, rows, fresh), "momentum": momentum}
+def _sow(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
+    params = old["params"].index_copy(0, rows, fresh.to(old["params"].dtype))
+    return {"params": params, "momentum": old["momentum"].index_fill(0, rows, 0.0)}
 
 
 def birth(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
@@ -47,6 +44,6 @@ def birth(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
     for kind in CNN_BLUEPRINTS:
         layout = seeds.layout(kind, slot.channels)
-        drawn = torch.nn.functional.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
+        drawn = F.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
         body = torch.where((blueprint == int(kind)).unsqueeze(-1), drawn, body)
     return torch.cat((body, gate.draw(noise[:, body.shape[-1] :])), dim=-1)

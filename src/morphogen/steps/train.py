@@ -1,8 +1,8 @@
 """train: one epoch of all hosts and seeds, one minibatch at a time.
 
-`start_epoch` gathers what runs, `train_minibatch` touches only that, `finish_epoch` puts it back into the state.  Losses
-of different envs are independent, so one backward pass of their sum gives each env its own gradient; everything after
-it is masked arithmetic per env (host) or per env and slot (seed with its gate).
+`start_epoch` gathers what runs, `train_minibatch` touches only that, `finish_epoch` puts it back into the state.
+Losses of different envs are independent, so one backward pass of their sum gives each env its own gradient; everything
+after it is masked arithmetic per env (host) or per env and slot (seed with its gate).
 """
 
 import functools
@@ -84,28 +84,31 @@ def train_minibatch(
 ) -> tuple[Progress, Minibatch]:
     """One optimiser step of every host and seed.  batch [E, B, ...]."""
     fixed, weights = progress.fixed, progress.weights
-    objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
-    grads, (loss, correct) = torch.func.grad(objective, has_aux=True)(weights)
-    push, kinds = blocks.flatten(grads.grown), blocks.layouts(plan.train, net=net)
+    objective = functools.partial(_objective, like=weights.grown, batch=batch, fixed=fixed, plan=plan, net=net)
+    leaves = (weights.host, *blocks.flatten(weights.grown))
+    (host_push, *push), (loss, correct) = torch.func.grad(objective, has_aux=True)(leaves)
+    push, kinds = tuple(push), blocks.layouts(plan.train, net=net)
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
     gauge = blocks.gauge(push, kinds, fixed.owner, progress.tally.seed_square, **limits)
-    norm = torch.linalg.vector_norm(grads.host, dim=-1)
+    norm = torch.linalg.vector_norm(host_push, dim=-1)
     sound = torch.isfinite(gauge.norm) & fixed.finite
     finite = torch.isfinite(loss) & torch.isfinite(norm) & (sound | ~fixed.blended).all(-1)
     live = finite.unsqueeze(-1) & sound & fixed.measured
     broken = finite.unsqueeze(-1) & ~sound & fixed.training
     seen = Minibatch(loss, correct, finite, norm, sound, broken)
-    host = _step_host(progress, grads.host, seen, spec=spec)
+    host = _step_host(progress, host_push, seen, spec=spec)
     grown = _step_seeds(progress, push, gauge.norm, live, spec=spec)
     streak = torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak))
     moved = (Weights(*pair) for pair in zip(host, grown, strict=True))
     return Progress(*moved, streak, tally.add(progress.tally, seen, gauge), fixed), seen
 
 
-def _objective(weights: Weights, *, batch: Batch, fixed: Fixed, plan: Plan, net: Net) -> tuple[Tensor, tuple]:
+def _objective(
+    leaves: tuple[Tensor, ...], *, like: tuple[Grown | None, ...], batch: Batch, fixed: Fixed, plan: Plan, net: Net
+) -> tuple[Tensor, tuple]:
     """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E])."""
-    rows = cnn.Rows(cnn.layout(net.host).split(weights.host), fixed.frame, None)
-    growth = Growth(plan.train, fixed.sites, weights.grown)
+    rows = cnn.Rows(cnn.layout(net.host).split(leaves[0]), fixed.frame, None)
+    growth = Growth(plan.train, fixed.sites, blocks.unflatten(leaves[1:], like))
     logits = forward(batch.images.transpose(0, 1).flatten(1, 2), rows, growth, net=net).transpose(0, 1)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)

@@ -15,7 +15,7 @@ FLAGS = ("committed_valid", "clean_valid", "loss_valid")
 
 def sizes(envs: int, slots: int) -> schema.Sizes:
     names = tuple(f"r0c{i}" for i in range(slots))
-    return schema.Sizes(envs, names, host_params=2, seed_params=(3,) * slots, window=4, classes=10)
+    return schema.Sizes(envs, names, host_params=2, seed_params=(3,) * slots, window=20, classes=10)
 
 
 def slots_of(stages, alphas=None, **leaves) -> Slots:

@@ -118,6 +118,7 @@ def test_the_latch_needs_enough_stable_epochs_in_a_row_and_never_opens():
     still = [(1.0, 50.0)]
     assert not after(still * 3).stabilized
     assert after(still * 4).stabilized
+    assert after(still * 9).stable == 3  # behind the latch the count rests
     assert not after(still * 3 + [(NAN, 0.0)] + still * 3).stabilized
     assert after(still * 4 + [(5.0, 1.0), (NAN, 0.0)]).stabilized
     assert after(still, spec=SignalSpec(stable_epochs=0)).stabilized

@@ -112,7 +112,7 @@ def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor
         shapley=torch.where(judged, worth.shapley, 0.0),
         interaction=interaction,
         interaction_sum=interaction.sum(-1),
-        boost_received=interaction.amax(-1).clamp_min(0.0),
+        boost_received=interaction.amax(-1),  # at least the 0 of the diagonal
         interaction_valid=known,
         measured=measured,
         exact=exact,

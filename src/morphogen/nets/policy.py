@@ -10,6 +10,7 @@ from torch import Tensor
 from morphogen.nets import controller
 from morphogen.nets.distribution import (
     NO_FLOOR,
+    Factored,
     Floor,
     Keys,
     Support,
@@ -124,13 +125,7 @@ class RecurrentPolicy:
         self, net: controller.Net, rows: TensorDict, look_up: Keys, hidden: TensorDict | None = None
     ) -> Evaluation:
         """Score rows from `rows`: encode all at once, unroll over T, heads for all at once.  Values without offset."""
-        hidden = self.initial_hidden(rows.shape[1], device=rows["in_keep"].device) if hidden is None else hidden
-        seen = {name: rows[f"in_{name}"] for name in _FEATURES}
-        legal = Support(*(rows[f"in_{name}"] for name in Support._fields))
-        x, u = controller.encode(net, seen)
-        z = controller.read(net, x, controller.unroll(net, x, rows["in_keep"], hidden["h"], hidden["c"]))
-        context = controller.slot_context(net, z, u)
-        dist = factor(controller.tables(net, z, context, legal, look_up), legal, look_up)
+        dist, z, context = self.tabulate(net, rows, look_up, hidden)
         spread, reach = diversity(dist)
         return Evaluation(
             log_prob=log_prob(dist, rows["in_action"]),
@@ -140,6 +135,17 @@ class RecurrentPolicy:
             reach=reach,
             contribution=controller.contribution(net, context) if self.contribution else None,
         )
+
+    def tabulate(
+        self, net: controller.Net, rows: TensorDict, look_up: Keys, hidden: TensorDict | None = None
+    ) -> tuple[Factored, Tensor, Tensor]:
+        """The distribution in every row of `rows`, what the heads saw [T, E, H], and the slots' contexts."""
+        memory = self.initial_hidden(rows.shape[1], device=rows["in_keep"].device) if hidden is None else hidden
+        legal = Support(*(rows[f"in_{name}"] for name in Support._fields))
+        x, u = controller.encode(net, {name: rows[f"in_{name}"] for name in _FEATURES})
+        z = controller.read(net, x, controller.unroll(net, x, rows["in_keep"], memory["h"], memory["c"]))
+        context = controller.slot_context(net, z, u)
+        return factor(controller.tables(net, z, context, legal, look_up), legal, look_up), z, context
 
 
 _FEATURES = ("env", "instance", "slots", "blueprints")

@@ -143,6 +143,11 @@ def test_odd_names_are_quoted_in_one_ascii_line():
     assert line.startswith('ppo."a\\nb\\ud800 \\u00e9" is unknown')
 
 
+def test_odd_slot_names_are_quoted_in_one_ascii_line_each():
+    lines = faults('{"slots": ["r0c0", "\u00a1c1", "r9\\nc9"]}')
+    assert [line.split(";")[0] for line in lines] == ['slots names "\\u00a1c1"', 'slots names "r9\\nc9"']
+
+
 def test_a_preset_named_in_a_file_lies_beneath_the_file():
     spec = load_config('{"preset": "smoke", "rounds": 7, "data": {"batch": 3}}')
     assert (spec.preset, spec.rounds, spec.envs) == ("smoke", 7, 4)

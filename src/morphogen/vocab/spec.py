@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count
-from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, want
+from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, show, want
 from morphogen.vocab.groups import (
     AttributionSpec,
     DataSpec,
@@ -90,16 +89,14 @@ class RunSpec(Spec):
 
     def across(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
-        try:
-            slots = len(cnn_spec(self).enabled(self.slots or TASKS[self.task].slots))
-        except ConfigError as error:
-            return str(error).splitlines()
-        found = []
+        known = [slot.name for slot in cnn_spec(self).declared]
+        slots = self.slots or TASKS[self.task].slots
+        found = [f"slots names {show(name)}; this host has {', '.join(known)}" for name in slots if name not in known]
         if self.ppo.minibatches is not None and self.envs % self.ppo.minibatches:
             found.append(f"ppo.minibatches is {self.ppo.minibatches}; want a divisor of envs, which is {self.envs}")
         floor = self.policy.floor[Head.SLOT]
-        if floor * slots > 0.5:
-            found.append(f"policy.floor.slot is {floor}; want <= {0.5 / slots:g} with {slots} slots")
+        if floor * len(slots) > 0.5:
+            found.append(f"policy.floor.slot is {floor}; want <= {0.5 / len(slots):g} with {len(slots)} slots")
         return found + _instance_faults(self)
 
 

@@ -180,7 +180,7 @@ PAIRS = [
     (InstanceSpec, {"data_share": (0.9, 0.8)}, "instance.data_share is [0.9, 0.8]; want [low, high] with low <= high"),
     (EngineSpec, {"devices": ("gpu",)}, 'engine.devices is "gpu"; want auto, cpu, cuda or cuda:N'),
     (RunSpec, {"envs": 6, "ppo": PpoSpec(minibatches=4)}, "ppo.minibatches is 4; want a divisor of envs, which is 6"),
-    (RunSpec, {"slots": ("r0c7",)}, 'slots names "r0c7"; this host has r0c0, r1c0, r0c1"),
+    (RunSpec, {"slots": ("r0c7",)}, 'slots names "r0c7"; this host has r0c0, r1c0, r0c1'),
     (
         RunSpec,
         {"instance": InstanceSpec(classes=(2, 11))},

@@ -10,7 +10,7 @@ def sizes(setup: Setup) -> dict[str, str]:
     """Name -> text, in the order to print; `setup` as built from a resolved spec."""
     spec, net = setup.spec, setup.net
     split = setup.dataset.sizes
-    steps = spec.rounds * spec.episode_length * spec.data.minibatches
+    steps = spec.episode_length * spec.data.minibatches
     state = spec.envs * (net.host_size + sum(net.seed_sizes)) * COPIES * BYTES
     return {
         "task": f"{spec.task} ({setup.task.asks})",
@@ -19,7 +19,7 @@ def sizes(setup: Setup) -> dict[str, str]:
         "device": str(setup.device),
         "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
         "run": f"{spec.rounds:,} rounds of {spec.episode_length:,} epochs with {spec.envs:,} envs",
-        "steps of each host": f"{steps:,} minibatches of {spec.data.batch:,} samples",
+        "life of a host": f"{steps:,} minibatches of {spec.data.batch:,} samples",
         "host": f"{net.host_size:,} parameters",
         "slots": ", ".join(f"{slot.name} ({slot.channels} channels)" for slot in net.slots),
         "parameter budget": f"{setup.budget:,}",

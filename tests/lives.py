@@ -44,6 +44,7 @@ class Slot:
     params: int = 0
     born_at: float = 0.0
     contribution: float | None = None
+    closed: float | None = None  # contribution as of the last epoch closed
 
     @property
     def occupied(self):
@@ -52,11 +53,16 @@ class Slot:
 
 @dataclass
 class Env:
-    """One env; `log` holds (epoch, slot, cause, from, to, age, epochs in stage, blueprint) of every move."""
+    """One env.
+
+    `log` holds (epoch, slot, cause, from, to, age, epochs in stage, blueprint, gain, contribution) of every
+    move; gain = accuracy before this epoch minus accuracy before germination.
+    """
 
     dice: random.Random
     slots: list[Slot] = field(default_factory=lambda: [Slot() for _ in SLOTS])
     accuracy: float = 50.0
+    before: float = 50.0  # accuracy before this epoch
     log: list[tuple] = field(default_factory=list)
     gates: list[tuple] = field(default_factory=list)
     rollbacks: list[int] = field(default_factory=list)
@@ -64,10 +70,12 @@ class Env:
     def move(self, epoch, name, cause, to):
         slot = self.slots[name]
         told = -1 if slot.stage is S.DORMANT else slot.blueprint
-        self.log.append((epoch, name, cause, slot.stage, to, slot.age, slot.epochs, told))
+        self.log.append(
+            (epoch, name, cause, slot.stage, to, slot.age, slot.epochs, told, self.before - slot.born_at, slot.closed)
+        )
         slot.stage, slot.epochs = to, 0
         if to is S.PRUNED:
-            slot.alpha, slot.contribution, slot.params = 0.0, None, 0
+            slot.alpha, slot.contribution, slot.closed, slot.params = 0.0, None, None, 0
         if to is S.DORMANT:
             self.slots[name] = Slot()
 
@@ -120,6 +128,7 @@ class Env:
         for slot in self.slots:
             slot.epochs += slot.stage is not S.DORMANT
             slot.age += slot.occupied
+            slot.closed = slot.contribution
 
     def stages(self):
         return [int(slot.stage) for slot in self.slots]
@@ -127,6 +136,7 @@ class Env:
     def epoch(self, t):
         """The row of this env in the record of epoch t."""
         row = {name: [0] * len(SLOTS) for name in ("gate", "gate_passed", "gate_failed")}
+        self.before = self.accuracy
         row |= {"acc_before": self.accuracy, "stage_before": self.stages()}
         row["op_effective"] = int(self.act(t, row))
         row["stage_acted"], row["blueprint"] = self.stages(), [slot.blueprint for slot in self.slots]

@@ -22,7 +22,11 @@ def state(seed=0):
     key = rng.env_keys(seed, 0, 2)
     empty = schema.init(SIZES, key, TensorDict({"phi": torch.zeros(2)}, batch_size=[2]))
     count = iter(range(1000))
-    return empty.apply(lambda leaf: (torch.arange(leaf.numel()).view(leaf.shape) % 2 + next(count)).to(leaf.dtype))
+    told_apart = empty.apply(
+        lambda leaf: (torch.arange(leaf.numel()).view(leaf.shape) % 2 + next(count)).to(leaf.dtype)
+    )
+    assert told_apart is not None
+    return told_apart
 
 
 STATE = state()

@@ -55,7 +55,7 @@ def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
     for e, env in enumerate(there):
         wanted = [
             (t, SLOTS[s], cause, here.name, to.name, age, count, None if kind < 0 else Blueprint(kind).label)
-            for t, s, cause, here, to, age, count, kind in env.log
+            for t, s, cause, here, to, age, count, kind, *_ in env.log
         ]
         have = [
             (v.epoch, v.slot, d.cause, d.from_, d.to, d.age, d.epochs_in_stage, d.blueprint)
@@ -129,6 +129,35 @@ def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
 
 
 @lifetimes
+def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = told(records, facts(envs, epochs))
+    for e, env in enumerate(there):
+        for name, stage in (("SeedFossilized", Stage.FOSSILIZED), ("SeedPruned", Stage.PRUNED)):
+            data = [event.data for event in named(found, name) if event.env == e]
+            wanted = [tuple(entry[-2:]) for entry in env.log if entry[4] is stage]
+            assert [one.contribution for one in data] == [contribution for _, contribution in wanted]
+            assert [one.accuracy_change for one in data] == pytest.approx([gain for gain, _ in wanted], abs=1e-4)
+
+
+def test_a_germination_is_told_with_what_was_sown():
+    there, records = live(5, 2, 12)
+    found = [event for event in named(told(records, facts(2, 12)), "SeedGerminated") if event.env == 1]
+    sown = [entry for entry in there[1].log if entry[4] is Stage.GERMINATED]
+    assert len(found) == len(sown) > 0
+    for event, entry in zip(found, sown, strict=True):
+        at = (1, entry[1])
+        assert event.data.accuracy == pytest.approx(float(records[entry[0]]["acc_before"][1]))
+        assert event.data.blueprint == Blueprint(int(records[entry[0]]["blueprint"][at])).label
+        assert (event.data.algorithm, event.data.tempo, event.data.alpha_target) == ("ADD", 5, 0.7)
+
+
+def test_episodes_are_numbered_over_all_envs_of_the_run():
+    found = told(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
+    assert {(event.env, event.episode) for event in found if event.env is not None} == {(4, 34), (5, 35)}
+
+
+@lifetimes
 def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
     whole = told(records, facts(envs, epochs), round=3)
@@ -191,7 +220,7 @@ def test_the_end_of_an_episode_describes_the_network_that_was_grown():
         assert one.params == 400 + blended
         assert one.params_ratio == pytest.approx(1 + blended / 400, rel=1e-6)
         fossils = [slot for _, slot in seeds if slot.stage is Stage.FOSSILIZED]
-        assert one.contributing == sum(slot.contribution >= 1 for slot in fossils)
+        assert one.contributing == sum((slot.contribution or 0) >= 1 for slot in fossils)
         recorded = [event.data for event in named(found, "TopologyRecorded") if event.env == e]
         assert len(recorded) == bool(fossils)
         for data in recorded:

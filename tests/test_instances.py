@@ -62,6 +62,12 @@ def test_every_parameter_lies_in_its_range(seed, episode, purpose):
     assert torch.allclose(found.baseline_loss, found.classes.float().log())
 
 
+def test_both_ends_of_a_range_are_drawn():
+    found = draw(envs=200)
+    assert set(found.classes.tolist()) == {6, 7, 8, 9, 10}
+    assert set(found.width.tolist()) == {0.5, 0.75, 1.0}
+
+
 def test_the_single_instance_is_the_reference():
     found = draw(replace(WIDE, instances="single"), envs=3)
     assert found.width.tolist() == found.data_share.tolist() == [1.0] * 3

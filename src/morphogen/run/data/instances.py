@@ -83,8 +83,7 @@ def _price(words: Tensor, ends: tuple[float, float]) -> Tensor:
 
 def _class_of(words: Tensor, classes: Tensor) -> Tensor:
     """Which classes are in use: a fair choice of `classes` out of C, relabelled in ascending order.  int64 [E, C]."""
-    rank = order(order(words))  # position of each class in the random order
-    used = rank < classes.unsqueeze(-1)
+    used = order(words) < classes.unsqueeze(-1)
     return torch.where(used, used.cumsum(-1) - 1, -1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from morphogen.run.telemetry.events import EpisodeCompleted, TopologyRecorded, tidy
-from morphogen.run.telemetry.memory import STABILITY_EPOCHS, Array, Facts, Memory, Record, within
+from morphogen.run.telemetry.memory import Array, Facts, Memory, Record, within
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.reward import DETECTORS
@@ -65,8 +65,8 @@ def _measured(record: Record, memory: Memory, facts: Facts, env: int) -> dict[st
 
 
 def stability(accuracies: Array) -> float:
-    """`1 / (1 + variance)` of the last differences of accuracy, oldest first; NaN = no epoch; 1 below two of them."""
-    steps = np.diff(accuracies[~np.isnan(accuracies)])[-STABILITY_EPOCHS:]
+    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below two of them."""
+    steps = np.diff(accuracies[~np.isnan(accuracies)])
     return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
 
 

@@ -126,6 +126,15 @@ def test_the_summary_compares_the_first_and_the_last_rounds():
     assert lines[1] == "return: 2.500 in the first 5 rounds, 7.500 in the last 5"
 
 
+def test_a_short_run_compares_halves_and_a_single_round_stands_alone():
+    assert (
+        closing([summary(round) for round in range(5)], 1.0)[1]
+        == "return: 1.000 in the first 2 rounds, 4.000 in the last 2"
+    )
+    assert closing([summary(0), summary(1)], 1.0)[1] == "return: 0.500, then 1.500"
+    assert closing([summary(0)], 1.0)[1] == "return: 0.500"
+
+
 def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
-    lines = closing([summary(0, return_mean=None), summary(1)], 1.0)
-    assert lines[1] == "return: 1.500 in the first 2 rounds, 1.500 in the last 2"
+    lines = closing([summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0)
+    assert lines[1] == "return: 1.500 in the first 2 rounds, 2.500 in the last 2"

@@ -123,17 +123,20 @@ def closing(history: Sequence[Any], seconds: float) -> list[str]:
     """Lines that sum up the rounds of a run."""
     if not history:
         return ["no round was run"]
-    edge = min(EDGE, len(history))
     best = max(history, key=lambda summary: summary.accuracy_mean)
-    lines = [f"{len(history)} rounds in {duration(seconds)}"]
-    for name, label in (
-        ("return_mean", "return"),
-        ("network_value_mean", "network value"),
-        ("accuracy_mean", "accuracy"),
-    ):
-        first, last = (_mean([getattr(one, name) for one in part]) for part in (history[:edge], history[-edge:]))
-        lines.append(f"{label}: {amount(first)} in the first {edge} rounds, {amount(last)} in the last {edge}")
-    return [*lines, f"best round: {best.round + 1} with a mean accuracy of {amount(best.accuracy_mean, 1)} %"]
+    numbers = {"return": "return_mean", "network value": "network_value_mean", "accuracy %": "accuracy_mean"}
+    trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
+    where = f"best round: {best.round + 1} with a mean accuracy of {amount(best.accuracy_mean, 1)} %"
+    return [f"{len(history)} rounds in {duration(seconds)}", *trends, where]
+
+
+def _trend(values: list[float | None]) -> str:
+    """The mean over the first and over the last rounds, at most half of them each."""
+    edge = min(EDGE, len(values) // 2)
+    if not edge:
+        return amount(values[0])
+    first, last = amount(_mean(values[:edge])), amount(_mean(values[-edge:]))
+    return f"{first} in the first {edge} rounds, {last} in the last {edge}" if edge > 1 else f"{first}, then {last}"
 
 
 def _mean(values: list[float | None]) -> float | None:

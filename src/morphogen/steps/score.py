@@ -1,6 +1,7 @@
 """score: the reward of the step, after everything that followed from its action was measured; then the epoch closes."""
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.rules.counts import seed_params
@@ -9,7 +10,7 @@ from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
-from morphogen.state.env import EnvState, Slots
+from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, Validation
 from morphogen.vocab.stage import Stage
 
@@ -33,23 +34,17 @@ def score(
     Shapes: all [E]; net_counts [S][13] and gate_counts [S], parameters per slot -> (state, Score [E]).
     Promise: of the state only the ledger, the counters of slots and the clock change.
     """
-    inputs = reward_inputs(state, outcome, attribution, report, validation).replace(
-        **_held(state.slots, seed_params(state.slots, net_counts, gate_counts)),
-        horizon=state.clock.epoch + 1 >= episode_length,
-        target_loss=torch.full_like(validation.loss, target_loss),
-    )
-    potential, measured = rule.potential(inputs, state.ledger)
-    reward, paid, ledger = rule(inputs, state.ledger)
+    params = seed_params(state.slots, net_counts, gate_counts)
+    facts = {"params": params, "target_loss": target_loss, "episode_length": episode_length}
+    inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
+    paid, ledger = _paid(inputs, state.ledger, rule)
+    split = rule.slot_scale * attribution.shapley
     found = detect(state.slots, attribution.uncommitted_improvement)
     scored = Score(
-        reward=reward,
-        components=torch.stack([paid[name] for name in rule.components], dim=-1),
-        terminated=inputs.horizon | inputs.rolled_back,
+        **paid,
         network_value=network_value(inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
-        potential=potential,
-        unmeasured=~measured,
-        potential_by_slot=torch.where(measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0),
+        potential_by_slot=torch.where(paid["unmeasured"].unsqueeze(-1), 0.0, split),
         detectors=found.fired,
         detector_ratio=found.ratio,
         fossil_params=inputs.fossil_params,
@@ -66,18 +61,22 @@ def reward_inputs(
     attribution: Attribution,
     report: GovernorReport,
     validation: Validation,
+    *,
+    params: Tensor,
+    target_loss: float,
+    episode_length: int,
 ) -> RewardInputs:
-    """What a rule sees, but for parameters, horizon and target loss, which are 0 here.  All [E] -> RewardInputs [E].
+    """What a rule sees.  All [E]; params int64 [E, S], 0 without a seed -> RewardInputs [E].
 
     A rolled-back env is what its snapshot was: its committed accuracy is the one remembered there, and improvement and
     loss of the failed epoch count as not measured.
     """
+    fossil = state.slots.stage == int(Stage.FOSSILIZED)
     kept = ~report.rolled_back
     committed = torch.where(kept, attribution.committed_acc, state.signals.committed_acc)
     clean, sane = kept & attribution.measured, kept & validation.loss.isfinite()
-    nothing = torch.zeros_like(state.clock.epoch)
     return RewardInputs(
-        horizon=torch.zeros_like(kept),
+        horizon=state.clock.epoch + 1 >= episode_length,
         rolled_back=report.rolled_back,
         op=outcome.effective_op,
         op_executed=outcome.executed,
@@ -87,11 +86,11 @@ def reward_inputs(
         clean_valid=clean,
         val_loss=torch.where(sane, validation.loss, 0.0),
         loss_valid=sane,
-        fossil_params=nothing,
-        live_params=nothing,
+        fossil_params=torch.where(fossil, params, 0).sum(-1),
+        live_params=params.sum(-1),
         param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
-        target_loss=torch.zeros_like(validation.loss),
+        target_loss=torch.full_like(validation.loss, target_loss),
         batch_size=state.batch_size,
         device=state.device,
     )
@@ -106,7 +105,15 @@ def close(state: EnvState) -> EnvState:
     return state.replace(slots=slots, clock=state.clock.replace(epoch=state.clock.epoch + 1))
 
 
-def _held(slots: Slots, params: Tensor) -> dict[str, Tensor]:
-    """Parameters of fossilized slots and of all seeds.  params int64 [E, S], 0 without a seed -> int64 [E] each."""
-    fossil = slots.stage == int(Stage.FOSSILIZED)
-    return {"fossil_params": torch.where(fossil, params, 0).sum(-1), "live_params": params.sum(-1)}
+def _paid(inputs: RewardInputs, ledger: TensorDict, rule: Rule) -> tuple[dict[str, Tensor], TensorDict]:
+    """What the rule makes of the inputs, as leaves of a score, and the next ledger."""
+    potential, measured = rule.potential(inputs, ledger)
+    reward, parts, ledger = rule(inputs, ledger)
+    leaves = {
+        "reward": reward,
+        "components": torch.stack([parts[name] for name in rule.components], dim=-1),
+        "terminated": inputs.horizon | inputs.rolled_back,
+        "potential": potential,
+        "unmeasured": ~measured,
+    }
+    return leaves, ledger

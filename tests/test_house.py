@@ -11,11 +11,24 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "morphogen"
 FLOORS = {"errors": 0, "vocab": 0, "state": 1, "rules": 2, "nets": 2, "steps": 3, "learn": 4, "run": 5}
 HOST_READS = {"item", "cpu", "tolist", "numpy", "nonzero", "masked_select", "unique", "argwhere"}
-GLOBAL_DRAWS = re.compile(r"manual_seed|torch\.rand|torch\.normal|torch\.multinomial|np\.random|random\.(random|seed|choice)")
+GLOBAL_DRAWS = re.compile(
+    r"manual_seed|torch\.rand|torch\.normal|torch\.multinomial|np\.random|random\.(random|seed|choice)"
+)
 FILES = sorted(SRC.rglob("*.py"))
 LINES, FUNCTION, POSITIONAL, NESTING = 300, 40, 5, 2
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try)
-TOP_LEVEL = {".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "bench", "notebooks", "pyproject.toml", "src", "tests"}
+TOP_LEVEL = {
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "bench",
+    "notebooks",
+    "pyproject.toml",
+    "src",
+    "tests",
+}
 
 
 def room(path: Path) -> str:

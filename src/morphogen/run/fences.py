@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class Packing:
     def of(cls, tree: TensorDictBase) -> "Packing":
         """The packing of a flat or nested tree; nested names are joined by dots."""
         found = [(_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]
-        return cls(tuple(sorted(found, key=lambda leaf: (-leaf[1].itemsize, leaf[0]))))
+        return cls(tuple(sorted(found, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0]))))
 
     @property
     def size(self) -> int:
@@ -65,7 +66,9 @@ class Packing:
     def pack(self, tree: TensorDictBase, out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]."""
         named = {_name(key): leaf for key, leaf in tree.items(True, True)}
-        torch.cat([named[name].contiguous().view(-1).view(torch.uint8) for name, _, _ in self.leaves], out=out)
+        kinds = groupby(self.leaves, key=lambda leaf: leaf[1])
+        same = [torch.cat([named[name].reshape(-1) for name, _, _ in leaves]) for _, leaves in kinds]
+        torch.cat([part.view(torch.uint8) for part in same], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
         """Read a buffer on the host; the arrays are copies."""

@@ -174,7 +174,9 @@ class World:
         progress = start_epoch(state, plan, net=setup.net)
         for minibatch in range(spec.data.minibatches):
             batch = setup.feed.batch(draws, minibatch)
-            progress, _ = train_minibatch(progress, batch, plan, net=setup.net, spec=spec.host, lifecycle=spec.lifecycle)
+            progress, _ = train_minibatch(
+                progress, batch, plan, net=setup.net, spec=spec.host, lifecycle=spec.lifecycle
+            )
         return finish_epoch(state, progress, net=setup.net)
 
     def _score(

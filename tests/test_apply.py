@@ -134,7 +134,7 @@ def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(ro
     after, outcome = act(before, action(op))
     waited, _ = act(before, action(Op.WAIT))
     assert told(outcome) == (Outcome.DECLINED, op, Reason(int(gate_code)), gate_code)
-    assert {check for check in Check if outcome.gate_failed.item() >> check & 1} == bits
+    assert {check for check in Check if int(outcome.gate_failed.item()) >> check & 1} == bits
     assert not outcome.executed.item()
     assert same(after.slots, waited.slots)
     aside = {"last_op": waited.signals.last_op, "last_outcome": waited.signals.last_outcome}

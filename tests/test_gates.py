@@ -33,7 +33,7 @@ def ask(slots, spec, to=None, accuracy=50.0):
     """Whether the single slot passes, and the checks that failed."""
     target = torch.tensor([[UP.get(slots.stage.item(), 0) if to is None else to]])
     passed, failed = gate(slots, torch.tensor([accuracy]), target, spec=spec)
-    return passed.item(), {check for check in Check if failed.item() >> check & 1}
+    return passed.item(), {check for check in Check if int(failed.item()) >> check & 1}
 
 
 @pytest.mark.parametrize("spec", [PERMISSIVE, STRICT], ids=["permissive", "strict"])

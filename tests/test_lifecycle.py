@@ -1,5 +1,7 @@
 """The steps of a slot's life as one: they never ask the host, are one graph, and give what they give one by one."""
 
+from typing import Any
+
 import pytest
 import torch
 from slots import make, same, state
@@ -96,11 +98,15 @@ def test_a_step_is_one_graph_that_serves_other_values(name):
     assert len(graphs) == 1
 
 
+def cast(tree, dtype) -> Any:
+    """The tree with its real leaves in another precision."""
+    return tree.apply(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_leaf_keeps_its_dtype_and_shape(dtype):
     now, heads, validation, train = inputs()
-    cast = lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf  # noqa: E731
-    before = now.apply(cast)
-    after, _, _ = epoch(before, heads, validation.apply(cast), train)
+    before = cast(now, dtype)
+    after, _, _ = epoch(before, heads, cast(validation, dtype), train)
     for key in before.keys(True, True):
         assert (after.get(key).dtype, after.get(key).shape) == (before.get(key).dtype, before.get(key).shape), key

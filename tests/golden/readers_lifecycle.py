@@ -71,7 +71,7 @@ def _gate(row: dict, dtype: torch.dtype) -> None:
     accuracy = torch.tensor([row["accuracy"]], dtype=dtype)
     spec = LifecycleSpec(permissive_gates=row["permissive"])
     passed, failed = gate(make([[leaves]], dtype), accuracy, target, spec=spec)
-    bits = [check.name.lower() for check in Check if failed.item() >> check & 1]
+    bits = [check.name.lower() for check in Check if int(failed.item()) >> check & 1]
     assert Gate(gate_of(target).item()).name == row["gate"]
     assert sorted(set(bits) - {"illegal_transition"}) == sorted(row["failed"])
     assert ("illegal_transition" not in bits) == row["legal"]

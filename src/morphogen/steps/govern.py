@@ -21,38 +21,28 @@ def govern(
 
     Promise: a snapshot only ever holds a state judged normal or the reset state; an env never sees another one.
     """
-    loss, baseline, watch = validation.loss, state.instance.baseline_loss, state.governor
-    bounds = limit(watch.window, watch.count, baseline, spec=spec)
-    seen = sign(loss, train.skipped >= minibatches, baseline, bounds=bounds, spec=spec)
-    streak = streak_after(watch.streak, seen)
-    alarm = panic(seen, streak, spec=spec)
-    back = (alarm != int(Panic.NONE)) & spec.enabled
-    due = (seen == int(Panic.NONE)) & _wants_snapshot(state, spec.snapshot_every)
-
+    verdict = _judge(state, validation.loss, train.skipped >= minibatches, spec)
+    back, due = verdict["rolled_back"], verdict["snapshot_taken"]
     calm = state.signals.replace(rolled_back=torch.zeros_like(back))
-    record = _record(watch, loss, seen == int(Panic.NONE))
-    watch = watch.replace(**_emptied(back, streak=streak, **record), **_snapshot(state, calm, due))
+    record = _record(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
+    record = _emptied(back, streak=verdict["streak"], **record)
+    watch = state.governor.replace(**record, **_snapshot(state, calm, due))
+
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
-    report = GovernorReport(
-        rolled_back=back,
-        panic=alarm,
-        limit=bounds[0],
-        streak=streak,
-        anomaly=seen,
-        loss=loss,
-        snapshot_taken=due,
-        snapshot_epoch=watch.snapshot_epoch,
-        seeds_pruned=pruned.sum(-1),
-        batch_size=state.batch_size,
-        device=state.device,
-    )
     after = state.replace(
         host=select(back, watch.host, state.host),
         seeds=vacate(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
         slots=_restored_slots(state.slots, watch.slots, fossils, pruned),
         signals=select(back, _restored_signals(watch.signals, state.signals), calm),
         governor=watch,
+    )
+    report = GovernorReport(
+        **verdict,
+        snapshot_epoch=watch.snapshot_epoch,
+        seeds_pruned=pruned.sum(-1),
+        batch_size=state.batch_size,
+        device=state.device,
     )
     return after, report
 
@@ -74,6 +64,24 @@ def first_snapshot(state: EnvState) -> EnvState:
         signals=state.signals.clone(),
     )
     return state.replace(governor=fresh)
+
+
+def _judge(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:
+    """What the epoch shows and calls for, as fields of the report."""
+    watch, baseline = state.governor, state.instance.baseline_loss
+    bounds = limit(watch.window, watch.count, baseline, spec=spec)
+    seen = sign(loss, starved, baseline, bounds=bounds, spec=spec)
+    streak = streak_after(watch.streak, seen)
+    alarm = panic(seen, streak, spec=spec)
+    return {
+        "rolled_back": (alarm != int(Panic.NONE)) & spec.enabled,
+        "panic": alarm,
+        "limit": bounds[0],
+        "streak": streak,
+        "anomaly": seen,
+        "loss": loss,
+        "snapshot_taken": (seen == int(Panic.NONE)) & _wants_snapshot(state, spec.snapshot_every),
+    }
 
 
 def _wants_snapshot(state: EnvState, every: int) -> Tensor:

@@ -234,7 +234,7 @@ WRONG = [
     (["train", "--task", "mnist"], 'task is "mnist"; want one of digits'),
     (["train", "--preset", "big"], 'preset is "big"; want one of digits'),
     (["train", "--slots", "r9c9"], "this host has r0c0, r1c0, r0c1"),
-    (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:N'),
+    (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
     (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
     (["train", "heuristic", "--policy", "ppo"], "--policy is 'ppo'; want one of wait, random, heuristic"),
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
@@ -285,6 +285,40 @@ def test_print_config_shows_the_complete_config_on_stdout(capsys):
     shown = capsys.readouterr()
     assert shown.out == dump_config(resolve(spec_of("--preset", "smoke")))
     assert shown.err == ""
+
+
+def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    assert cli.main(["train", "--preset", "smoke", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 rounds of 8 epochs with 4 envs" in shown
+    assert "1,197 train, 64 validation, 300 test samples" in shown
+    assert "438 parameters" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    assert cli.main(["train", "--task", "cifar_baseline", "--data-dir", "photos", "--dry-run"]) == 3
+    assert "photos" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    assert cli.main(["train", "--device", "cuda:99"]) == 2
+    assert "cuda:99" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    assert cli.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
+    assert "data.val_samples is 301" in capsys.readouterr().err
 
 
 def fresh(*words, cwd, then=""):

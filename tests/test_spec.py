@@ -178,7 +178,7 @@ PAIRS = [
     (InstanceSpec, {"width": (0.6, 1.0)}, "instance.width is [0.6, 1.0]; want multiples of 0.25, or low == high"),
     (InstanceSpec, {"param_price": (0.0, 0.3)}, "instance.param_price is [0.0, 0.3]; want low > 0 where low < high"),
     (InstanceSpec, {"data_share": (0.9, 0.8)}, "instance.data_share is [0.9, 0.8]; want [low, high] with low <= high"),
-    (EngineSpec, {"devices": ("gpu",)}, 'engine.devices is "gpu"; want auto, cpu, cuda or cuda:N'),
+    (EngineSpec, {"devices": ("gpu",)}, 'engine.devices is "gpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
     (RunSpec, {"envs": 6, "ppo": PpoSpec(minibatches=4)}, "ppo.minibatches is 4; want a divisor of envs, which is 6"),
     (RunSpec, {"slots": ("r0c7",)}, 'slots names "r0c7"; this host has r0c0, r1c0, r0c1'),
     (
@@ -206,7 +206,9 @@ def test_fields_that_contradict_each_other_are_refused(spec, values, line):
     assert line in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["cuda:", "cuda:-1", "cuda:01", "cuda: 1", "cuda:1\n", "CPU", "", "cuda:١"])
+@pytest.mark.parametrize(
+    "name", ["cuda:", "cuda:100", "cuda:-1", "cuda:01", "cuda: 1", "cuda:1\n", "CPU", "", "cuda:١"]
+)
 def test_a_device_that_cannot_exist_is_refused(name):
     with pytest.raises(ConfigError, match=r"engine\.devices"):
         EngineSpec(devices=(name,))

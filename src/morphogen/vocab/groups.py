@@ -11,7 +11,7 @@ from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import RULES
 
 POSITIVE = Real(above=0)
-_CUDA = re.compile("cuda:(0|[1-9][0-9]{0,3})")
+_CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
 @dataclass(frozen=True)
@@ -189,4 +189,4 @@ class EngineSpec(Spec):
         """Every device has a name that can exist; whether it does is found out when it is opened."""
         known = [one for one in self.devices if one in ("auto", "cpu", "cuda") or _CUDA.fullmatch(one)]
         wrong = [one for one in self.devices if one not in known]
-        return [f"engine.devices is {show(one)}; want auto, cpu, cuda or cuda:N" for one in wrong]
+        return [f"engine.devices is {show(one)}; want auto, cpu, cuda or cuda:0 .. cuda:99" for one in wrong]

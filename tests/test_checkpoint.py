@@ -208,7 +208,7 @@ def calls_until_done(monkeypatch, act, stop):
     return True
 
 
-def test_a_kill_at_any_file_operation_leaves_the_checkpoint_before_loadable(tmp_path, monkeypatch):
+def test_difference_18_a_kill_at_any_file_operation_leaves_the_checkpoint_before_loadable(tmp_path, monkeypatch):
     before = save(tmp_path, round=1)
     stop, done = 0, False
     while not done:

@@ -160,7 +160,7 @@ def test_drawing_never_asks_the_host():
     assert rng.bits_at(stream, torch.zeros(4, 7, dtype=torch.int64, device="meta")).shape == (4, 7)
 
 
-def test_global_generators_are_not_read():
+def test_difference_20_no_global_generator_is_read_or_seeded():
     state = torch.get_rng_state()
     rng.normal(rng.stream(rng.env_keys(0, 0, 2), Purpose.ACTION), 9)
     assert torch.equal(torch.get_rng_state(), state)

@@ -82,7 +82,7 @@ def test_rows_after_a_reset_do_not_depend_on_rows_before_it():
 
 def test_an_env_acts_the_same_alone_and_among_others():
     obs, legal, hidden = observation(8), masks(8), POLICY.initial_hidden(8)
-    hidden = hidden.apply(lambda x: torch.randn(x.shape, generator=source(2)))
+    hidden.update({name: torch.randn(8, 16, generator=source(seed)) for seed, name in enumerate("hc")})
     all_of_them = POLICY.act(PARAMS, obs, legal, hidden, noise(8, 3, 0))
     for row in range(8):
         one = slice(row, row + 1)

@@ -44,13 +44,13 @@ def measured(signals: Signals) -> Tensor:
     return torch.cat((*history, torch.stack(single, dim=-1)), dim=-1).float()
 
 
-def grown(slots: Slots, size: Tensor, host: Tensor) -> Tensor:
+def grown(slots: Slots, share: Tensor) -> Tensor:
     """Features 26-27: parameters of all seeds, and of the fossilized ones, against those of the host.
 
-    Shapes: slots [E], size float32 [E, S] parameters, host float32 [E] parameters -> float32 [E, 2].
+    Shapes: slots [E], share float32 [E, S], parameters / host parameters -> float32 [E, 2].
     """
-    fossil = size * (slots.stage == int(Stage.FOSSILIZED))
-    return torch.log1p(torch.stack((size.sum(-1), fossil.sum(-1)), dim=-1) / host.unsqueeze(-1))
+    fossil = share * (slots.stage == int(Stage.FOSSILIZED))
+    return torch.log1p(torch.stack((share.sum(-1), fossil.sum(-1)), dim=-1))
 
 
 def capacity(slots: Slots, limits: Limits) -> Tensor:
@@ -123,10 +123,10 @@ def worth(slots: Slots) -> Tensor:
     return torch.stack(features, dim=-1).float()
 
 
-def history(slots: Slots, signals: Signals, growth: Tensor, *, episode_length: int) -> Tensor:
+def history(slots: Slots, signals: Signals, share: Tensor, *, episode_length: int) -> Tensor:
     """Slot features 32-36: improvements (0 while the env is not measured), clocks, size.
 
-    Shapes: slots, signals [E], growth float32 [E, S] parameters / host parameters -> float32 [E, S, 5].
+    Shapes: slots, signals [E], share float32 [E, S], parameters / host parameters -> float32 [E, S, 5].
     """
     seed = occupied(slots.stage)
     now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
@@ -135,7 +135,7 @@ def history(slots: Slots, signals: Signals, growth: Tensor, *, episode_length: i
         torch.where(valid, _points(now - slots.accuracy_at_germination), 0.0),
         slots.epochs_in_stage.clamp(max=20) / 20.0,
         slots.age.clamp(max=episode_length) / episode_length * seed,
-        torch.log1p(growth),
+        torch.log1p(share),
     )
     return torch.stack(features, dim=-1).float()
 

@@ -25,37 +25,23 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
     Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite becomes 0
     together with its flag and makes `finite` False.
     """
-    slots, signals = state.slots, state.signals
+    slots = state.slots
     allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
-    host = host_params(state.instance, net.host).float()
-    size = seed_params(slots, net.counts, net.gate_counts).float()
-    seed = occupied(slots.stage)
-    block = (
-        (state.clock.epoch / episode_length).unsqueeze(-1),
-        features.measured(signals),
-        features.grown(slots, size, host),
-        features.capacity(slots, limits),
-        allowed.any(-1).float(),
-        features.feedback(signals),
+    host = host_params(state.instance, net.host).float().unsqueeze(-1)
+    share = seed_params(slots, net.counts, net.gate_counts).float() / host
+    now = (state.clock.epoch / episode_length).unsqueeze(-1)
+    task = features.task(state.instance, net.host.classes)
+    env, env_ok = _finite(torch.cat((now, *_host(state, limits, share, allowed)), dim=-1), "env")
+    instance, instance_ok = _finite(task, "instance")
+    each, each_ok = _finite(
+        torch.cat(_slots(state, limits, share, allowed, net=net, length=episode_length), -1), "slots"
     )
-    per_slot = (
-        features.lifecycle(slots, limits.enabled),
-        features.worth(slots),
-        features.history(slots, signals, size / host.unsqueeze(-1), episode_length=episode_length),
-        allowed.mT.float(),
-        _static(net, slots.stage),
-        seed.unsqueeze(-1).float(),
-    )
-    raw = (torch.cat(block, dim=-1), features.task(state.instance, net.host.classes), torch.cat(per_slot, dim=-1))
-    (env, host_ok), (instance, task_ok), (each, slots_ok) = [
-        _finite(x, name) for x, name in zip(raw, VECTORS, strict=True)
-    ]
     return Observation(
         env=env,
         instance=instance,
         slots=each,
-        blueprints=torch.where(seed, slots.blueprint, -1),
-        finite=host_ok.all(-1) & task_ok.all(-1) & slots_ok.flatten(1).all(-1),
+        blueprints=torch.where(occupied(slots.stage), slots.blueprint, -1),
+        finite=env_ok.all(-1) & instance_ok.all(-1) & each_ok.flatten(1).all(-1),
         batch_size=state.batch_size,
         device=state.device,
     )
@@ -64,6 +50,32 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
 def flatten(observation: Observation) -> Tensor:
     """One vector per env for adapters: the env block, then the slots in slot order.  float32 [E, 52 + 45 S]."""
     return torch.cat((observation.env, observation.slots.flatten(1)), dim=-1)
+
+
+def _host(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tuple[Tensor, ...]:
+    """The env block but for the time.  share float32 [E, S], parameters / host parameters; allowed bool [E, 5, S]."""
+    return (
+        features.measured(state.signals),
+        features.grown(state.slots, share),
+        features.capacity(state.slots, limits),
+        allowed.any(-1).float(),
+        features.feedback(state.signals),
+    )
+
+
+def _slots(
+    state: EnvState, limits: Limits, share: Tensor, allowed: Tensor, *, net: Net, length: int
+) -> tuple[Tensor, ...]:
+    """The slot block.  share [E, S], allowed [E, 5, S]."""
+    slots = state.slots
+    return (
+        features.lifecycle(slots, limits.enabled),
+        features.worth(slots),
+        features.history(slots, state.signals, share, episode_length=length),
+        allowed.mT.float(),
+        _static(net, slots.stage),
+        occupied(slots.stage).unsqueeze(-1).float(),
+    )
 
 
 def _static(net: Net, like: Tensor) -> Tensor:

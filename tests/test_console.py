@@ -78,7 +78,7 @@ def test_table_and_summary_are_on_stdout_quiet_or_not():
 def test_on_a_terminal_one_line_is_kept_up_to_date_and_goes_away():
     err, out = told(err=Screen())
     assert "\x1b[" in err
-    assert "round 4/4  epoch 48  100%" in err
+    assert "round 4/4  epoch 48  100%  closing" in err
     assert "alive 21  fossilized 5  pruned 3" in err
     assert "\x1b" not in out
 

@@ -72,8 +72,8 @@ class Console:
         """One epoch is over; `done_share` in 0 .. 1 of the whole run."""
         self._done = done_share
         if self._live is not None:
-            where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}  {done_share:.0%}  {self._eta()}"
-            self._live.update(text.Text(f"{where.rstrip()}\n{self._latest}", no_wrap=True, overflow="ellipsis"))
+            where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}  {done_share:.0%}  {self._eta() or 'closing'}"
+            self._live.update(text.Text(f"{where}\n{self._latest}", no_wrap=True, overflow="ellipsis"))
 
     def round(self, summary: Any) -> None:
         """One round is over; `summary`: its BatchSummary."""

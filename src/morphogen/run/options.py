@@ -78,7 +78,7 @@ exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 
 
 examples:
   morphogen train                              train a policy on digits
-  morphogen train --preset smoke               the same in a few seconds, to see that everything works
+  morphogen train --preset smoke               the same, very short, to see that everything works
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
 

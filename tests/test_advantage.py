@@ -239,3 +239,16 @@ def test_a_fixed_scale_is_the_identity():
     state, scaled, factor = rescale(init_scale(), reward, end, GAMMA, torch.ones(2, dtype=torch.bool), kind="fixed")
     assert torch.equal(scaled, reward)
     assert (state.rounds, factor, return_scale(state), running_mean(state)) == (0, 1, 1, 0)
+
+
+@pytest.mark.filterwarnings("ignore:Using lock_")
+def test_advantages_and_the_unit_of_returns_are_one_graph_each():
+    x = torch.linspace(-1.0, 1.0, 6).view(3, 2)
+    end, all_envs = x > 0.5, torch.ones(2, dtype=torch.bool)
+    flags = {"gamma": GAMMA, "gae_lambda": LAMBDA}
+    traced = torch.compile(gae, fullgraph=True, backend="eager")
+    torch.testing.assert_close(traced(x, x, x, end, end, **flags), gae(x, x, x, end, end, **flags))
+    scaled = torch.compile(rescale, fullgraph=True, backend="eager")
+    torch.testing.assert_close(
+        scaled(init_scale(), x, end, GAMMA, all_envs)[1], rescale(init_scale(), x, end, GAMMA, all_envs)[1]
+    )

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import assert_same, slots_of, state_of
 
@@ -368,6 +368,7 @@ def test_a_constant_contribution_drives_velocity_to_zero():
     assert state.slots.velocity.abs().max() < 1e-4
 
 
+@settings(max_examples=25)  # each example makes whole states
 @given(world=worlds(max_slots=3), loss=st.sampled_from([0.5, float("nan"), float("inf")]))
 def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
     games, slots = world

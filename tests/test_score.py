@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import assert_same, found, slots_of, state_of
 
@@ -110,6 +110,7 @@ def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
     assert got.network_value.tolist() == pytest.approx([0.5 - 0.1 * 10 / BUDGET, 0.5 - 0.1 * 31 / BUDGET])
 
 
+@settings(max_examples=25)  # each example makes whole states
 @given(rows=stages)
 def test_freezing_a_seed_changes_no_count(rows):
     slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
@@ -261,6 +262,7 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     )
 
 
+@settings(max_examples=25)  # each example makes whole states
 @given(rows=stages)
 def test_an_env_does_not_see_its_neighbours(rows):
     slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
@@ -278,6 +280,7 @@ def test_an_env_does_not_see_its_neighbours(rows):
 # close
 
 
+@settings(max_examples=25)  # each example makes whole states
 @given(rows=stages)
 def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
     state = state_of(slots_of(rows), epoch=2)

@@ -33,7 +33,7 @@ def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tens
     for i in range(net.host.blocks):
         h = cnn.block(i, h, rows, net.host)
         for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
-            h = cnn.pool(h) if surface == POST_POOL else h
+            h = ops.max_pool2d(h) if surface == POST_POOL else h
             s = places.get((i, surface))
             if s is not None and growth.sites[s] is not None:
                 h, rows = _meet(h, rows, growth, s, channels=net.slots[s].channels)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 EPS = 1e-5
-_NARROW = 8  # input channels below which the CPU convolves faster with the channels innermost (bench/bench_conv.py)
+_NARROW = 8  # input channels; measured by bench/bench_conv.py
 
 
 def unfold(x: Tensor, rows: int) -> Tensor:
@@ -32,9 +32,25 @@ def per_channel(values: Tensor) -> Tensor:
     return values.reshape(1, -1, 1, 1)
 
 
-def memory_format(device: torch.device, channels_in: int, kernel: int) -> torch.memory_format:
-    """The layout in which a grouped convolution runs fastest on this device."""
-    innermost = device.type == "cpu" and channels_in < _NARROW and kernel > 1
+class _Settled(torch.autograd.Function):
+    """The input itself; its gradient comes back contiguous, since mixed layouts slow down all that follows."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+        """Nothing to keep."""
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        return grad.contiguous()
+
+
+def choose(device: torch.device, channels_in: int, kernel: int, *, learning: bool) -> torch.memory_format:
+    """Layout of the weights with which a grouped convolution runs fastest; the CPU learns narrow ones that way."""
+    innermost = device.type == "cpu" and learning and channels_in < _NARROW and kernel > 1
     return torch.channels_last if innermost else torch.contiguous_format
 
 
@@ -45,9 +61,17 @@ def conv2d(x: Tensor, weight: Tensor, *, groups: int) -> Tensor:
     """
     flat = weight.flatten(0, -4)
     kernel = flat.shape[-1]
-    layout = memory_format(x.device, flat.shape[1], kernel)
-    out = F.conv2d(x, flat.contiguous(memory_format=layout), padding=kernel // 2, groups=groups)
-    return out.contiguous()
+    layout = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
+    if layout is torch.channels_last:
+        x, flat = _Settled.apply(x), flat.contiguous(memory_format=layout)
+    return F.conv2d(x, flat, padding=kernel // 2, groups=groups).contiguous()
+
+
+def max_pool2d(x: Tensor) -> Tensor:
+    """Max pooling 2x2.  x [B, R * C, H, W] -> [B, R * C, H // 2, W // 2]."""
+    if x.device.type == "cpu":  # several times faster with the channels innermost, both copies included
+        x = _Settled.apply(x).contiguous(memory_format=torch.channels_last)
+    return F.max_pool2d(x, 2).contiguous()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -83,11 +83,6 @@ def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
     return F.relu(ops.kept_group_norm(z, gain, bias, kept=kept, share=share))
 
 
-def pool(x: Tensor) -> Tensor:
-    """Max pooling 2x2.  x [B, R * C, H, W] -> [B, R * C, H // 2, W // 2]."""
-    return F.max_pool2d(x, 2)
-
-
 def head(x: Tensor, rows: Rows) -> Tensor:
     """Logits; classes that are not in use have -1e4.  x [B, R * C, H, W] -> [B, R, classes]."""
     weight, bias, used = (

@@ -62,17 +62,16 @@ def test_an_env_alone_lives_as_among_others(policy):
             torch.testing.assert_close(one.validation.loss[0], many.validation.loss[env], rtol=0, atol=1e-4)
 
 
+CLOCKS = {"time", "seconds", "env_epochs_per_s", "save_s", "run_s", "run_id", "command", "size_bytes"}
+
+
 def untimed(path):
     """Events of a run without clock readings."""
-    clocks = {"time", "seconds", "env_epochs_per_s", "save_s", "run_s", "run_id", "command", "size_bytes"}
-    return [
-        {
-            **{k: v for k, v in event.items() if k != "data"},
-            "data": {k: v for k, v in event["data"].items() if k not in clocks},
-        }
-        | {"time": 0}
-        for event in map(json.loads, path.read_text().splitlines())
-    ]
+    events = [json.loads(text) for text in path.read_text().splitlines()]
+    for event in events:
+        del event["time"]
+        event["data"] = {name: value for name, value in event["data"].items() if name not in CLOCKS}
+    return events
 
 
 def test_the_same_command_twice_leaves_the_same_files_but_for_times(tmp_path):

@@ -1,5 +1,6 @@
 """The schema of the state: one row a leaf with dtype, shape, unit and empty value; `describe`, `init`, edge checks."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -187,15 +188,14 @@ def _words(leaf: Leaf) -> tuple[str, str, str, str]:
 
 def check(state: EnvState, sizes: Sizes) -> None:
     """Edge check: every leaf has the declared dtype and shape; else a ValueError that names it."""
-    for name, leaves in PARTS.items():
-        for leaf in leaves:
-            _check_leaf(f"{name}.{leaf.name}", getattr(getattr(state, name), leaf.name), leaf, sizes)
+    for name, leaf in ((name, leaf) for name, leaves in PARTS.items() for leaf in leaves):
+        _check_leaf(f"{name}.{leaf.name}", getattr(getattr(state, name), leaf.name), leaf, sizes)
     _check_leaf("key", state.key, KEY, sizes)
-    for slot, count in zip(sizes.slots, sizes.seed_params, strict=True):
-        for key in ("params", "momentum"):
-            found = tuple(state.seeds[slot, key].shape)
-            if found != (sizes.envs, count):
-                raise ValueError(f"seeds.{slot}.{key} has shape {found}; want {(sizes.envs, count)}")
+    stored = itertools.product(zip(sizes.slots, sizes.seed_params, strict=True), ("params", "momentum"))
+    for (slot, count), key in stored:
+        found = tuple(state.seeds[slot, key].shape)
+        if found != (sizes.envs, count):
+            raise ValueError(f"seeds.{slot}.{key} has shape {found}; want {(sizes.envs, count)}")
 
 
 def _check_leaf(path: str, value: Tensor, leaf: Leaf, sizes: Sizes) -> None:

@@ -48,9 +48,9 @@ def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
     return state.replace(instance=instance, host=host)
 
 
-def plan(state: EnvState, net: Net, born: Tensor | None = None, coalitions: tuple[Tensor, Tensor] | None = None) -> Plan:
+def plan(state: EnvState, net: Net, born: Tensor | None = None, asked: tuple[Tensor, Tensor] | None = None) -> Plan:
     born = torch.zeros_like(state.slots.stage, dtype=torch.bool) if born is None else born
-    coalition, evaluated = coalitions or every(state, net)
+    coalition, evaluated = asked or every(state, net)
     return read_plan(plan_counts(state.slots, coalition, evaluated, born, net=net).tolist(), net)
 
 

@@ -1,0 +1,159 @@
+"""Layers over R networks against a loop over single ones, in value and gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import noise, normal
+
+from morphogen.nets import ops
+from morphogen.nets.layout import Layout, Leaf, fan_in
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
+
+
+def _close(ours, plain, inputs):
+    """Values and gradients of two forms agree."""
+    torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)
+    push = normal(*plain.shape, seed=9).double()
+    found, wanted = (torch.autograd.grad((y * push).sum(), inputs, retain_graph=True) for y in (ours, plain))
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)
+
+
+def _leaf(*shape, seed=0):
+    return normal(*shape, seed=seed).double().requires_grad_(True)
+
+
+@given(SHAPES, st.integers(1, 3), st.sampled_from([1, 3, 5]))
+def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel):
+    samples, rows, channels, height, width = shape
+    x, weight = _leaf(samples, rows * channels, height, width), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
+    ours = ops.conv2d(x, weight, groups=rows)
+    parts = [F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(x.split(channels, 1))]
+    _close(ours, torch.cat(parts, 1), (x, weight))
+    with torch.no_grad():
+        torch.testing.assert_close(ops.conv2d(x, weight, groups=rows), ours, rtol=1e-9, atol=1e-9)
+
+
+def test_a_convolution_of_shared_images_gives_every_row_its_own_features():
+    x, weight = _leaf(3, 2, 5, 5), _leaf(4, 3, 2, 3, 3, seed=1)
+    parts = [F.conv2d(x, weight[r], padding=1) for r in range(4)]
+    _close(ops.conv2d(x, weight, groups=1), torch.cat(parts, 1), (x, weight))
+
+
+def test_a_depthwise_convolution_filters_every_channel_alone():
+    x, weight = _leaf(2, 6, 5, 4), _leaf(2, 3, 1, 3, 3, seed=1)
+    parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(x.split(3, 1))]
+    _close(ops.conv2d(x, weight, groups=6), torch.cat(parts, 1), (x, weight))
+
+
+def test_a_linear_layer_of_rows_is_a_loop():
+    x, weight, bias = _leaf(5, 3, 4), _leaf(3, 2, 4, seed=1), _leaf(3, 2, seed=2)
+    parts = [F.linear(x[:, r], weight[r], bias[r]) for r in range(3)]
+    _close(ops.linear(x, weight, bias), torch.stack(parts, 1), (x, weight, bias))
+
+
+@given(SHAPES)
+def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
+    x = _leaf(shape[0], shape[1], 2 + shape[3], 2 + shape[4])
+    _close(ops.max_pool2d(x), F.max_pool2d(x, 2), (x,))
+
+
+@pytest.mark.parametrize("gained", [True, False])
+def test_group_norm_of_rows_is_a_loop(gained):
+    x, gain, bias = _leaf(3, 2 * 8, 3, 3), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    own = [gain[r] if gained else torch.ones(8).double() for r in range(2)]
+    parts = [F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(x.split(8, 1))]
+    ours = ops.group_norm(x, gain if gained else None, bias, groups=4)
+    _close(ours, torch.cat(parts, 1), (x, gain, bias) if gained else (x, bias))
+
+
+def _kept(counts, channels, groups, size):
+    """Masks and shares of envs that keep so many channels."""
+    kept = (torch.arange(channels) < torch.tensor(counts).unsqueeze(-1)).double()
+    many = kept.unflatten(-1, (groups, -1)).sum(-1) * size
+    return kept, torch.where(many > 0, 1 / many.clamp(min=1), 0.0).flatten()
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.sampled_from([1, 2, 4]), st.integers(1, 4))
+def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, side):
+    rows, size = len(counts), 8 // groups
+    kept, share = _kept(counts, 8, groups, side * side)
+    channels = kept.view(1, -1, 1, 1)
+    x, gain, bias = _leaf(2, rows * 8, side, side), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
+    ours = ops.kept_group_norm(x * channels, gain * kept, bias * kept, kept=kept, share=share)
+    parts = []
+    for r, keep in enumerate(counts):
+        for first in range(0, 8, size):
+            use = min(max(keep - first, 0), size)
+            own = x[:, 8 * r + first : 8 * r + first + use]
+            here = slice(first, first + use)
+            normal_part = F.group_norm(own, 1, gain[r, here], bias[r, here]) if use else own
+            parts += [normal_part, torch.zeros_like(x[:, : size - use])]
+    _close(ours, torch.cat(parts, 1), (x, gain, bias))
+
+
+def test_kept_group_norm_at_full_width_is_group_norm():
+    kept, share = _kept([8, 8], 8, 2, 9)
+    x, gain, bias = _leaf(3, 16, 3, 3), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    ours = ops.kept_group_norm(x, gain, bias, kept=kept, share=share)
+    _close(ours, F.group_norm(x, 4, gain.flatten(), bias.flatten()), (x, gain, bias))
+
+
+def test_kept_group_norm_keeps_its_precision_far_from_zero():
+    x = 100 + normal(2, 4, 6, 6)
+    kept, share = torch.ones(1, 4), torch.full((1,), 1 / 144)
+    ours = ops.kept_group_norm(x, kept, 0 * kept, kept=kept, share=share)
+    torch.testing.assert_close(ours.double(), F.group_norm(x.double(), 1), rtol=0, atol=1e-4)
+
+
+def test_batch_norm_normalises_with_its_own_minibatch():
+    x, gain, bias = _leaf(4, 6, 3, 3), _leaf(2, 3, seed=1), _leaf(2, 3, seed=2)
+    mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
+    plain = (x - mean) / (var + 1e-5).sqrt() * gain.view(1, -1, 1, 1) + bias.view(1, -1, 1, 1)
+    _close(ops.batch_norm(x, gain, bias), plain, (x, gain, bias))
+
+
+def test_choosing_rows_keeps_whole_images():
+    x, where = normal(2, 6, 2, 2), torch.tensor([2, 0, 2])
+    assert torch.equal(ops.take(x, where, rows=3), torch.cat([x[:, 4:], x[:, :2], x[:, 4:]], 1))
+
+
+def test_a_row_that_is_not_finite_stays_alone():
+    x, weight = normal(2, 6, 4, 4), normal(3, 2, 2, 3, 3, seed=1)
+    broken = weight.clone()
+    broken[1] = torch.nan
+    kept, share = torch.ones(3, 2), torch.full((3,), 1 / 32)
+
+    def run(w):
+        z = ops.conv2d(x, w.requires_grad_(True), groups=3)
+        y = ops.max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
+        return y, torch.autograd.grad(y.sum(), w)[0]
+
+    for clean, other in zip(run(weight), run(broken), strict=True):
+        rows = clean.unflatten(1, (3, 2)).movedim(1, 0) if clean.dim() == 4 else clean
+        others = other.unflatten(1, (3, 2)).movedim(1, 0) if other.dim() == 4 else other
+        assert torch.equal(rows[::2], others[::2])
+
+
+def test_leaves_are_views_in_order_and_start_where_they_should():
+    layout = Layout((fan_in("w", (2, 3), 4), Leaf("gain", (2,), fill=1.0), Leaf("s", ())))
+    rows = torch.arange(20.0).view(2, 10)
+    parts = layout.split(rows)
+    assert layout.size == 9
+    assert {name: tuple(part.shape) for name, part in parts.items()} == {"w": (2, 2, 3), "gain": (2, 2), "s": (2,)}
+    assert parts["gain"][1].tolist() == [16.0, 17.0]
+    assert parts["w"].data_ptr() == rows.data_ptr()
+    drawn = layout.split(layout.draw(noise(500, 9)))
+    assert drawn["w"].abs().max() <= 0.5
+    assert drawn["w"].abs().max() > 0.49
+    assert drawn["gain"].unique().tolist() == [1.0]
+    assert drawn["s"].unique().tolist() == [0.0]
+    torch.testing.assert_close(layout.norms(rows)[:, 1], rows[:, 6:8].norm(dim=-1))
+
+
+def test_every_op_keeps_the_dtype():
+    x, weight = normal(2, 4, 4, 4).double(), normal(2, 2, 2, 3, 3).double()
+    assert ops.max_pool2d(ops.conv2d(x, weight, groups=2)).dtype == torch.float64

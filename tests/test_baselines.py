@@ -110,6 +110,7 @@ def test_the_gardener_knows_what_to_do_in_every_stage():
     assert wish(stage=3, epochs_in_stage=10, accuracy_at_stage_start=50.0) == ("ADVANCE", 0)
     assert wish(stage=3, epochs_in_stage=5, accuracy_at_stage_start=52.5) == ("PRUNE", 0)
     assert wish(stage=3, epochs_in_stage=4, accuracy_at_stage_start=52.5) == ("WAIT", 0)
+    assert wish(stage=3, epochs_in_stage=5, accuracy_at_stage_start=52.0) == ("WAIT", 0)
     assert wish(stage=3, epochs_in_stage=25, accuracy_at_stage_start=50.0) == ("PRUNE", 0)
     rest = {"accuracy_at_stage_start": 50.0, "alpha_target": 1.0}
     assert wish(stage=4, epochs_in_stage=6, alpha=1.0, **rest) == ("ADVANCE", 0)

@@ -210,6 +210,25 @@ def test_the_contribution_loss_is_half_the_squared_error_over_measured_slots():
     assert not flag
 
 
+def test_the_loss_is_the_weighted_sum_of_its_parts():
+    valid = torch.ones(5, 4, 3)
+    found, rows, relevant = made_up(contribution=2.0 * valid, contribution_valid=valid)
+    found = found._replace(contribution=torch.zeros(5, 4, 3))
+    factors = torch.arange(8.0)
+    loss, told = ppo_loss(
+        found,
+        rows,
+        relevant,
+        spec=PpoSpec(contribution_coef=0.3),
+        weights=Coefficients(0.0, 0.07, 0.4),
+        factors=factors,
+    )
+    free = rows["free"]
+    bonus = ((found.diversity * factors).sum(-1) * free).sum() / free.sum()
+    by_hand = told["policy_loss"][0] + 0.4 * told["value_loss"][0] - 0.07 * bonus + 0.3 * told["contribution_loss"][0]
+    assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
 def test_a_head_that_never_had_a_choice_has_no_entropy():
     found, rows, relevant = made_up()
     reach = found.reach.clone()

@@ -158,6 +158,60 @@ def test_an_env_without_an_enabled_slot_is_encoded_without_slots():
     assert x.isfinite().all()
 
 
+def plain(x: torch.Tensor, net, *layers: str) -> torch.Tensor:
+    """Layers one after the other: `name` a linear map, `name.norm` a normalisation, `silu`."""
+    for layer in layers:
+        if layer == "silu":
+            x = x * torch.sigmoid(x)
+        elif layer.endswith("norm"):
+            x = (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + 1e-5)
+            x = x * net[f"{layer}.weight"] + net[f"{layer}.bias"]
+        else:
+            x = net[f"{layer}.weight"] @ x + net[f"{layer}.bias"]
+    return x
+
+
+def test_one_env_through_the_network_by_hand():
+    """Every parameter moved from its start, one slot at a time, no batch."""
+    draw = source(4)
+    net = {name: leaf + 0.2 * torch.randn(leaf.shape, generator=draw) for name, leaf in PARAMS["net"].items()}
+    obs, legal = observation(1, slots=2, seed=8), masks(1, slots=2, seed=8, share=0.8)
+    obs.slots[0, 1, 9] = 0.0  # not enabled: out of the pool
+    hidden = POLICY.initial_hidden(1)
+    h, c = (torch.randn(1, 16, generator=draw) for _ in "hc")
+    hidden.update({"h": h, "c": c})
+    params = PARAMS.replace(net=PARAMS["net"].replace(**net), value_offset=torch.tensor(0.25))
+    out = POLICY.act(params, obs, legal, hidden, torch.zeros(1, 40))
+
+    body = ("in", "norm", "silu", "out")
+    base = plain(torch.cat((obs.env[0], obs.instance[0])), net, *_of("base", body))
+    codes = [13 if code < 0 else code for code in obs.blueprints[0].tolist()]
+    u = [plain(torch.cat((obs.slots[0, s], net["embed.weight"][codes[s]])), net, *_of("slot", body)) for s in range(2)]
+    x = plain(torch.cat((base, u[0], u[0])), net, "mix.in", "mix.norm", "silu")
+    gates = net["core.w_ih"] @ x + net["core.w_hh"] @ h[0] + net["core.bias"]
+    i, f, g, o = gates.view(4, 16)
+    memory = torch.sigmoid(f) * c[0] + torch.sigmoid(i) * torch.tanh(g)
+    state = torch.sigmoid(o) * torch.tanh(memory)
+    z = x + plain(state, net, "core.norm")
+    value = plain(z, net, "value.in", "value.norm", "silu", "value.mid", "silu", "value.out")
+    context = [plain(torch.cat((code, z)), net, "context.in", "context.norm", "silu") for code in u]
+    scores = torch.stack([plain(each, net, "leaf.out")[:5] for each in context], dim=1)
+    logits = plain(z, net, "op.in", "silu", "op.out")
+    for op in range(1, 6):
+        ready = scores[op - 1][legal.slot[0, op]]
+        logits[op] += ready.exp().mean().log() if len(ready) else 0.0
+    p = torch.where(legal.op[0], logits, -torch.inf).softmax(0)
+    p = torch.where(legal.op[0], (1 - legal.op.sum() * 0.005) * p + 0.005, 0.0)
+    assert torch.allclose(out.op_prob[0], p, atol=1e-5)
+    assert out.value.item() == pytest.approx(value.item() + 0.25, abs=1e-5)
+    assert torch.allclose(out.hidden["h"][0], state, atol=1e-5)
+    assert torch.allclose(out.hidden["c"][0], memory, atol=1e-5)
+
+
+def _of(name: str, layers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(layer if layer == "silu" else f"{name}.{layer}" for layer in layers)
+
+
 def test_the_unroll_is_the_lstm_of_torchrl():
     """Same weights, second bias 0; segments start from zeros where `is_init`."""
     hidden, steps, envs = 16, 9, 5

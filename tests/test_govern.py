@@ -99,6 +99,18 @@ def test_the_limit_is_the_tabled_one(baseline, level, sd, limit):
     assert report.limit.item() == pytest.approx(limit, rel=1e-3)
 
 
+def test_a_loss_at_the_limit_is_normal():
+    _, report = judge(world(baseline=2.0), 4.0)
+    assert (report.limit.item(), report.anomaly.item()) == (4.0, Panic.NONE)
+
+
+def test_a_full_record_is_averaged_over_its_length():
+    now = world(spec=QUICK)
+    for _ in range(11):
+        now, report = judge(now, 0.9 * R, QUICK)
+    assert report.limit.item() == pytest.approx(1.5 * 0.9 * R, rel=1e-5)
+
+
 def by_hand(losses, baseline=R, spec=SPEC):
     """lifecycle.md 8.1 in plain Python: (sign, panic) of every epoch; a loss None is a starved epoch at loss 1."""
     window, streak, seen = [], 0, []

@@ -148,6 +148,15 @@ def test_germination_needs_an_empty_slot_and_nothing_developing_or_cooling(count
     assert found == [S.DORMANT in stages and all(stage in calm for stage in stages) for stages in tuples]
 
 
+@pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, *COOLS])
+def test_a_slot_that_is_not_enabled_keeps_nobody_waiting_but_counts_as_a_seed(stage):
+    slots = make([[{}, {"stage": stage}]])
+    assert legal(slots, limits(slots, enabled=(True, False)))[0, Op.GERMINATE].tolist() == [True, False]
+    assert not legal(slots, limits(slots))[0, Op.GERMINATE].any()
+    full = legal(slots, limits(slots, enabled=(True, False), max_seeds=1))[0, Op.GERMINATE, 0].item()
+    assert full == (stage in COOLS)
+
+
 @pytest.mark.parametrize("stage", [S.FOSSILIZED, *COOLS, S.DORMANT])
 def test_there_is_nothing_to_do_with_a_slot_that_is_done_or_cooling(stage):
     slots = one(stage=stage, age=50)

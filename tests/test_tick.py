@@ -183,6 +183,14 @@ def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permi
         assert torch.equal((slots.stage == here) & (after.slots.stage == there), moves)
 
 
+def test_a_ramp_of_one_tick_still_leaves_the_next_move_to_the_next_tick():
+    ready = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 11, "tempo": 1, "blend_target": 1.0, "blend_curve": 1}
+    world, _ = tick(state(one(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO)
+    assert (world.slots.stage.item(), world.slots.alpha.item()) == (S.BLENDING, 1.0)
+    world, report = tick(world, lifecycle=AUTO)
+    assert (world.slots.stage.item(), report.gate.item()) == (S.HOLDING, Gate.G3)
+
+
 def test_auto_forward_does_nothing_on_an_accuracy_that_was_not_measured():
     world = state(one(stage=S.GERMINATED, epochs_in_stage=1, age=1), measured=False)
     after, report = tick(world, lifecycle=AUTO)

@@ -32,17 +32,20 @@ def added(delta: Tensor, alpha: Tensor, training: Tensor, gate: Tensor | None = 
     """
     factor = torch.where(training, 1.0, alpha.to(delta.dtype))
     factor = factor if gate is None else factor * gate
-    silent = training | (alpha == 0)
-    return _Silence.apply(delta, _over(silent, delta)) * _over(factor, delta)
+    return _Silence.apply(delta, _over(_silent(alpha, training), delta)) * _over(factor, delta)
 
 
 def multiplied(delta: Tensor, features: Tensor, alpha: Tensor, training: Tensor) -> Tensor:
-    """Contribution under MULTIPLY; in training the features are a constant.
+    """Contribution under MULTIPLY; in training, and at alpha 0, the features are a constant.
 
     Shapes: delta, features [B, R, ...]; alpha [R]; training bool [R] -> like delta.
     """
-    base = torch.where(_over(training, delta), features.detach(), features)
+    base = torch.where(_over(_silent(alpha, training), delta), features.detach(), features)
     return added(base * torch.tanh(delta), alpha, training)
+
+
+def _silent(alpha: Tensor, training: Tensor) -> Tensor:
+    return training | (alpha == 0)
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:

@@ -356,6 +356,13 @@ def test_detectors_are_silent_without_a_measured_candidate_and_never_fire_both(s
         assert not got.critical.any()
 
 
+@pytest.mark.parametrize("uncommitted", [1.0, -1.0])
+def test_a_contribution_that_was_not_measured_fires_nothing(uncommitted):
+    assert detection(Stage.BLENDING, 9.0, uncommitted).fired.any()
+    assert not detection(Stage.BLENDING, 9.0, uncommitted, valid=False).fired.any()
+    assert not detection(Stage.FOSSILIZED, 9.0, uncommitted).fired.any()
+
+
 def test_detectors_agree_with_the_golden_rows(request):
     path = Path(request.config.getoption("--golden-dir")) / "rewards_parts.jsonl"
     if not path.exists():

@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import LEAVES, differing, make, one, same, slot_states, state
+from slots import LEAVES, close, differing, make, one, same, slot_states, state
 
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.seeds import vacate
 from morphogen.steps.govern import first_snapshot, govern
-from morphogen.vocab.spec import GovernorSpec
+from morphogen.steps.tick import tick
+from morphogen.vocab.spec import GovernorSpec, LifecycleSpec
 from morphogen.vocab.stage import Panic, Stage
 
 S = Stage
@@ -320,6 +321,17 @@ def test_a_rollback_leaves_the_other_envs_bit_equal(at):
     for e in (0, 2):
         assert same(after[e : e + 1], calm[e : e + 1])
     assert finite(after)
+
+
+@pytest.mark.parametrize("embargo", [1, 5])
+def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
+    now, _ = judge(world(one(**BLEND)), NAN)
+    shown = []
+    for _ in range(embargo + 3):
+        now = now.replace(slots=close(now.slots))
+        shown.append(S(now.slots.stage.item()))
+        now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
+    assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
 
 
 def test_two_rollbacks_in_a_row_restore_the_same_snapshot():

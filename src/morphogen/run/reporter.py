@@ -49,9 +49,11 @@ class Reporter:
         self._episodes = self._episodes + completed(found)
         self._write(found)
 
-    def end_round(self, round: int, metrics: Mapping[str, Any] | None, *, rollout_s: float) -> BatchSummary:
+    def end_round(
+        self, round: int, metrics: Mapping[str, Any] | None, *, rollout_s: float, update_s: float
+    ) -> BatchSummary:
         """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
-        update = () if metrics is None else (ppo_updated(metrics),)
+        update = () if metrics is None else (ppo_updated(metrics, update_s=update_s),)
         summary, self._rolling = summarise(
             self._episodes,
             self._rolling,

@@ -90,11 +90,12 @@ class Scheduler:
         return epoch
 
     def _close_round(self, rollout_s: float) -> BatchSummary:
-        last = self.setup.spec.episode_length - 1
+        last, started = self.setup.spec.episode_length - 1, self.parts.clock()
         metrics = self.fences.read("update", self._update())
+        update_s = self.parts.clock() - started
         self.reporter.take(self.fences.receive("record", last % 2), (self.round, last))
         trained = metrics if self.learner is not None else None
-        summary = self.reporter.end_round(self.round, trained, rollout_s=rollout_s)
+        summary = self.reporter.end_round(self.round, trained, rollout_s=rollout_s, update_s=update_s)
         if trained is not None and trained["skip_streak"] >= STRIKES:
             raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
         self.round += 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from morphogen.errors import ConfigError, DeviceError
+from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
 from morphogen.rules.rewards.table import Rule, build
 from morphogen.run.data.dataset import Dataset, open_dataset
@@ -45,8 +45,6 @@ def build_setup(spec: RunSpec) -> Setup:
     task = TASKS[spec.task]
     host = cnn_spec(spec)
     net = Net(host=host, slots=host.enabled(spec.slots))
-    if spec.envs % spec.ppo.minibatches:
-        raise ConfigError(f"ppo.minibatches is {spec.ppo.minibatches}; want a divisor of envs = {spec.envs}")
     budget = param_budget(spec)
     dataset = open_dataset(task, spec.data, device)
     return Setup(
@@ -57,6 +55,6 @@ def build_setup(spec: RunSpec) -> Setup:
         budget=budget,
         rule=build(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
         dataset=dataset,
-        feed=Feed(dataset, task, spec.data),
+        feed=Feed(dataset, task, spec.data, noisy=spec.instance.label_noise[1] > 0),
         device=device,
     )

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -34,11 +33,10 @@ class Layout:
     """Leaves in storage order, from offset 0; what follows in a row belongs to somebody else."""
 
     leaves: tuple[Leaf, ...]
+    size: int = field(init=False, compare=False)  # elements of all leaves
 
-    @cached_property
-    def size(self) -> int:
-        """Elements of all leaves."""
-        return sum(leaf.size for leaf in self.leaves)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum(leaf.size for leaf in self.leaves))
 
     def pieces(self, flat: Tensor) -> Iterator[tuple[Leaf, Tensor]]:
         """Every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""

@@ -1,11 +1,15 @@
 """What is fixed about the networks of a run: the host and its enabled slots, as plain numbers."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from typing import Any
 
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, cnn_count, gate_count
 from morphogen.vocab.slot import CnnSpec, SlotSpec
+
+
+def _derived() -> Any:
+    return field(init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -14,36 +18,30 @@ class Net:
 
     host: CnnSpec
     slots: tuple[SlotSpec, ...]
+    execution: tuple[int, ...] = _derived()  # positions in `slots` in the order in which the forward pass meets them
+    counts: tuple[tuple[int, ...], ...] = _derived()  # [S][13] parameters of every blueprint in every slot
+    gate_counts: tuple[int, ...] = _derived()  # [S] parameters of the gate network of every slot
+    seed_sizes: tuple[int, ...] = _derived()  # [S] P_s: the largest blueprint of the slot plus its gate network
+    host_size: int = _derived()  # P: parameters of the host at full width
+
+    def __post_init__(self) -> None:
+        slots = self.slots
+        counts = tuple(tuple(cnn_count(b, slot.channels) for b in Blueprint) for slot in slots)
+        gates = tuple(gate_count(slot.channels) for slot in slots)
+        derived = {
+            "execution": tuple(sorted(range(len(slots)), key=lambda s: slots[s].execution)),
+            "counts": counts,
+            "gate_counts": gates,
+            "seed_sizes": tuple(max(row) + gate for row, gate in zip(counts, gates, strict=True)),
+            "host_size": self.host.params(),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Slot names, in slot order."""
         return tuple(slot.name for slot in self.slots)
-
-    @cached_property
-    def execution(self) -> tuple[int, ...]:
-        """Positions in `slots` in the order in which the forward pass meets them."""
-        return tuple(sorted(range(len(self.slots)), key=lambda s: self.slots[s].execution))
-
-    @property
-    def host_size(self) -> int:
-        """P: parameters of the host at full width."""
-        return self.host.params()
-
-    @cached_property
-    def counts(self) -> tuple[tuple[int, ...], ...]:
-        """[S][13] parameters of every blueprint in every slot; 0 where the topology does not have it."""
-        return tuple(tuple(cnn_count(b, slot.channels) for b in Blueprint) for slot in self.slots)
-
-    @cached_property
-    def gate_counts(self) -> tuple[int, ...]:
-        """[S] parameters of the gate network of every slot."""
-        return tuple(gate_count(slot.channels) for slot in self.slots)
-
-    @cached_property
-    def seed_sizes(self) -> tuple[int, ...]:
-        """[S] P_s: the largest blueprint of the slot plus its gate network."""
-        return tuple(max(row) + gate for row, gate in zip(self.counts, self.gate_counts, strict=True))
 
     def sizes(self, *, envs: int, window: int, classes: int, table: int = 0) -> Sizes:
         """The numbers behind the axes of a state of so many envs."""

@@ -17,6 +17,6 @@ def pytest_addoption(parser):
     parser.addoption(
         "--golden-dir",
         type=Path,
-        default=Path(__file__).parent / "golden" / "rows",
+        default=Path(__file__).parent / "golden" / "data",
         help="folder with the golden *.jsonl files",
     )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from worlds import noise, normal
 
 from morphogen.nets.optim import adamw, clip, sgd
+from morphogen.nets.slope import slope
 
 KNOBS = {"lr": 0.05, "momentum": 0.9}
 
@@ -91,3 +92,15 @@ def test_steps_do_not_write_to_their_arguments():
     sgd(params, velocity, grads, torch.tensor([True, False]), **KNOBS)
     adamw({"a": params}, {"a": grads}, {"a": velocity}, {"a": velocity}, torch.tensor(1), lr=0.1)
     assert all(torch.equal(a, b) for a, b in zip(kept, (params, velocity, grads), strict=True))
+
+
+def test_both_ways_to_a_gradient_agree_bit_for_bit():
+    def objective(leaves):
+        return (leaves[0].sin() * leaves[1]).sum(), leaves[0].detach().sum()
+
+    leaves = (normal(3, 4), normal(3, 4, seed=1), normal(2, seed=2))
+    found, beside = slope(objective, leaves)
+    wanted, other = torch.func.grad(objective, has_aux=True)(leaves)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert torch.equal(beside, other)
+    assert not any(leaf.requires_grad for leaf in leaves)

@@ -48,6 +48,10 @@ class _Settled(torch.autograd.Function):
         return grad.contiguous()
 
 
+def _settled(x: Tensor) -> Tensor:
+    return _Settled.apply(x) if x.requires_grad else x
+
+
 def choose(device: torch.device, channels_in: int, kernel: int, *, learning: bool) -> torch.memory_format:
     """Layout of the weights with which a grouped convolution runs fastest; the CPU learns narrow ones that way."""
     innermost = device.type == "cpu" and learning and channels_in < _NARROW and kernel > 1
@@ -63,14 +67,14 @@ def conv2d(x: Tensor, weight: Tensor, *, groups: int) -> Tensor:
     kernel = flat.shape[-1]
     layout = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
     if layout is torch.channels_last:
-        x, flat = _Settled.apply(x), flat.contiguous(memory_format=layout)
+        x, flat = _settled(x), flat.contiguous(memory_format=layout)
     return F.conv2d(x, flat, padding=kernel // 2, groups=groups).contiguous()
 
 
 def max_pool2d(x: Tensor) -> Tensor:
     """Max pooling 2x2.  x [B, R * C, H, W] -> [B, R * C, H // 2, W // 2]."""
     if x.device.type == "cpu":  # several times faster with the channels innermost, both copies included
-        x = _Settled.apply(x).contiguous(memory_format=torch.channels_last)
+        x = _settled(x).contiguous(memory_format=torch.channels_last)
     return F.max_pool2d(x, 2).contiguous()
 
 

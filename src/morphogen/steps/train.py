@@ -20,6 +20,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.optim import clip, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import Grown, Site
+from morphogen.nets.slope import slope
 from morphogen.rules import tally
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.health import ratio, smoothed
@@ -86,7 +87,7 @@ def train_minibatch(
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, like=weights.grown, batch=batch, fixed=fixed, plan=plan, net=net)
     leaves = (weights.host, *blocks.flatten(weights.grown))
-    (host_push, *push), (loss, correct) = torch.func.grad(objective, has_aux=True)(leaves)
+    (host_push, *push), (loss, correct) = slope(objective, leaves)
     push, kinds = tuple(push), blocks.layouts(plan.train, net=net)
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
     gauge = blocks.gauge(push, kinds, fixed.owner, progress.tally.seed_square, **limits)

@@ -66,8 +66,9 @@ def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown, *, channels: int
     for group, where, flat in zip(crew.groups, site.rows, grown.seeds, strict=True):
         x = ops.take(seen, where, rows=count)
         d = ops.unfold(seeds.delta(group.blueprint, flat, x, channels=channels), group.size)
-        plain += [d[:, : group.added]] if group.added else []
-        scaled += [d[:, group.added :]] if group.multiplied else []
+        first, last = d.split([group.added, group.multiplied], dim=1)
+        plain += [first] if group.added else []
+        scaled += [last] if group.multiplied else []
     return plain, scaled
 
 

@@ -4,6 +4,7 @@ The oracle of the stacked networks.  It imports nothing from `nets`: leaves, ord
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -179,7 +180,7 @@ class Host(nn.Module):
             out.append(torch.zeros_like(part[:, use:]))
         return torch.cat(out, dim=1)
 
-    def host_parameters(self) -> list[nn.Parameter]:
+    def host_parameters(self) -> list[Tensor]:
         """In the storage order of the host."""
         found = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -195,14 +196,14 @@ def leaves(module: nn.Module) -> list[nn.Parameter]:
     return own + [leaf for child in module.children() for leaf in leaves(child)]
 
 
-def load(parameters: list[nn.Parameter], flat: Tensor) -> None:
+def load(parameters: Sequence[Tensor], flat: Tensor) -> None:
     at = 0
     for p in parameters:
         p.data = flat[at : at + p.numel()].view(p.shape).clone()
         at += p.numel()
 
 
-def flat(parameters: list[nn.Parameter]) -> Tensor:
+def flat(parameters: Sequence[Tensor]) -> Tensor:
     return torch.cat([p.detach().flatten() for p in parameters])
 
 

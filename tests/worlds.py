@@ -100,7 +100,9 @@ def nudge(state: EnvState, net: Net, size: float = 0.2) -> EnvState:
 
 def double(state: EnvState) -> EnvState:
     """The same state with floating leaves in float64."""
-    return state.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
+    cast = state.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
+    assert cast is not None
+    return cast
 
 
 def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> Batch:

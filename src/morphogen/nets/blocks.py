@@ -54,9 +54,9 @@ def owners(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *
     slots = len(net.slots)
     seed, place, present = [], [], []
     for s, site in enumerate(sites):
-        for env in () if site is None else (*site.env, site.gate_env):
-            seed.append(env * slots + s)
-            place.append(seed[-1] + (envs * slots if env is site.gate_env else 0))
+        own = [] if site is None else [env * slots + s for env in (*site.env, site.gate_env)]
+        seed += own
+        place += [*own[:-1], *(row + envs * slots for row in own[-1:])]
     for rows, layout in zip(seed, layouts(crews, net=net), strict=True):
         exists = torch.arange(_WIDEST, device=rows.device) < len(layout.leaves)
         present.append(exists.expand(rows.shape[0], -1))

@@ -35,14 +35,14 @@ def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tens
         for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
             h = ops.max_pool2d(h) if surface == POST_POOL else h
             s = places.get((i, surface))
-            if s is not None and growth.sites[s] is not None:
-                h, rows = _meet(h, rows, growth, s, channels=net.slots[s].channels)
+            site, grown = (None, None) if s is None else (growth.sites[s], growth.grown[s])
+            if site is not None and grown is not None:
+                h, rows = _meet(h, rows, growth.crews[s], site, grown, channels=net.host.channels[i])
     return cnn.head(h, rows)
 
 
-def _meet(h: Tensor, rows: cnn.Rows, growth: Growth, s: int, *, channels: int) -> tuple[Tensor, cnn.Rows]:
+def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown, *, channels: int) -> tuple[Tensor, cnn.Rows]:
     """Features after a slot, and the rows that they belong to."""
-    crew, site, grown = growth.crews[s], growth.sites[s], growth.grown[s]
     if site.children is not None:
         h = ops.take(h, site.children, rows=h.shape[1] // channels)
         rows = rows._replace(env=site.row_env)

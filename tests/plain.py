@@ -130,7 +130,7 @@ class Seed(nn.Module):
             return h * (1 + a * torch.tanh(self.body(x)))
         return h + a * self.body(x) * (self.gate(x) if self.algorithm == GATE else 1.0)
 
-    def trained(self) -> list[nn.Parameter]:
+    def trained(self) -> list[Tensor]:
         gated = self.algorithm == GATE and self.stage != TRAINING
         return [*leaves(self.body), *(leaves(self.gate) if gated else [])]
 
@@ -182,17 +182,17 @@ class Host(nn.Module):
 
     def host_parameters(self) -> list[Tensor]:
         """In the storage order of the host."""
-        found = []
+        found: list[Tensor] = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             found += [conv.weight, norm.weight, norm.bias]
         return [*found, self.head.weight, self.head.bias]
 
 
-def leaves(module: nn.Module) -> list[nn.Parameter]:
+def leaves(module: nn.Module) -> list[Tensor]:
     """Parameters of a seed or a gate in storage order."""
     if isinstance(module, Conv):
         return [module.conv.weight, module.bias, module.scale]
-    own = list(module.parameters(recurse=False))
+    own: list[Tensor] = list(module.parameters(recurse=False))
     return own + [leaf for child in module.children() for leaf in leaves(child)]
 
 

@@ -34,11 +34,16 @@ def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tens
         h = cnn.block(i, h, rows, net.host)
         for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
             h = ops.max_pool2d(h) if surface == POST_POOL else h
-            s = places.get((i, surface))
-            site, grown = (None, None) if s is None else (growth.sites[s], growth.grown[s])
-            if site is not None and grown is not None:
-                h, rows = _meet(h, rows, growth.crews[s], site, grown, channels=net.host.channels[i])
+            h, rows = _visit(h, rows, growth, places.get((i, surface)), channels=net.host.channels[i])
     return cnn.head(h, rows)
+
+
+def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None, *, channels: int) -> tuple[Tensor, cnn.Rows]:
+    """Features and rows after a place that may hold slot s; nothing happens where nothing runs."""
+    site, grown = (None, None) if s is None else (growth.sites[s], growth.grown[s])
+    if s is None or site is None or grown is None:
+        return h, rows
+    return _meet(h, rows, growth.crews[s], site, grown, channels=channels)
 
 
 def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown, *, channels: int) -> tuple[Tensor, cnn.Rows]:

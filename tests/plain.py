@@ -182,7 +182,7 @@ class Host(nn.Module):
 
     def host_parameters(self) -> list[Tensor]:
         """In the storage order of the host."""
-        found: list[Tensor] = []
+        found: list = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             found += [conv.weight, norm.weight, norm.bias]
         return [*found, self.head.weight, self.head.bias]
@@ -192,7 +192,7 @@ def leaves(module: nn.Module) -> list[Tensor]:
     """Parameters of a seed or a gate in storage order."""
     if isinstance(module, Conv):
         return [module.conv.weight, module.bias, module.scale]
-    own: list[Tensor] = list(module.parameters(recurse=False))
+    own: list = list(module.parameters(recurse=False))
     return own + [leaf for child in module.children() for leaf in leaves(child)]
 
 

@@ -45,10 +45,10 @@ _DIGITS = TaskSpec(
         width=(0.5, 1.0), data_share=(0.2, 1.0), label_noise=(0.0, 0.2), classes=(6, 10), param_price=(0.03, 0.3)
     ),
     batch=64,
-    minibatches=18,
+    minibatches=16,
     episode_length=48,
-    lr=0.05,
-    seed_lr=0.05,
+    lr=0.15,
+    seed_lr=0.15,
     success=95.0,
     target_loss=0.05,
     scale=16.0,

@@ -1,14 +1,19 @@
 """Layers over R networks at once, one set of parameters each.
 
 Activations are folded, `[B, R * C, H, W]` with the rows outermost: convolutions are grouped, pooling and group
-normalisation need no permutation, and choosing rows copies whole images.  Parameters lead with `R`.
+normalisation need no permutation, and choosing rows copies whole images.  The host keeps its channels innermost in
+memory (`INNERMOST`), where convolution and pooling are fastest (bench/bench_conv.py).  Parameters lead with `R`.
 """
+
+import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 EPS = 1e-5
+INNERMOST = torch.channels_last
 _NARROW = 8  # input channels; measured by bench/bench_conv.py
 
 
@@ -58,24 +63,23 @@ def choose(device: torch.device, channels_in: int, kernel: int, *, learning: boo
     return torch.channels_last if innermost else torch.contiguous_format
 
 
-def conv2d(x: Tensor, weight: Tensor, *, groups: int) -> Tensor:
+def conv2d(x: Tensor, weight: Tensor, *, groups: int, layout: torch.memory_format = torch.contiguous_format) -> Tensor:
     """Convolution that keeps height and width; `groups` = rows, or rows * channels for a depthwise one.
 
-    Shapes: x [B, groups * I, H, W], weight [..., I, k, k] with all output channels in front -> [B, outputs, H, W].
+    Shapes: x [B, groups * I, H, W], weight [..., I, k, k] with all output channels in front -> [B, outputs, H, W], in
+    memory laid out as `layout`.
     """
     flat = weight.flatten(0, -4)
     kernel = flat.shape[-1]
-    layout = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
-    if layout is torch.channels_last:
-        x, flat = _settled(x), flat.contiguous(memory_format=layout)
-    return F.conv2d(x, flat, padding=kernel // 2, groups=groups).contiguous()
+    own = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
+    x, own = (x, layout) if layout is INNERMOST else (_settled(x), own)
+    x, flat = x.contiguous(memory_format=layout), flat.contiguous(memory_format=own)
+    return F.conv2d(x, flat, padding=kernel // 2, groups=groups).contiguous(memory_format=layout)
 
 
 def max_pool2d(x: Tensor) -> Tensor:
-    """Max pooling 2x2.  x [B, R * C, H, W] -> [B, R * C, H // 2, W // 2]."""
-    if x.device.type == "cpu":  # several times faster with the channels innermost, both copies included
-        x = _settled(x).contiguous(memory_format=torch.channels_last)
-    return F.max_pool2d(x, 2).contiguous()
+    """Max pooling 2x2, channels innermost.  x [B, R * C, H, W] -> [B, R * C, H // 2, W // 2]."""
+    return F.max_pool2d(x.contiguous(memory_format=INNERMOST), 2)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -105,31 +109,37 @@ class _KeptNorm(torch.autograd.Function):
     """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few."""
 
     @staticmethod
-    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, share: Tensor) -> tuple[Tensor, ...]:
-        mean = x.view(x.shape[0], share.shape[0], -1).sum(-1) * share
+    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+        share, floor = rest
+        mean = _pooled(x.sum((2, 3)), share) * share
         centred = x - _spread(mean, kept)
-        square = torch.linalg.vector_norm(centred.view(*mean.shape, -1), dim=-1).square()
-        inverse = torch.rsqrt(square * share + EPS)
+        inverse = torch.rsqrt(_pooled(centred.square().sum((2, 3)), share) * share + EPS)
         slope = _spread(inverse, gain)
-        return (centred * slope).add_(per_channel(bias)), centred, inverse, slope
+        return (centred * slope).add_(per_channel(bias)).clamp_min_(floor), centred, inverse, slope
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        _, gain, _, kept, share = inputs
+        _, gain, _, kept, share, floor = inputs
+        ctx.floor = floor
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output[1:], gain, kept, share)
+        ctx.save_for_backward(*output, gain, kept, share)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        centred, inverse, slope, gain, kept, share = ctx.saved_tensors
-        level, tilt = grad.sum((2, 3)), (grad * centred).sum((2, 3))  # [B, R * C]
-        weighted = torch.stack((level, tilt)) * gain.flatten()
-        flat, lean = weighted.unflatten(-1, (share.shape[0], -1)).sum(-1)  # [B, groups]
-        out = (grad * slope).sub_(centred * _spread(lean * inverse.pow(3) * share, kept))
+        above, centred, inverse, slope, gain, kept, share = ctx.saved_tensors
+        push = torch.ops.aten.threshold_backward(grad.contiguous(memory_format=INNERMOST), above, ctx.floor)
+        level, tilt = push.sum((2, 3)), (push * centred).sum((2, 3))  # [B, R * C]
+        flat, lean = _pooled(torch.stack((level, tilt)) * gain.flatten(), share)  # [B, R * groups]
+        out = push.mul_(slope).sub_(centred * _spread(lean * inverse.pow(3) * share, kept))
         out = out.sub_(_spread(flat * inverse * share, kept))
         own = tilt.unflatten(-1, (*inverse.shape[1:], -1)) * inverse.unsqueeze(-1)
-        return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None
+        return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None, None
+
+
+def _pooled(values: Tensor, share: Tensor) -> Tensor:
+    """Sums over the channels of every group.  [..., R * C], share [R * G] -> [..., R * G]."""
+    return values.unflatten(-1, (share.shape[0], -1)).sum(-1)
 
 
 def _spread(values: Tensor, channels: Tensor) -> Tensor:
@@ -137,10 +147,12 @@ def _spread(values: Tensor, channels: Tensor) -> Tensor:
     return (values.unsqueeze(-1) * channels.view(values.shape[1], -1)).view(values.shape[0], -1, 1, 1)
 
 
-def kept_group_norm(x: Tensor, gain: Tensor, bias: Tensor, *, kept: Tensor, share: Tensor) -> Tensor:
+def kept_group_norm(
+    x: Tensor, gain: Tensor, bias: Tensor, *, kept: Tensor, share: Tensor, floor: float = -math.inf
+) -> Tensor:
     """Group normalisation whose statistics run over the kept channels only; the others come out as 0.
 
     Shapes: x [B, R * C, H, W], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
-    share [R * groups] = 1 / (kept elements of a sample and group), 0 where there are none.
+    share [R * groups] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _KeptNorm.apply(x, gain, bias, kept, share)[0]
+    return _KeptNorm.apply(x, gain, bias, kept, share, floor)[0]

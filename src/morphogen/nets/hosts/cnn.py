@@ -76,11 +76,11 @@ def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
     # Masked parameters instead of masked activations: the same zeros, in gradients too, on far smaller tensors.
     weight = weight * kept[..., None, None, None]
     gain, bias = gain * kept, bias * kept
-    z = ops.conv2d(x, weight, groups=x.shape[1] // weight.shape[2])
+    z = ops.conv2d(x, weight, groups=x.shape[1] // weight.shape[2], layout=ops.INNERMOST)
     if host.norm == "batch":
         return F.relu(ops.batch_norm(z, gain, bias))
     share = rows.pick(rows.frame.share[i]).flatten()
-    return F.relu(ops.kept_group_norm(z, gain, bias, kept=kept, share=share))
+    return ops.kept_group_norm(z, gain, bias, kept=kept, share=share, floor=0.0)
 
 
 def head(x: Tensor, rows: Rows) -> Tensor:

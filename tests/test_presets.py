@@ -1,5 +1,7 @@
 """The tables of tasks and presets, against numbers written out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from morphogen.errors import ConfigError
@@ -10,8 +12,8 @@ from morphogen.vocab.task import TASKS, find_task
 
 # task: host parameters, default slots, batch, episode length (from the task table of the interface document)
 ROWS = {
-    "digits": (438, "r0c0 r0c1 r1c0", 64, 48),
-    "digits_impaired": (72, "r0c0 r0c1 r1c0", 64, 48),
+    "digits": (868, "r0c0 r0c1 r1c0", 32, 36),
+    "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 36),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
     "cifar_impaired": (77, "r0c0 r0c1 r0c2", 128, 150),
@@ -67,9 +69,13 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
     assert spec.task == PRESETS[name]["task"]
 
 
-def test_the_default_preset_changes_nothing_but_the_name():
-    spec = build(layered([{"preset": DEFAULT_PRESET}]))
-    assert spec == RunSpec(preset="digits")
+def test_the_default_preset_sets_the_calibrated_numbers_and_nothing_else():
+    spec, plain = build(layered([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
+    changed = replace(plain, rounds=spec.rounds, lifecycle=spec.lifecycle, ppo=spec.ppo)
+    assert spec == changed
+    assert spec.lifecycle == replace(plain.lifecycle, min_training_epochs=4)
+    tuned = {"lr", "epochs", "target_kl", "entropy_coef", "entropy_coef_end", "entropy_anneal_rounds"}
+    assert {name for name in vars(plain.ppo) if getattr(spec.ppo, name) != getattr(plain.ppo, name)} == tuned
 
 
 def test_presets_set_what_their_table_says():

@@ -26,6 +26,8 @@ from morphogen.nets.distribution import (
 from morphogen.nets.normalise import init_stats, normalise
 from morphogen.rules.legality import choices
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.tree import table
+from morphogen.vocab.action import Op
 from morphogen.vocab.purpose import Purpose
 
 
@@ -69,11 +71,13 @@ class RecurrentPolicy:
     blueprint_dim: int = 4
     floor: Floor = NO_FLOOR
     contribution: bool = False  # has a head that predicts the next contribution of each slot
+    op_bias: tuple[float, ...] = (0.0,) * len(Op)  # log-odds of the ops at the start
 
     def init(self, key: Tensor) -> TensorDict:
         """Parameters, empty observation statistics, value offset 0.  key int64 [3]."""
         parts = controller.leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
-        net = TensorDict(controller.start(key, parts), batch_size=[], device=key.device)
+        bias = table(self.op_bias, torch.float32, key.device).clone()
+        net = TensorDict({**controller.start(key, parts), "op.out.bias": bias}, batch_size=[], device=key.device)
         offset = torch.zeros((), device=key.device)
         found = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
         return TensorDict(found, batch_size=[], device=key.device)

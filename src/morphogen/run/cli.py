@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, options
+from morphogen.run import directory, memory, options
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 
@@ -57,6 +57,7 @@ def _train(given: Namespace, command: str) -> None:
     directory.check(out)
     signal.signal(signal.SIGTERM, _terminated)
     _set_threads(spec.engine.threads)
+    memory.keep_freed()
     if given.dry_run:
         _dry_run(spec, out, command)
         return

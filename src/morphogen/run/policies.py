@@ -14,5 +14,6 @@ def policy_of(name: str, setup: Setup) -> Policy:
             blueprint_dim=spec.policy.blueprint_dim,
             floor=spec.policy.floor,
             contribution=spec.ppo.contribution_coef > 0,
+            op_bias=spec.policy.op_bias,
         )
     return baselines.make(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)

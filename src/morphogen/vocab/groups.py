@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from morphogen.vocab.action import HEADS, SIZES, Head
+from morphogen.vocab.action import HEADS, SIZES, Head, Op
 from morphogen.vocab.fields import Choice, Flag, Names, PerName, Real, Spec, Text, Whole, show, want
 from morphogen.vocab.instance import FROM_TASK
 from morphogen.vocab.limits import AUTO_GATES
@@ -137,6 +137,12 @@ _FLOORS = PerName(
     defaults=tuple(0.005 if head is Head.OP else 0.01 for head in Head),
     each=tuple(Real(low=0, high=0.5 / _CHOICES[head]) for head in Head),
 )
+_OPS = tuple(op.name for op in Op)
+# A policy that has learned nothing yet leaves running seeds alone, so that it gets to see whole lives of seeds.
+_START = {Op.SET_ALPHA_TARGET: -1.0, Op.PRUNE: -2.0}
+_BIASES = PerName(
+    names=_OPS, defaults=tuple(_START.get(op, 0.0) for op in Op), each=(Real(low=-10, high=10),) * len(_OPS)
+)
 _FACTORS = PerName(names=HEADS, defaults=(1.0,) * len(HEADS), each=(Real(low=0),) * len(HEADS))
 
 
@@ -149,6 +155,7 @@ class PolicySpec(Spec):
     hidden: int = want(128, Whole(low=8, high=4_096))
     blueprint_dim: int = want(4, Whole(low=1, high=64))
     floor: tuple[float, ...] = want(_FLOORS.defaults, _FLOORS)
+    op_bias: tuple[float, ...] = want(_BIASES.defaults, _BIASES)  # log-odds of each op before training, in `Op` order
 
 
 @dataclass(frozen=True)

@@ -39,16 +39,16 @@ _DIGITS = TaskSpec(
     name="digits",
     asks="how much does growing add to a small host on 8x8 digits?",
     dataset="digits",
-    host=CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10),
+    host=CnnSpec(base=6, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10),
     slots=("r0c0", "r0c1", "r1c0"),
     instance=InstanceSpec(
         width=(0.5, 1.0), data_share=(0.2, 1.0), label_noise=(0.0, 0.2), classes=(6, 10), param_price=(0.03, 0.3)
     ),
-    batch=64,
-    minibatches=16,
-    episode_length=48,
+    batch=32,
+    minibatches=14,
+    episode_length=36,
     lr=0.15,
-    seed_lr=0.15,
+    seed_lr=0.02,
     success=95.0,
     target_loss=0.05,
     scale=16.0,
@@ -57,6 +57,7 @@ _DIGITS = TaskSpec(
     shift=1,
     flip=False,
     val_samples=None,
+    param_budget=6_000,
 )
 _CIFAR = TaskSpec(
     name="cifar_baseline",
@@ -102,6 +103,7 @@ _ALL = (
         asks="can seeds rescue a host that hardly sees the digits?",
         host=replace(_DIGITS.host, base=2, kernel=1),
         success=80.0,
+        param_budget=None,
     ),
     _CIFAR,
     _cifar("cifar_scale", "can seeds add to a deep host?", _row(0, 5), **_DEEP),

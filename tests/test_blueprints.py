@@ -70,7 +70,7 @@ def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm)
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
 @pytest.mark.parametrize("training", [True, False])
 def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(blueprint, algorithm, training):
-    for channels in (4, 16, 64):
+    for channels in (4, 6, 8, 12, 16, 32, 64, 128):
         params, gate = newborn(blueprint, channels)
         h, push = worlds.normal(4, channels, 5, 5), worlds.normal(4, channels, 5, 5, seed=1)
         best = torch.zeros(len(cnn.layout(blueprint, channels).leaves))

@@ -14,7 +14,6 @@ import worlds
 from plain import Learner
 
 from morphogen.nets.net import Net
-from morphogen.run.memory import keep_freed
 from morphogen.state.env import EnvState
 from morphogen.steps.train import start_epoch, train_minibatch
 

@@ -1,14 +1,13 @@
-"""Fix the numbers of the digits tasks by experiment: `python bench/calibrate.py --json FILE [--grid NAME]`.
+"""Fix the numbers of the digits tasks by experiment: `python bench/calibrate.py --json FILE --base 6 --lr 0.15 ...`.
 
-Every row is one configuration on held-out instances: final accuracy of the bare host, and of the host with one seed that
-is present from the start (static), as mean with 95 % interval over envs.
+Every row is one configuration on held-out single instances: accuracy of the bare host, or of the host with a seed that
+is there from the start (static), as mean with its 95 % interval over envs.
 """
 
 import argparse
 import json
 import platform
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch

@@ -1,5 +1,7 @@
 """The PPO objective: against TorchRL's, at the clip, and head by head."""
 
+from typing import Any
+
 import pytest
 import torch
 from episodes import FLOOR, KEY, masks, play, small, source
@@ -94,9 +96,10 @@ NAMES = ["op_table", "slot_table", "value_table", "op_legal", "slot_legal", "val
 class Fixed(torch.nn.Module):
     """Stored outputs as a module that a TorchRL actor or critic can hold."""
 
-    def __init__(self, *outputs):
+    def __init__(self, *outputs: torch.Tensor):
         super().__init__()
-        self.outputs, self.anchor = outputs, torch.nn.Parameter(torch.zeros(()))
+        self.outputs: Any = outputs
+        self.anchor = torch.nn.Parameter(torch.zeros(()))
 
     def forward(self, _):
         return self.outputs if len(self.outputs) > 1 else self.outputs[0] + self.anchor

@@ -15,7 +15,7 @@ from typing import Any
 from morphogen.errors import ConfigError
 from morphogen.run import files
 
-ROOT = "runs"
+ROOT, RESULT = "runs", "result.json"
 CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
     "config.json",
     "manifest.json",
@@ -54,6 +54,10 @@ class RunDirectory:
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest; the file is replaced in one step."""
         files.replace(self.path / MANIFEST, files.json_bytes({**self.manifest(), **fields}))
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write `result.json`: the numbers of an evaluation, per episode."""
+        files.replace(self.path / RESULT, files.json_bytes(result))
 
 
 def config_hash(config: str) -> str:

@@ -45,9 +45,10 @@ class Result:
         stats = {name: dict(zip(("mean", "low", "high"), row, strict=True)) for name, row in found.items()}
         return Evaluated(episodes=len(self.network_value), split=split, **stats)
 
-    def row(self, *, seed: int) -> dict[str, object]:
-        """The numbers as a row of the closing table."""
+    def row(self, own: "Result", *, seed: int) -> dict[str, object]:
+        """The numbers as a row of the closing table, beside those of the run's own policy on the same instances."""
         _, low, high = interval(self.network_value, seed=seed)
+        behind, least, most = interval(own.network_value - self.network_value, seed=seed)
         return {
             "policy": self.policy,
             "network value": float(self.network_value.mean()),
@@ -55,7 +56,12 @@ class Result:
             "accuracy %": float(self.committed_accuracy.mean()),
             "parameters": round(float(self.params.mean())),
             "x host": float(self.params_ratio.mean()),
+            f"{own.policy} minus it": "" if own is self else f"{behind:+.3f} ({least:+.3f} .. {most:+.3f})",
         }
+
+    def plain(self) -> dict[str, list[float]]:
+        """Every number per episode, for a file."""
+        return {name: getattr(self, name).tolist() for name in (*METRICS, "params", "rollbacks")}
 
 
 def evaluate(setup: Setup, fences: Fences, policy: Policy, params: TensorDict, *, name: str, episodes: int) -> Result:

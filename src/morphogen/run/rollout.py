@@ -1,7 +1,7 @@
 """The rollout buffer: `[T, E]`, allocated once, row t overwritten whole by epoch t."""
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.run.world import Epoch
@@ -12,14 +12,13 @@ class Rollout:
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.rows: TensorDictBase | None = None
+        self.rows: TensorDict | None = None
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t.  reset_before bool [E]: the row starts a segment, its hidden state is 0."""
         row = _row(epoch, reset_before)
-        if self.rows is None:
-            self.rows = torch.zeros_like(row.expand(self.length, *row.batch_size).contiguous())
-        self.rows[t].update_(row)
+        rows = self.rows = row.expand(self.length, *row.batch_size).clone() if self.rows is None else self.rows
+        rows[t].update_(row)
 
     def whole(self) -> TensorDict:
         """All rows, [T, E]."""

@@ -150,8 +150,11 @@ class _Run:
             policy, params = (scheduler.policy, scheduler.params) if name == own else self._rival(name)
             results.append(evaluate(setup, scheduler.fences, policy, params, name=name, episodes=episodes))
         scheduler.reporter.tell(results[-1].event(split="validation", seed=setup.spec.seed))
+        if self.folder is not None:
+            found = {result.policy: result.plain() for result in results}
+            self.folder.write_result({"split": "validation", "episodes": episodes, "policies": found})
         if self.console is not None:
-            rows = [result.row(seed=setup.spec.seed) for result in results]
+            rows = [result.row(results[-1], seed=setup.spec.seed) for result in results]
             self.console.table(rows, title=f"{episodes} held-out instances, the same for every policy")
         return tuple(results)
 

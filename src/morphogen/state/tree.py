@@ -1,6 +1,7 @@
 """Small tools on trees of tensors: choose per env, constant tables that live on the device."""
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ def lift(mask: Tensor, like: Tensor) -> Tensor:
     return mask.view(mask.shape + (1,) * (like.dim() - mask.dim()))
 
 
-def select(mask: Tensor, yes, no):
+def select(mask: Tensor, yes: Any, no: Any) -> Any:
     """Per env: the row of `yes` where the mask is True, else that of `no`.  mask bool [E]; equal trees [E] -> tree."""
     return yes.apply(lambda a, b: torch.where(lift(mask, a), a, b), no)
 

@@ -118,7 +118,7 @@ def _snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
 
 def _restored_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) -> Slots:
     """Fossils of the snapshot as they were, other seeds removed."""
-    return remove(now, pruned).apply(lambda leaf, old: torch.where(fossils, old, leaf), then)
+    return select(fossils, then, remove(now, pruned))
 
 
 def _restored_signals(then: Signals, now: Signals) -> Signals:

@@ -138,8 +138,8 @@ _FLOORS = PerName(
     each=tuple(Real(low=0, high=0.5 / _CHOICES[head]) for head in Head),
 )
 _OPS = tuple(op.name for op in Op)
-# A policy that has learned nothing yet leaves running seeds alone, so that it gets to see whole lives of seeds.
-_START = {Op.SET_ALPHA_TARGET: -1.0, Op.PRUNE: -2.0}
+# A policy that has learned nothing yet lets seeds live and keeps them, so that it sees what whole lives are worth.
+_START = {Op.SET_ALPHA_TARGET: -2.0, Op.PRUNE: -3.0, Op.FOSSILIZE: 1.0}
 _BIASES = PerName(
     names=_OPS, defaults=tuple(_START.get(op, 0.0) for op in Op), each=(Real(low=-10, high=10),) * len(_OPS)
 )

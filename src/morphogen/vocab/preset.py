@@ -9,15 +9,16 @@ _GENTLE: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # Lives of 36 epochs: seeds are judged sooner, and the policy learns in bolder steps from fewer rounds.
 _SHORT: Settings = {
-    "rounds": 32,
+    "rounds": 24,
     "lifecycle": {"min_training_epochs": 4},
     "ppo": {
         "lr": 3e-3,
         "epochs": 6,
         "target_kl": 0.05,
+        "gae_lambda": 0.98,
         "entropy_coef": 5e-3,
         "entropy_coef_end": 1e-3,
-        "entropy_anneal_rounds": 20,
+        "entropy_anneal_rounds": 16,
     },
 }
 PRESETS: dict[str, Settings] = {

@@ -10,9 +10,9 @@ import pytest
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
 from morphogen.run import cli, options
-from morphogen.vocab.codec import dump_config
+from morphogen.vocab.codec import build, dump_config, layered
 from morphogen.vocab.preset import PRESETS
-from morphogen.vocab.spec import RunSpec, resolve
+from morphogen.vocab.spec import resolve
 from morphogen.vocab.task import TASKS
 
 # flag, its words, the field, its value; written out by hand.
@@ -53,10 +53,10 @@ BENEATH = {
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
-    "--task": {"host.width"},
+    "--task": {"host.width", "rounds", "lifecycle", "ppo"},
     "--instances": {"instance"},
     "--envs": {"final_episodes"},
-    "--preset": {"rounds", "envs", "episode_length", "final_episodes", "data", "ppo.minibatches", "policy.hidden"},
+    "--preset": {"rounds", "envs", "episode_length", "final_episodes", "data", "lifecycle", "ppo", "policy.hidden"},
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
 
@@ -132,7 +132,7 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == RunSpec(preset="digits")
+    assert spec_of() == build(layered([{"preset": "digits"}]))
     assert spec_of("--task", "digits_impaired").preset is None
 
 

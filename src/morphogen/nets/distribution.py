@@ -11,7 +11,7 @@ from torch import Tensor
 
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree import table
-from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op
+from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
 ROWS: tuple[tuple[Head, Op], ...] = tuple((head, op) for head in VALUE_HEADS for op in Op if RELEVANT[op][head])
@@ -19,6 +19,11 @@ WIDTH = max(SIZES[head] for head in VALUE_HEADS)
 LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
 SCORES = len(Op) - 1  # one slot score per slot and op but WAIT
 LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)  # 38 lanes of noise before those of the slots
+TARGETS = tuple(  # places among the outputs behind the tables that stand for "alpha target FULL"
+    SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)
+    for i, (head, _) in enumerate(ROWS)
+    if head is Head.ALPHA_TARGET
+)
 FORBIDDEN = -1e4  # log-prob of what is not legal: finite, so that a mistake shows as a number
 _MASKED = -1e9
 Floor = tuple[float, ...]  # smallest probability of a legal choice, per head

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from morphogen.nets import controller
 from morphogen.nets.distribution import (
+    LOGITS,
     NO_FLOOR,
+    SCORES,
+    TARGETS,
     Factored,
     Floor,
     Keys,
@@ -72,12 +75,15 @@ class RecurrentPolicy:
     floor: Floor = NO_FLOOR
     contribution: bool = False  # has a head that predicts the next contribution of each slot
     op_bias: tuple[float, ...] = (0.0,) * len(Op)  # log-odds of the ops at the start
+    full_bias: float = 0.0  # log-odds of the alpha target FULL at the start
 
     def init(self, key: Tensor) -> TensorDict:
         """Parameters, empty observation statistics, value offset 0.  key int64 [3]."""
         parts = controller.leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
-        bias = table(self.op_bias, torch.float32, key.device).clone()
-        net = TensorDict({**controller.start(key, parts), "op.out.bias": bias}, batch_size=[], device=key.device)
+        leaf = tuple(self.full_bias if i in TARGETS else 0.0 for i in range(SCORES + LOGITS))
+        biases = {"op.out.bias": self.op_bias, "leaf.out.bias": leaf}
+        start = {name: table(values, torch.float32, key.device).clone() for name, values in biases.items()}
+        net = TensorDict({**controller.start(key, parts), **start}, batch_size=[], device=key.device)
         offset = torch.zeros((), device=key.device)
         found = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
         return TensorDict(found, batch_size=[], device=key.device)

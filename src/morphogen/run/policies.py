@@ -15,5 +15,6 @@ def policy_of(name: str, setup: Setup) -> Policy:
             floor=spec.policy.floor,
             contribution=spec.ppo.contribution_coef > 0,
             op_bias=spec.policy.op_bias,
+            full_bias=spec.policy.full_bias,
         )
     return baselines.make(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)

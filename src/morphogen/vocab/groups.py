@@ -156,6 +156,7 @@ class PolicySpec(Spec):
     blueprint_dim: int = want(4, Whole(low=1, high=64))
     floor: tuple[float, ...] = want(_FLOORS.defaults, _FLOORS)
     op_bias: tuple[float, ...] = want(_BIASES.defaults, _BIASES)  # log-odds of each op before training, in `Op` order
+    full_bias: float = want(2.0, Real(low=-10, high=10))  # log-odds of the alpha target FULL before training
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ _SHORT: Settings = {
         "lr": 3e-3,
         "epochs": 6,
         "target_kl": 0.05,
-        "gae_lambda": 0.98,
+        "gae_lambda": 0.99,
         "entropy_coef": 5e-3,
         "entropy_coef_end": 1e-3,
         "entropy_anneal_rounds": 16,

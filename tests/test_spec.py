@@ -315,8 +315,13 @@ def test_limits_carry_what_the_run_allows():
 # Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C, q = max(8, C // 4).
 def test_the_budget_is_a_fully_grown_network():
     assert param_budget(RunSpec(task="cifar_baseline")) == 48_832
-    assert param_budget(RunSpec()) == 648 + 648 + 1184
-    assert param_budget(RunSpec(blueprints=("conv_light",))) == 152 + 152 + 592
+    narrow = RunSpec(task="digits_impaired", host=HostSpec(width=4))
+    assert param_budget(narrow) == 648 + 648 + 1184
+    assert param_budget(replace(narrow, blueprints=("conv_light",))) == 152 + 152 + 592
+
+
+def test_a_task_may_set_its_own_budget():
+    assert param_budget(RunSpec()) == param_budget(RunSpec(blueprints=("norm",))) == 6_000
 
 
 @given(runs())

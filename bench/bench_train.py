@@ -5,19 +5,24 @@ Both forms run in turn in one process; the ratio of medians is what counts on a 
 """
 
 import argparse
+import json
 import platform
 import statistics
 import time
+from pathlib import Path
 
 import torch
 import worlds
 from plain import Learner
 
 from morphogen.nets.net import Net
+from morphogen.run.memory import keep_freed
 from morphogen.state.env import EnvState
 from morphogen.steps.train import start_epoch, train_minibatch
+from morphogen.vocab.task import TASKS
 
-SAMPLES = 64
+TASK = TASKS["digits"]
+SAMPLES = TASK.batch
 
 
 def population(kind: str, net: Net, envs: int) -> EnvState:
@@ -66,13 +71,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, default in (("--envs", 32), ("--threads", 2), ("--repeats", 7)):
         parser.add_argument(name, type=int, default=default)
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    net = worlds.net()
+    keep_freed()
+    net = Net(TASK.host, TASK.host.enabled(TASK.slots))
     print(f"torch {torch.__version__}, {platform.machine()}, {options.threads} threads, E={options.envs}, B={SAMPLES}")
+    rows = []
     for kind in ("none", "light", "mixed"):
         ours, plain = compare(kind, net, options.envs, options.repeats)
         print(f"{kind:6} stacked {ours:7.1f} ms  loop {plain:7.1f} ms  ratio {plain / ours:5.2f}")
+        rows.append({"seeds": kind, "stacked_ms": ours, "loop_ms": plain, "ratio": plain / ours})
+    if options.json is not None:
+        machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": options.threads}
+        facts = {"machine": machine, "envs": options.envs, "batch": SAMPLES, "repeats": options.repeats, "rows": rows}
+        options.json.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from morphogen.errors import CheckpointError
 from morphogen.nets.policy import Policy
 from morphogen.run import checkpoint, directory
 from morphogen.run.evaluate import Result, evaluate
@@ -79,12 +80,18 @@ class _Run:
         try:
             result = self._work(on_round)
             status = "completed" if len(self.history) == self.setup.spec.rounds else "stopped"
+        except OSError as cause:
+            error = self._unwritten(cause)
+            raise CheckpointError(error) from cause
         except BaseException as cause:
             stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
             status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
             raise
         finally:
-            self._end(status, error)
+            with contextlib.suppress(
+                *((OSError,) if status == "failed" else ())
+            ):  # the first failure is the one to tell
+                self._end(status, error)
         if self.console is not None:
             self.console.finish(result)
         return result
@@ -201,7 +208,18 @@ class _Run:
             versions=manifest["versions"],
         )
 
+    def _unwritten(self, cause: OSError) -> str:
+        return f"{self.out} cannot be written: {cause.strerror or cause}"
+
     def _end(self, status: str, error: str | None) -> None:
+        """Close the files of the run; where it failed already, that is what is told, whatever happens here."""
+        try:
+            self._last_words(status, error)
+        except OSError as cause:
+            if status != "failed":
+                raise CheckpointError(self._unwritten(cause)) from cause
+
+    def _last_words(self, status: str, error: str | None) -> None:
         """The last event; the manifest says how the run ended."""
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.scheduler.reporter.tell(

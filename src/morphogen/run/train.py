@@ -88,10 +88,7 @@ class _Run:
             status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
             raise
         finally:
-            with contextlib.suppress(
-                *((OSError,) if status == "failed" else ())
-            ):  # the first failure is the one to tell
-                self._end(status, error)
+            self._end(status, error)
         if self.console is not None:
             self.console.finish(result)
         return result

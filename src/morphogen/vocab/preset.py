@@ -10,7 +10,7 @@ _CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # Lives of 36 epochs: seeds are judged sooner, credit reaches from the horizon back to germination, and the bonus for
 # diversity is small, because it pulls at every step while what growing is worth shows only in the mean of many lives.
 _SHORT: Settings = {
-    "rounds": 24,
+    "rounds": 20,
     "lifecycle": {"min_training_epochs": 4},
     "ppo": {"gae_lambda": 0.99, "entropy_coef": 5e-4, "entropy_coef_end": 0.0, "entropy_anneal_rounds": 16},
 }

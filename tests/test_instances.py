@@ -54,7 +54,7 @@ SINGLE = {
 @given(seed=st.integers(0, 2**63 - 1), episode=st.integers(0, 10**6), purpose=st.sampled_from(list(Purpose)[1:3]))
 def test_every_parameter_lies_in_its_range(seed, episode, purpose):
     found = draw(seed=seed, episode=episode, purpose=purpose)
-    assert set(found.width.tolist()) <= {0.25, 0.5, 0.75}
+    assert set(found.width.tolist()) <= {0.5, 0.75, 1.0}
     assert bool(((found.data_share >= 0.2 - 1e-6) & (found.data_share <= 1)).all())
     assert bool(((found.label_noise >= 0) & (found.label_noise <= 0.2 + 1e-6)).all())
     assert bool(((found.classes >= 6) & (found.classes <= 10)).all())
@@ -65,7 +65,7 @@ def test_every_parameter_lies_in_its_range(seed, episode, purpose):
 def test_both_ends_of_a_range_are_drawn():
     found = draw(envs=200)
     assert set(found.classes.tolist()) == {6, 7, 8, 9, 10}
-    assert set(found.width.tolist()) == {0.25, 0.5, 0.75}
+    assert set(found.width.tolist()) == {0.5, 0.75, 1.0}
 
 
 def test_the_single_instance_is_the_reference():

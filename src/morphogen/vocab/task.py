@@ -42,7 +42,7 @@ _DIGITS = TaskSpec(
     host=CnnSpec(base=6, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10),
     slots=("r0c0", "r0c1", "r1c0"),
     instance=InstanceSpec(
-        width=(0.25, 0.75), data_share=(0.2, 1.0), label_noise=(0.0, 0.2), classes=(6, 10), param_price=(0.03, 0.3)
+        width=(0.5, 1.0), data_share=(0.2, 1.0), label_noise=(0.0, 0.2), classes=(6, 10), param_price=(0.03, 0.3)
     ),
     batch=32,
     minibatches=14,

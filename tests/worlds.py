@@ -7,7 +7,8 @@ from torch import Tensor
 
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan, plan_counts, players, read_plan
+from morphogen.nets.plan import Plan, plan_counts, read_plan
+from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Batch, Split

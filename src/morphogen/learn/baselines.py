@@ -31,9 +31,8 @@ from morphogen.vocab.purpose import Purpose
 NAMES = ("wait", "random", "heuristic")
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Never grows: what the host alone is worth."""
+class _Mindless:
+    """A policy without parameters and memory."""
 
     purpose: ClassVar[Purpose] = Purpose.BASELINE
 
@@ -44,6 +43,11 @@ class Wait:
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """No memory."""
         return TensorDict({}, batch_size=[envs], device=device)
+
+
+@dataclass(frozen=True)
+class Wait(_Mindless):
+    """Never grows: what the host alone is worth."""
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
@@ -53,19 +57,9 @@ class Wait:
         return decided(wait, masks, hidden)
 
 
-@dataclass(frozen=True, slots=True)
-class Random:
+@dataclass(frozen=True)
+class Random(_Mindless):
     """Uniform over the legal ops, then over their legal slots, then over the values."""
-
-    purpose: ClassVar[Purpose] = Purpose.BASELINE
-
-    def init(self, key: Tensor) -> TensorDict:
-        """No parameters."""
-        return TensorDict({}, batch_size=[], device=key.device)
-
-    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """No memory."""
-        return TensorDict({}, batch_size=[envs], device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from morphogen.nets.net import Net
+from morphogen.rules.attribution import players
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
 from morphogen.state.tree import table
@@ -101,11 +102,6 @@ def training_roster(slots: Slots) -> Roster:
     """Seeds that run in training; candidates are the envs."""
     runs = active(slots.stage)
     return _roster(runs.T, slots, torch.arange(runs.shape[0], device=runs.device))
-
-
-def players(slots: Slots) -> Tensor:
-    """Seeds that an ablation can switch off.  bool [E, S]."""
-    return blended(slots.stage) & (slots.alpha > 0)
 
 
 def tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) -> Tree:

@@ -74,7 +74,7 @@ def test_the_default_preset_sets_the_calibrated_numbers_and_nothing_else():
     changed = replace(plain, rounds=spec.rounds, lifecycle=spec.lifecycle, ppo=spec.ppo)
     assert spec == changed
     assert spec.lifecycle == replace(plain.lifecycle, min_training_epochs=4)
-    tuned = {"gae_lambda", "entropy_coef", "entropy_coef_end", "entropy_anneal_rounds"}
+    tuned = {"lr", "epochs", "target_kl", "gae_lambda", "entropy_coef", "entropy_coef_end"}
     assert {name for name in vars(plain.ppo) if getattr(spec.ppo, name) != getattr(plain.ppo, name)} == tuned
 
 

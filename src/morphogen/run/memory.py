@@ -1,7 +1,7 @@
 """How this process holds memory: an epoch frees and takes the same activations over and over.
 
 The C library gives freed blocks back to the system and gets zeroed pages again, which costs more than the arithmetic on
-them.  Keeping freed memory makes a training minibatch of small hosts about a quarter faster.
+them.  Keeping freed memory avoids that.
 """
 
 import ctypes

@@ -7,8 +7,8 @@ Settings = dict[str, Any]
 DEFAULT_PRESET = "digits"
 _GENTLE: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
-# Lives of 36 epochs, so that a run is short; credit reaches from the horizon back to germination.  The floors keep every
-# choice in play without a bonus for diversity.  Not tuned by a controlled comparison.
+# Lives of 36 epochs, so that a run is short; credit reaches from the horizon back to germination.  The floors keep
+# every choice in play without a bonus for diversity.  Not tuned by a controlled comparison.
 _SHORT: Settings = {
     "rounds": 20,
     "lifecycle": {"min_training_epochs": 4},

@@ -294,7 +294,7 @@ def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monk
     shown = capsys.readouterr().out
     assert "2 rounds of 8 epochs with 4 envs" in shown
     assert "1,197 train, 64 validation, 300 test samples" in shown
-    assert "868 parameters" in shown
+    assert "438 parameters" in shown
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,9 +29,8 @@ from morphogen.vocab.stage import Algorithm, Stage
 HELD_OUT = 10**6 + 1000  # episodes that no evaluation of a run uses
 
 
-def spec_of(task: str, *, width: int, lr: float, seed_lr: float, minibatches: int, **sizes: int) -> RunSpec:
-    host = HostSpec(lr=lr, seed_lr=seed_lr, width=width)
-    data = DataSpec(minibatches=minibatches, batch=sizes.pop("batch"))
+def spec_of(task: str, *, host: HostSpec, minibatches: int, batch: int, **sizes: int) -> RunSpec:
+    data = DataSpec(minibatches=minibatches, batch=batch)
     return resolve(RunSpec(task=task, instances="single", host=host, data=data, **sizes))
 
 
@@ -83,6 +82,7 @@ def row(spec: RunSpec, *, slot: str = "", blueprint: Blueprint = Blueprint.NOOP)
         "base": spec.host.width,
         "lr": spec.host.lr,
         "seed_lr": spec.host.seed_lr,
+        "weight_decay": spec.host.weight_decay,
         "minibatches": spec.data.minibatches,
         "batch": spec.data.batch,
         "envs": spec.envs,
@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--base", type=int, nargs="+", default=[4])
     parser.add_argument("--lr", type=float, nargs="+", default=[0.05])
     parser.add_argument("--seed-lr", type=float, nargs="+", default=[0.05])
+    parser.add_argument("--weight-decay", type=float, default=5e-4)
     parser.add_argument("--minibatches", type=int, nargs="+", default=[8])
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--envs", type=int, default=16)
@@ -115,14 +116,14 @@ def main() -> None:
     rows = []
     sweep = [(b, lr, m) for b in given.base for lr in given.lr for m in given.minibatches]
     for base, lr, minibatches in sweep:
-        sizes = {"envs": given.envs, "batch": given.batch, "episode_length": given.epochs}
-        knobs = {"width": base, "lr": lr, "minibatches": minibatches, **sizes}
+        sizes = {"envs": given.envs, "batch": given.batch, "episode_length": given.epochs, "minibatches": minibatches}
         jobs = [({}, given.seed_lr[0])]
         for static in given.static:
             name, slot = static.split("@")
             jobs += [({"slot": slot, "blueprint": Blueprint[name.upper()]}, seed_lr) for seed_lr in given.seed_lr]
         for seed, seed_lr in jobs:
-            rows.append(row(spec_of(given.task, seed_lr=seed_lr, **knobs), **seed))
+            host = HostSpec(lr=lr, seed_lr=seed_lr, width=base, weight_decay=given.weight_decay)
+            rows.append(row(spec_of(given.task, host=host, **sizes), **seed))
             shown = {k: v for k, v in rows[-1].items() if k != "final_by_env"}
             print(
                 " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items()), flush=True

@@ -130,10 +130,10 @@ class Audit:
         return "; ".join(parts)
 
 
-def audit(function: Callable, *args: Any, **knobs: Any) -> Audit:
-    """All three checks.  The arguments are copied, so that the function may do with them what it likes."""
+def audit(function: Callable, *args: Any, source: Callable | None = None, **knobs: Any) -> Audit:
+    """All three checks; the arguments are copied.  `source`: whose source is read, where it is not the function's."""
     reads = watch(function, *copied(args), **copied(knobs))
-    return Audit(reads, refused(function, *args, **knobs), source_reads(source_of(function)))
+    return Audit(reads, refused(function, *args, **knobs), source_reads(source_of(source or function)))
 
 
 def source_of(function: Callable) -> str:

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActionSpec, Observation
 from morphogen.state.env import EnvState, Governor, Slots
-from morphogen.state.measure import Attribution, Score, TickReport
+from morphogen.state.measure import Attribution, RewardInputs, Score, SlotInputs, TickReport
 from morphogen.testing.trees import rebuilt
 from morphogen.vocab.action import Head
 from morphogen.vocab.limits import Limits
 
 Order = Sequence[int]
-_EVERY = (Slots, TickReport)  # classes whose leaves are all [E, S]
+_EVERY = (Slots, SlotInputs, TickReport)  # classes whose leaves are all [E, S]
 # class -> its leaves that count slots, with the axes that do
 _SOME: dict[type, dict[str, tuple[int, ...]]] = {
     ActionMasks: {"slot": (2,)},
@@ -38,6 +38,7 @@ _SOME: dict[type, dict[str, tuple[int, ...]]] = {
         **dict.fromkeys(("boost_received", "interaction_valid"), (1,)),
         "interaction": (1, 2),
     },
+    RewardInputs: {"interaction": (1, 2)},
     Score: dict.fromkeys(("potential_by_slot", "detectors", "detector_ratio"), (1,)),
 }
 
@@ -56,7 +57,7 @@ def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
 
 def permute_action(action: Tensor, order: Order) -> Tensor:
     """Actions that mean the same after the slots were permuted; a slot out of range stays.  int64 [E, 8]."""
-    place = torch.arange(len(order)).argsort() if not order else torch.tensor(order).argsort()
+    place = torch.tensor(order).argsort()
     slot = action[:, Head.SLOT]
     known = (slot >= 0) & (slot < len(order))
     out = action.clone()
@@ -74,7 +75,9 @@ def _turned(part: Any, order: Order, axis: int | None) -> Any:
         return part.replace(slots=_all(part.slots, order), seeds=_seeds(part.seeds, order))
     if isinstance(part, _EVERY):
         return _all(part, order)
-    turned = {name: _at(getattr(part, name), order, axes) for name, axes in _SOME.get(type(part), {}).items()}
+    turned: dict[str, Any] = {name: _at(getattr(part, name), order, axes) for name, axes in _SOME.get(type(part), {}).items()}
+    if isinstance(part, RewardInputs):
+        turned["slots"] = _all(part.slots, order)
     if isinstance(part, ActionSpec):
         place = torch.tensor(order, device=part.slot.device).argsort()
         turned["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)

@@ -20,17 +20,14 @@ from torch import Tensor
 
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.measure import Attribution, RewardInputs, TrainMetrics, Validation
+from morphogen.state.measure import Attribution, TrainMetrics, Validation
 from morphogen.state.seeds import vacate
-from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
 LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
-CLASSES, BASELINE_LOSS, TARGET_LOSS = 10, 2.3026, 0.3
-REAL = ("committed_acc", "clean_improvement", "val_loss", "param_price", "baseline_loss", "target_loss")
-FLAGS = ("committed_valid", "clean_valid", "loss_valid")
+CLASSES, BASELINE_LOSS = 10, 2.3026
 
 
 def make(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
@@ -163,38 +160,3 @@ def found(
         forwards=torch.ones(len(accuracy), dtype=torch.int64),
         batch_size=[len(accuracy)],
     )
-
-
-def inputs(envs: int = 1, *, dtype: torch.dtype = torch.float64, **fields) -> RewardInputs:
-    """Inputs of a reward rule; a number stands for all envs.  Measured zeros unless given; price .1, losses 2.3, .3."""
-    known: dict[str, Any] = dict.fromkeys(REAL, 0.0)
-    known |= {"param_price": 0.1, "baseline_loss": 2.3, "target_loss": TARGET_LOSS}
-    known |= dict.fromkeys(FLAGS, True) | {"horizon": False, "rolled_back": False, "op_executed": False}
-    known |= {"op": int(Op.WAIT), "fossil_params": 0, "live_params": 0}
-    unknown = fields.keys() - known.keys()
-    if unknown:
-        raise TypeError(f"no reward input is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    leaves = {}
-    for name, value in (known | fields).items():
-        kind = dtype if name in REAL else torch.as_tensor(value).dtype
-        leaves[name] = torch.as_tensor(value, dtype=kind).expand(envs).clone()
-    return RewardInputs(**leaves, batch_size=[envs])
-
-
-def play(rule, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-    """Rewards and components of consecutive steps from a fresh ledger: [T, E], {name: [T, E]}, the last ledger."""
-    ledger = rule.init(steps[0].batch_size[0], 3)
-    rewards, parts = [], []
-    for step in steps:
-        reward, paid, ledger = rule(step, ledger)
-        rewards.append(reward)
-        parts.append(paid)
-    return torch.stack(rewards), {name: torch.stack([p[name] for p in parts]) for name in rule.components}, ledger
-
-
-def discount(rewards: Tensor, gamma: float) -> Tensor:
-    """Discounted sum over the first axis, step by step.  [T, ...] -> [...]."""
-    total = torch.zeros_like(rewards[0])
-    for t in range(rewards.shape[0]):
-        total = total + gamma**t * rewards[t]
-    return total

@@ -5,8 +5,8 @@ A tree is a tensor, a TensorDict or TensorClass, or a tuple, list or dict of tre
     from morphogen.testing import scenes, trees
     slots = scenes.make([[{"stage": 4, "alpha": 0.5}], [{}]])
     assert trees.envs(slots) == 2
-    assert trees.same(trees.row(slots, 1), scenes.one())
-    assert trees.differing(trees.row(slots, 0), trees.row(slots, 1)) == {"stage", "alpha"}
+    assert trees.same(slots[1:], scenes.one())
+    assert trees.differing(slots[:1], slots[1:]) == {"stage", "alpha"}
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,10 @@ from typing import Any
 import torch
 from tensordict import is_tensor_collection
 from torch import Tensor
+
+from morphogen.state.schema import PARTS
+
+_EMPTY = {leaf.name: leaf.empty for part in PARTS.values() for leaf in part}  # of the leaves of a state
 
 
 def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
@@ -67,30 +71,44 @@ def cast(tree: Any, dtype: torch.dtype) -> Any:
     return rebuilt(tree, change)
 
 
-def envs(tree: Any) -> int:
-    """How many envs are stacked: the first axis of the first tensor that has one; 0 where none has."""
-    for leaf in leaves(tree).values():
-        if leaf.dim():
-            return leaf.shape[0]
-    return 0
+def parts(tree: Any) -> list[Any]:
+    """The tensors, TensorDicts and TensorClasses of a tree, in order, not taken apart."""
+    found: list[Any] = []
+    rebuilt(tree, lambda part: found.append(part) or part)
+    return found
 
 
-def row(tree: Any, env: int) -> Any:
-    """One env alone, its axis kept; what is not stacked over the envs of the tree stays whole."""
-    count = envs(tree)
+def form(tree: Any) -> tuple:
+    """Shapes and dtypes of the leaves, and the plain values: what a run can depend on where it reads no value."""
+    shapes = tuple((path, leaf.dtype, tuple(leaf.shape)) for path, leaf in leaves(tree).items())
+    plain = [part for part in tree if not leaves(part)] if isinstance(tree, tuple) else []
+    return shapes, tuple(repr(part) for part in plain)
+
+
+def envs(tree: Any, axis: int = 0) -> int:
+    """How many envs are stacked in the first part that says so; `axis`: of envs in bare tensors.  0: none says it."""
+    leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in parts(tree))
+    return next((lead[0] for lead in leads if len(lead)), 0)
+
+
+def row(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
+    """One env of `count` alone, its axis kept; what is not stacked over so many envs stays whole."""
 
     def cut(part: Any) -> Any:
-        lead = part.batch_size if is_tensor_collection(part) else part.shape
-        return part[env : env + 1] if len(lead) and lead[0] == count else part
+        if is_tensor_collection(part):
+            return part[env : env + 1] if tuple(part.batch_size[:1]) == (count,) else part
+        return part.narrow(axis, env, 1) if tuple(part.shape[axis : axis + 1]) == (count,) else part
 
     return rebuilt(tree, cut)
 
 
 def equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
-    """Tensors of one dtype and shape with equal values, NaN equal to itself; `tolerance`: absolute, for reals."""
+    """Tensors of one dtype and shape with equal values, NaN equal to itself; `tolerance`: of reals, times 1 + |y|."""
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
-    return torch.allclose(x, y, rtol=0.0, atol=tolerance, equal_nan=True) if x.is_floating_point() else torch.equal(x, y)
+    if not x.is_floating_point():
+        return torch.equal(x, y)
+    return torch.allclose(x, y, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def differing(a: Any, b: Any, tolerance: float = 0.0) -> set[str]:
@@ -113,12 +131,14 @@ def assert_same(a: Any, b: Any) -> None:
         assert equal(left[path], right[path]), f"{path}: {left[path]} is not {right[path]}"
 
 
-def shown(tree: Any) -> str:
-    """The leaves that are not all zero, one a line; long ones by their shape."""
+def shown(tree: Any, lines: int = 40) -> str:
+    """The leaves that are not empty, one a line, so many lines at most; long leaves by their shape."""
     rows = []
     for name, leaf in leaves(tree).items():
-        if leaf.device.type != "meta" and not bool((leaf != 0).any()):
+        meta = leaf.device.type == "meta"
+        if not meta and bool((leaf == _EMPTY.get(name.rpartition(".")[2], 0)).all()):
             continue
-        brief = leaf.device.type == "meta" or leaf.numel() > 24
+        brief = meta or leaf.numel() > 24
         rows.append(f"{name} = {f'{leaf.dtype} {tuple(leaf.shape)}' if brief else leaf.tolist()}")
-    return "\n".join(rows) or "all zero"
+    more = [f"and {len(rows) - lines} leaves more"] if len(rows) > lines else []
+    return "\n".join([*rows[:lines], *more]) or "every leaf is empty"

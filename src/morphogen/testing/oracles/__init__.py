@@ -14,7 +14,7 @@ Codes are plain integers, as in the state; the comments in each module name them
 """
 
 from morphogen.testing.oracles.actions import Cell, cells, choices, decode, legal, legality
-from morphogen.testing.oracles.credit import discounted, gae, interaction, own_rewards, shaping, shapley
+from morphogen.testing.oracles.credit import gae, interaction, own_rewards, shaping, shapley
 from morphogen.testing.oracles.lifecycle import curve, may_become, ramp, tick
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "choices",
     "curve",
     "decode",
-    "discounted",
     "gae",
     "interaction",
     "legal",

@@ -24,11 +24,6 @@ def interaction(value: Game, one: int, other: int) -> float:
     return value(1 << one | 1 << other) - value(1 << one) - value(1 << other) + value(0)
 
 
-def discounted(rewards: Sequence[float], gamma: float) -> float:
-    """Sum of rewards, each step counting gamma times the one before it."""
-    return sum(gamma**t * reward for t, reward in enumerate(rewards))
-
-
 def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
     """Potential-based shaping of one env: `gamma phi' - phi`, where phi is 0 at both ends of a segment.
 

@@ -46,7 +46,7 @@ def ranking(rules: dict[str, Rule]) -> list[tuple[str, list[dict[str, Any]]]]:
         names = list(group)
         for part in (names[i : i + WIDE] for i in range(0, len(names), WIDE)):
             rows = [{**row, **{name: paid[name][i] for name in part}} for i, row in enumerate(first)]
-            found.append((f"rules: {whose}. Discounted return of scripted policies on synthetic curves", rows))
+            found.append((f"discounted returns, {whose}", rows))
     return found
 
 

@@ -173,9 +173,11 @@ def test_the_split_of_the_potential_sums_to_it():
 def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
     state = state_of(slots_of([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1)
     _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
-    assert got.components.shape == (2, 4)
+    assert got.components.shape == (2, 5)
     torch.testing.assert_close(got.components.sum(1), got.reward)
-    torch.testing.assert_close(got.components, torch.tensor([[0.5, -0.1, -0.01, 0.0], [0.0, -0.1, 0.0, -1.0]]))
+    torch.testing.assert_close(
+        got.components, torch.tensor([[0.5, -0.1, 0.0, -0.01, 0.0], [0.0, -0.1, 0.0, 0.0, -1.0]])
+    )
 
 
 def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():

@@ -11,7 +11,7 @@ from morphogen.rules.rewards.table import Rule
 from morphogen.rules.signals import recent_min_accuracy
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
-from morphogen.state.env import EnvState, Slots
+from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, SlotInputs, Validation
 from morphogen.state.tree import lift
 from morphogen.vocab.action import Op
@@ -43,9 +43,8 @@ def score(
     Promise: of the state only the ledger, the counters of slots and the clock change.
     """
     paid_for = (outcome, attribution, report, validation)
-    counts = {"net_counts": net_counts, "gate_counts": gate_counts, "host_params": host_params}
-    terms = {"target_loss": target_loss, "episode_length": episode_length}
-    inputs = reward_inputs(state, *paid_for, before=before, **counts, **terms)
+    facts = {"before": before, "host_params": host_params, "target_loss": target_loss, "episode_length": episode_length}
+    inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
     paid, ledger = _paid(inputs, state.ledger, attribution.shapley, rule)
     found = detect(state.slots, attribution.uncommitted_improvement)
     scored = Score(
@@ -83,7 +82,7 @@ def reward_inputs(
     """
     kept, loss = ~report.rolled_back, validation.loss
     clean, sane = kept & attribution.measured, kept & loss.isfinite()
-    instance, had = state.instance, seed_params(before.slots, net_counts, gate_counts)
+    had, have = (seed_params(one.slots, net_counts, gate_counts) for one in (before, state))
     return RewardInputs(
         horizon=state.clock.epoch + 1 >= episode_length,
         rolled_back=report.rolled_back,
@@ -93,11 +92,9 @@ def reward_inputs(
         clean_valid=clean,
         val_loss=torch.where(sane, loss, 0.0),
         loss_valid=sane,
-        **_parameters(state.slots, seed_params(state.slots, net_counts, gate_counts)),
-        param_price=instance.param_price,
-        baseline_loss=instance.baseline_loss,
+        **_parameters(state, have, host_params),
+        baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
-        host_params=host_params,
         **_accuracies(before, state, attribution, kept),
         interaction=torch.where(lift(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
@@ -106,10 +103,15 @@ def reward_inputs(
     )
 
 
-def _parameters(slots: Slots, params: Tensor) -> dict[str, Tensor]:
-    """Parameters of fossils and of all seeds, as fields of the inputs.  slots [E]; params int64 [E, S]."""
-    fossil = slots.stage == int(Stage.FOSSILIZED)
-    return {"fossil_params": torch.where(fossil, params, 0).sum(-1), "live_params": params.sum(-1)}
+def _parameters(state: EnvState, params: Tensor, host: Tensor) -> dict[str, Tensor]:
+    """Parameters and their price, as fields of the inputs.  state [E]; params int64 [E, S], host int64 [E]."""
+    fossil = state.slots.stage == int(Stage.FOSSILIZED)
+    return {
+        "host_params": host,
+        "fossil_params": torch.where(fossil, params, 0).sum(-1),
+        "live_params": params.sum(-1),
+        "param_price": state.instance.param_price,
+    }
 
 
 def _accuracies(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:

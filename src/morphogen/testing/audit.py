@@ -10,11 +10,10 @@
     assert found.reads[0].op == "aten.index"  # boolean indexing; `.where` is the line that asked
     assert "meta" in found.sentence()
 
-| check | catches | misses |
-|---|---|---|
-| `watch`: a dispatch mode over a real run | `.item()`, `bool(x)`, `nonzero`, `unique`, boolean indexing | `.tolist() .numpy()`, `.cpu()` of what is on the CPU |
-| `refused`: the run on the `meta` device | all of these, as there are no values | a tensor that the function makes on the CPU |
-| `source_reads`: the source | the names of the calls | what is called through another name |
+`watch` runs the function under a dispatch mode: it sees `.item()`, `bool(x)`, `nonzero`, `unique` and boolean indexing,
+with the line that asked, and misses `.tolist()`, `.numpy()` and a `.cpu()` of what is on the CPU.  `refused` runs it on
+the `meta` device, where there are no values to read: it catches all of these, and results that were made elsewhere.
+`source_reads` looks for the names of such calls in the source, in branches that were not taken too.
 """
 
 import ast

@@ -1,13 +1,13 @@
 """An epoch without networks: the steps of the package in their order, on accuracies that are made up.
 
-    import torch
-    from morphogen.testing import epoch, scenes
-    world = epoch.begin(scenes.make([[{}, {}]]))
-    germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
-    made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.tensor([[50.0, 51.0, 50.0, 52.0]]))
-    moment = epoch.epoch(world, germinate, made_up)
-    assert moment.after.slots.stage.tolist() == [[2, 1]]
-    assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
+import torch
+from morphogen.testing import epoch, scenes
+world = epoch.begin(scenes.make([[{}, {}]]))
+germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
+made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.tensor([[50.0, 51.0, 50.0, 52.0]]))
+moment = epoch.epoch(world, germinate, made_up)
+assert moment.after.slots.stage.tolist() == [[2, 1]]
+assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
 """
 
 from dataclasses import dataclass, field
@@ -90,9 +90,7 @@ def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None)
     acted, outcome = apply_action(now, decode(action, now.slots, allow), lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
     seen = validation(ticked, made, terms)
-    measured, worth = attribute(
-        ticked, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec()
-    )
+    measured, worth = attribute(ticked, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
     trained = metrics([0] * len(made.loss))
     governed, report = govern(measured, seen, trained, spec=terms.governor, minibatches=1)
     told = reward_inputs(

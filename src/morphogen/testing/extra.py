@@ -1,4 +1,4 @@
-"""What the strategies and the laws need beside the package: importing this says how to install it where it is missing."""
+"""What strategies and laws need beside the package: where it is missing, importing this says how to install it."""
 
 from importlib.util import find_spec
 

@@ -1,13 +1,13 @@
 """The same envs with their slots in another order: every axis and every index that counts slots, and nothing else.
 
-    from morphogen.rules.legality import legal
-    from morphogen.testing import scenes
-    from morphogen.testing.permute import permute
-    slots = scenes.make([[{"stage": 5}, {}, {"stage": 6}]])
-    allow = scenes.limits_of(slots, enabled=(True, True, False))
-    order = [2, 0, 1]  # new place 0 holds what was in place 2
-    turned = legal(permute(slots, order), permute(allow, order))
-    assert turned.equal(legal(slots, allow)[:, :, order])
+from morphogen.rules.legality import legal
+from morphogen.testing import scenes
+from morphogen.testing.permute import permute
+slots = scenes.make([[{"stage": 5}, {}, {"stage": 6}]])
+allow = scenes.limits_of(slots, enabled=(True, True, False))
+order = [2, 0, 1]  # new place 0 holds what was in place 2
+turned = legal(permute(slots, order), permute(allow, order))
+assert turned.equal(legal(slots, allow)[:, :, order])
 """
 
 import dataclasses
@@ -75,7 +75,8 @@ def _turned(part: Any, order: Order, axis: int | None) -> Any:
         return part.replace(slots=_all(part.slots, order), seeds=_seeds(part.seeds, order))
     if isinstance(part, _EVERY):
         return _all(part, order)
-    turned: dict[str, Any] = {name: _at(getattr(part, name), order, axes) for name, axes in _SOME.get(type(part), {}).items()}
+    axes = _SOME.get(type(part), {})
+    turned: dict[str, Any] = {name: _at(getattr(part, name), order, where) for name, where in axes.items()}
     if isinstance(part, RewardInputs):
         turned["slots"] = _all(part.slots, order)
     if isinstance(part, ActionSpec):

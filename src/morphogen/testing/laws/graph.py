@@ -37,7 +37,7 @@ def alike(examples: list[Any]) -> list[Any]:
             group.append(example)
     largest = max(groups.values(), key=len)
     if len(largest) < 2:
-        raise ConfigError("states draws no two examples of the same shapes; want some, to see whether a graph serves both")
+        raise ConfigError("states draws no two examples of the same shapes; want some, to see if one graph serves both")
     return [largest[call % len(largest)] for call in range(CALLS)]
 
 

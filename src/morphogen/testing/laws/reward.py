@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -21,7 +21,13 @@ from morphogen.vocab.action import RELEVANT, Head, Op
 
 EXACT = 1e-9  # rewards in float64
 Episode = Sequence[RewardInputs]
-Pair = tuple[RewardInputs, TensorDict]
+
+
+class Pair(NamedTuple):
+    """What a rule is given in one step."""
+
+    inputs: RewardInputs
+    ledger: TensorDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,8 @@ class Payer:
         """What the rule is given in each step, inputs and ledger, each time tensors of its own."""
         ledger = self.rule.init(*episode[0].slots.stage.shape)
         for step in episode:
-            yield copied((step, ledger))
-            ledger = self.rule(*copied((step, ledger)))[2]
+            yield copied(Pair(step, ledger))
+            ledger = self.rule(*copied(Pair(step, ledger)))[2]
 
     def paid(self, episode: Episode) -> Tensor:
         """Rewards of an episode.  -> [T, E]."""
@@ -70,19 +76,20 @@ def shapes(payer: Payer, episode: Episode) -> str:
     strays = [path for path, leaf in leaves(payer.rule.init(2, 3, "meta")).items() if leaf.device.type != "meta"]
     if strays:
         return f"does not keep its device: init makes {strays[0]} elsewhere"
-    for inputs, ledger in payer.pairs(cast(list(episode), torch.float32)):
-        out = payer.call(inputs, ledger)
-        if tuple(out["components"]) != tuple(payer.rule.components):
-            return f"pays components {list(out['components'])}, but says {list(payer.rule.components)}"
-        paid = {"reward": out["reward"], **out["components"], "potential": out["potential"]}
-        for name, value in paid.items():
-            if (value.shape, value.dtype) != (inputs.horizon.shape, torch.float32):
-                return f"pays {name} as {value.dtype} {list(value.shape)}; want the dtype of its inputs and one an env"
-        was, now = leaves(ledger), leaves(out["ledger"])
-        wrong = [path for path in was.keys() | now.keys() if _kind(was.get(path)) != _kind(now.get(path))]
-        if wrong:
-            return f"does not keep the leaves of its ledger: {wrong[0]} is another kind after a step"
-    return ""
+    pairs = payer.pairs(cast(list(episode), torch.float32))
+    return next((text for pair in pairs if (text := _shapes(payer, pair))), "")
+
+
+def _shapes(payer: Payer, pair: Pair) -> str:
+    out = payer.call(*pair)
+    if tuple(out["components"]) != tuple(payer.rule.components):
+        return f"pays components {list(out['components'])}, but says {list(payer.rule.components)}"
+    for name, value in {"reward": out["reward"], **out["components"], "potential": out["potential"]}.items():
+        if (value.shape, value.dtype) != (pair.inputs.horizon.shape, torch.float32):
+            return f"pays {name} as {value.dtype} {list(value.shape)}; want the dtype of its inputs and one an env"
+    was, now = leaves(pair.ledger), leaves(out["ledger"])
+    wrong = sorted(path for path in was.keys() | now.keys() if _kind(was.get(path)) != _kind(now.get(path)))
+    return f"does not keep the leaves of its ledger: {wrong[0]} is another kind after a step" if wrong else ""
 
 
 def _kind(leaf: Tensor | None) -> Any:
@@ -142,7 +149,9 @@ def unexecuted(payer: Payer, episode: Episode) -> str:
         return ""
     t, env = divmod(int((here - there).abs().argmax()), here.shape[1])
     op = Op(int(episode[t].op[env])).name
-    return f"pays for an op that did not take effect: {op} in env {env} makes {float(here[t, env] - there[t, env]):+.6g}"
+    return (
+        f"pays for an op that did not take effect: {op} in env {env} makes {float(here[t, env] - there[t, env]):+.6g}"
+    )
 
 
 def heads(payer: Payer, moments: Sequence[Moment]) -> str:
@@ -161,14 +170,15 @@ def telescopes(payer: Payer, episode: Episode, *, gamma: float, component: str) 
     """The discounted shaping of every segment, from a reset to a termination, sums to 0."""
     parts = play(payer.rule, copied(list(episode)))[1][component]
     ended = torch.stack([step.horizon | step.rolled_back for step in episode])
-    for env in range(parts.shape[1]):
-        total, factor = 0.0, 1.0
-        for t, (part, end) in enumerate(zip(parts[:, env].tolist(), ended[:, env].tolist(), strict=True)):
-            total, factor = total + factor * part, factor * gamma
-            if end and abs(total) > EXACT:
-                where = f"of the segment of env {env} that ends in step {t + 1}"
-                return f"does not telescope: the discounted {component} {where} sums to {total:.6g} instead of 0"
-            total, factor = (0.0, 1.0) if end else (total, factor)
+    total, weight = torch.zeros_like(parts[0]), torch.ones_like(parts[0])
+    for t, (part, end) in enumerate(zip(parts, ended, strict=True)):
+        total, weight = total + weight * part, weight * gamma
+        rest = torch.where(end, total, 0.0)
+        if not equal(rest, torch.zeros_like(rest), EXACT):
+            env = int(rest.abs().argmax())
+            where = f"of the segment of env {env} that ends in step {t + 1}"
+            return f"does not telescope: the discounted {component} {where} sums to {float(rest[env]):.6g} instead of 0"
+        total, weight = torch.where(end, 0.0, total), torch.where(end, 1.0, weight)
     return ""
 
 

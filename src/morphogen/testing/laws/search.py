@@ -1,6 +1,7 @@
 """Looking for the smallest example that breaks a law, and saying so in one sentence."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -39,16 +40,26 @@ def drawn(states: SearchStrategy, count: int | None) -> list[Any]:
     return found
 
 
-def hold(subject: str, laws: Mapping[str, Law], states: SearchStrategy, count: int | None) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How much is tried.  `examples` None: as many as the Hypothesis profile in use says."""
+
+    examples: int | None
+    shrinks: int  # how often a smaller example is looked for
+    but: Collection[str]  # laws that are not asked
+    backend: str  # of `torch.compile`
+
+
+def hold(subject: str, laws: Mapping[str, Law], states: SearchStrategy, search: Search) -> list[Any]:
     """Try the laws in their order on drawn examples; a broken one is raised with its smallest example.  -> examples."""
-    examples = drawn(states, count)
+    examples = drawn(states, search.examples)
     forms = {form(example): example for example in reversed(examples)}
     for name, law in laws.items():
         tried = forms.values() if name in BY_FORM else examples
-        first = next((example for example in tried if _ask(law, example)), None)
+        first = next((example for example in tried if name not in search.but and _ask(law, example)), None)
         if first is None:
             continue
-        least = _find(states, lambda example, law=law: bool(_ask(law, example)), count)
+        least = _smallest(law, states, search)
         example = first if least is None else least
         raise BrokenLaw(name, f"{subject} {_ask(law, example)}", example)
     return examples
@@ -66,6 +77,30 @@ def told(error: Exception) -> str:
     """An error as its type and the first line of its message."""
     lines = (line.strip() for line in str(error).splitlines())
     return f"{type(error).__name__}: {next((line for line in lines if line), 'no message')}"
+
+
+class _Enough(Exception):
+    """So many smaller examples were tried that the one at hand will do."""
+
+
+def _smallest(law: Law, states: SearchStrategy, search: Search) -> Any:
+    """The smallest example met that breaks the law; None where none does."""
+    found: list[Any] = []
+    left = search.shrinks
+
+    def breaks(example: Any) -> bool:
+        nonlocal left
+        left -= bool(found)
+        if left < 0:
+            raise _Enough
+        wrong = bool(_ask(law, example))
+        found.extend([example] if wrong else [])
+        return wrong
+
+    try:
+        return _find(states, breaks, search.examples)
+    except _Enough:
+        return found[-1]
 
 
 def _find(states: SearchStrategy, wanted: Callable[[Any], bool], count: int | None) -> Any:

@@ -1,5 +1,6 @@
 """The laws of a step: a function of its input and of nothing else, env by env, that leaves its input as it was."""
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ class Subject:
 
 
 def arguments(example: Any) -> tuple:
-    """A drawn example as arguments: a plain tuple holds several, anything else is the only one."""
-    return example if type(example) is tuple else (example,)
+    """A drawn example as arguments: a tuple holds several, anything else is the only one."""
+    return tuple(example) if isinstance(example, tuple) else (example,)
 
 
 def accepts(subject: Subject, example: Any) -> str:
@@ -96,13 +97,11 @@ def kinds(subject: Subject, example: Any) -> str:
 
 def _kept(subject: Subject, example: Any, dtype: torch.dtype) -> str:
     given = cast(example, dtype)
-    out = subject(given)
-    for part in _trees(out):
-        for source in (tree for tree in _trees(given) if type(tree) is type(part)):
-            was, now = leaves(source), leaves(part)
-            for path in was.keys() & now.keys():
-                if was[path].dtype != now[path].dtype:
-                    return f"does not keep dtypes: {path} went in as {was[path].dtype} and came out as {now[path].dtype}"
+    pairs = itertools.product(_trees(given), _trees(subject(given)))
+    for was, now in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
+        path = next((path for path in sorted(was.keys() & now.keys()) if was[path].dtype != now[path].dtype), None)
+        if path is not None:
+            return f"does not keep dtypes: {path} went in as {was[path].dtype} and came out as {now[path].dtype}"
     return ""
 
 

@@ -91,13 +91,15 @@ def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[
             behind = rows[t + 1]["value"]
         return row["reward"] + gamma * behind - row["value"]
 
-    out = []
-    for start in range(len(rows)):
-        total, weight = 0.0, 1.0
-        for t in range(start, len(rows)):
-            total += weight * error(t)
-            if rows[t]["terminated"] or rows[t]["truncated"]:
-                break
-            weight *= gamma * lam
-        out.append(total)
-    return out
+    return [_gathered(rows, start, error, gamma * lam) for start in range(len(rows))]
+
+
+def _gathered(rows: Sequence[Mapping[str, Any]], start: int, error: Callable[[int], float], factor: float) -> float:
+    """Discounted errors from a row on, up to the end of its segment."""
+    total, weight = 0.0, 1.0
+    for t in range(start, len(rows)):
+        total += weight * error(t)
+        if rows[t]["terminated"] or rows[t]["truncated"]:
+            break
+        weight *= factor
+    return total

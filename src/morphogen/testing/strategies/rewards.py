@@ -1,5 +1,6 @@
 """What reward rules see, drawn directly: every field in its range, optional values 0 where they are not valid."""
 
+import itertools
 from typing import Any
 
 import torch
@@ -58,8 +59,9 @@ def _env(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
     row |= {"committed_acc": draw(points), "clean_improvement": draw(points) - 50.0, "val_loss": draw(losses)}
     row |= {"val_acc": draw(points), "uncommitted_improvement": draw(points) - 50.0, "next_val_acc": draw(points)}
     row["stable_val_acc"] = min(row["val_acc"], draw(points))
-    for flag, values in OPTIONAL.items():
-        row[flag] = draw(st.booleans())
+    known = draw(st.integers(0, 2 ** len(OPTIONAL) - 1))  # a bit a flag
+    for place, (flag, values) in enumerate(OPTIONAL.items()):
+        row[flag] = bool(known >> place & 1)
         row |= {} if row[flag] else dict.fromkeys(values, 0.0)
     if not row["uncommitted_valid"]:  # a contribution counts only together with the accuracies before the step
         for slot in slots:
@@ -95,11 +97,11 @@ def reward_inputs(
 
 def _pairs(draw: Any, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
     """Interactions: symmetric, 0 on the diagonal and where nothing was measured.  [E, S, S]."""
-    out = torch.zeros(envs, slots, slots, dtype=dtype)
-    for e in range(envs):
-        for i in range(slots if measured[e] else 0):
-            for j in range(i):
-                out[e, i, j] = out[e, j, i] = draw(st.sampled_from((0.0, 3.0, -2.5)))
+    out, pairs = torch.zeros(envs, slots, slots, dtype=dtype), list(itertools.combinations(range(slots), 2))
+    for e in (e for e in range(envs) if measured[e]):
+        digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # a digit a pair
+        for place, (i, j) in enumerate(pairs):
+            out[e, i, j] = out[e, j, i] = (0.0, 3.0, -2.5)[digits // 3**place % 3]
     return out
 
 
@@ -121,6 +123,4 @@ def reward_episodes(
     """
     envs, steps = draw(st.integers(min_envs, max_envs)), draw(st.integers(1, max_steps))
     fixed = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}
-    return [
-        draw(reward_inputs(**fixed, epoch=t + 1, horizon=last and t == steps - 1)) for t in range(steps)
-    ]
+    return [draw(reward_inputs(**fixed, epoch=t + 1, horizon=last and t == steps - 1)) for t in range(steps)]

@@ -1,6 +1,7 @@
-"""Slots, limits and actions: every slot by itself one that can be reached, with the ages and alphas at which rules turn."""
+"""Slots, limits and actions: each slot one that can be reached, with the ages and alphas at which rules turn."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -58,7 +59,10 @@ _GRADIENTS: list[Row] = [
     {"gradient_valid": True, "gradient_norm": 50.0, "gradient_health": 0.2, "exploding": True},
     {"gradient_valid": True, "gradient_norm": 1e-9, "gradient_health": 0.5, "vanishing": True},
 ]
-_RATIOS: list[Row] = [{}, *({"gradient_ratio_valid": True, "gradient_ratio": ratio} for ratio in (0.0, 0.1, 0.125, 1.0))]
+_RATIOS: list[Row] = [
+    {},
+    *({"gradient_ratio_valid": True, "gradient_ratio": ratio} for ratio in (0.0, 0.1, 0.125, 1.0)),
+]
 _CREDITS: list[Row] = [
     {},
     *({"contribution_valid": True, "contribution": credit} for credit in (0.0, 1.0, 0.75, -0.5, 12.5, -40.0)),
@@ -71,46 +75,58 @@ _PAIRS: list[Row] = [
 ]
 
 
+def _crossed(*choices: list[Row]) -> st.SearchStrategy[Row]:
+    """One row of each list, put together: a single draw, the first rows are the simplest."""
+    return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*choices)])
+
+
+def _rows(name: str, values: Iterable[float]) -> list[Row]:
+    return [{name: value} for value in values]
+
+
+_SOWN = _crossed(
+    _rows("blueprint", map(int, CNN_BLUEPRINTS)),
+    _rows("algorithm", (1, 2, 3)),
+    _rows("tempo", TEMPO_EPOCHS),
+    _rows("blend_target", (1.0, 0.5, 0.7)),
+    _rows("blend_curve", (int(Curve.LINEAR), int(Curve.SIGMOID))),
+)
+_CAME = {
+    stage: _crossed(
+        _rows("previous_stage", map(int, _BEFORE.get(stage, (Stage(max(stage - 1, 0)),)))),
+        _rows("previous_epochs_in_stage", (0,) if stage is Stage.GERMINATED else AGES),
+    )
+    for stage in STAGES
+}
+_TRAINED, _JUDGED = _crossed(_GRADIENTS, _RATIOS), _crossed(_CREDITS, _PAIRS)
+
+
 @st.composite
 def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
     """One slot as it can stand at the start of a step, as its leaves that are not empty."""
     stage = draw(st.sampled_from(stages))
-    row: Row = {"stage": int(stage)}
     if stage is Stage.DORMANT:
+        return {"stage": int(stage)}
+    epochs = 1 if stage in (Stage.PRUNED, Stage.RESETTING) else draw(st.sampled_from(AGES))
+    age = epochs + (0 if stage is Stage.GERMINATED else draw(st.sampled_from(AGES)))
+    row: Row = {"stage": int(stage), "epochs_in_stage": epochs, "age": age}
+    row |= draw(_SOWN) | draw(_CAME[stage])
+    if stage in COOLING:
         return row
-    lasts = (Stage.PRUNED, Stage.RESETTING)  # for one epoch
-    epochs = 1 if stage in lasts else draw(st.sampled_from(AGES))
-    row |= {
-        "epochs_in_stage": epochs,
-        "age": epochs + (0 if stage is Stage.GERMINATED else draw(st.sampled_from(AGES))),
-        "blueprint": int(draw(st.sampled_from(CNN_BLUEPRINTS))),
-        "algorithm": draw(st.integers(1, 3)),
-        "tempo": draw(st.sampled_from(TEMPO_EPOCHS)),
-        "blend_target": draw(st.sampled_from((1.0, 0.5, 0.7))),
-        "blend_curve": draw(st.sampled_from((int(Curve.LINEAR), int(Curve.SIGMOID)))),
-        "previous_stage": int(draw(st.sampled_from(_BEFORE.get(stage, (Stage(stage - 1),))))),
-        "previous_epochs_in_stage": 0 if stage is Stage.GERMINATED else draw(st.sampled_from(AGES)),
-    }
-    return row if stage in COOLING else row | draw(_seeds(stage))
-
-
-@st.composite
-def _seeds(draw: Any, stage: Stage) -> Row:
-    """What a slot knows of its seed: accuracies at its marks, alpha, measurements."""
-    row: Row = {"accuracy_at_germination": draw(points), "accuracy_at_stage_start": draw(points)}
-    if stage in ACTIVE:
-        row |= draw(st.sampled_from(_GRADIENTS)) | draw(st.sampled_from(_RATIOS))
+    row |= {"accuracy_at_germination": draw(points), "accuracy_at_stage_start": draw(points)}
+    row |= draw(_TRAINED) if stage in ACTIVE else {}
     if stage in BLENDED:
         row |= {"accuracy_at_blending": draw(points), "accuracy_at_blending_valid": True}
-        row |= draw(alphas(stage)) | draw(st.sampled_from(_CREDITS)) | draw(st.sampled_from(_PAIRS))
+        row |= draw(alphas(stage)) | draw(_JUDGED)
     return row
 
 
 def alphas(stage: Stage) -> st.SearchStrategy[Row]:
     """Alpha and its controller as they can be in a stage: at 0, resting at a target, anywhere on a ramp up or down."""
-    if stage is Stage.BLENDING:
-        return st.sampled_from(_RESTING) | st.sampled_from(_MOVING)
-    return st.just(_FULL if stage in BLENDED else {})
+    return _BLENDING if stage is Stage.BLENDING else st.just(_FULL if stage in BLENDED else {})
+
+
+_BLENDING = st.sampled_from(_RESTING) | st.sampled_from(_MOVING)
 
 
 @st.composite

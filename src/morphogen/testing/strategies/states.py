@@ -33,7 +33,7 @@ def _signals(draw: Any) -> dict[str, Any]:
     if known:
         loss, accuracy = seen[-1]
         row |= {"measured": True, "val_loss": loss, "val_acc": accuracy, "committed_acc": draw(points)}
-        row |= {"best_acc": max(b for _, b in seen), "best_loss": min(a for a, yes in zip(row["loss_history"], valid, strict=True) if yes)}
+        row |= {"best_acc": max(b for _, b in seen), "best_loss": min(a for a, _ in seen[-known:])}
     if draw(st.booleans()):
         row |= {"train_measured": True, "train_loss": draw(losses), "train_acc": draw(points)}
     if draw(st.booleans()):

@@ -20,6 +20,7 @@ from morphogen.testing.trees import cast, copied, differing, equal, leaves
 from morphogen.vocab.action import RELEVANT, Head, Op
 
 EXACT = 1e-9  # rewards in float64
+_WRONG = (0.0, math.nan, math.inf, -math.inf)  # what stands where nothing was measured
 Episode = Sequence[RewardInputs]
 
 
@@ -98,17 +99,18 @@ def _kind(leaf: Tensor | None) -> Any:
 
 def finite(payer: Payer, episode: Episode) -> str:
     """Rewards are finite and do not read what is not valid, NaN and infinities there too."""
-    for inputs, ledger in payer.pairs(episode):
-        clean = payer.call(inputs, ledger)
-        for wrong in (None, math.nan, math.inf, -math.inf):
-            out = clean if wrong is None else payer.call(spoiled(inputs, wrong), ledger)
-            bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
-            where = "on valid inputs" if wrong is None else f"where a value that is not valid is {wrong}"
-            if bad:
-                return f"pays what is not finite: {bad[0]} is not, {where}"
-            if differing(out, clean):
-                return f"reads what is not valid: {min(differing(out, clean))} changes {where}"
-    return ""
+    tries = itertools.product(payer.pairs(episode), _WRONG)
+    return next((text for pair, wrong in tries if (text := _finite(payer, pair, wrong))), "")
+
+
+def _finite(payer: Payer, pair: Pair, wrong: float) -> str:
+    clean, out = payer.call(*pair), payer.call(spoiled(pair.inputs, wrong), pair.ledger)
+    where = f"where a value that is not valid is {wrong:g}"
+    bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
+    if bad:
+        return f"pays what is not finite: {bad[0]} is not, {where}"
+    other = sorted(differing(out, clean))
+    return f"reads what is not valid: {other[0]} changes {where}" if other else ""
 
 
 def sums(payer: Payer, episode: Episode) -> str:

@@ -69,9 +69,10 @@ def _potential(rule: str, scale: float, step: Mapping[str, Any]) -> float | None
     if rule == "sparse":
         return 0.0
     if rule == "loss":
-        span = step["baseline_loss"] - step["target_loss"]
-        share = (step["baseline_loss"] - step["val_loss"]) / span
-        return scale * max(0.0, min(1.0, share)) if step["loss_valid"] else None
+        if not step["loss_valid"]:
+            return None
+        share = (step["baseline_loss"] - step["val_loss"]) / (step["baseline_loss"] - step["target_loss"])
+        return scale * max(0.0, min(1.0, share))
     return scale * step["clean_improvement"] / 100 if step["clean_valid"] else None
 
 

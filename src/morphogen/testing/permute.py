@@ -1,13 +1,15 @@
 """The same envs with their slots in another order: every axis and every index that counts slots, and nothing else.
 
-from morphogen.rules.legality import legal
-from morphogen.testing import scenes
-from morphogen.testing.permute import permute
-slots = scenes.make([[{"stage": 5}, {}, {"stage": 6}]])
-allow = scenes.limits_of(slots, enabled=(True, True, False))
-order = [2, 0, 1]  # new place 0 holds what was in place 2
-turned = legal(permute(slots, order), permute(allow, order))
-assert turned.equal(legal(slots, allow)[:, :, order])
+What a rule makes of permuted slots must be the permuted form of what it makes of them.
+
+    from morphogen.rules.legality import legal
+    from morphogen.testing import scenes
+    from morphogen.testing.permute import permute
+    slots = scenes.make([[{"stage": 5}, {}, {"stage": 6}]])
+    allow = scenes.limits_of(slots, enabled=(True, True, False))
+    order = [2, 0, 1]  # new place 0 holds what was in place 2
+    turned = legal(permute(slots, order), permute(allow, order))
+    assert turned.equal(legal(slots, allow)[:, :, order])
 """
 
 import dataclasses

@@ -1,14 +1,16 @@
 """Small states put together by hand: slots from the leaves that matter, whole envs around them, what is measured.
 
-import torch
-from morphogen.rules.legality import legal
-from morphogen.testing import scenes
-from morphogen.vocab.action import Op
-from morphogen.vocab.stage import Stage
-slots = scenes.make([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
-assert legal(slots, scenes.limits_of(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
-world = scenes.state(slots, accuracy=[40.0, 60.0], epoch=3)
-assert torch.equal(world.slots.stage, slots.stage)
+These are for single cases; what holds for every state is asked of the states that `strategies` draws.
+
+    import torch
+    from morphogen.rules.legality import legal
+    from morphogen.testing import scenes
+    from morphogen.vocab.action import Op
+    from morphogen.vocab.stage import Stage
+    slots = scenes.make([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
+    assert legal(slots, scenes.limits_of(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+    world = scenes.state(slots, accuracy=[40.0, 60.0], epoch=3)
+    assert torch.equal(world.slots.stage, slots.stage)
 """
 
 from collections.abc import Sequence

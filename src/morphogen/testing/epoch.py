@@ -32,6 +32,7 @@ from morphogen.testing.scenes import metrics, state
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.vocab.stage import ACTIVE
 
 PAIRS = 2  # orders of players, where an env has more than four
 HOST_PARAMS = 1000
@@ -65,7 +66,7 @@ class Made:
     games: Tensor  # float32 [E, 2^S], accuracy in points with coalition m on, bit s of m = the seed in slot s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Moment:
     """One epoch: what was acted on, what was done, what came of it, and what a reward rule is told."""
 
@@ -77,6 +78,10 @@ class Moment:
     outcome: ActionOutcome
     after: EnvState
     inputs: RewardInputs
+
+    def __repr__(self) -> str:
+        stages = f"stage {self.before.slots.stage.tolist()} -> {self.after.slots.stage.tolist()}"
+        return f"Moment(action {self.action.tolist()}, loss {self.made.loss.tolist()}, {stages})"
 
 
 def begin(slots: Slots, terms: Terms | None = None) -> EnvState:
@@ -91,10 +96,11 @@ def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None)
     allow = terms.limits_for(now.slots)
     acted, outcome = apply_action(now, decode(action, now.slots, allow), lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
-    seen = validation(ticked, made, terms)
-    measured, worth = attribute(ticked, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
-    trained = metrics([0] * len(made.loss))
-    governed, report = govern(measured, seen, trained, spec=terms.governor, minibatches=1)
+    trained = ticked.replace(slots=_trained(ticked.slots))
+    seen = validation(trained, made, terms)
+    measured, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
+    applied = metrics([0] * len(made.loss))
+    governed, report = govern(measured, seen, applied, spec=terms.governor, minibatches=1)
     told = reward_inputs(
         governed,
         outcome,
@@ -109,6 +115,20 @@ def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None)
         episode_length=terms.length,
     )
     return Moment(terms, now, action_masks(now.slots, allow), action, made, outcome, close(governed), told)
+
+
+def _trained(slots: Slots) -> Slots:
+    """The slots after training in which every seed that runs had a healthy gradient."""
+    runs = (slots.stage >= ACTIVE[0]) & (slots.stage <= ACTIVE[-1])
+    one = {name: torch.where(runs, 1.0, getattr(slots, name)) for name in ("gradient_norm", "gradient_ratio")}
+    return slots.replace(
+        **one,
+        gradient_health=torch.where(runs, 1.0, slots.gradient_health),
+        gradient_valid=slots.gradient_valid | runs,
+        gradient_ratio_valid=slots.gradient_ratio_valid | runs,
+        exploding=slots.exploding & ~runs,
+        vanishing=slots.vanishing & ~runs,
+    )
 
 
 def validation(now: EnvState, made: Made, terms: Terms) -> Validation:

@@ -9,7 +9,8 @@ For steps of your own that move slots: play them, and ask after each epoch.
         made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.full((1, 4), 50.0))
         now = epoch.epoch(now, torch.tensor([heads]), made_up).after
         assert invariants.broken(now.slots) == []
-    assert invariants.broken(scenes.one(stage=5, blueprint=1, epochs_in_stage=1, alpha=0.5)) == ["held at alpha 1"]
+    half = scenes.one(stage=5, age=9, blueprint=1, epochs_in_stage=1, alpha=0.5)
+    assert invariants.broken(half) == ["held at alpha 1"]
 """
 
 from collections.abc import Iterator

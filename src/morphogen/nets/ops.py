@@ -6,7 +6,6 @@ memory (`INNERMOST`), where convolution and pooling are fastest (bench/bench_con
 """
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -109,7 +108,7 @@ class _KeptNorm(torch.autograd.Function):
     """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few."""
 
     @staticmethod
-    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, rest: tuple[Tensor, float]) -> tuple[Tensor, ...]:
         share, floor = rest
         mean = _pooled(x.sum((2, 3)), share) * share
         centred = x - _spread(mean, kept)
@@ -119,7 +118,7 @@ class _KeptNorm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        _, gain, _, kept, share, floor = inputs
+        _, gain, _, kept, (share, floor) = inputs
         ctx.floor = floor
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
@@ -134,7 +133,7 @@ class _KeptNorm(torch.autograd.Function):
         out = push.mul_(slope).sub_(centred * _spread(lean * inverse.pow(3) * share, kept))
         out = out.sub_(_spread(flat * inverse * share, kept))
         own = tilt.unflatten(-1, (*inverse.shape[1:], -1)) * inverse.unsqueeze(-1)
-        return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None, None
+        return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None
 
 
 def _pooled(values: Tensor, share: Tensor) -> Tensor:
@@ -155,4 +154,4 @@ def kept_group_norm(
     Shapes: x [B, R * C, H, W], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
     share [R * groups] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _KeptNorm.apply(x, gain, bias, kept, share, floor)[0]
+    return _KeptNorm.apply(x, gain, bias, kept, (share, floor))[0]

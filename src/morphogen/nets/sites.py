@@ -55,7 +55,7 @@ def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
 
 def _site(order: Tensor, crew: Crew, of: _Candidates, split: tuple[Tensor, Tensor] | None = None) -> Site:
     """The site of one slot.  order int64 [13, N]; split: parent and env of every row after the slot."""
-    picks = [order[group.blueprint, : group.size] for group in crew.groups]
+    picks = [order[group.blueprint.value, : group.size] for group in crew.groups]
     first = torch.cat([pick[: group.added] for pick, group in zip(picks, crew.groups, strict=True)])
     last = torch.cat([pick[group.added :] for pick, group in zip(picks, crew.groups, strict=True)])
     place = torch.zeros_like(of.row).index_copy(0, first, torch.arange(first.shape[0], device=first.device))
@@ -121,7 +121,7 @@ def gather(
 
 def _gather(storage: Tensor, crew: Crew, site: Site, sizes: tuple[int, ...], gate: int) -> Grown:
     pairs = zip(crew.groups, site.env, strict=True)
-    seeds = tuple(storage[:, : sizes[group.blueprint]].index_select(0, env) for group, env in pairs)
+    seeds = tuple(storage[:, : sizes[group.blueprint.value]].index_select(0, env) for group, env in pairs)
     return Grown(seeds, storage[:, storage.shape[-1] - gate :].index_select(0, site.gate_env))
 
 

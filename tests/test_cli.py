@@ -53,12 +53,12 @@ BENEATH = {
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
-    "--task": {"host", "rounds", "max_seeds", "final_episodes", "lifecycle", "policy", "ppo"},
+    "--task": {"host", "rounds", "max_seeds", "final_episodes", "lifecycle", "policy", "ppo", "engine.threads"},
     "--instances": {"instance"},
     "--envs": {"final_episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
-        *("data", "host.weight_decay", "lifecycle", "policy", "ppo"),
+        *("data", "host.weight_decay", "lifecycle", "policy", "ppo", "engine.threads"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])

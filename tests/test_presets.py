@@ -71,13 +71,14 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 
 def test_the_default_preset_sets_the_calibrated_numbers_and_nothing_else():
     spec, plain = build(layered([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
-    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "policy", "ppo")}
-    assert spec == replace(plain, rounds=24, max_seeds=2, final_episodes=64, **groups)
+    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "policy", "ppo", "engine")}
+    assert spec == replace(plain, rounds=14, max_seeds=2, final_episodes=64, **groups)
     tuned = {
         "host": {"weight_decay"},
         "lifecycle": {"min_training_epochs"},
         "policy": {"op_bias", "full_bias"},
         "ppo": {"lr", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"},
+        "engine": {"threads"},
     }
     for group, names in tuned.items():
         found, default = vars(getattr(spec, group)), vars(getattr(plain, group))

@@ -9,9 +9,10 @@ _GENTLE: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # A seed can be kept after seven of 24 epochs.  A fresh policy moves every seed on, blends it in fully and keeps it, so
 # that it sees what whole lives are worth: a seed that is not kept at the end costs all that its host relies on.  Two
-# bold passes over each rollout: more of them fit the noise of 32 lives.
+# bold passes over each rollout: more of them fit the noise of 32 lives.  Kernels of this size gain nothing from a
+# second thread, and lose much to it on a machine that does other things too.
 _SHORT: Settings = {
-    "rounds": 24,
+    "rounds": 14,
     "max_seeds": 2,
     "final_episodes": 64,
     "host": {"weight_decay": 1e-4},
@@ -21,6 +22,7 @@ _SHORT: Settings = {
         "full_bias": 5.0,
     },
     "ppo": {"lr": 5e-3, "epochs": 2, "target_kl": 0.04, "entropy_coef": 0.0, "entropy_coef_end": None},
+    "engine": {"threads": 1},
 }
 PRESETS: dict[str, Settings] = {
     "digits": {"task": "digits", **_SHORT},

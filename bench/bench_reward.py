@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -38,12 +39,7 @@ def steps(envs: int, slots: int) -> list[RewardInputs]:
 
 def measure(name: str, inputs: list[RewardInputs], slots: int, repeats: int) -> dict[str, object]:
     """Medians of both forms of a rule, its compile time, and a check sum of what it pays."""
-    rule: Rule = build(
-        RewardSpec(rule=name),
-        param_budget=TERMS.param_budget,
-        episode_length=TERMS.episode_length,
-        gamma=TERMS.gamma,
-    )
+    rule: Rule = build(RewardSpec(rule=name), **asdict(TERMS))
     envs = inputs[0].batch_size[0]
     torch._dynamo.reset()
     forms = {"eager": rule, "compiled": torch.compile(lambda step, ledger: rule(step, ledger), fullgraph=True)}

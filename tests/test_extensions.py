@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 import torch
@@ -259,9 +259,8 @@ CROOKED = {
 @pytest.mark.parametrize("said", list(CROOKED))
 def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
     register("crooked", lambda spec, terms: CROOKED[said])
-    terms = {"param_budget": TERMS.param_budget, "episode_length": TERMS.episode_length, "gamma": TERMS.gamma}
     with pytest.raises(ConfigError, match=f"reward.rule is crooked of this program, which cannot be used: .*({said})"):
-        rule_of(RewardSpec(rule="crooked"), **terms)
+        rule_of(RewardSpec(rule="crooked"), **asdict(TERMS))
 
 
 @usable
@@ -269,6 +268,5 @@ def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     straight = Crooked()
     register("straight", lambda spec, terms: replace(straight))
     register("plain", plain(lambda inputs: {"gain": inputs.clean_improvement / 100}))
-    terms = {"param_budget": TERMS.param_budget, "episode_length": TERMS.episode_length, "gamma": TERMS.gamma}
-    assert rule_of(RewardSpec(rule="straight"), **terms) == straight
-    assert isinstance(rule_of(RewardSpec(rule="plain"), **terms), PlainRule)
+    assert rule_of(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
+    assert isinstance(rule_of(RewardSpec(rule="plain"), **asdict(TERMS)), PlainRule)

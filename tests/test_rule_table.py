@@ -1,5 +1,7 @@
 """The open table of reward rules: how a rule is added, what holds for every rule in it, rules from one function."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 from hypothesis import given
@@ -22,7 +24,7 @@ every_rule = pytest.mark.parametrize("name", sorted(BUILDERS))
 
 
 def rule(name: str, **spec) -> Rule:
-    return BUILDERS[name](RewardSpec(rule=name, **spec), TERMS)
+    return build(RewardSpec(rule=name, **spec), **asdict(TERMS))
 
 
 def thrift(inputs: RewardInputs) -> dict[str, torch.Tensor]:
@@ -218,7 +220,7 @@ def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_pena
 
 
 def test_a_plain_rule_has_no_potential_and_says_so():
-    own = plain(thrift)(RewardSpec(), TERMS)
+    own = plain(thrift)(RewardSpec().filled(), TERMS)
     potential, measured = own.potential(inputs(2), own.init(2, 3))
     assert potential.tolist() == [0.0, 0.0]
     assert measured.all()
@@ -227,9 +229,11 @@ def test_a_plain_rule_has_no_potential_and_says_so():
 
 def test_a_plain_rule_may_not_pay_the_penalty_itself():
     with pytest.raises(ConfigError, match="pays a component governor; that one is added for rollbacks"):
-        plain(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec(), TERMS)
+        plain(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().filled(), TERMS)
 
 
 def test_a_function_that_reads_values_on_the_host_makes_no_rule():
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        plain(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(RewardSpec(), TERMS)
+        plain(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(
+            RewardSpec().filled(), TERMS
+        )

@@ -132,6 +132,7 @@ def test_paying_never_asks_the_host(scene, name):
 
 @pytest.mark.filterwarnings("ignore:Using lock_")
 def test_paying_is_one_graph_whatever_the_values(scene):
+    torch._dynamo.reset()
     graphs, rule = [], scene.rule("delta")
 
     def counting(graph, example):

@@ -12,10 +12,10 @@ from tensordict import TensorDict
 
 import morphogen
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import TERMS
+from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
 from morphogen.rules.rewards.plain import PlainRule, plain
 from morphogen.rules.rewards.table import BUILDERS, register
-from morphogen.run import cli, extensions
+from morphogen.run import cli, extensions, rewards
 from morphogen.run.rule import rule_of
 from morphogen.vocab.reward import FAMILIES, RULES
 from morphogen.vocab.spec import RewardSpec
@@ -202,6 +202,25 @@ def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
         check=True,
     )
     assert done.stdout == "thrift False\n"
+
+
+@usable
+def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
+    for i in range(8):
+        register(f"rule{i}", plain(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}))
+    rules, faults = rewards.usable()
+    tables = rewards.ranking({name: rules[name] for name in rules if name.startswith("rule")})
+    assert faults == []
+    assert [[name for name in rows[0] if name.startswith("rule")] for _, rows in tables] == [
+        [f"rule{i}" for i in range(6)],
+        ["rule6", "rule7"],
+    ]
+    whole = sum(TERMS.gamma**t for t in range(TERMS.episode_length))
+    for title, rows in tables:
+        assert title == "discounted returns, this program"
+        assert [row["policy"] for row in rows] == list(ARCHETYPES)
+        for name in list(rows[0])[2:]:
+            assert rows[0][name] == pytest.approx(whole * int(name[-1]))
 
 
 # what a rule that is not from here must keep

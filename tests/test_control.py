@@ -5,16 +5,20 @@ import torch
 from episodes import noise, observation
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import live, tiny_setup, world_of
 from slots import actions, limits, limits_for, make, one, same, slot_states, state
 
 from morphogen.learn.baselines import Random
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, available, choices, control, forced
+from morphogen.run import options
 from morphogen.steps.apply import apply_action
 from morphogen.vocab.action import RELEVANT, Head, Op
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.spec import LifecycleSpec
+from morphogen.vocab.spec import LifecycleSpec, resolve
+from morphogen.vocab.spec import limits as limits_of
 from morphogen.vocab.stage import Stage
 
 S = Stage
@@ -164,6 +168,21 @@ def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, 
     narrow, missed = controlled(action_masks(slots, limits(slots, **knobs)), action)
     assert missed.tolist() == [True]
     assert narrow.op[0].tolist() == [True] + [False] * 5
+
+
+def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
+    """Settings as they are typed: `--set disabled_ops=...` and `--set blueprints=...`."""
+    words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
+    spec = resolve(options.spec_of(options.parse(["train", "--preset", "smoke", *words], "0")))
+    held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
+    masks = action_masks(make([[{}, held, held]]), limits_of(spec))
+    assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]
+    assert not masks.slot[:, [Op.PRUNE, Op.GERMINATE]].any()
+    assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
+    world = world_of(tiny_setup(envs=2, disabled_ops=("GERMINATE",)))
+    assert all((epoch.after.slots.stage == S.DORMANT).all() for epoch in live(world, "random"))
+    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[-1].after.slots.blueprint
+    assert set(grown.flatten().tolist()) == {-1, int(Blueprint.DEPTHWISE)}
 
 
 def test_decode_and_apply_know_nothing_of_controls():

@@ -11,7 +11,18 @@ from morphogen.rules.gates import gate
 from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick import tick
-from morphogen.vocab.action import RELEVANT, AlphaCurve, AlphaSpeed, AlphaTarget, Head, Op, Outcome, Reason, Style, Tempo
+from morphogen.vocab.action import (
+    RELEVANT,
+    AlphaCurve,
+    AlphaSpeed,
+    AlphaTarget,
+    Head,
+    Op,
+    Outcome,
+    Reason,
+    Style,
+    Tempo,
+)
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import Algorithm, AlphaMode, Check, Curve, Gate, Stage

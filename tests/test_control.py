@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from episodes import noise, observation
+from episodes import noise, observation, tables
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import live, tiny_setup, world_of
 from slots import actions, limits, limits_for, make, one, same, slot_states, state
 
 from morphogen.learn.baselines import Random
+from morphogen.nets.distribution import entropy, factor, keys, support
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, available, choices, control, forced
@@ -168,6 +169,16 @@ def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, 
     narrow, missed = controlled(action_masks(slots, limits(slots, **knobs)), action)
     assert missed.tolist() == [True]
     assert narrow.op[0].tolist() == [True] + [False] * 5
+
+
+@given(situations(), st.booleans(), st.integers(0, 99))
+def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed):
+    slots, allow, entry, present = situation
+    free = action_masks(slots, allow)
+    masks = control(free, entry, present)[0] if held else free
+    drawn = tables(len(slots), slots=slots.stage.shape[1], seed=seed)
+    uncertainty = entropy(factor(drawn, support(masks), keys(FLOOR, torch.device("cpu"))))
+    assert torch.equal(uncertainty == 0, forced(masks))
 
 
 def test_what_the_config_takes_out_is_in_no_mask_of_the_run():

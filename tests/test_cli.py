@@ -239,7 +239,10 @@ WRONG = [
     (["train", "--slots", "r9c9"], "this host has r0c0, r1c0, r0c1"),
     (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
     (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
-    (["train", "heuristic", "--policy", "ppo"], "--policy is 'ppo'; want one of wait, random, heuristic"),
+    (
+        ["train", "heuristic", "--policy", "ppo"],
+        '--policy is "ppo"; want one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE',
+    ),
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
     (["train", "--config", "."], "--config is ., which cannot be read"),
     (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, rent, loss, shaped'),

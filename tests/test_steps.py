@@ -15,7 +15,7 @@ from morphogen.nets import plan as plans
 from morphogen.rules.attribution import coalitions, measuring
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
-from morphogen.run.policies import policy_of
+from morphogen.run.policies import arm_of
 from morphogen.run.record import record
 from morphogen.run.rollout import Rollout
 from morphogen.run.setup import build_setup
@@ -56,7 +56,7 @@ class Scene:
         self.draws = self.setup.feed.epoch(self.epoch.ticked)
         self.batch = self.setup.feed.batch(self.draws, 0)
         self.split = self.setup.dataset.validation()
-        self.policy = policy_of("ppo", self.setup)
+        self.policy = arm_of("ppo", self.setup).policy
         self.learner = init_learner(self.policy, self.world.key[0])
         self.rollout = Rollout(14)
         for t, one in enumerate(self.epochs):

@@ -28,6 +28,7 @@ from morphogen.vocab.task import TASKS, find_task
 
 __all__ = [
     "POLICIES",
+    "SCHEDULE_FILE",
     "AttributionSpec",
     "DataSpec",
     "EngineSpec",
@@ -54,7 +55,10 @@ POLICIES: dict[str, str] = {
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
     "heuristic": "hand-written rules: grow on a plateau, keep what helps, prune what does not",
+    "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
+    "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
+SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
 _OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
 
@@ -75,7 +79,7 @@ class RunSpec(Spec):
     disabled_ops: tuple[str, ...] = want((), Names(among=_OPS))
     instances: str = want("task", Choice(names=("task", "single")))
     instance: InstanceSpec = field(default_factory=InstanceSpec, metadata=holds(InstanceSpec))
-    policy_name: str = want("ppo", Choice(names=tuple(POLICIES)))
+    policy_name: str = want("ppo", Choice(names=tuple(POLICIES), prefix=SCHEDULE_FILE))
     final_episodes: int = want(None, Whole(low=0, high=1_000_000, null="as many as envs"))
     preset: str | None = want(None, Choice(names=tuple(PRESETS), null="none"))
     data: DataSpec = field(default_factory=DataSpec, metadata=holds(DataSpec))

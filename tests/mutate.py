@@ -187,7 +187,7 @@ def summary(results: Sequence[Result]) -> str:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Do the tests notice a bug?")
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on `file: name`")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time, each in its own copy")
     parser.add_argument("--whole", action="store_true", help="try the whole suite on what its own tests let through")

@@ -174,6 +174,12 @@ def test_the_decision_for_a_slot_depends_on_no_other_slot(data, slots, permissiv
             assert torch.equal(whole[:, s : s + 1], alone)
 
 
+@given(slot_states(stages=(S.HOLDING,)), st.floats(0.01, 100))
+def test_the_strict_gate_never_keeps_a_seed_that_hurts(slots, harm):
+    hurting = slots.replace(contribution=torch.full_like(slots.contribution, -harm))
+    assert not up(hurting, STRICT)[0].any()
+
+
 def test_limits_of_the_configuration_are_the_ones_asked_for():
     spec = LifecycleSpec(min_training_epochs=2, min_gradient_health=0.2)
     slots = make([[{"stage": S.TRAINING, "epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}]])

@@ -133,7 +133,7 @@ class Flag(Want):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Want):
-    """One name out of a list or of a table that may grow; where there is a prefix, also the path of a file behind it."""
+    """One name out of a list or a table that may grow; where there is a prefix, also the path of a file behind it."""
 
     names: Collection[str]
     prefix: str = ""

@@ -124,9 +124,7 @@ class World:
         born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
         counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
         plan = plans.read_plan(self.fences.plan(counts), setup.net)
-        rows = born_rows(born, plan)
-        grown = sow(ticked, rows, self._birth_noise(ticked, rows), net=setup.net)
-        trained, train = self._train(grown, plan)
+        trained, train = self._train(self._sown(ticked, born, plan), plan)
         validation = validate(trained, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
         attributed, worth = attribute(trained, validation, **self._measuring)
         governed, report = govern(attributed, validation, train, spec=spec.governor, minibatches=spec.data.minibatches)
@@ -172,6 +170,11 @@ class World:
     def _action_noise(self, state: EnvState, purpose: Purpose) -> Tensor:
         stream = rng.stream(self.key, purpose, round=state.clock.episode, epoch=state.clock.epoch)
         return rng.gumbel(stream, noise_lanes(len(self.setup.net.slots)))
+
+    def _sown(self, state: EnvState, born: Tensor, plan: Plan) -> EnvState:
+        """The envs with the parameters of the seeds that were born.  born bool [E, S]."""
+        rows = born_rows(born, plan)
+        return sow(state, rows, self._birth_noise(state, rows), net=self.setup.net)
 
     def _birth_noise(self, state: EnvState, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Per slot, the noise of exactly the seeds that were born: float32 [n_s, P_s]."""

@@ -53,10 +53,13 @@ BENEATH = {
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
-    "--task": {"host.width", "rounds", "lifecycle", "ppo"},
+    "--task": {"host", "rounds", "max_seeds", "final_episodes", "lifecycle", "policy", "ppo", "engine.threads"},
     "--instances": {"instance"},
     "--envs": {"final_episodes"},
-    "--preset": {"rounds", "envs", "episode_length", "final_episodes", "data", "lifecycle", "ppo", "policy.hidden"},
+    "--preset": {
+        *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
+        *("data", "host.weight_decay", "lifecycle", "policy", "ppo", "engine.threads"),
+    },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
 

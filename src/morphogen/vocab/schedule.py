@@ -127,13 +127,13 @@ def _build(settings: Any, spec: RunSpec, found: list[str]) -> Schedule:
     given = {"on_illegal": "error", **settings}
     for name, want in _TOP.items():
         lines += want.faults(name, given[name]) if name in given else [f"{name} is missing; want {want.text}"]
-    rows = settings.get("steps")
+    rows, wants = settings.get("steps"), _wants(spec)
     if not isinstance(rows, list):
-        refuse([*lines, f"steps is {show(rows)}; want a list of steps"])
-    wants = _wants(spec)
-    lines += [line for i, row in enumerate(rows or ()) for line in _step_faults(f"steps[{i}]", row, wants)]
+        lines.append(f"steps is {show(rows)}; want a list of steps")
+        rows = []
+    lines += [line for i, row in enumerate(rows) for line in _step_faults(f"steps[{i}]", row, wants)]
     refuse(lines)
-    steps = [_step(row, spec) for row in rows or ()]
+    steps = [_step(row, spec) for row in rows]
     refuse(_repeated(steps))
     ordered = sorted(steps, key=lambda step: (step.epoch, -1 if step.env is None else step.env))
     return Schedule(given["name"], tuple(ordered), given["on_illegal"])

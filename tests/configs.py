@@ -107,7 +107,7 @@ _KINDS = {
     kinds.Whole: _whole,
     kinds.Real: _real,
     kinds.Flag: lambda want: st.booleans(),
-    kinds.Choice: lambda want: st.sampled_from(want.names),
+    kinds.Choice: lambda want: st.sampled_from(tuple(want.names)),
     kinds.Text: lambda want: st.text(min_size=1, max_size=20),
     kinds.Names: lambda want: st.lists(st.sampled_from(want.among or ("cpu", "cuda:3")), unique=True).filter(
         lambda names: want.least <= len(names) <= (want.most or len(names))

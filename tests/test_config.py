@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from morphogen.errors import ConfigError
 from morphogen.vocab.codec import build, dump_config, layered, load_config, merge, parse_assignment
 from morphogen.vocab.preset import PRESETS
+from morphogen.vocab.reward import RULES
 from morphogen.vocab.spec import PolicySpec, RunSpec, resolve
 
 
@@ -114,7 +115,7 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     assert faults('{"engine": {"threads": 0}}') == [
         "engine.threads is 0; want an integer in 1 .. 4096 or null (one per core)"
     ]
-    assert faults('{"reward": {"rule": "gold"}}') == ['reward.rule is "gold"; want one of sparse, delta']
+    assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule is "gold"; want one of {", ".join(RULES)}']
     assert faults('{"data": {"bach": 3}}') == [
         "data.bach is unknown; want one of dir, batch, minibatches, val_samples, augment"
     ]

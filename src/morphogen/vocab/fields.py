@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -133,9 +133,9 @@ class Flag(Want):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Want):
-    """One name out of a list."""
+    """One name out of a list, or out of a table that may grow."""
 
-    names: tuple[str, ...]
+    names: Collection[str]
 
     @property
     def text(self) -> str:

@@ -124,7 +124,7 @@ class RewardSpec(Spec):
 
     PATH: ClassVar[str] = "reward"
 
-    rule: str = want("delta", Choice(names=tuple(RULES)))
+    rule: str = want("delta", Choice(names=RULES))
     potential_scale: float = want(1.0, Real(low=0, high=2))
     governor_penalty: float = want(1.0, Real(low=0))
     op_cost: float = want(0.0, Real(low=0, high=0.01))

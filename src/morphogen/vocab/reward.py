@@ -1,11 +1,9 @@
 """Reward rules and detectors by name, with the numbers that a run cannot change."""
 
-# name -> what the rule pays; the builders stand in `rules.rewards.table`
-RULES: dict[str, str] = {
-    "sparse": "value of the delivered network at the horizon, nothing before",
-    "delta": "`sparse` plus exact potential-based shaping on measured clean improvement",
-}
-OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "op_cost", "governor")  # signed, they sum to the reward
+OWN, REGISTERED = "own", "this program"
+# name -> whose rule it is.  Open: `rules.rewards.table.register` adds to it, `run.extensions` for packages.
+RULES: dict[str, str] = {"sparse": OWN, "delta": OWN, "rent": OWN, "loss": OWN}
+OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")  # signed, they sum to the reward
 DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")  # last axis of `Score.detectors`
 
 RATIO_LIMIT = 5.0  # contribution over uncommitted improvement at which credit looks inflated

@@ -3,7 +3,9 @@
     python tests/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S] [--json FILE]
 
 The bugs stand in `tests/mutants/*.toml`: a sentence that says what is wrong, the file under the package, the text
-before and after, and the test files that should notice.  Exit code 0: all were noticed; 1: not all; 2: no verdict.
+before and after, and the test files (or `file::test`) that should notice.
+
+Exit code 0: all were noticed; 1: not all; 2: no verdict.
 """
 
 import argparse
@@ -31,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", "--hypothesis-profile=unshrunk")
 WHOLE_SUITE = 3600.0  # seconds
 LEFT_BEHIND = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "runs")
-NOTICED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+?\.py::\w+)", re.MULTILINE)
+NOTICED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+?\.py::\w+(?:\[\S+)?)", re.MULTILINE)
 # Every run of tests is a fresh fork of a process that has imported what takes longest: a third of the time.
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(["torch", "tensordict", "torchrl", "pytest"])
@@ -39,7 +41,7 @@ FRESH.set_forkserver_preload(["torch", "tensordict", "torchrl", "pytest"])
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One bug: in `file`, the only `before` becomes `after`; a test in one of `tests` should fail."""
+    """One bug: in `file`, the only `before` becomes `after`; one of `tests` should fail."""
 
     name: str
     file: str

@@ -69,7 +69,9 @@ def test_values_of_a_file_reach_their_fields():
 @pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
 def test_every_field_refuses_json_of_another_type(spec, field):
     for bad in wrong_types(field.metadata["want"]):
-        settings = {spec.PATH: {field.name: bad}} if spec.PATH else {field.name: bad}
+        settings = {field.name: bad}
+        for group in reversed(spec.PATH.split(".") if spec.PATH else []):
+            settings = {group: settings}
         assert any(line.startswith(path_of(spec, field)) for line in faults(json.dumps(settings)))
 
 

@@ -1,8 +1,11 @@
 """Reward rules and detectors by name, with the numbers that a run cannot change."""
 
-OWN, REGISTERED = "own", "this program"
+OWN, LEGACY, REGISTERED = "own", "the original", "this program"
 # name -> whose rule it is.  Open: `rules.rewards.table.register` adds to it, `run.extensions` for packages.
-RULES: dict[str, str] = {"sparse": OWN, "delta": OWN, "rent": OWN, "loss": OWN}
+RULES: dict[str, str] = {
+    **dict.fromkeys(("sparse", "delta", "rent", "loss"), OWN),
+    **dict.fromkeys(("shaped", "escrow", "simplified", "basic", "basic_plus"), LEGACY),
+}
 OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")  # signed, they sum to the reward
 DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")  # last axis of `Score.detectors`
 

@@ -193,7 +193,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on `file: name`")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time, each in its own copy")
     parser.add_argument("--whole", action="store_true", help="try the whole suite on what its own tests let through")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds for one mutant")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for one mutant")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     return parser.parse_args(argv)
 

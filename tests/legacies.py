@@ -150,7 +150,7 @@ def follow(slot: Life, op: Op) -> Stage:
 @st.composite
 def lives(draw, *, steps: int | None = None, start=None, places: int = 3, rollbacks: bool = False, ends: bool = True):
     """Inputs of consecutive steps of one env whose slots live as slots do; the last step is the horizon."""
-    count = draw(st.integers(1, 8)) if steps is None else steps
+    count = draw(st.integers(1, 4)) if steps is None else steps
     slots = [Life(stage=int(stage), age=9, epochs_in_stage=6, params=300) for stage in start or []]
     slots += [Life() for _ in range(places - len(slots))]
     accuracy, found = draw(shares), []

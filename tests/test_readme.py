@@ -51,7 +51,7 @@ def test_every_name_of_the_table_is_defined_where_it_says(row):
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
-def test_the_code_runs(block, tmp_path, monkeypatch, capsys):
+def test_the_code_runs(block, tmp_path, monkeypatch, capsys, open_table):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out

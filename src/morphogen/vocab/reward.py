@@ -1,6 +1,10 @@
 """Reward rules and detectors by name, with the numbers that a run cannot change."""
 
-OWN, LEGACY, REGISTERED = "own", "the original", "this program"
+import re
+
+OWN, LEGACY, REGISTERED = "own", "legacy", "this program"
+FAMILIES: tuple[str, ...] = (OWN, LEGACY)  # of the rules that are from here
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # what a rule may be called
 # name -> whose rule it is.  Open: `rules.rewards.table.register` adds to it, `run.extensions` for packages.
 RULES: dict[str, str] = {
     **dict.fromkeys(("sparse", "delta", "rent", "loss"), OWN),

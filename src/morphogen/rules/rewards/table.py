@@ -1,23 +1,27 @@
 """The open table of reward rules: a builder per name, and how a rule is added to it and built from it."""
 
 import inspect
-import re
 
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
 from morphogen.rules.rewards.legacy import rule as legacy
 from morphogen.rules.rewards.rule import Builder, Rule, Terms
-from morphogen.vocab.reward import REGISTERED, RULES
+from morphogen.vocab.reward import NAME, REGISTERED, RULES
 from morphogen.vocab.spec import RewardSpec
 
 __all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register"]
 
 BUILDERS: dict[str, Builder] = {
-    **{"sparse": own.sparse, "delta": own.delta, "rent": own.rent, "loss": own.loss},
-    **{"shaped": legacy.shaped, "escrow": legacy.escrow, "simplified": legacy.simplified},
-    **{"basic": legacy.basic, "basic_plus": legacy.basic_plus},
+    "sparse": own.sparse,
+    "delta": own.delta,
+    "rent": own.rent,
+    "loss": own.loss,
+    "shaped": legacy.shaped,
+    "escrow": legacy.escrow,
+    "simplified": legacy.simplified,
+    "basic": legacy.basic,
+    "basic_plus": legacy.basic_plus,
 }
-NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:

@@ -22,7 +22,7 @@ from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.spec import RewardSpec
 from morphogen.vocab.stage import Stage
 
-# ledger -> dtype, number of slot axes; all 0 after a reset
+# Ledger -> dtype, number of slot axes; all 0 after a reset
 LEDGERS: dict[str, tuple[torch.dtype, int]] = {
     "escrow_balance": (torch.float32, 1),
     "drip_scale": (torch.float32, 1),
@@ -37,8 +37,9 @@ SHAPED = (
     *("occupancy_rent", "fossil_rent", "op_shaping", "terminal", "hindsight", GOVERNOR),
 )
 SIMPLIFIED = ("pbrs", "intervention", "terminal", GOVERNOR)
-GROWTH = ("prev_alpha", "prev_params", "scaffold")
 BASIC = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVERNOR)
+GROWTH = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
+
 Leaves = dict[str, Tensor]
 Step = Callable[["LegacyRule", RewardInputs, Leaves], tuple[Leaves, Leaves]]  # carried -> components, carried
 
@@ -47,7 +48,7 @@ Step = Callable[["LegacyRule", RewardInputs, Leaves], tuple[Leaves, Leaves]]  # 
 class LegacyRule:
     """A legacy kernel, settled: a rollback pays its penalty and forfeits only, and no ledger outlives an episode."""
 
-    step: Step
+    step: Step  # what the family pays, and what it carries on, as if nothing ended here
     ledgers: tuple[str, ...]
     components: tuple[str, ...]
     spec: LegacyRewardSpec
@@ -71,7 +72,10 @@ class LegacyRule:
         return torch.zeros_like(inputs.next_val_acc), torch.ones_like(inputs.horizon)
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-        """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E])."""
+        """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
+
+        Promise: the order of the slots changes no reward; only the accuracy of the reset survives a rollback.
+        """
         back, real = inputs.rolled_back, inputs.next_val_acc
         carried = {name: _like(ledger[name], real) for name in self.ledgers}
         paid, carried = self.step(self, inputs, carried)

@@ -456,6 +456,18 @@ def test_a_scaffold_is_a_decayed_sum_of_what_was_measured(steps, gamma):
         scaffold = after
 
 
+@pytest.mark.parametrize("op", [Op.GERMINATE, Op.FOSSILIZE])
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_seed_that_is_kept_or_new_starts_without_the_help_of_the_one_before(op, measured):
+    scaffold = torch.full((1, 2, 2), 3.0, dtype=torch.float64)
+    stage = Stage.DORMANT if op is Op.GERMINATE else Stage.HOLDING
+    rows = [inputs(slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured) for o in (op, Op.WAIT)]
+    begun, waited = (next_scaffold(scaffold, row, gamma=GAMMA) for row in rows)
+    assert (waited > 0).all()
+    assert (begun[:, :, 0] == 0).all()
+    assert torch.equal(begun[:, :, 1], waited[:, :, 1])
+
+
 # whole runs
 
 

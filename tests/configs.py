@@ -34,7 +34,7 @@ def path_of(spec, field):
     return f"{spec.PATH}.{field.name}" if spec.PATH else field.name
 
 
-FIELDS = [(spec, field) for spec in (*GROUPS, specs.RunSpec) for field in plain_fields(spec)]
+FIELDS = [(spec, field) for spec in (*GROUPS, specs.LegacyRewardSpec, specs.RunSpec) for field in plain_fields(spec)]
 FIELD_IDS = [path_of(spec, field) for spec, field in FIELDS]
 
 
@@ -79,6 +79,8 @@ def wrong_types(want):
 
 def value_of(want):
     """Allowed values of one field."""
+    if isinstance(want, kinds.Group):
+        return groups(want.spec)
     some = _KINDS[type(want)](want)
     return st.one_of(st.none(), some) if want.null else some
 
@@ -107,7 +109,7 @@ _KINDS = {
     kinds.Whole: _whole,
     kinds.Real: _real,
     kinds.Flag: lambda want: st.booleans(),
-    kinds.Choice: lambda want: st.sampled_from(want.names),
+    kinds.Choice: lambda want: st.sampled_from(tuple(want.names)),
     kinds.Text: lambda want: st.text(min_size=1, max_size=20),
     kinds.Names: lambda want: st.lists(st.sampled_from(want.among or ("cpu", "cuda:3")), unique=True).filter(
         lambda names: want.least <= len(names) <= (want.most or len(names))

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from morphogen.rules.rewards.table import BUILDERS
+from morphogen.vocab.reward import RULES
 
 settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -20,3 +24,13 @@ def pytest_addoption(parser):
         default=Path(__file__).parent / "golden" / "data",
         help="folder with the golden *.jsonl files",
     )
+
+
+@pytest.fixture
+def open_table():
+    """Rules that a test adds to the table of reward rules are gone when it ends."""
+    before = dict(RULES), dict(BUILDERS)
+    yield
+    for table, rows in zip((RULES, BUILDERS), before, strict=True):
+        table.clear()
+        table.update(rows)

@@ -10,7 +10,7 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Algorithm, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
-COMPONENTS = ("value", "shaping", "op_cost", "governor")
+COMPONENTS = ("value", "shaping", "rent", "op_cost", "governor")
 S = Stage
 UP = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
 ASKED = {S.TRAINING: 1, S.BLENDING: 2, S.HOLDING: 3, S.FOSSILIZED: 5}
@@ -158,7 +158,7 @@ class Env:
             slot.contribution = round(self.dice.uniform(-2, 4), 3) if slot.stage in BLENDED else None
 
     def pay(self, t, rolled_back):
-        components = [0.0, round(self.dice.uniform(-1, 1), 3), 0.0, -1.0 if rolled_back else 0.0]
+        components = [0.0, round(self.dice.uniform(-1, 1), 3), 0.0, 0.0, -1.0 if rolled_back else 0.0]
         return {
             "components": components,
             "reward": sum(components),

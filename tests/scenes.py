@@ -5,12 +5,28 @@ from tensordict import TensorDict
 
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.measure import Attribution, RewardInputs
+from morphogen.state.measure import Attribution, RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-REAL = ("committed_acc", "clean_improvement", "val_loss", "param_price", "baseline_loss", "target_loss")
-FLAGS = ("committed_valid", "clean_valid", "loss_valid")
+INPUTS = {  # neutral fields of a rule's inputs: everything measured, nothing going on; (value, kind)
+    **dict.fromkeys(("horizon", "rolled_back", "op_executed"), (False, torch.bool)),
+    **dict.fromkeys(("committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"), (True, torch.bool)),
+    **dict.fromkeys(("fossil_params", "live_params"), (0, torch.int64)),
+    **{"op": (int(Op.WAIT), torch.int64), "epoch": (1, torch.int64), "host_params": (1000, torch.int64)},
+    **dict.fromkeys(("committed_acc", "clean_improvement", "val_loss", "uncommitted_improvement"), (0.0, None)),
+    **dict.fromkeys(("val_acc", "stable_val_acc", "next_val_acc"), (0.0, None)),
+    **{"param_price": (0.1, None), "baseline_loss": (2.3, None), "target_loss": (0.3, None)},
+}
+SLOT_INPUTS = {  # empty slots
+    **dict.fromkeys(("stage", "next_stage"), (int(Stage.DORMANT), torch.int64)),
+    "op": (int(Op.WAIT), torch.int64),
+    **dict.fromkeys(("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age"), (0, torch.int64)),
+    "params": (0, torch.int64),
+    **dict.fromkeys(("contribution_valid", "next_contribution_valid"), (False, torch.bool)),
+    **dict.fromkeys(("contribution", "next_contribution", "interaction_sum", "alpha"), (0.0, None)),
+    **dict.fromkeys(("accuracy_at_germination", "accuracy_at_stage_start"), (0.0, None)),
+}
 
 
 def sizes(envs: int, slots: int) -> schema.Sizes:
@@ -36,17 +52,25 @@ def state_of(slots: Slots, *, epoch: int = 0, phi: float = 0.0, price: float = 0
     return state.replace(slots=slots, instance=instance, clock=state.clock.replace(epoch=state.clock.epoch + epoch))
 
 
-def inputs(envs: int = 1, *, dtype: torch.dtype = torch.float64, **fields) -> RewardInputs:
+def filled(known: dict, given: dict, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The known fields as tensors of a shape, those that are given instead of their neutral values."""
+    assert given.keys() <= known.keys(), given.keys() - known.keys()
+    made = {name: (given.get(name, value), kind or dtype) for name, (value, kind) in known.items()}
+    return {name: torch.as_tensor(value, dtype=kind).expand(shape).clone() for name, (value, kind) in made.items()}
+
+
+def slot_inputs(envs: int = 1, slots: int = 3, *, dtype: torch.dtype = torch.float64, **fields) -> SlotInputs:
+    """What a rule sees of slots; a number stands for all of them, a row for all envs.  Empty slots unless given."""
+    return SlotInputs(**filled(SLOT_INPUTS, fields, (envs, slots), dtype), batch_size=[envs])
+
+
+def inputs(envs: int = 1, *, dtype: torch.dtype = torch.float64, slots=None, interaction=0.0, **fields) -> RewardInputs:
     """Inputs of a rule; a number stands for all envs.  Measured zeros unless given; price .1, losses 2.3 and .3."""
-    known = dict.fromkeys(REAL, 0.0) | {"param_price": 0.1, "baseline_loss": 2.3, "target_loss": 0.3}
-    known |= dict.fromkeys(FLAGS, True) | {"horizon": False, "rolled_back": False, "op_executed": False}
-    known |= {"op": int(Op.WAIT), "fossil_params": 0, "live_params": 0}
-    assert fields.keys() <= known.keys(), fields.keys() - known.keys()
-    leaves = {}
-    for name, value in (known | fields).items():
-        kind = dtype if name in REAL else torch.as_tensor(value).dtype
-        leaves[name] = torch.as_tensor(value, dtype=kind).expand(envs).clone()
-    return RewardInputs(**leaves, batch_size=[envs])
+    slots = slot_inputs(envs, dtype=dtype) if slots is None else slots
+    places = slots.stage.shape[1]
+    pairs = torch.as_tensor(interaction, dtype=dtype).expand(envs, places, places).clone()
+    leaves = filled(INPUTS, fields, (envs,), dtype)
+    return RewardInputs(**leaves, interaction=pairs, slots=slots, batch_size=[envs])
 
 
 def play(rule, steps: list[RewardInputs]):

@@ -245,6 +245,8 @@ WRONG = [
     ),
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
     (["train", "--config", "."], "--config is ., which cannot be read"),
+    (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, rent, loss, shaped'),
+    (["rewards", "delta"], "unrecognized arguments: delta"),
     (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
     (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
 ]
@@ -345,11 +347,12 @@ def fresh(*words, cwd, then=""):
         (["--version"], 0),
         (["train", "--help"], 0),
         (["train", "heuristic", "--help"], 0),
+        (["rewards", "--help"], 0),
         (["train", "--print-config"], 0),
         (["train", "--rounds", "0"], 2),
         (["train", "--out", "/dev/null"], 2),
     ],
-    ids=["help", "version", "train help", "baseline help", "print config", "fault", "out is a file"],
+    ids=["help", "version", "train help", "baseline help", "rewards help", "print config", "fault", "out is a file"],
 )
 def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words, code):
     done = fresh(*words, cwd=tmp_path)
@@ -388,6 +391,7 @@ def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
     text = shown_help(capsys)
     assert "Train a controller that grows neural networks" in text
     assert "train a policy, or run a baseline on the same path" in text
+    assert "list the reward rules and compare what they pay" in text
 
 
 def test_version_is_the_one_of_the_installed_package(capsys):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from morphogen.errors import ConfigError
 from morphogen.vocab.codec import build, dump_config, layered, load_config, merge, parse_assignment
 from morphogen.vocab.preset import PRESETS
+from morphogen.vocab.reward import RULES
 from morphogen.vocab.spec import PolicySpec, RunSpec, resolve
 
 
@@ -68,7 +69,9 @@ def test_values_of_a_file_reach_their_fields():
 @pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
 def test_every_field_refuses_json_of_another_type(spec, field):
     for bad in wrong_types(field.metadata["want"]):
-        settings = {spec.PATH: {field.name: bad}} if spec.PATH else {field.name: bad}
+        settings = {field.name: bad}
+        for group in reversed(spec.PATH.split(".") if spec.PATH else []):
+            settings = {group: settings}
         assert any(line.startswith(path_of(spec, field)) for line in faults(json.dumps(settings)))
 
 
@@ -114,7 +117,7 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     assert faults('{"engine": {"threads": 0}}') == [
         "engine.threads is 0; want an integer in 1 .. 4096 or null (one per core)"
     ]
-    assert faults('{"reward": {"rule": "gold"}}') == ['reward.rule is "gold"; want one of sparse, delta']
+    assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule is "gold"; want one of {", ".join(RULES)}']
     assert faults('{"data": {"bach": 3}}') == [
         "data.bach is unknown; want one of dir, batch, minibatches, val_samples, augment"
     ]

@@ -62,7 +62,7 @@ def test_the_schedule_can_be_followed(tmp_path):
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
-def test_the_code_runs(block, tmp_path, monkeypatch, capsys):
+def test_the_code_runs(block, tmp_path, monkeypatch, capsys, open_table):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out

@@ -81,6 +81,8 @@ def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True,
         attribution,
         report_of([False] * envs if rolled_back is None else rolled_back),
         seen([1.0] * envs, [50.0] * envs),
+        before=state,
+        host_params=torch.full((envs,), 100),
         rule=build(RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,
@@ -171,9 +173,35 @@ def test_the_split_of_the_potential_sums_to_it():
 def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
     state = state_of(slots_of([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1)
     _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
-    assert got.components.shape == (2, 4)
+    assert got.components.shape == (2, 5)
     torch.testing.assert_close(got.components.sum(1), got.reward)
-    torch.testing.assert_close(got.components, torch.tensor([[0.5, -0.1, -0.01, 0.0], [0.0, -0.1, 0.0, -1.0]]))
+    torch.testing.assert_close(
+        got.components, torch.tensor([[0.5, -0.1, 0.0, -0.01, 0.0], [0.0, -0.1, 0.0, 0.0, -1.0]])
+    )
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(loss):
+    state, envs = state_of(slots_of([[Stage.DORMANT] * 3] * 2), phi=0.4), 2
+    after, got = score(
+        state,
+        outcome_of(envs),
+        found([50.0] * envs),
+        report_of([False] * envs),
+        seen([loss, 1.3], [50.0] * envs),
+        before=state,
+        host_params=torch.full((envs,), 100),
+        rule=build(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        net_counts=COUNTS,
+        gate_counts=GATES,
+        param_budget=BUDGET,
+        target_loss=0.3,
+        episode_length=T,
+    )
+    assert got.reward.tolist() == pytest.approx([(GAMMA - 1) * 0.4, GAMMA * 0.5 - 0.4])
+    assert got.unmeasured.tolist() == [True, False]
+    assert after.ledger["phi"].tolist() == pytest.approx([0.4, 0.5])
+    assert (got.potential_by_slot == 0).all()
 
 
 def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():
@@ -213,6 +241,8 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         worth,
         report,
         validation,
+        before=start,
+        host_params=torch.full((2,), 100),
         rule=build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,
@@ -242,6 +272,7 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     state = state_of(slots, epoch=T - 1)
     shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
     kwargs = {
+        "host_params": torch.full((len(rows),), 100),
         "rule": build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         "net_counts": counts,
         "gate_counts": (0, 0, 0),
@@ -250,8 +281,8 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
         "episode_length": T,
     }
     rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
-    _, one = score(state, outcome_of(len(rows)), out, *rest, **kwargs)
-    _, other = score(shuffled, outcome_of(len(rows)), moved, *rest, **kwargs)
+    _, one = score(state, outcome_of(len(rows)), out, *rest, before=state, **kwargs)
+    _, other = score(shuffled, outcome_of(len(rows)), moved, *rest, before=shuffled, **kwargs)
     assert_same(
         other,
         one.replace(
@@ -304,6 +335,8 @@ def test_score_never_asks_the_host():
         found([50.0]).to("meta"),
         report_of([False]).to("meta"),
         seen([1.0], [50.0]).to("meta"),
+        before=state,
+        host_params=torch.full((1,), 100, device="meta"),
         rule=build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,

@@ -92,6 +92,8 @@ def scored(s, on):
     given = (on(x) for x in (e.governed, e.outcome, e.attribution, e.report, e.validation))
     return score(
         *given,
+        before=on(e.before),
+        host_params=on(e.host_params),
         rule=setup.rule,
         net_counts=setup.net.counts,
         gate_counts=setup.net.gate_counts,

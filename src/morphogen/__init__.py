@@ -61,6 +61,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"morphogen.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'morphogen' has no attribute {name!r}")
+    if _HOME[name].startswith("vocab."):  # a config may name a reward rule of an installed package
+        importlib.import_module("morphogen.run.extensions").announce()
     value = getattr(importlib.import_module(f"morphogen.{_HOME[name]}"), name)
     globals()[name] = value
     return value

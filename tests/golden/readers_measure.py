@@ -12,7 +12,7 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.spec import RewardSpec
 from morphogen.vocab.stage import Stage
 
-OWN_RULES = ("sparse", "delta")
+OWN_RULES = ("sparse", "delta", "rent", "loss")
 
 
 def near(got: torch.Tensor, want, *, exact: float, single: float) -> None:

@@ -9,12 +9,6 @@ import torch
 
 # Subject -> what the rows are about; they are read as soon as a reader for them stands in `readers_*.py`.
 LATER = {
-    "rewards_basic": "the reward rule basic",
-    "rewards_basic_plus": "the reward rule basic_plus",
-    "rewards_escrow": "the reward rule escrow",
-    "rewards_parts": "parts of the reward rules that shape by seed",
-    "rewards_shaped": "the reward rule shaped",
-    "rewards_simplified": "the reward rule simplified",
     "telemetry": "gradient health, anomalies and analytics",
 }
 READERS = {

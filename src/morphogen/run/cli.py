@@ -6,13 +6,13 @@ import shlex
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import FrameType, ModuleType
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, memory, options
+from morphogen.run import directory, extensions, memory, options
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 
@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code.  Errors of the user are one line each on stderr, without a traceback."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        _train(options.parse(words, metadata.version("morphogen")), shlex.join(["morphogen", *words]))
+        extensions.announce()
+        given = options.parse(words, metadata.version("morphogen"))
+        COMMANDS[given.command](given, shlex.join(["morphogen", *words]))
         sys.stdout.flush()
     except tuple(kind for kind, _ in EXITS) as error:
         return _refused(error)
@@ -53,6 +55,7 @@ def _train(given: Namespace, command: str) -> None:
     if given.print_config:
         sys.stdout.write(dump_config(spec))
         return
+    _note([line for name, line in extensions.refused().items() if name == spec.reward.rule])
     out = directory.choose(given.out, task=spec.task, config=dump_config(spec))
     directory.check(out)
     signal.signal(signal.SIGTERM, _terminated)
@@ -64,6 +67,23 @@ def _train(given: Namespace, command: str) -> None:
     console = _load("morphogen.run.console").Console(quiet=given.quiet)
     with console:
         _load("morphogen.run.train").train_ppo_vectorized(spec, out=out, console=console, command=command)
+
+
+def _rewards(given: Namespace, command: str) -> None:
+    """Print every reward rule, and what each pays the archetypes."""
+    del given, command
+    rewards, console = _load("morphogen.run.rewards"), _load("morphogen.run.console").Console()
+    rules, faults = rewards.usable()
+    print(*rewards.listing(rules), sep="\n")
+    for title, rows in rewards.ranking(rules):
+        console.table(rows, title=title)
+    _note(faults)
+
+
+def _note(lines: Iterable[str]) -> None:
+    """What does not stop a command but should be known."""
+    for line in lines:
+        print(f"morphogen: note: {line}", file=sys.stderr)
 
 
 def _load(name: str) -> ModuleType:
@@ -89,6 +109,8 @@ def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
     for name, text in {**sizes, "run directory": str(out)}.items():
         print(f"  {name:<22}{text}")
 
+
+COMMANDS: dict[str, Callable[[Namespace, str], None]] = {"train": _train, "rewards": _rewards}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -34,6 +34,9 @@ class Flag:
 
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
 _BASELINES = tuple(name for name in POLICIES if name != "ppo")
+_PAID = (
+    f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default delta)"
+)
 FLAGS: tuple[Flag, ...] = (
     Flag("--preset", "preset", "word", "NAME", _TASK, "start from a named set of settings: " + ", ".join(PRESETS)),
     Flag("--task", "task", "word", "NAME", _TASK, "data and host network (default digits): " + ", ".join(TASKS)),
@@ -49,7 +52,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--batch", "data.batch", "number", "N", _SIZE, "samples per optimiser step of a host"),
     Flag("--final-episodes", "final_episodes", "number", "N", _SIZE, "held-out episodes played at the end; 0 = none"),
     Flag("--seed", "seed", "number", "N", _SIZE, "fixes every random number of the run (default 0)"),
-    Flag("--reward", "reward.rule", "word", "RULE", _LEARN, "what the policy is paid for: " + ", ".join(RULES)),
+    Flag("--reward", "reward.rule", "word", "RULE", _LEARN, _PAID),
     Flag("--ppo-epochs", "ppo.epochs", "number", "N", _LEARN, "passes over a round in the update of the policy"),
     Flag("--lr", "ppo.lr", "number", "X", _LEARN, "learning rate of the policy"),
     Flag(
@@ -113,6 +116,13 @@ def parser(version: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     _add_flags(train)
+    commands.add_parser(
+        "rewards",
+        help="list the reward rules and compare what they pay",
+        description="List the reward rules, those of installed packages included, and print what each of them pays "
+        "scripted policies on synthetic learning curves.",
+        allow_abbrev=False,
+    )
     return top
 
 

@@ -6,9 +6,10 @@ import torch
 
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
-from morphogen.rules.rewards.table import Rule, build
+from morphogen.rules.rewards.rule import Rule
 from morphogen.run.data.dataset import Dataset, open_dataset
 from morphogen.run.data.feed import Feed
+from morphogen.run.rule import rule_of
 from morphogen.run.schedules import schedule_of
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.schedule import Schedule
@@ -56,7 +57,7 @@ def build_setup(spec: RunSpec) -> Setup:
         net=net,
         limits=limits(spec),
         budget=budget,
-        rule=build(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
+        rule=rule_of(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
         dataset=dataset,
         feed=Feed(dataset, task, spec.data, noisy=spec.instance.label_noise[1] > 0),
         schedule=schedule,

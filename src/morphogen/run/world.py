@@ -130,7 +130,8 @@ class World:
         validation = validate(trained, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
         attributed, worth = attribute(trained, validation, **self._measuring)
         governed, report = govern(attributed, validation, train, spec=spec.governor, minibatches=spec.data.minibatches)
-        after, paid = self._score(governed, outcome, worth, report, validation)
+        size = host_params(state.instance, setup.net.host)
+        after, paid = self._score(governed, outcome, worth, report, validation, before=state, size=size)
         return Epoch(
             before=state,
             observation=observation,
@@ -148,7 +149,7 @@ class World:
             report=report,
             after=after,
             score=paid,
-            host_params=host_params(state.instance, setup.net.host),
+            host_params=size,
             seed_params=seed_params(ticked.slots, setup.net.counts, setup.net.gate_counts),
         )
 
@@ -205,6 +206,9 @@ class World:
         worth: Attribution,
         report: GovernorReport,
         validation: Validation,
+        *,
+        before: EnvState,
+        size: Tensor,
     ) -> tuple[EnvState, Score]:
         setup = self.setup
         return score(
@@ -213,6 +217,8 @@ class World:
             worth,
             report,
             validation,
+            before=before,
+            host_params=size,
             rule=setup.rule,
             net_counts=setup.net.counts,
             gate_counts=setup.net.gate_counts,

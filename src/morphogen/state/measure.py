@@ -65,6 +65,27 @@ class Attribution(TensorClass["frozen"]):
     forwards: Tensor  # int64 [E], coalitions evaluated
 
 
+class SlotInputs(TensorClass["frozen"]):
+    """What a reward rule sees of the slots: as they were before the step, `next_` after it.  Every leaf is [E, S]."""
+
+    op: Tensor  # int64, op executed on this slot, else WAIT
+    stage: Tensor  # int64, a `Stage`
+    previous_stage: Tensor  # int64
+    epochs_in_stage: Tensor  # int64, completed epochs
+    previous_epochs_in_stage: Tensor  # int64
+    age: Tensor  # int64, completed epochs since germination
+    contribution: Tensor  # float32, points, leave-one-out
+    contribution_valid: Tensor  # bool
+    accuracy_at_germination: Tensor  # float32, points
+    accuracy_at_stage_start: Tensor  # float32, points
+    interaction_sum: Tensor  # float32, points, 0 where not measured
+    alpha: Tensor  # float32 in [0, 1]
+    params: Tensor  # int64, gate network included; 0 without a seed
+    next_stage: Tensor  # int64
+    next_contribution: Tensor  # float32, points
+    next_contribution_valid: Tensor  # bool
+
+
 class RewardInputs(TensorClass["frozen"]):
     """What a reward rule sees of an env after the step; optional values are 0 where their flag is False."""
 
@@ -83,6 +104,15 @@ class RewardInputs(TensorClass["frozen"]):
     param_price: Tensor  # float32 [E]
     baseline_loss: Tensor  # float32 [E], nats
     target_loss: Tensor  # float32 [E], nats
+    epoch: Tensor  # int64 [E], number of this step, from 1
+    host_params: Tensor  # int64 [E]
+    val_acc: Tensor  # float32 [E], points, before the step
+    stable_val_acc: Tensor  # float32 [E], least accuracy of up to three epochs before the step
+    uncommitted_improvement: Tensor  # float32 [E], points, before the step: all on minus only the fossilized on
+    uncommitted_valid: Tensor  # bool [E], flag of the three above
+    next_val_acc: Tensor  # float32 [E], points, after the step
+    interaction: Tensor  # float32 [E, S, S], points, of this epoch; 0 where not measured
+    slots: SlotInputs
 
 
 class GovernorReport(TensorClass["frozen"]):

@@ -8,11 +8,16 @@ from morphogen.rules.counts import seed_params
 from morphogen.rules.detectors import detect
 from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
+from morphogen.rules.signals import recent_min_accuracy
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, Validation
+from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, SlotInputs, Validation
+from morphogen.state.tree import lift
+from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
+
+STABLE_EPOCHS = 3  # accuracies of which the least counts as the stable one
 
 
 def score(
@@ -22,6 +27,8 @@ def score(
     report: GovernorReport,
     validation: Validation,
     *,
+    before: EnvState,
+    host_params: Tensor,
     rule: Rule,
     net_counts: tuple[tuple[int, ...], ...],
     gate_counts: tuple[int, ...],
@@ -29,22 +36,21 @@ def score(
     target_loss: float,
     episode_length: int,
 ) -> tuple[EnvState, Score]:
-    """Pay the step and close the epoch.  The state is the one that the governor left.
+    """Pay the step and close the epoch.  The state is the one that the governor left, `before` the one acted on.
 
-    Shapes: all [E]; net_counts [S][13] and gate_counts [S], parameters per slot -> (state, Score [E]).
+    Shapes: all [E]; host_params int64 [E]; net_counts [S][13] and gate_counts [S], parameters per slot
+    -> (state, Score [E]).
     Promise: of the state only the ledger, the counters of slots and the clock change.
     """
-    params = seed_params(state.slots, net_counts, gate_counts)
-    facts = {"params": params, "target_loss": target_loss, "episode_length": episode_length}
-    inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
-    paid, ledger = _paid(inputs, state.ledger, rule)
-    split = rule.slot_scale * attribution.shapley
+    paid_for = (outcome, attribution, report, validation)
+    facts = {"before": before, "host_params": host_params, "target_loss": target_loss, "episode_length": episode_length}
+    inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
+    paid, ledger = _paid(inputs, state.ledger, attribution.shapley, rule)
     found = detect(state.slots, attribution.uncommitted_improvement)
     scored = Score(
         **paid,
         network_value=network_value(inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
-        potential_by_slot=torch.where(paid["unmeasured"].unsqueeze(-1), 0.0, split),
         detectors=found.fired,
         detector_ratio=found.ratio,
         fossil_params=inputs.fossil_params,
@@ -62,37 +68,92 @@ def reward_inputs(
     report: GovernorReport,
     validation: Validation,
     *,
-    params: Tensor,
+    before: EnvState,
+    host_params: Tensor,
+    net_counts: tuple[tuple[int, ...], ...],
+    gate_counts: tuple[int, ...],
     target_loss: float,
     episode_length: int,
 ) -> RewardInputs:
-    """What a rule sees.  All [E]; params int64 [E, S], 0 without a seed -> RewardInputs [E].
+    """What a rule sees.  Shapes as in `score` -> RewardInputs [E].
 
-    A rolled-back env is what its snapshot was: its committed accuracy is the one remembered there, and improvement and
-    loss of the failed epoch count as not measured.
+    A rolled-back env is what its snapshot was: its accuracies are the ones remembered there, and improvement,
+    interactions and loss of the failed epoch count as not measured.
     """
-    fossil = state.slots.stage == int(Stage.FOSSILIZED)
-    kept = ~report.rolled_back
-    committed = torch.where(kept, attribution.committed_acc, state.signals.committed_acc)
-    clean, sane = kept & attribution.measured, kept & validation.loss.isfinite()
+    kept, loss = ~report.rolled_back, validation.loss
+    clean, sane = kept & attribution.measured, kept & loss.isfinite()
+    had, have = (seed_params(one.slots, net_counts, gate_counts) for one in (before, state))
     return RewardInputs(
         horizon=state.clock.epoch + 1 >= episode_length,
         rolled_back=report.rolled_back,
         op=outcome.effective_op,
         op_executed=outcome.executed,
-        committed_acc=torch.where(committed.isfinite(), committed, 0.0),
-        committed_valid=committed.isfinite(),
         clean_improvement=torch.where(clean, attribution.clean_improvement, 0.0),
         clean_valid=clean,
-        val_loss=torch.where(sane, validation.loss, 0.0),
+        val_loss=torch.where(sane, loss, 0.0),
         loss_valid=sane,
-        fossil_params=torch.where(fossil, params, 0).sum(-1),
-        live_params=params.sum(-1),
-        param_price=state.instance.param_price,
+        **_parameters(state, have, host_params),
         baseline_loss=state.instance.baseline_loss,
-        target_loss=torch.full_like(validation.loss, target_loss),
+        target_loss=torch.full_like(loss, target_loss),
+        **_accuracies(before, state, attribution, kept),
+        interaction=torch.where(lift(clean, attribution.interaction), attribution.interaction, 0.0),
+        slots=slot_inputs(before, state, outcome, params=had),
         batch_size=state.batch_size,
         device=state.device,
+    )
+
+
+def _parameters(state: EnvState, params: Tensor, host: Tensor) -> dict[str, Tensor]:
+    """Parameters and their price, as fields of the inputs.  state [E]; params int64 [E, S], host int64 [E]."""
+    fossil = state.slots.stage == int(Stage.FOSSILIZED)
+    return {
+        "host_params": host,
+        "fossil_params": torch.where(fossil, params, 0).sum(-1),
+        "live_params": params.sum(-1),
+        "param_price": state.instance.param_price,
+    }
+
+
+def _accuracies(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:
+    """When the step was, and the accuracies on both sides of it, as fields of the inputs."""
+    was, now = before.signals, after.signals
+    reached = torch.where(kept, attribution.val_acc, now.val_acc)
+    committed = torch.where(kept, attribution.committed_acc, now.committed_acc)
+    return {
+        "epoch": before.clock.epoch + 1,
+        "val_acc": was.val_acc,
+        "stable_val_acc": recent_min_accuracy(was, STABLE_EPOCHS)[0],
+        "uncommitted_improvement": torch.where(was.measured, was.val_acc - was.committed_acc, 0.0),
+        "uncommitted_valid": was.measured,
+        "next_val_acc": torch.where(reached.isfinite(), reached, 0.0),
+        "committed_acc": torch.where(committed.isfinite(), committed, 0.0),
+        "committed_valid": committed.isfinite(),
+    }
+
+
+def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, params: Tensor) -> SlotInputs:
+    """What a rule sees of the slots.  All [E]; params int64 [E, S] of the seeds before the step -> SlotInputs [E].
+
+    Promise: a contribution counts only together with the accuracies before the step.
+    """
+    was, now, same = before.slots, after.slots, ("previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age")
+    acted = outcome.target & outcome.executed.unsqueeze(-1)
+    return SlotInputs(
+        op=torch.where(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
+        stage=was.stage,
+        **{name: getattr(was, name) for name in same},
+        contribution=was.contribution,
+        contribution_valid=was.contribution_valid & before.signals.measured.unsqueeze(-1),
+        accuracy_at_germination=was.accuracy_at_germination,
+        accuracy_at_stage_start=was.accuracy_at_stage_start,
+        interaction_sum=was.interaction_sum,
+        alpha=was.alpha,
+        params=params,
+        next_stage=now.stage,
+        next_contribution=now.contribution,
+        next_contribution_valid=now.contribution_valid,
+        batch_size=before.batch_size,
+        device=before.device,
     )
 
 
@@ -105,7 +166,9 @@ def close(state: EnvState) -> EnvState:
     return state.replace(slots=slots, clock=state.clock.replace(epoch=state.clock.epoch + 1))
 
 
-def _paid(inputs: RewardInputs, ledger: TensorDict, rule: Rule) -> tuple[dict[str, Tensor], TensorDict]:
+def _paid(
+    inputs: RewardInputs, ledger: TensorDict, shapley: Tensor, rule: Rule
+) -> tuple[dict[str, Tensor], TensorDict]:
     """What the rule makes of the inputs, as leaves of a score, and the next ledger."""
     potential, measured = rule.potential(inputs, ledger)
     reward, parts, ledger = rule(inputs, ledger)
@@ -115,5 +178,6 @@ def _paid(inputs: RewardInputs, ledger: TensorDict, rule: Rule) -> tuple[dict[st
         "terminated": inputs.horizon | inputs.rolled_back,
         "potential": potential,
         "unmeasured": ~measured,
+        "potential_by_slot": torch.where(measured.unsqueeze(-1), rule.slot_scale * shapley, 0.0),
     }
     return leaves, ledger

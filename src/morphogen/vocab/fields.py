@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -133,9 +133,9 @@ class Flag(Want):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Want):
-    """One name out of a list, or, where there is a prefix, the path of a file behind it."""
+    """One name out of a list, or out of a table that may grow; where there is a prefix, or a file behind it."""
 
-    names: tuple[str, ...]
+    names: Collection[str]
     prefix: str = ""
 
     @property

@@ -1,11 +1,16 @@
 """Reward rules and detectors by name, with the numbers that a run cannot change."""
 
-# name -> what the rule pays; the builders stand in `rules.rewards.table`
+import re
+
+OWN, LEGACY, REGISTERED = "own", "legacy", "this program"
+FAMILIES: tuple[str, ...] = (OWN, LEGACY)  # of the rules that are from here
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # what a rule may be called
+# name -> whose rule it is.  Open: `rules.rewards.table.register` adds to it, `run.extensions` for packages.
 RULES: dict[str, str] = {
-    "sparse": "value of the delivered network at the horizon, nothing before",
-    "delta": "`sparse` plus exact potential-based shaping on measured clean improvement",
+    **dict.fromkeys(("sparse", "delta", "rent", "loss"), OWN),
+    **dict.fromkeys(("shaped", "escrow", "simplified", "basic", "basic_plus"), LEGACY),
 }
-OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "op_cost", "governor")  # signed, they sum to the reward
+OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")  # signed, they sum to the reward
 DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")  # last axis of `Score.detectors`
 
 RATIO_LIMIT = 5.0  # contribution over uncommitted improvement at which credit looks inflated

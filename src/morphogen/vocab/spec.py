@@ -20,6 +20,7 @@ from morphogen.vocab.groups import (
     SignalSpec,
 )
 from morphogen.vocab.instance import FROM_TASK, InstanceSpec, reference
+from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.slot import CnnSpec
@@ -34,6 +35,7 @@ __all__ = [
     "GovernorSpec",
     "HostSpec",
     "InstanceSpec",
+    "LegacyRewardSpec",
     "LifecycleSpec",
     "PolicySpec",
     "PpoSpec",
@@ -152,7 +154,7 @@ def param_budget(spec: RunSpec) -> int:
 
 
 def resolve(spec: RunSpec) -> RunSpec:
-    """The same run with every field set that the task decides; resolving twice changes nothing."""
+    """The same run with every field set that the task or the reward rule decides; resolving twice changes nothing."""
     task, cnn = find_task(spec.task), cnn_spec(spec)
     data, host, ppo = spec.data, spec.host, spec.ppo
     return replace(
@@ -170,6 +172,7 @@ def resolve(spec: RunSpec) -> RunSpec:
         host=replace(
             host, lr=_or(host.lr, task.lr), seed_lr=_or(host.seed_lr, task.seed_lr), width=_or(host.width, cnn.base)
         ),
+        reward=spec.reward.filled(),
         ppo=replace(ppo, minibatches=_or(ppo.minibatches, math.gcd(4, spec.envs))),
     )
 

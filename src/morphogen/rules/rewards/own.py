@@ -1,15 +1,17 @@
 """The own rules: the value of the delivered network, potential-based shaping on top, and what a rollback costs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.rules.rewards.rule import Terms
 from morphogen.state.measure import RewardInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import OWN_COMPONENTS
+from morphogen.vocab.spec import RewardSpec
 
 POINTS = 100.0  # accuracy points that are worth a reward of 1
 
@@ -19,11 +21,21 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     return inputs.param_price * inputs.fossil_params.to(inputs.param_price.dtype) / param_budget
 
 
-def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Worth of what would be delivered now: committed accuracy less its price.  inputs [E] -> [E], in [-1, 1]."""
+def living_cost(inputs: RewardInputs, *, param_budget: int, episode_length: int) -> Tensor:
+    """Price of one step of the parameters that are alive: an equal share of the whole.  inputs [E] -> [E], >= 0."""
+    share = inputs.live_params.to(inputs.param_price.dtype) / (param_budget * episode_length)
+    return inputs.param_price * share
+
+
+def worth(inputs: RewardInputs, cost: Tensor) -> Tensor:
+    """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in [-1, 1]."""
     committed = torch.where(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS
-    worth = (committed - parameter_cost(inputs, param_budget=param_budget)).clamp(-1.0, 1.0)
-    return torch.where(inputs.committed_valid, worth, 0.0)
+    return torch.where(inputs.committed_valid, (committed - cost).clamp(-1.0, 1.0), 0.0)
+
+
+def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
+    """Worth of what would be delivered now, its parameters paid.  inputs [E] -> [E], in [-1, 1]."""
+    return worth(inputs, parameter_cost(inputs, param_budget=param_budget))
 
 
 def flat_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
@@ -34,6 +46,18 @@ def flat_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 def improvement_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
     """Clean improvement as a share of 100 points, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
     return torch.where(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS, inputs.clean_valid
+
+
+def loss_progress(val_loss: Tensor, *, baseline: Tensor, target: Tensor) -> Tensor:
+    """Share of the way from the baseline loss down to the target.  All [...], target < baseline -> [...], in [0, 1]."""
+    return ((baseline - val_loss) / (baseline - target)).clamp(0.0, 1.0)
+
+
+def loss_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
+    """Progress of the validation loss, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
+    loss = torch.where(inputs.loss_valid, inputs.val_loss, inputs.baseline_loss)
+    progress = loss_progress(loss, baseline=inputs.baseline_loss, target=inputs.target_loss)
+    return progress, inputs.loss_valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +71,7 @@ class OwnRule:
     governor_penalty: float
     op_cost: float
     param_budget: int
+    rent_steps: int = 0  # steps over which live parameters pay the price; 0: fossils pay it once, in the value
     components: tuple[str, ...] = OWN_COMPONENTS
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
@@ -65,22 +90,65 @@ class OwnRule:
         Promise: the discounted shaping of a segment sums to 0, so it moves no optimum (Ng et al. 1999); a rollback pays
         the penalty and gives back the potential, nothing else; an op that did not take effect is paid like WAIT.
         """
-        ending = inputs.horizon | inputs.rolled_back
+        kept = ~inputs.rolled_back
         before = ledger["phi"].to(inputs.committed_acc.dtype)
         reached, _ = self.potential(inputs, ledger)
-        after = torch.where(ending, 0.0, reached)
-        acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & ~inputs.rolled_back
-        worth = network_value(inputs, param_budget=self.param_budget)
+        after = torch.where(inputs.horizon | inputs.rolled_back, 0.0, reached)
+        acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & kept
+        value, rent = self._price(inputs)
         paid = {
-            "value": torch.where(inputs.horizon & ~inputs.rolled_back, worth, 0.0),
+            "value": torch.where(inputs.horizon & kept, value, 0.0),
             "shaping": self.gamma * after - before,
+            "rent": torch.where(kept, rent, 0.0),
             "op_cost": _fee(acted, self.op_cost, before),
             "governor": _fee(inputs.rolled_back, self.governor_penalty, before),
         }
         reward = torch.stack([paid[name] for name in self.components]).sum(0)
         return reward, paid, ledger.replace({"phi": after})
 
+    def _price(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
+        """What a delivered network is worth, and the rent of this step, <= 0: parameters are paid in one of them."""
+        free = torch.zeros_like(inputs.param_price)
+        if not self.rent_steps:
+            return network_value(inputs, param_budget=self.param_budget), free
+        cost = living_cost(inputs, param_budget=self.param_budget, episode_length=self.rent_steps)
+        return worth(inputs, free), 0.0 - cost
+
 
 def _fee(due: Tensor, amount: float, like: Tensor) -> Tensor:
     """Minus the amount where it is due, else 0."""
     return torch.where(due, torch.full_like(like, 0.0 - amount), 0.0)
+
+
+def sparse(spec: RewardSpec, terms: Terms) -> OwnRule:
+    """Value of the delivered network at the horizon, nothing before; no shaping, no cost of ops: the yardstick."""
+    return OwnRule(
+        source=flat_potential,
+        scale=0.0,
+        slot_scale=0.0,
+        gamma=terms.gamma,
+        governor_penalty=spec.governor_penalty,
+        op_cost=0.0,
+        param_budget=terms.param_budget,
+    )
+
+
+def delta(spec: RewardSpec, terms: Terms) -> OwnRule:
+    """`sparse` plus exact potential-based shaping on the measured clean improvement."""
+    return replace(
+        sparse(spec, terms),
+        source=improvement_potential,
+        scale=spec.potential_scale,
+        slot_scale=spec.potential_scale / POINTS,
+        op_cost=spec.op_cost,
+    )
+
+
+def rent(spec: RewardSpec, terms: Terms) -> OwnRule:
+    """`delta`, but parameters are paid per step while they live, at the same price, not once at the end."""
+    return replace(delta(spec, terms), rent_steps=terms.episode_length)
+
+
+def loss(spec: RewardSpec, terms: Terms) -> OwnRule:
+    """`delta` with the validation loss instead of the clean improvement in the potential."""
+    return replace(delta(spec, terms), source=loss_potential, slot_scale=0.0)

@@ -1,88 +1,57 @@
-"""The table of reward rules: how a rule looks, how one is built from its name, what a builder is told."""
+"""The open table of reward rules: a builder per name, and how a rule is added to it and built from it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from tensordict import TensorDict
-from torch import Tensor
+import inspect
 
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.own import POINTS, OwnRule, flat_potential, improvement_potential
-from morphogen.state.measure import RewardInputs
+from morphogen.rules.rewards import own
+from morphogen.rules.rewards.legacy import rule as legacy
+from morphogen.rules.rewards.rule import Builder, Rule, Terms
+from morphogen.vocab.reward import NAME, REGISTERED, RULES
 from morphogen.vocab.spec import RewardSpec
 
+__all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register"]
 
-class Rule(Protocol):
-    """A reward rule: pure, per env; what it carries between epochs is its ledger, a TensorDict [E]."""
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        """Names of the signed parts that sum to the reward, in the order of records."""
-        ...
-
-    @property
-    def slot_scale(self) -> float:
-        """Potential per point of a slot's Shapley value; 0 where the potential does not split."""
-        ...
-
-    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
-        """The ledger after a reset."""
-        ...
-
-    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """Potential after the step [E] and whether it was measured, bool [E]."""
-        ...
-
-    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-        """Reward [E], components {name: [E]}, next ledger."""
-        ...
+BUILDERS: dict[str, Builder] = {
+    "sparse": own.sparse,
+    "delta": own.delta,
+    "rent": own.rent,
+    "loss": own.loss,
+    "shaped": legacy.shaped,
+    "escrow": legacy.escrow,
+    "simplified": legacy.simplified,
+    "basic": legacy.basic,
+    "basic_plus": legacy.basic_plus,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a rule is told about the run besides its own spec."""
+def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
+    """Add a rule: from now on `RewardSpec(rule=name)` is accepted and built by `builder`.
 
-    param_budget: int
-    episode_length: int
-    gamma: float
-
-
-def sparse(spec: RewardSpec, terms: Terms) -> OwnRule:
-    """Value at the horizon and nothing before it: the yardstick, without shaping and without cost of ops."""
-    return OwnRule(
-        source=flat_potential,
-        scale=0.0,
-        slot_scale=0.0,
-        gamma=terms.gamma,
-        governor_penalty=spec.governor_penalty,
-        op_cost=0.0,
-        param_budget=terms.param_budget,
-    )
+    `origin`: whose rule it is; a name that is taken is refused.  The first line of the builder's docstring says what
+    the rule pays.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ConfigError(f"name of a reward rule is {name!a}; want letters and digits, with . _ - between them")
+    if not callable(builder):
+        raise ConfigError(f"reward rule {name} of {origin} is {builder!a:.60}; want a function (spec, terms) -> rule")
+    if name in BUILDERS or RULES.get(name, origin) != origin:
+        raise ConfigError(f"reward rule {name} of {origin} has the name of a rule of {RULES[name]}; want another name")
+    BUILDERS[name] = builder
+    RULES[name] = origin
 
 
-def delta(spec: RewardSpec, terms: Terms) -> OwnRule:
-    """`sparse` plus shaping on the measured clean improvement."""
-    return OwnRule(
-        source=improvement_potential,
-        scale=spec.potential_scale,
-        slot_scale=spec.potential_scale / POINTS,
-        gamma=terms.gamma,
-        governor_penalty=spec.governor_penalty,
-        op_cost=spec.op_cost,
-        param_budget=terms.param_budget,
-    )
-
-
-BUILDERS: dict[str, Callable[[RewardSpec, Terms], Rule]] = {"sparse": sparse, "delta": delta}
+def meaning(name: str) -> str:
+    """What a rule of the table pays, in one line: the first line of its builder's docstring."""
+    return (inspect.getdoc(BUILDERS[name]) or "").partition("\n")[0]
 
 
 def build(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
     """The rule that a spec names, for one task and one discount."""
-    if spec.rule not in BUILDERS:
-        raise ConfigError(f"reward.rule is {spec.rule!r}; want one of {', '.join(BUILDERS)}")
     for name, number in (("param_budget", param_budget), ("episode_length", episode_length)):
         if number < 1:
             raise ConfigError(f"{name} is {number}; want >= 1")
-    return BUILDERS[spec.rule](spec, Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma))
+    if spec.rule not in BUILDERS:
+        raise ConfigError(f"reward.rule is {spec.rule!a}; want one of {', '.join(BUILDERS)}")
+    return BUILDERS[spec.rule](
+        spec.filled(), Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
+    )

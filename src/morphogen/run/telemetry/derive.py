@@ -26,7 +26,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
 
 CAUSES = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
-PENALTY = "governor"  # the reward component that a rollback pays
+PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,15 @@ def _blueprint(step: Step, at: tuple[int, int]) -> str:
 
 def _rollbacks(step: Step) -> Iterator[Envelope]:
     record = step.record
-    paid = step.facts.components.index(PENALTY)
+    names = step.facts.components
+    penalty = -record["components"][:, names.index(PENALTY)] if PENALTY in names else np.zeros(len(record["reward"]))
     for (env,) in _where(record["rolled_back"]):
         data = RolledBack(
             reason=Panic(int(record["panic"][env])).name.lower(),
             loss=record["val_loss"][env],
             loss_limit=record["loss_limit"][env],
             streak=record["panic_streak"][env],
-            penalty=-record["components"][env, paid],
+            penalty=penalty[env],
             seeds_pruned=record["seeds_pruned"][env],
             snapshot_epoch=record["snapshot_epoch"][env],
         )

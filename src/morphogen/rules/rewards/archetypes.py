@@ -1,0 +1,197 @@
+"""Archetypes: scripted growth policies on synthetic learning curves, and what a rule pays each of them.
+
+The host learns along one curve, a seed of some strength gains skill along another and adds its skill times its alpha.
+So everything that a rule may ask is known, and rules can be compared by the order into which they put the policies.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.rewards.rule import Rule, Terms
+from morphogen.state.measure import RewardInputs, SlotInputs
+from morphogen.vocab.action import Op
+from morphogen.vocab.stage import BLENDED, Stage
+
+STEPS, SLOTS = 75, 3
+PRICE, HOST_PARAMS, SEED_PARAMS = 0.1, 20_000, 2_000
+BASELINE_LOSS, TARGET_LOSS = 2.3, 0.3  # the loss falls from one to the other as the accuracy rises from 0 to 100
+TERMS = Terms(param_budget=20_000, episode_length=STEPS, gamma=0.995)
+# Age at which a seed comes to each stage; the whole way is that of a seed that is fossilized.
+WAY = ((0, Stage.GERMINATED), (1, Stage.TRAINING), (11, Stage.BLENDING), (16, Stage.HOLDING), (21, Stage.FOSSILIZED))
+HELD, FOSSILIZED = WAY[:4], WAY
+PRUNED = (*WAY[:3], (16, Stage.DORMANT))
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A seed: where it grows, how many points it can gain, the step that germinates it, its way through the stages."""
+
+    slot: int
+    strength: float
+    born: int
+    way: tuple[tuple[int, Stage], ...]
+
+    def since(self, step: int) -> list[int]:
+        """Ages at which it came to its stages so far, the latest last; empty before it is born.  After a step."""
+        return [age for age, _ in self.way if age <= step - self.born]
+
+    def gain(self, step: int) -> float:
+        """Points that it adds to the accuracy after a step."""
+        return self.alpha(step) * self.strength * (1.0 - math.exp(-(step - self.born) / 12))
+
+    def alpha(self, step: int) -> float:
+        """Share of it that is blended in after a step: five steps up from the start of BLENDING."""
+        return min(1.0, (step - self.born - 10) / 5) if self.stage(step) in BLENDED else 0.0
+
+    def stage(self, step: int) -> Stage:
+        """Its stage after a step; DORMANT before it is born and after it was pruned."""
+        count = len(self.since(step))
+        return self.way[count - 1][1] if count else Stage.DORMANT
+
+    def op(self, step: int) -> Op:
+        """The op that is executed on it in a step."""
+        stage, before = self.stage(step), self.stage(step - 1)
+        moves = {Stage.GERMINATED: Op.GERMINATE, Stage.FOSSILIZED: Op.FOSSILIZE, Stage.DORMANT: Op.PRUNE}
+        return Op.WAIT if stage is before else moves.get(stage, Op.ADVANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Archetype:
+    """A scripted policy: the seeds it grows, and the step in which the governor rolls it back, its last (0: never)."""
+
+    seeds: tuple[Seed, ...]
+    rollback: int = 0
+
+    def committed(self, step: int) -> float:
+        """Accuracy after a step of the host with its fossils, points."""
+        host = 20.0 + 40.0 * (1.0 - math.exp(-step / 25))
+        return host + sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is Stage.FOSSILIZED)
+
+    def accuracy(self, step: int) -> float:
+        """Accuracy after a step with all seeds, points."""
+        return self.committed(step) + self.uncommitted(step)
+
+    def uncommitted(self, step: int) -> float:
+        """Points after a step of the seeds that are not fossilized."""
+        return sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is not Stage.FOSSILIZED)
+
+    def params(self, step: int, *stages: Stage) -> int:
+        """Parameters after a step of the seeds in these stages; of all seeds without any."""
+        wanted = stages or tuple(Stage(code) for code in range(Stage.GERMINATED, Stage.FOSSILIZED + 1))
+        return SEED_PARAMS * sum(seed.stage(step) in wanted for seed in self.seeds)
+
+
+ARCHETYPES: dict[str, Archetype] = {
+    "three good": Archetype((Seed(2, 6, 4, FOSSILIZED), Seed(1, 6, 26, FOSSILIZED), Seed(0, 6, 48, FOSSILIZED))),
+    "good": Archetype((Seed(0, 8, 10, FOSSILIZED),)),
+    "good, other slot": Archetype((Seed(1, 8, 10, FOSSILIZED),)),
+    "wait only": Archetype(()),
+    "farm loop": Archetype((Seed(1, -6, 10, PRUNED), Seed(1, -6, 36, PRUNED))),
+    "good, never fossilized": Archetype((Seed(0, 8, 10, HELD),)),
+    "useless, held": Archetype((Seed(0, 0, 10, HELD),)),
+    "harmful, held": Archetype((Seed(1, -4, 10, HELD),)),
+    "useless, fossilized": Archetype((Seed(0, 0, 10, FOSSILIZED),)),
+    "harmful, fossilized": Archetype((Seed(1, -4, 10, FOSSILIZED),)),
+    "good, rolled back": Archetype((Seed(0, 8, 10, FOSSILIZED),), rollback=50),
+}
+
+
+def trajectories(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
+    """What a rule sees of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
+    steps = range(1, STEPS + 1)
+    rows = [[_env(archetype, step) for archetype in archetypes] for step in steps]
+    cells = [[[_slot(one, slot, step) for slot in range(SLOTS)] for one in archetypes] for step in steps]
+    shape = [STEPS, len(archetypes)]
+    return RewardInputs(
+        **{name: _tensor([[env[name] for env in row] for row in rows], dtype) for name in rows[0][0]},
+        interaction=torch.zeros(*shape, SLOTS, SLOTS, dtype=dtype),
+        slots=SlotInputs(
+            **{
+                name: _tensor([[[c[name] for c in env] for env in row] for row in cells], dtype)
+                for name in cells[0][0][0]
+            },
+            batch_size=shape,
+        ),
+        batch_size=shape,
+    )
+
+
+def returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Discounted return of each archetype; one that is rolled back ends there.  -> [E]."""
+    inputs = trajectories(archetypes, dtype=dtype)
+    last = torch.tensor([one.rollback or STEPS for one in archetypes])
+    ledger = rule.init(len(archetypes), SLOTS)
+    total = torch.zeros(len(archetypes), dtype=dtype)
+    for t in range(STEPS):
+        reward, _, ledger = rule(inputs[t], ledger)
+        total = total + torch.where(t < last, TERMS.gamma**t * reward, 0.0)
+    return total
+
+
+def _tensor(values: list[Any], dtype: torch.dtype) -> Tensor:
+    """Nested lists of floats as reals of the dtype; integers and flags as what they are."""
+    found = torch.tensor(values)
+    return torch.tensor(values, dtype=dtype) if found.is_floating_point() else found
+
+
+def _env(policy: Archetype, step: int) -> dict[str, Any]:
+    """The fields [E] of one env in one step."""
+    accuracy, before = policy.accuracy(step), policy.accuracy(step - 1)
+    ops = [op for seed in policy.seeds if (op := seed.op(step)) is not Op.WAIT]
+    return {
+        "horizon": step == STEPS,
+        "rolled_back": step == policy.rollback,
+        "op": int(ops[0]) if ops else int(Op.WAIT),
+        "op_executed": True,
+        "committed_acc": policy.committed(step),
+        "committed_valid": True,
+        "clean_improvement": sum((seed.gain(step) for seed in policy.seeds), 0.0),
+        "clean_valid": True,
+        "val_loss": BASELINE_LOSS - (BASELINE_LOSS - TARGET_LOSS) * accuracy / 100,
+        "loss_valid": True,
+        "fossil_params": policy.params(step, Stage.FOSSILIZED),
+        "live_params": policy.params(step),
+        "param_price": PRICE,
+        "baseline_loss": BASELINE_LOSS,
+        "target_loss": TARGET_LOSS,
+        "epoch": step,
+        "host_params": HOST_PARAMS,
+        "val_acc": before,
+        "stable_val_acc": min(policy.accuracy(n) for n in range(max(0, step - 3), step)),
+        "uncommitted_improvement": before - policy.committed(step - 1),
+        "uncommitted_valid": True,
+        "next_val_acc": accuracy,
+    }
+
+
+def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
+    """The fields [E, S] of one slot in one step."""
+    here = [seed for seed in policy.seeds if seed.slot == slot and seed.born <= step]
+    seed = here[-1] if here else Seed(slot, 0.0, STEPS + 1, WAY)  # an empty slot: a seed that is never born
+    was, now = step - 1, step
+    stage, marks = seed.stage(was), seed.since(was)
+    empty, moved = stage is Stage.DORMANT, len(marks) > 1
+    previous = seed.way[len(marks) - 2][1] if moved else Stage.DORMANT
+    return {
+        "op": int(seed.op(step)),
+        "stage": int(stage),
+        "previous_stage": int(Stage.UNKNOWN if empty else previous),
+        "epochs_in_stage": 0 if empty else was - seed.born - marks[-1] + 1,
+        "previous_epochs_in_stage": marks[-1] - marks[-2] if moved and not empty else 0,
+        "age": 0 if empty else was - seed.born + 1,
+        "contribution": seed.gain(was),
+        "contribution_valid": stage in BLENDED,
+        "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.born - 1),
+        "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(seed.born + marks[-1] - 1),
+        "interaction_sum": 0.0,
+        "alpha": seed.alpha(was),
+        "params": 0 if empty else SEED_PARAMS,
+        "next_stage": int(seed.stage(now)),
+        "next_contribution": seed.gain(now),
+        "next_contribution_valid": seed.stage(now) in BLENDED,
+    }

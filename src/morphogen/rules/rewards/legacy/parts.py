@@ -1,0 +1,111 @@
+"""Parts that the legacy kernels share; elementwise, in the dtype of their real arguments."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.rewards.legacy.rows import Maybe
+from morphogen.rules.stages import known, occupied
+from morphogen.state.tree import table
+from morphogen.vocab.legacy import LegacyRewardSpec
+from morphogen.vocab.stage import Stage
+
+_LEVELS = {Stage.GERMINATED: 1.0, Stage.TRAINING: 2.0, Stage.BLENDING: 3.5, Stage.HOLDING: 5.5, Stage.FOSSILIZED: 6.0}
+LEVELS = tuple(_LEVELS.get(stage, 0.0) for stage in Stage)
+MATURE = 5.0  # epochs in a stage
+YOUNG = 5  # epochs of life below which pruning costs more
+WHOLE_POINT = 1.0  # points of contribution from which a seed is worth keeping
+HOSTAGE, HARM = 0.1, -0.2  # points: removal hurts although the uncommitted seeds together do harm
+LEAST_SUM = 1e-8
+
+
+def stage_potential(stage: Tensor, epochs: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Level of a stage and progress in it.  stage int64, epochs real [...] -> [...]."""
+    level = table(LEVELS, epochs.dtype, epochs.device)[known(stage)]
+    return level + (spec.stage_progress * epochs).clamp(max=spec.stage_progress_cap)
+
+
+def stage_pbrs(
+    stage: Tensor,
+    epochs: Tensor,
+    previous_stage: Tensor,
+    previous_epochs: Tensor,
+    *,
+    spec: LegacyRewardSpec,
+    gamma: float,
+) -> Tensor:
+    """Weighted discounted change of the stage potential.  stages int64, epochs real [...] -> [...]."""
+    staying = epochs >= 1
+    place = torch.where(staying, stage, previous_stage)
+    since = torch.where(staying, epochs - 1, previous_epochs)
+    now, prior = stage_potential(stage, epochs, spec=spec), stage_potential(place, since, spec=spec)
+    return spec.pbrs_weight * (gamma * now - prior)
+
+
+def combine(a: Tensor, b: Tensor, *, how: str) -> Tensor:
+    """A mean that needs both: 0 unless both are positive.  a, b [...], `how` "harmonic" or "minimum" -> [...]."""
+    mean = torch.minimum(a, b) if how == "minimum" else 2 * a * b / (a + b).clamp(min=LEAST_SUM)
+    return torch.where((a > 0) & (b > 0), mean, 0.0)
+
+
+def timing_discount(epoch: Tensor, *, warmup_epochs: int, floor: float) -> Tensor:
+    """Worth of a germination in this epoch: a ramp from the floor to 1.  epoch real, >= 0 [...] -> [floor, 1]."""
+    if warmup_epochs <= 0:
+        return torch.ones_like(epoch)
+    return floor + (1 - floor) * (epoch / warmup_epochs).clamp(max=1.0)
+
+
+def log_rent(effective_seed_params: Tensor, host_params: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Rent by the logarithm of growth.  effective_seed_params real, host_params int64 [...] -> [...], <= 0."""
+    host = host_params.clamp(min=spec.host_params_floor).to(effective_seed_params.dtype)
+    return -(spec.rent_weight * torch.log1p(effective_seed_params / host)).clamp(max=spec.rent_cap)
+
+
+def alpha_shock(alpha_delta_sq_sum: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Fine for sudden changes of alpha.  [...] -> [...], <= 0."""
+    if not spec.use_anti_gaming:
+        return torch.zeros_like(alpha_delta_sq_sum)
+    return -(spec.shock_weight * alpha_delta_sq_sum).clamp(max=spec.shock_cap)
+
+
+def synergy(interaction_sum: Tensor) -> Tensor:
+    """Bonus for slots that help each other.  [...] -> [...], in [0, 0.1]."""
+    return torch.where(interaction_sum > 0, 0.1 * torch.tanh(0.5 * interaction_sum), 0.0)
+
+
+def maturity(epochs: Tensor) -> Tensor:
+    """How settled a seed is in its stage.  epochs real [...] -> [...], in [0, 1]."""
+    return (epochs / MATURE).clamp(max=1.0)
+
+
+def drip(scale: Tensor, contribution: Tensor, *, cap: float, negative_ratio: float) -> Tensor:
+    """One payment out of a drip pool.  scale >= 0, contribution [...] -> [...], with the sign of the contribution."""
+    return (scale * contribution).clamp(min=-negative_ratio * cap, max=cap)
+
+
+def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Tensor:
+    """What a scaffold earns for a fossil that it helped.  boost, improvement [...] -> [...], in [0, weight]."""
+    both = (boost > 0) & (improvement > 0)
+    return torch.where(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
+
+
+def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: Maybe, uncommitted: Maybe) -> Tensor:
+    """Whether it was right to keep the seed.  stage int64, epochs real, others optional, all [...] -> [...]."""
+    (q, known_q), (u, known_u) = contribution, uncommitted
+    harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
+    harm = torch.where(known_q & (q > HOSTAGE) & (u < HARM), harm - 0.3, harm)
+    good = (0.5 + 0.1 * q) * maturity(epochs)
+    amount = torch.where(known_q & (q >= WHOLE_POINT), good, -0.2)
+    amount = torch.where(u < 0, harm, amount)
+    return torch.where((stage == int(Stage.HOLDING)) & known_u, amount, -1.0)
+
+
+def prune_shaping(stage: Tensor, age: Tensor, contribution: Maybe) -> Tensor:
+    """Whether it was right to remove the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
+    q, measured = contribution
+    amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
+    amount = torch.where(q < 0, 0.1, amount)
+    amount = torch.where(q < -0.5, 0.15, amount)
+    amount = torch.where(measured, amount, 0.0)
+    amount = torch.where(age < YOUNG, -0.3 * (YOUNG - age), amount)
+    amount = torch.where(stage == int(Stage.FOSSILIZED), -1.0, amount)
+    return torch.where(occupied(stage), amount, -0.2)

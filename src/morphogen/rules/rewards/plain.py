@@ -1,0 +1,65 @@
+"""A reward rule from one plain function: what it returns is paid."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, trajectories
+from morphogen.rules.rewards.rule import Builder, Terms
+from morphogen.state.measure import RewardInputs
+from morphogen.vocab.spec import RewardSpec
+
+PENALTY = "governor"  # the component that a plain rule has besides those of its function
+Payment = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRule:
+    """What a function pays, without a ledger; a step that was rolled back pays the penalty and nothing else."""
+
+    function: Payment
+    governor_penalty: float
+    components: tuple[str, ...]
+    slot_scale: float = 0.0
+
+    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
+        """Nothing is carried from step to step."""
+        del slots
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
+        """No potential, always measured.  -> (zeros [E], True [E])."""
+        del ledger
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
+
+    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+        """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E])."""
+        real, lost = inputs.committed_acc, inputs.rolled_back
+        found = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
+        found[PENALTY] = torch.full_like(real, -self.governor_penalty)
+        paid = {name: torch.where(lost == (name == PENALTY), found[name], 0.0) for name in self.components}
+        return torch.stack(list(paid.values())).sum(0), paid, ledger
+
+
+def plain(function: Payment) -> Builder:
+    """The builder of a rule that pays what a function `inputs -> {component: [E]}` returns.
+
+    The reward is the sum of the components, which are the same in every step; the function must not read values on
+    the host.  The first line of its docstring says what the rule pays.
+    """
+    return update_wrapper(partial(_built, function), function)
+
+
+def _built(function: Payment, spec: RewardSpec, terms: Terms) -> PlainRule:
+    """The rule, its components found by a call on the meta device, where a read of a value raises."""
+    del terms
+    example = trajectories([ARCHETYPES["wait only"]], dtype=torch.float32)[0].to("meta")
+    names = tuple(function(example))
+    if PENALTY in names:
+        raise ConfigError(f"reward rule {spec.rule} pays a component {PENALTY}; that one is added for rollbacks")
+    return PlainRule(function, governor_penalty=spec.governor_penalty, components=(*names, PENALTY))

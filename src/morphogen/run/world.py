@@ -122,8 +122,7 @@ class World:
         ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
         coalition, evaluated = self._coalitions(ticked)
         born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
-        counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
-        plan = plans.read_plan(self.fences.plan(counts), setup.net)
+        plan = self._plan(ticked, coalition, evaluated, born)
         rows = born_rows(born, plan)
         grown = sow(ticked, rows, self._birth_noise(ticked, rows), net=setup.net)
         trained, train = self._train(grown, plan)
@@ -159,6 +158,11 @@ class World:
         if self.control is None:
             return masks, torch.zeros_like(masks.op[:, 0])
         return control(masks, *self.control.at(state.clock.epoch, self.key[:, 2]))
+
+    def _plan(self, state: EnvState, coalition: Tensor, evaluated: Tensor, born: Tensor) -> Plan:
+        """The sizes of the epoch's groups: the one thing that the host waits for."""
+        counts = plans.plan_counts(state.slots, coalition, evaluated, born, net=self.setup.net)
+        return plans.read_plan(self.fences.plan(counts), self.setup.net)
 
     def _coalitions(self, state: EnvState) -> tuple[Tensor, Tensor]:
         """Which ablations each env needs, and what permutations its sampled ones follow."""

@@ -26,6 +26,7 @@ points = st.sampled_from(POINTS) | st.integers(-160, 160).map(lambda n: n / 8)
 maybe_points = st.none() | points
 shares = st.integers(0, 80).map(lambda n: n * 1.25)
 few = st.integers(0, 12)
+helpful = st.sampled_from((4.0, 1.0, 0.5, 9.0, -0.6, None))  # contributions that mostly earn something
 
 
 def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, **given) -> Rows:
@@ -148,14 +149,36 @@ def follow(slot: Life, op: Op) -> Stage:
 
 
 @st.composite
-def lives(draw, *, steps: int | None = None, start=None, places: int = 3, rollbacks: bool = False, ends: bool = True):
-    """Inputs of consecutive steps of one env whose slots live as slots do; the last step is the horizon."""
-    count = draw(st.integers(1, 4)) if steps is None else steps
-    slots = [Life(stage=int(stage), age=9, epochs_in_stage=6, params=300) for stage in start or []]
+def settled(draw, stage: Stage, credit) -> Life:
+    """A slot that has been in a stage for a while."""
+    shown, alpha = stage >= Stage.BLENDING, {Stage.BLENDING: 0.5, Stage.HOLDING: 1.0, Stage.FOSSILIZED: 1.0}
+    return Life(
+        stage=int(stage),
+        previous_stage=int(stage) - 1,
+        epochs_in_stage=6,
+        age=9,
+        contribution=(draw(credit) or 0.0) if shown else 0.0,
+        contribution_valid=shown,
+        accuracy_at_germination=draw(shares) / 8,
+        accuracy_at_stage_start=draw(shares),
+        alpha=alpha.get(stage, 0.0),
+        params=300,
+    )
+
+
+@st.composite
+def lives(draw, *, steps: int | None = None, start=None, rollbacks: bool = False, credit=maybe_points):
+    """Inputs of consecutive steps of one env whose slots live as slots do; the last step is the horizon.
+
+    `rollbacks`: one of the steps may be rolled back; `credit`: what contributions are drawn from.
+    """
+    count, places = draw(st.integers(1, 4)) if steps is None else steps, 3
+    lost_at = draw(st.none() | st.integers(0, count - 1)) if rollbacks else None
+    slots = [draw(settled(stage, credit)) for stage in start or []]
     slots += [Life() for _ in range(places - len(slots))]
     accuracy, found = draw(shares), []
     for t in range(count):
-        back = rollbacks and draw(st.booleans())
+        back = t == lost_at
         where = draw(st.integers(0, places - 1))
         op = draw(st.sampled_from([Op.WAIT, *choices(slots[where])]))
         for place, slot in enumerate(slots):
@@ -164,15 +187,15 @@ def lives(draw, *, steps: int | None = None, start=None, places: int = 3, rollba
             faded = slot.op == Op.WAIT and slot.stage == Stage.BLENDING and draw(st.integers(0, 3)) == 0
             lost = faded or (back and slot.stage in SEEDS and slot.stage != Stage.FOSSILIZED)
             slot.next_stage = int(Stage.PRUNED) if lost else slot.next_stage
-        after, credit = draw(shares), [draw(maybe_points) for _ in slots]
-        closed = [slot.close(accuracy, q) for slot, q in zip(slots, credit, strict=True)]
+        after, worth = draw(shares), [draw(credit) for _ in slots]
+        closed = [slot.close(accuracy, q) for slot, q in zip(slots, worth, strict=True)]
         for slot, then in zip(slots, closed, strict=True):
             slot.next_contribution, slot.next_contribution_valid = then.contribution, then.contribution_valid
         leaves = {one.name: [[getattr(slot, one.name) for slot in slots]] for one in fields(Life)}
         pairs = torch.tensor([[draw(points) for _ in slots] for _ in slots], dtype=torch.float64)
         found.append(
             inputs(
-                horizon=ends and t == count - 1,
+                horizon=t == count - 1,
                 rolled_back=back,
                 op=int(op),
                 op_executed=True,

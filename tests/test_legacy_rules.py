@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from legacies import lives
+from legacies import helpful, lives
 from runs import live, tiny, world_of
 from scenes import assert_same, inputs, play, slot_inputs
 from torch._dynamo.testing import CompileCounter
@@ -283,6 +283,18 @@ def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
     assert paid("shaped", moved, ledger)[1]["alpha_shock"] == 0
 
 
+def test_progress_counts_from_germination_and_a_stand_in_from_the_entry_into_the_stage():
+    marks = {"accuracy_at_germination": 40.0, "accuracy_at_stage_start": 43.0, "contribution": 4.0}
+    seen = {"val_acc": 42.0, "stable_val_acc": 41.0, "uncommitted_improvement": 4.0, "epoch": 30}
+    measured = inputs(slots=one_slot(Stage.TRAINING, **marks, contribution_valid=True), **seen)
+    assert paid("shaped", measured)[1]["attribution"] == pytest.approx(2 * 2 * 4 / (2 + 4))
+    assert paid("escrow", measured)[1]["attribution"] == pytest.approx(2.0)  # sqrt(1 * 4)
+    seen["val_acc"] = 45.0
+    unknown = inputs(slots=one_slot(Stage.BLENDING, **marks), **seen)
+    assert paid("shaped", unknown)[1]["attribution"] == pytest.approx(0.3 * 2)
+    assert paid("escrow", unknown)[1]["attribution"] == 0
+
+
 # accuracy since the reset
 
 
@@ -356,7 +368,7 @@ def test_drip_payments_of_a_step_lie_in_their_bounds_for_each_record(steps):
 
 
 @fewer
-@given(steps=lives(steps=5, start=[Stage.BLENDING, Stage.HOLDING], rollbacks=True))
+@given(steps=lives(steps=5, start=[Stage.BLENDING, Stage.HOLDING], rollbacks=True, credit=helpful))
 def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
     own = rule("escrow")
     ledger = own.init(1, 3)
@@ -381,7 +393,7 @@ def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
 
 
 @fewer
-@given(steps=lives(steps=4, start=[Stage.BLENDING, Stage.HOLDING, Stage.TRAINING]))
+@given(steps=lives(steps=4, start=[Stage.BLENDING, Stage.HOLDING, Stage.TRAINING], credit=helpful))
 def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(steps):
     open_end = [*steps[:-1], steps[-1].replace(horizon=torch.zeros_like(steps[-1].horizon))]
     _, parts, ledger = play(rule("escrow"), open_end)
@@ -390,6 +402,20 @@ def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(step
     owed = torch.where(fossils, 0.0, ledger["escrow_balance"]).sum()
     torch.testing.assert_close(ended["escrow_forfeit"][-1, 0], parts["escrow_forfeit"][-1, 0] - owed)
     torch.testing.assert_close(ended["attribution"], parts["attribution"])
+
+
+@pytest.mark.parametrize("how", ["rolled_back", "horizon"])
+@given(balances=st.lists(st.integers(0, 30).map(lambda n: n / 8), min_size=3, max_size=3), kept=st.booleans())
+def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kept):
+    after = [Stage.PRUNED, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
+    stages = [Stage.TRAINING, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
+    row = inputs(slots=slot_inputs(1, 3, stage=torch.tensor([stages]), next_stage=torch.tensor([after])), **{how: True})
+    ledger = rule("escrow").init(1, 3).replace({"escrow_balance": torch.tensor([balances])})
+    reward, parts, end = paid("escrow", row, ledger)
+    assert parts["escrow_forfeit"] == pytest.approx(-sum(balances) + kept * balances[1])
+    assert not end["escrow_balance"].any()
+    if how == "rolled_back":
+        assert reward == pytest.approx(parts["escrow_forfeit"] - 10)
 
 
 def test_a_seed_that_faded_away_forfeits_its_balance_and_a_new_one_starts_without():
@@ -420,6 +446,8 @@ def test_hindsight_pays_the_scaffold_of_a_seed_that_is_kept_and_at_most_a_fifth(
     assert got == pytest.approx(0.1 * math.tanh(0.1 * max(help, 0.0) * max(contribution, 0.0)))
     assert hindsight(scaffold.mT, kept(contribution)) == 0  # help in the other direction
     assert hindsight(scaffold, kept(contribution, Op.WAIT)) == 0
+    unknown = kept(contribution)
+    assert hindsight(scaffold, unknown.replace(contribution_valid=unknown.contribution_valid & False)) == 0
     many = torch.full((1, 6, 6), 50.0, dtype=torch.float64)
     six = one_slot(Stage.HOLDING, Op.FOSSILIZE, places=6, contribution=50.0, contribution_valid=True)
     assert hindsight(many, six) == pytest.approx(0.2)

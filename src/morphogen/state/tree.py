@@ -26,12 +26,29 @@ def write(part, where: Tensor, **leaves: Tensor | float):
     return part.replace(**{name: torch.where(where, leaves[name], old[name]).to(old[name].dtype) for name in leaves})
 
 
+class _Tables:
+    """Constant tables as attributes, each made once per device."""
+
+
+_TABLES = _Tables()
+
+
 @functools.cache
-def _table(values: tuple, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=dtype, device=device)
+def _made(values: tuple, dtype: torch.dtype, device: torch.device) -> str:
+    """The attribute that holds a table, which is made where it is new."""
+    name = f"table_{len(vars(_TABLES))}"
+    setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
+    return name
 
 
 @torch.compiler.assume_constant_result
+def _name(values: tuple, dtype: torch.dtype, device: torch.device) -> str:
+    return _made(values, dtype, device)
+
+
 def table(values: tuple, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A constant as a tensor, made once per device: later calls copy nothing.  Never call it inside `torch.func`."""
-    return _table(values, dtype, device)
+    """A constant as a tensor, made once per device: later calls copy nothing.  Never call it inside `torch.func`.
+
+    A graph reads it like an attribute of a module; two *results* that are assumed constant stop the compiler.
+    """
+    return getattr(_TABLES, _name(values, dtype, device))

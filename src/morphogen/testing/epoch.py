@@ -1,0 +1,141 @@
+"""An epoch without networks: the steps of the package in their order, on accuracies that are made up.
+
+The strategy `trajectories` draws lives of such epochs, so its states are really reached.
+
+    import torch
+    from morphogen.testing import epoch, scenes
+    world = epoch.begin(scenes.make([[{}, {}]]))
+    germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
+    made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.tensor([[50.0, 51.0, 50.0, 52.0]]))
+    moment = epoch.epoch(world, germinate, made_up)
+    assert moment.after.slots.stage.tolist() == [[2, 1]]
+    assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.attribution import coalitions, measuring
+from morphogen.rules.decode import decode
+from morphogen.rules.legality import action_masks
+from morphogen.state.decision import ActionMasks, ActionOutcome
+from morphogen.state.env import EnvState, Slots
+from morphogen.state.measure import RewardInputs, Validation
+from morphogen.steps.apply import apply_action
+from morphogen.steps.attribute import attribute
+from morphogen.steps.govern import first_snapshot, govern
+from morphogen.steps.score import close, reward_inputs
+from morphogen.steps.tick import tick
+from morphogen.testing.scenes import metrics, state
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.vocab.stage import ACTIVE
+
+PAIRS = 2  # orders of players, where an env has more than four
+HOST_PARAMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What stays the same over an episode; quick gates by default, so that short episodes see whole lives."""
+
+    length: int = 8
+    every: int = 1
+    limits: Limits | None = None  # None: all slots enabled, as the lifecycle says
+    target_loss: float = 0.3
+    lifecycle: LifecycleSpec = field(
+        default_factory=lambda: LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+    )
+    governor: GovernorSpec = field(default_factory=lambda: GovernorSpec(min_samples=2, window=4, snapshot_every=2))
+
+    def limits_for(self, slots: Slots) -> Limits:
+        """The limits of the episode."""
+        own, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
+        quick = Limits("cnn", enabled, min_prune_age=own.min_prune_age, auto_forward=own.auto_forward)
+        return quick if self.limits is None else self.limits
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Made-up measurements of one epoch."""
+
+    loss: Tensor  # float32 [E], nats; not finite makes the governor roll the env back
+    games: Tensor  # float32 [E, 2^S], accuracy in points with coalition m on, bit s of m = the seed in slot s
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Moment:
+    """One epoch: what was acted on, what was done, what came of it, and what a reward rule is told."""
+
+    terms: Terms
+    before: EnvState
+    masks: ActionMasks
+    action: Tensor  # int64 [E, 8]
+    made: Made
+    outcome: ActionOutcome
+    after: EnvState
+    inputs: RewardInputs
+
+    def __repr__(self) -> str:
+        stages = f"stage {self.before.slots.stage.tolist()} -> {self.after.slots.stage.tolist()}"
+        return f"Moment(action {self.action.tolist()}, loss {self.made.loss.tolist()}, {stages})"
+
+
+def begin(slots: Slots, terms: Terms | None = None) -> EnvState:
+    """Envs around the slots at the start of an episode, measured and with a first snapshot."""
+    terms = terms or Terms()
+    return first_snapshot(state(slots, window=terms.governor.window))
+
+
+def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None) -> Moment:
+    """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
+    terms = terms or Terms()
+    allow = terms.limits_for(now.slots)
+    acted, outcome = apply_action(now, decode(action, now.slots, allow), lifecycle=terms.lifecycle)
+    ticked, _ = tick(acted, lifecycle=terms.lifecycle)
+    trained = ticked.replace(slots=_trained(ticked.slots))
+    seen = validation(trained, made, terms)
+    measured, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
+    applied = metrics([0] * len(made.loss))
+    governed, report = govern(measured, seen, applied, spec=terms.governor, minibatches=1)
+    told = reward_inputs(
+        governed,
+        outcome,
+        worth,
+        report,
+        seen,
+        before=now,
+        host_params=torch.full_like(now.clock.epoch, HOST_PARAMS),
+        net_counts=(tuple(10 * code for code in range(len(Blueprint))),) * now.slots.stage.shape[1],
+        gate_counts=(1,) * now.slots.stage.shape[1],
+        target_loss=terms.target_loss,
+        episode_length=terms.length,
+    )
+    return Moment(terms, now, action_masks(now.slots, allow), action, made, outcome, close(governed), told)
+
+
+def _trained(slots: Slots) -> Slots:
+    """The slots after training in which every seed that runs had a healthy gradient."""
+    runs = (slots.stage >= ACTIVE[0]) & (slots.stage <= ACTIVE[-1])
+    one = {name: torch.where(runs, 1.0, getattr(slots, name)) for name in ("gradient_norm", "gradient_ratio")}
+    return slots.replace(
+        **one,
+        gradient_health=torch.where(runs, 1.0, slots.gradient_health),
+        gradient_valid=slots.gradient_valid | runs,
+        gradient_ratio_valid=slots.gradient_ratio_valid | runs,
+        exploding=slots.exploding & ~runs,
+        vanishing=slots.vanishing & ~runs,
+    )
+
+
+def validation(now: EnvState, made: Made, terms: Terms) -> Validation:
+    """The made-up accuracies of every coalition that is asked for.  now [E] after `tick` -> Validation [E]."""
+    envs, count = now.slots.stage.shape
+    full = measuring(now.clock.epoch, every=terms.every, episode_length=terms.length)
+    orders = torch.linspace(0, 0.9, PAIRS * count).view(1, PAIRS, count).expand(envs, -1, -1)
+    coalition, evaluated = coalitions(now.slots, orders, pairs=PAIRS, full=full)
+    accuracy = torch.where(evaluated, made.games.gather(1, coalition), 0.0)
+    return Validation(loss=made.loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs])

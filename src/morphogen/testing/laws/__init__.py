@@ -1,0 +1,25 @@
+"""The laws that every step, rule and reward rule of the package keeps, to hold your own to.
+
+    from morphogen.rules.legality import legal
+    from morphogen.testing import laws, strategies
+    from morphogen.vocab.action import Op
+    from morphogen.vocab.limits import Limits
+
+    def patient(slots):  # a mask of your own: no PRUNE in the first ten epochs of a life
+        allowed = legal(slots, Limits("cnn", (True, True))).clone()
+        allowed[:, Op.PRUNE] &= slots.age >= 10
+        return allowed
+
+    laws.check_rule(patient, strategies.slot_states(min_slots=2, max_slots=2), slots=True, slot_axis=2)
+
+`check_reward(rule, gamma=0.995)` does the same for a reward rule, and here also asks that its shaping telescopes.
+Nothing is returned; a law that does not hold is raised as `BrokenLaw`, an `AssertionError` that says in one sentence
+what is wrong, with the smallest example that shows it.  Works in a test and in a plain script alike.
+"""
+
+from morphogen.testing import extra as extra
+from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, check_reward, check_rule, check_step, name_of
+from morphogen.testing.laws.search import BrokenLaw
+from morphogen.testing.laws.step import Subject
+
+__all__ = ["REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject", "check_reward", "check_rule", "check_step", "name_of"]

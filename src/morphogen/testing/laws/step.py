@@ -1,0 +1,155 @@
+"""The laws of a step: a function of its input and of nothing else, env by env, that leaves its input as it was."""
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from morphogen.state.env import EnvState
+from morphogen.testing.audit import audit
+from morphogen.testing.laws.search import told
+from morphogen.testing.permute import permute
+from morphogen.testing.trees import cast, copied, differing, envs, leaves, moved, row
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is held to the laws, and in which ways."""
+
+    call: Callable
+    name: str
+    tolerance: float = 0.0  # of reals, times 1 + |x|: a row alone against the row in the batch, slots in another order
+    env_axis: int = 0  # of bare tensors
+    slot_axis: int | None = None  # of bare tensors; None: they have none
+    alone: Callable[[tuple, int], tuple] | None = None  # (arguments, env) -> arguments of this env alone
+    turned: Callable[[tuple, Sequence[int]], tuple] | None = None  # (arguments, order) -> with slots in that order
+    source: Callable | None = None  # whose source is read; None: that of `call`
+
+    def __call__(self, example: Any) -> Any:
+        """The result, for arguments of its own."""
+        return self.call(*arguments(copied(example)))
+
+
+def arguments(example: Any) -> tuple:
+    """A drawn example as arguments: a tuple holds several, anything else is the only one."""
+    return tuple(example) if isinstance(example, tuple) else (example,)
+
+
+def accepts(subject: Subject, example: Any) -> str:
+    """It takes every state that can be drawn."""
+    try:
+        subject(example)
+    except Exception as error:
+        return f"does not accept a valid input: {told(error)}"
+    return ""
+
+
+def host(subject: Subject, example: Any) -> str:
+    """It never asks the host."""
+    found = audit(subject.call, *arguments(example), source=subject.source)
+    return f"asks the host: {found.sentence()}" if found else ""
+
+
+def writes(subject: Subject, example: Any) -> str:
+    """It does not write to its input."""
+    given = copied(example)
+    subject.call(*arguments(given))
+    touched = differing(given, example)
+    return f"writes to its input: {_named(touched)} {'has' if len(touched) == 1 else 'have'} changed" if touched else ""
+
+
+def repeats(subject: Subject, example: Any) -> str:
+    """It is a function of its input: no global generator, no memory."""
+    before = torch.get_rng_state(), random.getstate()
+    first = subject(example)
+    if not torch.equal(torch.get_rng_state(), before[0]) or random.getstate() != before[1]:
+        return "is not a function of its input: it draws from a global random generator"
+    other = differing(first, subject(example))
+    return f"is not a function of its input: {_named(other)} came out differently the second time" if other else ""
+
+
+def neighbours(subject: Subject, example: Any) -> str:
+    """An env does not see its neighbours: a row alone is the row in the batch."""
+    together, count, axis = subject(example), envs(example, subject.env_axis), subject.env_axis
+    for env in range(count if count > 1 else 0):
+        given = arguments(example)
+        single = subject.alone(given, env) if subject.alone else row(given, env, count=count, axis=axis)
+        alone, among = leaves(subject(single)), leaves(row(together, env, count=count, axis=axis))
+        other = sorted(differing(alone, among, subject.tolerance))
+        if other:
+            return f"sees its neighbours: {other[0] or 'the result'} of env {env} {_numbers(alone, among, other[0])}"
+    return ""
+
+
+def kinds(subject: Subject, example: Any) -> str:
+    """It keeps device and dtype: trees that come out as they went in have leaves of the same kinds."""
+    here, there = leaves(subject(example)), leaves(subject.call(*arguments(moved(example, "meta"))))
+    for path, leaf in here.items():
+        twin = there.get(path)
+        if twin is None or (twin.dtype, twin.shape) != (leaf.dtype, leaf.shape):
+            return f"makes another kind of {path or 'result'} on the meta device than on the CPU"
+    return _kept(subject, example, torch.float32) or _kept(subject, example, torch.float64)
+
+
+def _kept(subject: Subject, example: Any, dtype: torch.dtype) -> str:
+    given = cast(example, dtype)
+    pairs = itertools.product(_trees(given), _trees(subject(given)))
+    for was, now in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
+        path = next((path for path in sorted(was.keys() & now.keys()) if was[path].dtype != now[path].dtype), None)
+        if path is not None:
+            return f"does not keep dtypes: {path} went in as {was[path].dtype} and came out as {now[path].dtype}"
+    return ""
+
+
+def _trees(part: Any) -> list[Any]:
+    """The TensorClasses among the arguments or results; bare tensors have no name by which to compare them."""
+    if isinstance(part, tuple | list):
+        return [tree for each in part for tree in _trees(each)]
+    return [part] if hasattr(part, "batch_size") else []
+
+
+def slots(subject: Subject, example: Any) -> str:
+    """Permuting slots permutes what belongs to slots, and nothing else."""
+    count, axis, given = _slots(example, subject.slot_axis), subject.slot_axis, arguments(example)
+    here = subject(example)
+    for shift in range(1, count):
+        order = [*range(shift, count), *range(shift)]
+        turned = subject.turned(given, order) if subject.turned else permute(given, order, axis=axis)
+        other = differing(subject(turned), permute(here, order, axis=axis), subject.tolerance)
+        if other:
+            return f"depends on the order of slots: {_named(other)} changed with it"
+    return ""
+
+
+def _slots(example: Any, axis: int | None) -> int:
+    """How many slots there are: in the first tree that has stages, else in the first bare tensor with such an axis."""
+    stages = (leaf for path, leaf in leaves(example).items() if path.rpartition(".")[2] == "stage")
+    bare = (leaf for leaf in leaves(example).values() if axis is not None and leaf.dim() > axis)
+    first = next(stages, None)
+    return first.shape[1] if first is not None else next((leaf.shape[axis or 0] for leaf in bare), 0)
+
+
+def stateless(subject: Subject, example: Any) -> str:
+    """A rule returns no whole state: that is a step."""
+    found = [part for part in _trees(subject(example)) if isinstance(part, EnvState)]
+    return "returns a whole state, so it is no rule but a step" if found else ""
+
+
+def _named(paths: set[str]) -> str:
+    """Some of the leaves by name."""
+    names = sorted(path or "the result" for path in paths)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _numbers(alone: dict[str, Tensor], among: dict[str, Tensor], path: str) -> str:
+    """The first entry by which a leaf differs."""
+    one, many = alone.get(path), among.get(path)
+    if one is None or many is None or one.shape != many.shape:
+        return "is not there in the same shape when it is alone"
+    apart = ~torch.isclose(one.double(), many.double(), rtol=0.0, atol=0.0, equal_nan=True).flatten()
+    at = int(apart.nonzero()[0])
+    return f"is {one.flatten()[at].item():.6g} alone and {many.flatten()[at].item():.6g} among others"

@@ -1,0 +1,36 @@
+"""The rules written out by hand, one cell at a time, in plain Python: slow, obvious, without any table of the package.
+
+    from morphogen.rules.legality import legal
+    from morphogen.testing import oracles, scenes
+    slots = scenes.make([[{"stage": 3, "age": 7}, {}]])
+    allow = scenes.limits_of(slots)
+    env = oracles.cells(slots)[0]
+    assert legal(slots, allow)[0].tolist() == oracles.legality(env, allow)
+    assert oracles.decode([3, 0, 0, 0, 0, 0, 2, 0], env, allow)["alpha_steps"] == 5  # PRUNE in five ticks
+    assert oracles.shapley(lambda m: float(m == 3), [0, 1]) == {0: 0.5, 1: 0.5}
+    assert oracles.ramp(0.0, 1.0, 4) == [0.25, 0.5, 0.75, 1.0]
+
+Codes are plain integers, as in the state; the comments in each module name them.
+"""
+
+from morphogen.testing.oracles.actions import Cell, cells, choices, decode, legal, legality
+from morphogen.testing.oracles.credit import gae, interaction, own_rewards, shaping, shapley
+from morphogen.testing.oracles.lifecycle import curve, may_become, ramp, tick
+
+__all__ = [
+    "Cell",
+    "cells",
+    "choices",
+    "curve",
+    "decode",
+    "gae",
+    "interaction",
+    "legal",
+    "legality",
+    "may_become",
+    "own_rewards",
+    "ramp",
+    "shaping",
+    "shapley",
+    "tick",
+]

@@ -1,0 +1,137 @@
+"""What an env may do and what an action means, one cell at a time."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
+OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
+DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
+AUTO = {GERMINATED: "G1", TRAINING: "G2", BLENDING: "G3"}  # the gate in front of the next stage
+HOLD = 0  # alpha mode
+BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
+BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
+TOPOLOGIES = {"cnn": (1, 2, 3, 4, 5, 6, 7), "transformer": (2, 3, 8, 9, 10, 11, 12)}
+# Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Those each op reads:
+READS = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
+COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
+LINEAR, COSINE, SIGMOID = 1, 2, 3
+ADD, MULTIPLY, GATE = 1, 2, 3
+STYLES = ((LINEAR, ADD), (LINEAR, MULTIPLY), (SIGMOID, ADD), (LINEAR, GATE))
+CURVES = ((LINEAR, 12.0), (COSINE, 12.0), (SIGMOID, 6.0), (SIGMOID, 12.0), (SIGMOID, 24.0))
+
+
+class Cell(NamedTuple):
+    """What legality knows of a slot."""
+
+    stage: int
+    age: int
+    mode: int
+
+
+def cells(slots: Any) -> list[list[Cell]]:
+    """The cells of every env of a `Slots`."""
+    columns = (slots.stage.tolist(), slots.age.tolist(), slots.alpha_mode.tolist())
+    return [[Cell(*leaves) for leaves in zip(*rows, strict=True)] for rows in zip(*columns, strict=True)]
+
+
+def legal(op: int, here: int, env: Sequence[Cell], limits: Any) -> bool:
+    """Whether an op may address a slot.  `limits`: anything with the fields of `Limits`."""
+    return limits.enabled[here] and OPS[op] not in limits.disabled_ops and _objection(op, here, env, limits) == 0
+
+
+def legality(env: Sequence[Cell], limits: Any) -> list[list[bool]]:
+    """Every op on every slot.  -> [6][S]."""
+    return [[legal(op, here, env, limits) for here in range(len(env))] for op in range(6)]
+
+
+def decode(action: Sequence[int], env: Sequence[Cell], limits: Any) -> dict[str, Any]:
+    """The fields of the `ActionSpec` of one env."""
+    asked = min(max(action[0], 0), 5)
+    reason = _refusal(action, env, limits)
+    op = asked if reason == 0 else WAIT
+    used = {column: action[column] for column in READS[op]}
+    fields = {
+        "requested_op": asked,
+        "op": op,
+        "slot": used.get(1, 0),
+        "target": [1 in used and here == used[1] for here in range(len(env))],
+        "blueprint": used.get(2, -1),
+        "algorithm": STYLES[used[3]][1] if 3 in used else 0,
+        "tempo": (3, 5, 8)[used[4]] if 4 in used else 0,
+        "alpha_target": (0.5, 0.7, 1.0)[used[5]] if 5 in used else 0.0,
+        "alpha_steps": (0, 3, 5, 8)[used[6]] if 6 in used else 0,
+        "curve": STYLES[used[3]][0] if op == GERMINATE else 0,
+        "steepness": 12.0,
+        "valid": reason == 0,
+        "reason": reason,
+    }
+    return fields | (dict(zip(("curve", "steepness"), CURVES[used[7]], strict=True)) if 7 in used else {})
+
+
+def choices(env: Sequence[Cell], limits: Any) -> int:
+    """Distinct complete actions, found by going through all of them."""
+    found = 1 if any(limits.enabled) else 0
+    for op in range(1, 6):
+        places = [here for here in range(len(env)) if legal(op, here, env, limits)]
+        free = [_blueprints(limits) if column == 2 else range(COUNTS[column]) for column in READS[op] if column > 1]
+        found += sum(1 for _ in itertools.product(places, *free))
+    return found
+
+
+def _objection(op: int, here: int, env: Sequence[Cell], limits: Any) -> int:
+    """Smallest reason why the stages forbid it; 0 none."""
+    stage, age, mode = env[here]
+    if op == WAIT:
+        return 0
+    if op == ADVANCE and AUTO.get(stage) in limits.auto_forward:
+        return 21
+    stages = {
+        GERMINATE: (DORMANT,),
+        SET_ALPHA_TARGET: (BLENDING, HOLDING),
+        PRUNE: (GERMINATED, TRAINING, BLENDING, HOLDING),
+        FOSSILIZE: (HOLDING,),
+        ADVANCE: (GERMINATED, TRAINING, BLENDING),
+    }
+    if stage not in stages[op]:
+        return 23
+    if op == GERMINATE:
+        return _crowded(env, limits)
+    if op == PRUNE and age < limits.min_prune_age:
+        return 26
+    return 27 if op in (PRUNE, SET_ALPHA_TARGET) and mode != HOLD else 0
+
+
+def _crowded(env: Sequence[Cell], limits: Any) -> int:
+    """Why no further seed may start: one develops or a slot cools down, or there are enough."""
+    for cell, on in zip(env, limits.enabled, strict=True):
+        if on and cell.stage in (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING):
+            return 24
+    seeds = sum(GERMINATED <= cell.stage <= FOSSILIZED for cell in env)
+    return 25 if 0 < limits.max_seeds <= seeds else 0
+
+
+def _refusal(action: Sequence[int], env: Sequence[Cell], limits: Any) -> int:
+    """Smallest reason why the action is not valid; 0 none."""
+    op = action[0]
+    if not 0 <= op <= 5:
+        return 20
+    sizes = {1: len(env), **COUNTS}
+    if any(not 0 <= action[column] < sizes[column] for column in READS[op]):
+        return 20
+    if op == WAIT:
+        return 0
+    here = action[1]
+    objection = _objection(op, here, env, limits)
+    if OPS[op] in limits.disabled_ops or objection == 21:
+        return 21
+    if not limits.enabled[here]:
+        return 22
+    if objection:
+        return objection
+    return 28 if op == GERMINATE and action[2] not in _blueprints(limits) else 0
+
+
+def _blueprints(limits: Any) -> list[int]:
+    own = TOPOLOGIES[limits.topology]
+    return [code for code in own if not limits.blueprints or BLUEPRINTS[code] in limits.blueprints]

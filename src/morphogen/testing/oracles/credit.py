@@ -1,0 +1,106 @@
+"""Who is worth what and what is paid for it: orders of players, one step after the other, one row at a time."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Game = Callable[[int], float]  # worth of a coalition, bit s set = player s is in it
+
+
+def shapley(value: Game, players: Sequence[int]) -> dict[int, float]:
+    """Mean of what each player adds, over all orders in which the players can join."""
+    share = dict.fromkeys(players, 0.0)
+    orders = list(itertools.permutations(players))
+    for order in orders:
+        inside = 0
+        for player in order:
+            share[player] += value(inside | 1 << player) - value(inside)
+            inside |= 1 << player
+    return {player: total / len(orders) for player, total in share.items()}
+
+
+def interaction(value: Game, one: int, other: int) -> float:
+    """What two players are worth together beyond what each is worth alone, on the bare host."""
+    return value(1 << one | 1 << other) - value(1 << one) - value(1 << other) + value(0)
+
+
+def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
+    """Potential-based shaping of one env: `gamma phi' - phi`, where phi is 0 at both ends of a segment.
+
+    `potentials`: after each step, None where it was not measured and the last one is carried.
+    """
+    paid, phi = [], 0.0
+    for potential, end in zip(potentials, ended, strict=True):
+        after = 0.0 if end else phi if potential is None else potential
+        paid.append(gamma * after - phi)
+        phi = after
+    return paid
+
+
+def own_rewards(
+    rule: str, steps: Sequence[Mapping[str, Any]], *, gamma: float, budget: int, length: int, **knobs: float
+) -> list[float]:
+    """Rewards of one env under an own rule; a step has the fields of `RewardInputs` as plain numbers.
+
+    `rule`: sparse, delta, rent or loss.  `knobs`: potential_scale (1), governor_penalty (1), op_cost (0).
+    """
+    scale, penalty = knobs.get("potential_scale", 1.0), knobs.get("governor_penalty", 1.0)
+    potentials = [_potential(rule, scale, step) for step in steps]
+    shaped = shaping(potentials, [step["horizon"] or step["rolled_back"] for step in steps], gamma)
+    out = []
+    for step, extra in zip(steps, shaped, strict=True):
+        if step["rolled_back"]:
+            out.append(-penalty + extra)
+            continue
+        fee = 0.0 if rule == "sparse" or step["op"] == 0 or not step["op_executed"] else knobs.get("op_cost", 0.0)
+        upkeep = step["param_price"] * step["live_params"] / (budget * length) if rule == "rent" else 0.0
+        out.append((_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep)
+    return out
+
+
+def _value(rule: str, step: Mapping[str, Any], budget: int) -> float:
+    if not step["committed_valid"]:
+        return 0.0
+    price = 0.0 if rule == "rent" else step["param_price"] * step["fossil_params"] / budget
+    return max(-1.0, min(1.0, step["committed_acc"] / 100 - price))
+
+
+def _potential(rule: str, scale: float, step: Mapping[str, Any]) -> float | None:
+    if rule == "sparse":
+        return 0.0
+    if rule == "loss":
+        if not step["loss_valid"]:
+            return None
+        share = (step["baseline_loss"] - step["val_loss"]) / (step["baseline_loss"] - step["target_loss"])
+        return scale * max(0.0, min(1.0, share))
+    return scale * step["clean_improvement"] / 100 if step["clean_valid"] else None
+
+
+def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[float]:
+    """Advantages of one env: for each row the discounted sum of later errors up to the end of its segment.
+
+    A row has reward, value, next_value (behind the row), terminated and truncated.
+    """
+
+    def error(t: int) -> float:
+        row = rows[t]
+        if row["terminated"]:
+            behind = 0.0
+        elif row["truncated"] or t == len(rows) - 1:
+            behind = row["next_value"]
+        else:
+            behind = rows[t + 1]["value"]
+        return row["reward"] + gamma * behind - row["value"]
+
+    return [_gathered(rows, start, error, gamma * lam) for start in range(len(rows))]
+
+
+def _gathered(rows: Sequence[Mapping[str, Any]], start: int, error: Callable[[int], float], factor: float) -> float:
+    """Discounted errors from a row on, up to the end of its segment."""
+    total, weight = 0.0, 1.0
+    for t in range(start, len(rows)):
+        total += weight * error(t)
+        if rows[t]["terminated"] or rows[t]["truncated"]:
+            break
+        weight *= factor
+    return total

@@ -1,0 +1,164 @@
+"""Small states put together by hand: slots from the leaves that matter, whole envs around them, what is measured.
+
+These are for single cases; what holds for every state is asked of the states that `strategies` draws.
+
+    import torch
+    from morphogen.rules.legality import legal
+    from morphogen.testing import scenes
+    from morphogen.vocab.action import Op
+    from morphogen.vocab.stage import Stage
+    slots = scenes.make([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
+    assert legal(slots, scenes.limits_of(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+    world = scenes.state(slots, accuracy=[40.0, 60.0], epoch=3)
+    assert torch.equal(world.slots.stage, slots.stage)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.state import rng, schema
+from morphogen.state.env import EnvState, Slots
+from morphogen.state.measure import Attribution, TrainMetrics, Validation
+from morphogen.state.seeds import vacate
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
+
+LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
+Row = dict[str, float | int | bool]
+CLASSES, BASELINE_LOSS = 10, 2.3026
+
+
+def make(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
+    """Slots from one dict of leaves per env and slot; a leaf that is not named has its empty value."""
+    leaves = {}
+    for name, leaf in LEAVES.items():
+        values = [[row.get(name, leaf.empty) for row in env] for env in rows]
+        leaves[name] = torch.tensor(values, dtype=dtype if leaf.dtype.is_floating_point else leaf.dtype)
+    return Slots(**leaves, batch_size=[len(rows)])
+
+
+def one(**leaves: float | int | bool) -> Slots:
+    """A single env with a single slot."""
+    return make([[leaves]])
+
+
+def slots_of(stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves) -> Slots:
+    """Slots by stage, one row an env; alpha 1 where blended unless given; other leaves [E, S] by name."""
+    given = {name: torch.as_tensor(value).tolist() for name, value in leaves.items()}
+    given["alpha"] = alphas or [[1.0 if stage in BLENDED else 0.0 for stage in env] for env in stages]
+    cells = [
+        [{"stage": int(stage), **{name: value[e][s] for name, value in given.items()}} for s, stage in enumerate(env)]
+        for e, env in enumerate(stages)
+    ]
+    return make(cells)
+
+
+def sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
+    """Sizes of a state that is as small as can be: three host parameters, two a seed."""
+    names = tuple(f"r0c{i}" for i in range(slots))
+    return schema.Sizes(envs, names, host_params=3, seed_params=(2,) * slots, window=window, classes=CLASSES)
+
+
+def state(
+    slots: Slots,
+    accuracy: float | Sequence[float] = 50.0,
+    *,
+    measured: bool = True,
+    epoch: int = 0,
+    window: int = 20,
+    phi: float = 0.0,
+    price: float = 0.1,
+) -> EnvState:
+    """Envs around the slots, two parameters a seed, no two alike; `phi`: the ledger of the own reward rules."""
+    envs, count = slots.stage.shape
+    ledger = TensorDict({"phi": torch.full((envs,), phi)}, batch_size=[envs])
+    whole = schema.init(sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
+    valid = torch.full((envs,), measured)
+    known = torch.as_tensor(accuracy, dtype=torch.float32).expand(envs)
+    rows = {name: seed_rows(envs, 1.0 + s) for s, name in enumerate(whole.seeds.keys())}
+    seeds, filled = TensorDict(rows, batch_size=[envs]), (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
+    loss, prices = torch.full((envs,), BASELINE_LOSS), torch.full((envs,), price)
+    return whole.replace(
+        slots=slots,
+        signals=whole.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
+        seeds=vacate(seeds, filled),
+        host=whole.host.replace(params=torch.arange(3.0 * envs).view(envs, 3) + 1, momentum=torch.ones(envs, 3)),
+        instance=whole.instance.replace(baseline_loss=loss, param_price=prices, classes=torch.full((envs,), CLASSES)),
+        clock=whole.clock.replace(epoch=whole.clock.epoch + epoch),
+    )
+
+
+def seed_rows(envs: int, value: float) -> TensorDict:
+    """Parameters and momentum of the seeds in one slot, another number in every env."""
+    row = value + 10.0 * torch.arange(envs, dtype=torch.float32)[:, None].expand(envs, 2)
+    return TensorDict({"params": row.clone(), "momentum": -row}, batch_size=[envs])
+
+
+def limits_of(slots: Slots, **knobs: Any) -> Limits:
+    """Limits that fit the slots: all enabled unless said otherwise."""
+    return Limits(**{"topology": "cnn", "enabled": (True,) * slots.stage.shape[1], **knobs})
+
+
+def close(slots: Slots) -> Slots:
+    """What the end of an epoch does to the counters."""
+    held = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
+    return slots.replace(epochs_in_stage=slots.epochs_in_stage + (slots.stage != Stage.DORMANT), age=slots.age + held)
+
+
+def validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1) -> Validation:
+    """A validation of envs without seeds that count: only configuration 0 was evaluated."""
+    envs = len(accuracy)
+    first = torch.arange(columns).expand(envs, columns) == 0
+    return Validation(
+        loss=torch.as_tensor(loss, dtype=torch.float32),
+        accuracy=torch.where(first, torch.tensor(accuracy, dtype=torch.float32)[:, None], 0.0),
+        coalition=torch.zeros(envs, columns, dtype=torch.int64),
+        evaluated=first.clone(),
+        batch_size=[envs],
+    )
+
+
+def metrics(skipped: Sequence[int]) -> TrainMetrics:
+    """Training of which nothing is known but how many minibatches each env skipped."""
+    envs = len(skipped)
+    zeros, yes = torch.zeros(envs), torch.ones(envs, dtype=torch.bool)
+    return TrainMetrics(
+        loss=zeros,
+        accuracy=zeros.clone(),
+        valid=yes,
+        skipped=torch.tensor(skipped),
+        host_gradient_norm=zeros.clone(),
+        seed_skipped=~yes,
+        batch_size=[envs],
+    )
+
+
+def found(
+    accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
+) -> Attribution:
+    """An attribution by hand: accuracies of envs without fossils; no player unless contributions are given."""
+    val = torch.tensor(accuracy)
+    flat, wide = torch.zeros_like(val), torch.zeros(len(accuracy), slots)
+    credit = wide if contribution is None else torch.tensor(contribution)
+    return Attribution(
+        val_acc=val,
+        committed_acc=val.clone(),
+        host_acc=val.clone(),
+        clean_improvement=flat if clean is None else torch.tensor(clean),
+        uncommitted_improvement=flat,
+        contribution=credit,
+        contribution_valid=credit != 0,
+        shapley=credit.clone(),
+        interaction=torch.zeros(len(accuracy), slots, slots),
+        interaction_sum=wide,
+        boost_received=wide,
+        interaction_valid=wide.bool(),
+        measured=torch.full((len(accuracy),), measured),
+        exact=torch.full((len(accuracy),), measured),
+        forwards=torch.ones(len(accuracy), dtype=torch.int64),
+        batch_size=[len(accuracy)],
+    )

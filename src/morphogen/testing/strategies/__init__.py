@@ -1,0 +1,41 @@
+"""Hypothesis strategies: small, shrinkable states that can be reached, limits, actions, reward inputs, trajectories.
+
+    import torch
+    from hypothesis import given, strategies as st
+    from morphogen.rules.legality import legal
+    from morphogen.testing import strategies
+    from morphogen.vocab.action import Op
+
+    @given(st.data(), strategies.slot_states(max_envs=2))
+    def test_waiting_is_legal_on_every_enabled_slot(data, slots):
+        limits = data.draw(strategies.limits(slots))
+        assert torch.equal(legal(slots, limits)[:, Op.WAIT], torch.tensor([limits.enabled] * len(slots)))
+
+Ages lie around every default limit; alphas are 0, at every target, and at every place on every ramp that an action can
+start.  An example shrinks to one env with one empty slot.  Where tensors of one shape are wanted, as under
+`torch.compile`, say `min_envs=2, max_envs=2` and so on.
+"""
+
+from morphogen.testing import extra as extra
+from morphogen.testing.strategies import show as show
+from morphogen.testing.strategies.rewards import reward_episodes, reward_inputs
+from morphogen.testing.strategies.slots import actions, alphas, legal_actions, limits, slot_rows, slot_states
+from morphogen.testing.strategies.states import env_states, signals, states_around
+from morphogen.testing.strategies.trajectories import lifecycles, measurements, trajectories
+
+__all__ = [
+    "actions",
+    "alphas",
+    "env_states",
+    "legal_actions",
+    "lifecycles",
+    "limits",
+    "measurements",
+    "reward_episodes",
+    "reward_inputs",
+    "signals",
+    "slot_rows",
+    "slot_states",
+    "states_around",
+    "trajectories",
+]

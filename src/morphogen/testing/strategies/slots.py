@@ -1,0 +1,180 @@
+"""Slots, limits and actions: each slot one that can be reached, with the ages and alphas at which rules turn."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from morphogen.rules.legality import action_masks
+from morphogen.state.env import Slots
+from morphogen.testing.oracles import ramp
+from morphogen.testing.scenes import Row, make
+from morphogen.vocab.action import CURVE_SHAPE, CURVE_STEEPNESS, SPEED_TICKS, TEMPO_EPOCHS, Head, Op
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS
+from morphogen.vocab.limits import AUTO_GATES, Limits
+from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, DEFAULT_STEEPNESS, AlphaMode, Curve, Stage
+
+STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
+AGES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 150)  # epochs: around every default limit, and a whole long episode
+OPS = tuple(op.name for op in Op if op is not Op.WAIT)
+points = st.integers(0, 400).map(lambda i: i / 4)  # accuracies
+_BEFORE = {
+    Stage.GERMINATED: (Stage.DORMANT,),
+    Stage.BLENDING: (Stage.TRAINING, Stage.HOLDING),
+    Stage.PRUNED: (Stage.TRAINING, Stage.GERMINATED, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED),
+}
+
+
+def _moving() -> list[Row]:
+    """Every place on every ramp that an action can start."""
+    first = [(ticks, curve, DEFAULT_STEEPNESS) for ticks in TEMPO_EPOCHS for curve in (Curve.LINEAR, Curve.SIGMOID)]
+    curves = list(zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True))
+    later = [(ticks, *shape) for ticks in SPEED_TICKS if ticks for shape in curves]
+    legs = [(0.0, target, kind) for target in (1.0, 0.5, 0.7) for kind in first]
+    pairs = ((0.5, 1.0), (0.5, 0.7), (1.0, 0.0), (1.0, 0.5), (0.7, 0.5), (0.5, 0.0))
+    legs += [(start, target, kind) for start, target in pairs for kind in later]
+    return [row for start, target, kind in legs for row in _leg(start, target, *kind)]
+
+
+def _leg(start: float, target: float, ticks: int, shape: Curve, steepness: float) -> list[Row]:
+    """All places on one ramp, before the first tick to before the last."""
+    path = [start, *ramp(start, target, ticks, int(shape), steepness)]
+    leg = {"alpha_start": start, "alpha_target": target, "alpha_curve": int(shape), "alpha_steepness": steepness}
+    leg |= {"alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN), "alpha_steps": ticks}
+    return [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
+
+
+_RESTING = [  # at a target, after a ramp or at once; the last one is as near to full as counts as full
+    {"alpha": to, "alpha_start": start, "alpha_target": to, "alpha_curve": 1, "alpha_steps": ticks, "alpha_done": ticks}
+    for to, start, ticks in ((1.0, 0.0, 5), (0.5, 0.0, 3), (0.7, 1.0, 8), (1.0, 0.5, 0), (1 - 5e-7, 0.0, 5))
+]
+_FULL = {**_RESTING[0], "alpha_start": 1.0}
+_MOVING = _moving()
+_GRADIENTS: list[Row] = [
+    {},
+    *({"gradient_valid": True, "gradient_norm": 1.0, "gradient_health": health} for health in (1.0, 0.7, 0.5, 0.0)),
+    {"gradient_valid": True, "gradient_norm": 50.0, "gradient_health": 0.2, "exploding": True},
+    {"gradient_valid": True, "gradient_norm": 1e-9, "gradient_health": 0.5, "vanishing": True},
+]
+_RATIOS: list[Row] = [
+    {},
+    *({"gradient_ratio_valid": True, "gradient_ratio": ratio} for ratio in (0.0, 0.1, 0.125, 1.0)),
+]
+_CREDITS: list[Row] = [
+    {},
+    *({"contribution_valid": True, "contribution": credit} for credit in (0.0, 1.0, 0.75, -0.5, 12.5, -40.0)),
+    {"contribution_valid": True, "contribution": 2.0, "velocity_valid": True, "velocity": 0.25},
+    {"contribution_valid": True, "contribution": -1.0, "velocity_valid": True, "velocity": -0.5, "since_measured": 4},
+]
+_PAIRS: list[Row] = [
+    {},
+    *({"interaction_valid": True, "interaction_sum": x, "boost_received": max(x, 0.0)} for x in (0.0, 3.0, -2.5)),
+]
+
+
+def _crossed(*choices: list[Row]) -> st.SearchStrategy[Row]:
+    """One row of each list, put together: a single draw, the first rows are the simplest."""
+    return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*choices)])
+
+
+def _rows(name: str, values: Iterable[float]) -> list[Row]:
+    return [{name: value} for value in values]
+
+
+_SOWN = _crossed(
+    _rows("blueprint", map(int, CNN_BLUEPRINTS)),
+    _rows("algorithm", (1, 2, 3)),
+    _rows("tempo", TEMPO_EPOCHS),
+    _rows("blend_target", (1.0, 0.5, 0.7)),
+    _rows("blend_curve", (int(Curve.LINEAR), int(Curve.SIGMOID))),
+)
+_CAME = {
+    stage: _crossed(
+        _rows("previous_stage", map(int, _BEFORE.get(stage, (Stage(max(stage - 1, 0)),)))),
+        _rows("previous_epochs_in_stage", (0,) if stage is Stage.GERMINATED else AGES),
+    )
+    for stage in STAGES
+}
+_TRAINED, _JUDGED = _crossed(_GRADIENTS, _RATIOS), _crossed(_CREDITS, _PAIRS)
+
+
+@st.composite
+def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
+    """One slot as it can stand at the start of a step, as its leaves that are not empty."""
+    stage = draw(st.sampled_from(stages))
+    if stage is Stage.DORMANT:
+        return {"stage": int(stage)}
+    epochs = 1 if stage in (Stage.PRUNED, Stage.RESETTING) else draw(st.sampled_from(AGES))
+    age = epochs + (0 if stage is Stage.GERMINATED else draw(st.sampled_from(AGES)))
+    row: Row = {"stage": int(stage), "epochs_in_stage": epochs, "age": age}
+    row |= draw(_SOWN) | draw(_CAME[stage])
+    if stage in COOLING:
+        return row
+    row |= {"accuracy_at_germination": draw(points), "accuracy_at_stage_start": draw(points)}
+    row |= draw(_TRAINED) if stage in ACTIVE else {}
+    if stage in BLENDED:
+        row |= {"accuracy_at_blending": draw(points), "accuracy_at_blending_valid": True}
+        row |= draw(alphas(stage)) | draw(_JUDGED)
+    return row
+
+
+def alphas(stage: Stage) -> st.SearchStrategy[Row]:
+    """Alpha and its controller as they can be in a stage: at 0, resting at a target, anywhere on a ramp up or down."""
+    return _BLENDING if stage is Stage.BLENDING else st.just(_FULL if stage in BLENDED else {})
+
+
+_BLENDING = st.sampled_from(_RESTING) | st.sampled_from(_MOVING)
+
+
+@st.composite
+def slot_states(
+    draw: Any,
+    max_envs: int = 3,
+    max_slots: int = 3,
+    *,
+    min_envs: int = 1,
+    min_slots: int = 1,
+    stages: Sequence[Stage] = STAGES,
+) -> Slots:
+    """A few envs with a few slots, each slot reachable by itself."""
+    envs, count = draw(st.integers(min_envs, max_envs)), draw(st.integers(min_slots, max_slots))
+    row = st.lists(slot_rows(stages), min_size=count, max_size=count)
+    return make(draw(st.lists(row, min_size=envs, max_size=envs)))
+
+
+@st.composite
+def limits(draw: Any, slots: Slots) -> Limits:
+    """Any limits that fit the slots."""
+    count = slots.stage.shape[1]
+    return Limits(
+        topology="cnn",
+        enabled=tuple(draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))),
+        max_seeds=draw(st.integers(0, count + 1)),
+        min_prune_age=draw(st.integers(0, 8)),
+        auto_forward=tuple(sorted(draw(st.sets(st.sampled_from([gate.name for gate in AUTO_GATES]))))),
+        disabled_ops=tuple(sorted(draw(st.sets(st.sampled_from(OPS), max_size=2)))),
+        blueprints=tuple(sorted(draw(st.sets(st.sampled_from([b.label for b in CNN_BLUEPRINTS]), max_size=3)))),
+    )
+
+
+def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Tensor]:
+    """Any head indices, in range or not.  int64 [E, 8]."""
+    envs = slots.stage.shape[0]
+    row = st.lists(st.integers(low, high), min_size=len(Head), max_size=len(Head))
+    return st.lists(row, min_size=envs, max_size=envs).map(lambda rows: torch.tensor(rows, dtype=torch.int64))
+
+
+@st.composite
+def legal_actions(draw: Any, slots: Slots, allow: Limits) -> Tensor:
+    """Actions that the masks allow, drawn head by head; WAIT is the simplest, moves forward are frequent.  [E, 8]."""
+    masks, rows = action_masks(slots, allow), []
+    ops_of = (Op.WAIT, Op.ADVANCE, Op.FOSSILIZE, Op.GERMINATE, Op.PRUNE, Op.SET_ALPHA_TARGET, Op.ADVANCE, Op.FOSSILIZE)
+    values = [getattr(masks, head.label).tolist() for head in Head if head > Head.SLOT]
+    for e, (ops, places) in enumerate(zip(masks.op.tolist(), masks.slot.tolist(), strict=True)):
+        op = draw(st.sampled_from([op for op in ops_of if ops[op]]))
+        heads = [places[op], *(value[e] for value in values)]
+        rows.append([int(op), *(draw(st.sampled_from([i for i, yes in enumerate(head) if yes])) for head in heads)])
+    return torch.tensor(rows, dtype=torch.int64)

@@ -1,0 +1,67 @@
+"""Trajectories: consecutive epochs that the steps of the package really made, from drawn actions and measurements."""
+
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from morphogen.testing.epoch import Made, Moment, Terms, begin, epoch
+from morphogen.testing.scenes import make
+from morphogen.testing.strategies.slots import legal_actions, slot_states
+from morphogen.vocab.spec import LifecycleSpec
+
+_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
+
+
+@st.composite
+def lifecycles(draw: Any) -> LifecycleSpec:
+    """Quick gates, so that short episodes see whole lives; any of the first three gates may open by itself."""
+    return LifecycleSpec(
+        permissive_gates=draw(st.just(True) | st.booleans()),
+        auto_forward=tuple(sorted(draw(st.sets(st.sampled_from(("G1", "G2", "G3")))))),
+        min_prune_age=draw(st.integers(0, 2)),
+        embargo_epochs=draw(st.integers(1, 2)),
+        min_training_epochs=draw(st.integers(0, 2)),
+        min_blending_epochs=1,
+        min_contribution=0.0,
+    )
+
+
+@st.composite
+def measurements(draw: Any, envs: int, slots: int) -> Made:
+    """Made-up losses and accuracies of one epoch; seeds add up, but for one pair."""
+    losses = draw(st.lists(st.sampled_from(_LOSSES), min_size=envs, max_size=envs))
+    worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
+    rows = draw(st.lists(worth, min_size=envs, max_size=envs))
+    inside = torch.arange(2**slots).unsqueeze(-1) >> torch.arange(slots) & 1  # [2^S, S]
+    both = inside[:, :2].all(-1) & (slots > 1)
+    tables = [40 + 2 * row[0] + inside.float() @ torch.tensor(row[1:-1]) + row[-1] * both for row in rows]
+    return Made(torch.tensor(losses), torch.stack(tables))
+
+
+@st.composite
+def trajectories(
+    draw: Any,
+    max_envs: int = 2,
+    max_slots: int = 3,
+    max_steps: int = 6,
+    *,
+    fresh: bool = False,
+    terms: Terms | None = None,
+) -> list[Moment]:
+    """Consecutive epochs of a few envs; the last one may be the horizon.
+
+    `fresh`: slots start empty, else anywhere that can be reached; `terms`: drawn where None.
+    """
+    envs, count = draw(st.integers(1, max_envs)), draw(st.integers(1, max_slots))
+    steps = draw(st.integers(1, max_steps))
+    bounds = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
+    slots = make([[{}] * count] * envs) if fresh else draw(slot_states(**bounds))
+    rest = draw(st.integers(0, 1))  # epochs that the episode still has afterwards
+    own = terms or Terms(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
+    now, out = begin(slots, own), []
+    for _ in range(steps):
+        action = draw(legal_actions(now.slots, own.limits_for(now.slots)))
+        out.append(epoch(now, action, draw(measurements(envs, count)), own))
+        now = out[-1].after
+    return out

@@ -1,0 +1,271 @@
+"""The laws hold for every rule, by a table: a new rule is a new row, and without one a test fails."""
+
+import importlib
+import inspect
+import pkgutil
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from morphogen import rules
+from morphogen.rules import (
+    advantage,
+    alpha,
+    attribution,
+    blend,
+    counts,
+    decode,
+    detectors,
+    features,
+    gates,
+    health,
+    legality,
+    shapley,
+    signals,
+    stages,
+    stats,
+    tally,
+    transition,
+    vitals,
+)
+from morphogen.rules.health import Gauge
+from morphogen.rules.tally import Minibatch, Tally
+from morphogen.testing import scenes, strategies
+from morphogen.testing.laws import check_rule
+from morphogen.testing.permute import permute, permute_action
+from morphogen.testing.strategies.slots import points
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.vocab.stage import Stage
+
+LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("G2",), blueprints=("norm", "attention"))
+HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
+LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
+STRICT = LifecycleSpec(permissive_gates=False)
+NUMBERS = {"attribution.configurations", "shapley.interaction_weights", "shapley.shapley_weights"}  # without tensors
+COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
+R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
+
+slots = strategies.slot_states(3, 3, min_envs=2, min_slots=3)
+states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
+losses = st.sampled_from((0.5, 1.0, 2.25, 4.5, 11.0, float("nan")))
+shares = st.integers(0, 8).map(lambda i: i / 8)
+yes = st.booleans()
+
+
+@st.composite
+def tensors(draw, *kinds, envs=3, lead=()):
+    """Tensors [*lead, E, ...] one of each kind (values, dtype, axes after the env)."""
+    return tuple(_filled(draw, values, (*lead, envs, *axes), dtype) for values, dtype, axes in kinds)
+
+
+def _filled(draw, values, shape, dtype):
+    count = int(torch.tensor(shape).prod())
+    return torch.tensor(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype).view(shape)
+
+
+def beside(part, *kinds):
+    """A drawn part with more tensors of its envs: (part, tensor, ...)."""
+    return part.flatmap(lambda whole: tensors(*kinds, envs=len(whole)).map(lambda more: (whole, *more)))
+
+
+def masks_of(part):
+    return legality.action_masks(part, LIMITS)
+
+
+def acted(part):
+    return strategies.actions(part, -1, 7).map(lambda heads: (heads, part))
+
+
+def measured(part):
+    """A validation of all coalitions: an accuracy that goes with the coalition alone."""
+    coalition, evaluated = attribution.coalitions(part, torch.zeros(len(part), 2, 3), pairs=2)
+    return 40.0 + 3.0 * coalition.float() - 0.5 * coalition.float() ** 2, coalition, evaluated, part
+
+
+def judged(state):
+    found = attribution.attribution(*measured(state.slots))
+    return state.signals, state.signals.val_loss, found
+
+
+ONE, CELL = (), (3,)
+gauges = tensors((shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL))
+minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE), *[(yes, B, CELL)] * 2)
+tallies = tensors(
+    *[(shares, R, ONE)] * 3, *[(st.integers(0, 4), I, ONE)] * 2, *[(shares, R, CELL)] * 2,
+    (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3,
+)  # fmt: skip
+rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
+windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
+stage_of = slots.map(lambda part: part.stage)
+SLOTTED = {"slots": True, "slot_axis": 1}  # what belongs to slots is [E, S]
+ALL = {"but": ("neighbours",)}  # a statistic over all envs, which is what it is for
+
+
+def turned(args, order):
+    return permute_action(args[0], order), permute(args[1], order)
+
+
+def at_once(part, where, target):
+    return alpha.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
+
+
+def rows(function):
+    """A function of rows in dim 1, as one of rows in dim 0."""
+    return lambda delta, *rest: function(delta.transpose(0, 1), *rest).transpose(0, 1)
+
+
+def multiplied(delta, host, *rest):
+    return rows(blend.multiplied)(delta, host.transpose(0, 1), *rest)
+
+
+def remembered(pair):
+    """Slots, signals and shares of the same envs."""
+    return pair[0].slots, pair[0].signals, pair[1]
+
+
+def health_of(norm, vanishing, exploding, count, sound):
+    return health.health(Gauge(norm, vanishing, exploding, count), sound)
+
+
+def added(*leaves):
+    return tally.add(Tally(*leaves[:11]), Minibatch(*leaves[11:17]), Gauge(*leaves[17:]))
+
+
+def averaged(*leaves):
+    return tally.averages(Tally(*leaves))
+
+
+def signed(loss, starved, baseline, *bounds):
+    return vitals.sign(loss, starved, baseline, bounds=bounds, spec=WATCH)
+
+
+# name -> (rule, what it takes, in which ways it is asked)
+RULES = {
+    "advantage.discounted": (partial(advantage.discounted, factor=0.9), rollout.map(lambda r: r[2:4]), {"env_axis": 1}),
+    "advantage.gae": (partial(advantage.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
+    "advantage.standardise": (advantage.standardise, rollout.map(lambda r: r[2:4]), ALL),
+    "alpha.advance_ramp": (alpha.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
+    "alpha.curve": (
+        alpha.curve,
+        tensors((shares, R, CELL), (st.integers(0, 3), I, CELL), (points.map(lambda x: x + 1), R, CELL)),
+        SLOTTED,
+    ),
+    "alpha.retarget": (at_once, beside(slots, (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "attribution.attribution": (attribution.attribution, slots.map(measured), {}),
+    "attribution.coalitions": (partial(attribution.coalitions, pairs=2), beside(slots, (shares, R, (2, 3))), {}),
+    "attribution.measuring": (
+        partial(attribution.measuring, every=3, episode_length=9),
+        tensors((st.integers(0, 9), I, ONE)),
+        {},
+    ),
+    "attribution.players": (attribution.players, slots, SLOTTED),
+    "blend.added": (rows(blend.added), tensors((shares, R, (2, 4)), (shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.multiplied": (multiplied, tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE)), {}),
+    "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
+    "counts.kept_channels": (partial(counts.kept_channels, channels=16), tensors((shares, R, ONE)), {}),
+    "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
+    "decode.decode": (
+        partial(decode.decode, limits=scenes.limits_of(scenes.make([[{}] * 3]))),
+        slots.flatmap(acted),
+        {**SLOTTED, "turned": turned},
+    ),
+    "detectors.detect": (detectors.detect, beside(slots, (points.map(lambda x: x - 50), R, ONE)), {}),
+    "features.capacity": (partial(features.capacity, limits=LIMITS), slots, {"slots": True, "tolerance": 1e-6}),
+    "features.feedback": (features.feedback, states.map(lambda s: s.signals), {}),
+    "features.grown": (features.grown, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
+    "features.history": (
+        partial(features.history, episode_length=20),
+        beside(states, (shares, R, CELL)).map(remembered),
+        SLOTTED,
+    ),
+    "features.lifecycle": (partial(features.lifecycle, enabled=(True,) * 3), slots, SLOTTED),
+    "features.measured": (features.measured, states.map(lambda s: s.signals), {}),
+    "features.slog": (features.slog, tensors((points, R, ONE)), {"tolerance": 1e-6}),
+    "features.task": (partial(features.task, classes=10), states.map(lambda s: s.instance), {"tolerance": 1e-6}),
+    "features.worth": (features.worth, slots, SLOTTED),
+    "gates.gate": (
+        partial(gates.gate, spec=LIFE),
+        beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
+        SLOTTED,
+    ),
+    "gates.gate (strict)": (
+        partial(gates.gate, spec=STRICT),
+        beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
+        SLOTTED,
+    ),
+    "gates.gate_of": (gates.gate_of, stage_of, SLOTTED),
+    "health.health": (health_of, tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)), SLOTTED),
+    "health.ratio": (
+        health.ratio,
+        tensors((shares, R, CELL), (st.integers(0, 9), I, CELL), (shares, R, (1,)), (st.integers(0, 9), I, (1,))),
+        {},
+    ),
+    "health.smoothed": (health.smoothed, tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "legality.action_masks": (partial(legality.action_masks, limits=LIMITS), slots, {}),
+    "legality.available": (legality.available, slots.map(masks_of), {}),
+    "legality.choices": (legality.choices, slots.map(masks_of), {}),
+    "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
+    "legality.forced": (legality.forced, slots.map(masks_of), {}),
+    "legality.legal": (
+        legality.legal,
+        slots.map(lambda part: (part, scenes.limits_of(part))),
+        {"slots": True, "slot_axis": 2},
+    ),
+    "shapley.interactions": (partial(shapley.interactions, positions=3), tensors((points, R, (8,))), {}),
+    "shapley.marginals": (shapley.marginals, tensors((points, R, (2, 4)), (yes, B, (2, 3, 3))), {}),
+    "shapley.shapley": (partial(shapley.shapley, positions=3), tensors((points, R, (8,))), {}),
+    "signals.recent_min_accuracy": (
+        partial(signals.recent_min_accuracy, epochs=3),
+        states.map(lambda s: s.signals),
+        {},
+    ),
+    "signals.update_signals": (partial(signals.update_signals, spec=SignalSpec()), states.map(judged), {}),
+    **{
+        f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
+        for name in ("active", "blended", "cooling", "known", "occupied")
+    },
+    "stats.moments": (stats.moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
+    "tally.add": (added, st.tuples(tallies, minibatches, gauges).map(lambda p: p[0] + p[1] + p[2]), SLOTTED),
+    "tally.averages": (averaged, tallies, SLOTTED),
+    "tally.nothing": (tally.nothing, beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])), {}),
+    "transition.clear": (transition.clear, beside(slots, (yes, B, CELL)), SLOTTED),
+    "transition.promote": (
+        transition.promote,
+        beside(slots, (yes, B, CELL), (st.sampled_from(list(map(int, Stage))), I, CELL), (points, R, ONE)),
+        SLOTTED,
+    ),
+    "transition.remove": (transition.remove, beside(slots, (yes, B, CELL)), SLOTTED),
+    "transition.transition": (
+        transition.transition,
+        beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),
+        SLOTTED,
+    ),
+    "vitals.limit": (partial(vitals.limit, spec=WATCH), windows, {}),
+    "vitals.panic": (
+        partial(vitals.panic, spec=WATCH),
+        tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
+        {},
+    ),
+    "vitals.sign": (signed, tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)), {}),
+    "vitals.streak_after": (vitals.streak_after, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
+}
+
+
+@pytest.mark.parametrize(("rule", "given", "ways"), RULES.values(), ids=RULES)
+def test_the_laws_hold(rule, given, ways, request):
+    check_rule(rule, given, examples=20, name=request.node.callspec.id, **ways)
+
+
+def test_every_rule_has_its_row():
+    """Functions of tensors in `rules`, but for the reward rules, which have a table of their own."""
+    found = set()
+    for module in pkgutil.iter_modules(rules.__path__):
+        part = importlib.import_module(f"morphogen.rules.{module.name}")
+        for name, function in inspect.getmembers(part, inspect.isfunction):
+            if function.__module__ == part.__name__ and not name.startswith("_"):
+                found.add(f"{module.name}.{name}")
+    assert found - NUMBERS == {name.partition(" ")[0] for name in RULES}

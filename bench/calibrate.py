@@ -14,7 +14,7 @@ import torch
 
 from morphogen.nets.net import Net
 from morphogen.run.fences import Fences
-from morphogen.run.policies import policy_of
+from morphogen.run.policies import arm_of
 from morphogen.run.setup import Setup, build_setup
 from morphogen.run.statistics import interval
 from morphogen.run.world import World
@@ -57,10 +57,9 @@ def planted(state: EnvState, net: Net, *, slot: str, blueprint: Blueprint, key: 
 
 def curve(setup: Setup, *, slot: str = "", blueprint: Blueprint = Blueprint.NOOP) -> torch.Tensor:
     """Validation accuracy after every epoch, [T, E]."""
-    world = World(
-        setup, Fences(setup.device, time.perf_counter), instances=Purpose.INSTANCE_HELD_OUT, envs=setup.spec.envs
-    )
-    policy = policy_of("wait", setup)
+    policy, control = arm_of("wait", setup)
+    fences = Fences(setup.device, time.perf_counter)
+    world = World(setup, fences, instances=Purpose.INSTANCE_HELD_OUT, envs=setup.spec.envs, control=control)
     state = world.reset(HELD_OUT)
     if slot:
         state = planted(state, setup.net, slot=slot, blueprint=blueprint, key=world.key)

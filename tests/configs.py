@@ -34,7 +34,7 @@ def path_of(spec, field):
     return f"{spec.PATH}.{field.name}" if spec.PATH else field.name
 
 
-FIELDS = [(spec, field) for spec in (*GROUPS, specs.RunSpec) for field in plain_fields(spec)]
+FIELDS = [(spec, field) for spec in (*GROUPS, specs.LegacyRewardSpec, specs.RunSpec) for field in plain_fields(spec)]
 FIELD_IDS = [path_of(spec, field) for spec, field in FIELDS]
 
 
@@ -79,6 +79,8 @@ def wrong_types(want):
 
 def value_of(want):
     """Allowed values of one field."""
+    if isinstance(want, kinds.Group):
+        return groups(want.spec)
     some = _KINDS[type(want)](want)
     return st.one_of(st.none(), some) if want.null else some
 

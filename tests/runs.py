@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from morphogen.run.fences import Fences
-from morphogen.run.policies import policy_of
+from morphogen.run.policies import arm_of
 from morphogen.run.setup import Setup, build_setup
 from morphogen.run.world import Epoch, World, forget
 from morphogen.vocab.purpose import Purpose
@@ -40,7 +40,7 @@ def world_of(setup: Setup, *, first: int = 0, envs: int | None = None) -> World:
 
 def live(world: World, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
-    policy = policy_of(name, world.setup)
+    policy, world.control = arm_of(name, world.setup)
     params = policy.init(world.key[0] * 0)
     state = world.reset(0)
     hidden = policy.initial_hidden(world.key.shape[0])

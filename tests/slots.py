@@ -12,6 +12,7 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import ACTIVE, COOLING, OCCUPIED, AlphaMode, Stage
 
+OPS = ("GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")  # may be disabled
 STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
 LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
@@ -180,7 +181,7 @@ def limits_for(draw, slots: Slots) -> Limits:
         max_seeds=draw(st.integers(0, count + 1)),
         min_prune_age=draw(st.integers(0, 8)),
         auto_forward=tuple(draw(st.sets(st.sampled_from(("G1", "G2", "G3"))))),
-        disabled_ops=tuple(draw(st.sets(st.sampled_from(("GERMINATE", "PRUNE", "ADVANCE", "FOSSILIZE")), max_size=2))),
+        disabled_ops=tuple(draw(st.sets(st.sampled_from(OPS), max_size=3))),
         blueprints=tuple(draw(st.sets(st.sampled_from([b.label for b in CNN_BLUEPRINTS]), max_size=3))),
     )
 

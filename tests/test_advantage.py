@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from morphogen.rules.advantage import gae, standardise
-from morphogen.rules.rewards.scale import LEAST, init_scale, rescale, return_scale, running_mean
+from morphogen.rules.rewards.scale import LEAST, ScaleState, init_scale, rescale, return_scale, running_mean
+from morphogen.run.checkpoint import load_checkpoint, save_checkpoint
 
 GAMMA, LAMBDA = 0.9, 0.8
 grid = st.integers(-64, 64).map(lambda n: n / 8)
@@ -205,6 +206,29 @@ def test_rewards_without_spread_keep_a_finite_scale(level):
     state, scaled, _ = play_rounds([(reward, end)])
     assert return_scale(state) == pytest.approx(LEAST)
     assert scaled.isfinite().all()
+
+
+@given(place=st.integers(0, 11), value=st.sampled_from([-1e6, -1.0, 1e-9, 0.3, 1e6]))
+def test_a_single_reward_among_zeros_keeps_a_finite_scale_and_the_zeros(place, value):
+    reward = torch.zeros(3, 4)
+    reward.view(-1)[place] = value
+    state, scaled, _ = play_rounds([(reward, torch.zeros(3, 4, dtype=torch.bool))])
+    assert LEAST <= return_scale(state).item() < 1e7
+    assert torch.equal(scaled != 0, reward != 0)
+    torch.testing.assert_close(scaled.double() * return_scale(state), reward.double())
+
+
+@settings(max_examples=10)  # each example writes files
+@given(rounds=st.lists(rollouts(), min_size=2, max_size=3))
+def test_a_scale_that_was_saved_goes_on_as_if_it_had_not_been(rounds, tmp_path_factory):
+    before = [(reward, terminated) for reward, _, _, terminated, _ in rounds]
+    state, _, _ = play_rounds(before[:-1])
+    path = save_checkpoint(tmp_path_factory.mktemp("scale"), round=1, epoch=0, envs={}, shared=state, facts={})
+    back = ScaleState(**load_checkpoint(path)["shared"], batch_size=[])
+    reward, terminated = before[-1]
+    first, second = (rescale(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back))
+    assert all(torch.equal(a, b) for a, b in zip(first[1:], second[1:], strict=True))
+    assert torch.equal(return_scale(first[0]), return_scale(second[0]))
 
 
 def test_the_value_factor_turns_old_units_into_new_ones():

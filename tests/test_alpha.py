@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import differing, make, one, same, slot_states
+from slots import LEAVES, differing, make, one, same, slot_states
 
 from morphogen.rules.alpha import advance_ramp, curve, retarget
 from morphogen.vocab.stage import AlphaMode, Curve, Stage
@@ -112,8 +112,8 @@ def test_ticks_of_resting_slots_change_nothing(slots):
 def test_a_moving_alpha_cannot_be_retargeted(slots, target, steps):
     after = start(slots, target, steps)
     moving = slots.alpha_mode != AlphaMode.HOLD
-    for name in ("alpha", "alpha_start", "alpha_target", "alpha_mode", "alpha_curve", "alpha_steps", "alpha_done"):
-        assert torch.equal(getattr(after, name)[moving], getattr(slots, name)[moving])
+    for name in LEAVES:
+        assert torch.equal(getattr(after, name)[moving], getattr(slots, name)[moving]), name
 
 
 @given(slot_states(stages=(Stage.HOLDING, Stage.BLENDING)), st.integers(0, 8))

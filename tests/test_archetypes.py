@@ -1,6 +1,7 @@
 """Scripted growth policies on synthetic learning curves: which of them a rule prefers."""
 
 import itertools
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -41,12 +42,7 @@ ORDER = {  # "=": equal to 1e-6, ">": at least a thousandth less
 
 
 def earned(name: str) -> dict[str, float]:
-    rule = build(
-        RewardSpec(rule=name),
-        param_budget=TERMS.param_budget,
-        episode_length=TERMS.episode_length,
-        gamma=TERMS.gamma,
-    )
+    rule = build(RewardSpec(rule=name), **asdict(TERMS))
     return dict(zip(ARCHETYPES, returns(rule, POLICIES).tolist(), strict=True))
 
 
@@ -76,7 +72,7 @@ def test_every_rule_of_the_table_pays_every_archetype_a_finite_return(rule):
 
 
 def test_a_return_is_the_discounted_sum_of_the_rewards_up_to_a_rollback():
-    rule = BUILDERS["rent"](RewardSpec(rule="rent"), TERMS)
+    rule = build(RewardSpec(rule="rent"), **asdict(TERMS))
     inputs = trajectories(POLICIES)
     rewards, _, _ = play(rule, [inputs[t] for t in range(STEPS)])
     got = returns(rule, POLICIES)

@@ -195,7 +195,7 @@ def test_a_seed_that_never_matters_is_worth_nothing(world, seed):
     close(got.interaction[:, idle], torch.zeros(len(games), count))
 
 
-@given(world=worlds(max_slots=4), seed=st.integers(0, 99))
+@given(world=worlds(max_slots=6).filter(lambda world: players(world[1]).sum(-1).max() <= 4), seed=st.integers(0, 99))
 def test_permuting_slots_permutes_what_belongs_to_slots_and_nothing_else(world, seed):
     games, slots = world
     count = slots.stage.shape[1]
@@ -210,12 +210,14 @@ def test_permuting_slots_permutes_what_belongs_to_slots_and_nothing_else(world, 
     assert torch.equal(after.committed_acc, before.committed_acc)
 
 
-@given(world=worlds(), shift=st.integers(-50, 50), factor=st.integers(1, 3))
-def test_worth_is_linear_in_the_accuracies_and_blind_to_a_constant(world, shift, factor):
+@given(world=worlds(max_slots=6), shift=st.integers(-50, 50), factor=st.integers(1, 3), seed=st.integers(0, 99))
+def test_worth_is_linear_in_the_accuracies_and_blind_to_a_constant(world, shift, factor, seed):
     games, slots = world
-    one, moved = measure(games, slots), measure(factor * games + shift, slots)
+    other = torch.rand(games.shape, dtype=games.dtype, generator=torch.Generator().manual_seed(seed)) * 100
+    one, two = measure(games, slots), measure(other, slots)
+    both = measure(factor * games + other + shift, slots)
     for name in ("shapley", "contribution", "interaction", "clean_improvement", "uncommitted_improvement"):
-        close(getattr(moved, name), factor * getattr(one, name), 1e-8)
+        close(getattr(both, name), factor * getattr(one, name) + getattr(two, name), 1e-8)
 
 
 @given(world=worlds(max_slots=6), points=st.lists(st.integers(-20, 20), min_size=6, max_size=6))
@@ -232,11 +234,55 @@ def test_seeds_that_just_add_up_are_worth_what_they_add(world, points):
     close(got.interaction, torch.zeros(envs, count, count))
 
 
-def test_two_interchangeable_seeds_get_the_same():
+@given(world=worlds(max_slots=4).filter(lambda world: world[1].stage.shape[1] > 1))
+def test_two_seeds_that_can_be_exchanged_get_the_same(world):
+    """The game is made blind to which of the first two slots is on; both hold a player."""
+    games, slots = world
+    count = slots.stage.shape[1]
+    stage = slots.stage.clone()
+    stage[:, :2] = torch.where((stage[:, :2] >= 4) & (stage[:, :2] <= 6), stage[:, :2], int(Stage.HOLDING))
+    slots = slots.replace(stage=stage, alpha=((stage >= 4) & (stage <= 6)).float())
+    columns = torch.arange(2**count)
+    exchanged = (columns & ~0b11) | (columns & 1) << 1 | (columns >> 1 & 1)
+    got = measure(games + games[:, exchanged], slots)
+    close(got.shapley[:, 0], got.shapley[:, 1])
+    close(got.contribution[:, 0], got.contribution[:, 1])
+    close(got.interaction[:, 0, 2:], got.interaction[:, 1, 2:])
+    close(got.interaction_sum[:, 0], got.interaction_sum[:, 1])
+
+
+def test_two_interchangeable_seeds_share_what_they_do_together():
     games = torch.tensor([[10.0, 17.0, 17.0, 19.0]], dtype=torch.float64)
     got = measure(games, slots_of([[Stage.HOLDING, Stage.FOSSILIZED]]))
     close(got.shapley, [[4.5, 4.5]])
     close(got.interaction, [[[0.0, -5.0], [-5.0, 0.0]]])
+
+
+@given(value=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_their_lone_worth(value):
+    games = torch.tensor([value], dtype=torch.float64) / 10
+    alone = measure(games, slots_of([[Stage.DORMANT, Stage.HOLDING]]))
+    assert alone.contribution[0, 1] == alone.clean_improvement[0] == games[0, 2] - games[0, 0]
+    close(alone.shapley[0, 1], alone.clean_improvement[0])
+    pair = measure(games, slots_of([[Stage.FOSSILIZED, Stage.HOLDING]]))
+    for i, lone in ((0, games[0, 1]), (1, games[0, 2])):
+        close(pair.interaction[0, i, 1 - i], pair.contribution[0, i] - (lone - games[0, 0]))
+
+
+@given(world=worlds(max_slots=6), seed=st.integers(0, 99))
+def test_committed_accuracy_is_that_of_the_host_without_fossils_and_the_present_one_with_nothing_else(world, seed):
+    games, slots = world
+    stage, live = slots.stage, players(slots)
+    none = slots.replace(stage=torch.where(stage == Stage.FOSSILIZED, int(Stage.HOLDING), stage))
+    bare = measure(games, none)
+    assert torch.equal(bare.committed_acc, bare.host_acc)
+    kept = measure(games, slots.replace(stage=torch.where(live, int(Stage.FOSSILIZED), stage)))
+    assert torch.equal(kept.committed_acc, kept.val_acc)
+    assert not kept.uncommitted_improvement.any()
+    fossils = (live & (stage == Stage.FOSSILIZED)).long()
+    seen = (fossils << torch.arange(stage.shape[1])).sum(-1, keepdim=True)
+    idle = measure(games.gather(1, torch.arange(games.shape[1]) & seen), slots)
+    assert torch.equal(idle.committed_acc, idle.val_acc)
 
 
 @given(world=worlds(max_slots=4))
@@ -279,6 +325,26 @@ def test_all_permutations_give_the_exact_value():
     assert not got.exact.any()
     assert not got.interaction_valid.any()
     assert (got.interaction == 0).all()
+
+
+@given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
+def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
+    """The players that have joined after i steps one way are those that are still missing i steps before the end."""
+    slots = slots_of([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
+    coalition, evaluated = coalitions(slots, fresh_noise(1, pairs, 7, seed), pairs=pairs)
+    everyone, prefixes = int(coalition[0, 0]), coalition[0, 10:].view(pairs, 2, 6)
+    assert evaluated[0, 10:].view(pairs, 2, 6)[:, :, :5].all()
+    assert not evaluated[0, 10:].view(pairs, 2, 6)[:, :, 5].any()
+    for forwards, backwards in prefixes[:, :, :5].tolist():
+        assert [bin(c).count("1") for c in forwards] == [1, 2, 3, 4, 5]
+        assert all(small & ~large == 0 for small, large in itertools.pairwise(forwards))
+        assert [everyone ^ c for c in reversed(backwards)] == forwards
+
+
+def test_another_noise_asks_for_other_orders():
+    slots = slots_of([[Stage.HOLDING] * 6])
+    asked = {tuple(coalitions(slots, fresh_noise(1, 2, 6, seed), pairs=2)[0][0].tolist()) for seed in range(8)}
+    assert len(asked) == 8
 
 
 @given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
@@ -384,6 +450,27 @@ def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
         assert name in own or torch.equal(leaf, getattr(state.slots, name)), name
     assert all(leaf.isfinite().all() for leaf in after.signals.to_dict().values())
     assert_same(after.replace(slots=state.slots, signals=state.signals), state)
+
+
+@given(world=worlds(max_slots=6), size=st.sampled_from([1.0, 1e-30, 1e12, -1e12]), skip=st.booleans())
+def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world, size, skip):
+    games, slots = world
+    full = torch.arange(len(games)) % 2 == 0 if skip else None
+    got = measure((games * size).float(), slots, full=full)
+    assert all(leaf.isfinite().all() for leaf in got.values())
+    for name, valid in (
+        ("contribution", got.contribution_valid),
+        ("shapley", got.contribution_valid),
+        ("interaction_sum", got.interaction_valid),
+        ("boost_received", got.interaction_valid),
+        ("host_acc", got.measured),
+        ("clean_improvement", got.measured),
+    ):
+        assert not getattr(got, name)[~valid].any(), name
+    pairs = got.interaction_valid.unsqueeze(-1) & got.interaction_valid.unsqueeze(-2)
+    assert not got.interaction[~pairs].any()
+    assert torch.equal(got.interaction, got.interaction.mT)
+    assert not got.interaction.diagonal(dim1=1, dim2=2).any()
 
 
 def test_attribute_never_asks_the_host():

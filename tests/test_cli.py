@@ -53,10 +53,13 @@ BENEATH = {
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
-    "--task": {"host.width", "rounds", "lifecycle", "ppo"},
+    "--task": {"host", "rounds", "max_seeds", "final_episodes", "lifecycle", "policy", "ppo", "engine.threads"},
     "--instances": {"instance"},
     "--envs": {"final_episodes"},
-    "--preset": {"rounds", "envs", "episode_length", "final_episodes", "data", "lifecycle", "ppo", "policy.hidden"},
+    "--preset": {
+        *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
+        *("data", "host.weight_decay", "lifecycle", "policy", "ppo", "engine.threads"),
+    },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
 
@@ -236,9 +239,14 @@ WRONG = [
     (["train", "--slots", "r9c9"], "this host has r0c0, r1c0, r0c1"),
     (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
     (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
-    (["train", "heuristic", "--policy", "ppo"], "--policy is 'ppo'; want one of wait, random, heuristic"),
+    (
+        ["train", "heuristic", "--policy", "ppo"],
+        '--policy is "ppo"; want one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE',
+    ),
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
     (["train", "--config", "."], "--config is ., which cannot be read"),
+    (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, rent, loss, shaped'),
+    (["rewards", "delta"], "unrecognized arguments: delta"),
     (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
     (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
 ]
@@ -339,11 +347,12 @@ def fresh(*words, cwd, then=""):
         (["--version"], 0),
         (["train", "--help"], 0),
         (["train", "heuristic", "--help"], 0),
+        (["rewards", "--help"], 0),
         (["train", "--print-config"], 0),
         (["train", "--rounds", "0"], 2),
         (["train", "--out", "/dev/null"], 2),
     ],
-    ids=["help", "version", "train help", "baseline help", "print config", "fault", "out is a file"],
+    ids=["help", "version", "train help", "baseline help", "rewards help", "print config", "fault", "out is a file"],
 )
 def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words, code):
     done = fresh(*words, cwd=tmp_path)
@@ -382,6 +391,7 @@ def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
     text = shown_help(capsys)
     assert "Train a controller that grows neural networks" in text
     assert "train a policy, or run a baseline on the same path" in text
+    assert "list the reward rules and compare what they pay" in text
 
 
 def test_version_is_the_one_of_the_installed_package(capsys):

@@ -1,6 +1,7 @@
 """Config files: round trips, canonical bytes, refusals with every fault at once, layers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from configs import FIELD_IDS, FIELDS, path_of, runs, wrong_types
@@ -11,7 +12,7 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.codec import build, dump_config, layered, load_config, merge, parse_assignment
 from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.reward import RULES
-from morphogen.vocab.spec import PolicySpec, RunSpec, resolve
+from morphogen.vocab.spec import LegacyRewardSpec, PolicySpec, RunSpec, resolve
 
 
 def faults(text):
@@ -69,7 +70,9 @@ def test_values_of_a_file_reach_their_fields():
 @pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
 def test_every_field_refuses_json_of_another_type(spec, field):
     for bad in wrong_types(field.metadata["want"]):
-        settings = {spec.PATH: {field.name: bad}} if spec.PATH else {field.name: bad}
+        settings = {field.name: bad}
+        for group in reversed(spec.PATH.split(".") if spec.PATH else []):
+            settings = {group: settings}
         assert any(line.startswith(path_of(spec, field)) for line in faults(json.dumps(settings)))
 
 
@@ -77,6 +80,19 @@ def test_every_field_refuses_json_of_another_type(spec, field):
 @pytest.mark.parametrize("value", ["3", "[]", '"x"', "null", "true"])
 def test_a_group_must_be_an_object(name, value):
     assert faults(f'{{"{name}": {value}}}') == [f"{name} is {value}; want an object"]
+
+
+def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
+    spec = build(parse_assignment("reward.legacy.rent_weight=0.25"))
+    assert spec.reward.legacy.rent_weight == 0.25
+    assert spec.reward == replace(RunSpec().reward, legacy=replace(RunSpec().reward.legacy, rent_weight=0.25))
+    assert load_config(dump_config(spec)) == spec
+    assert faults('{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}') == [
+        "reward.legacy.rent is unknown; want one of " + ", ".join(vars(LegacyRewardSpec())),
+        'reward.legacy.combine is "mean"; want one of harmonic, minimum',
+        "reward.legacy.drip_fraction is 2; want a finite number >= 0 and <= 1 or null (0, basic_plus 0.7)",
+    ]
+    assert faults('{"reward": {"legacy": 3}}') == ["reward.legacy is 3; want an object"]
 
 
 def test_all_faults_of_a_file_are_told_at_once():

@@ -33,6 +33,15 @@ def test_any_integers_decode_to_fields_in_range(data, slots):
     assert ((spec.op >= 0) & (spec.op < 6) & (spec.requested_op >= 0) & (spec.requested_op < 6)).all()
     assert ((spec.slot >= 0) & (spec.slot < count)).all()
     assert ((spec.blueprint >= -1) & (spec.blueprint < 13) & (spec.algorithm >= 0) & (spec.algorithm <= 3)).all()
+    for name, values in {
+        "tempo": (0, 3, 5, 8),
+        "alpha_target": (0.0, 0.5, 0.7, 1.0),
+        "alpha_steps": (0, 3, 5, 8),
+        "curve": (0, 1, 2, 3),
+        "steepness": (6.0, 12.0, 24.0),
+    }.items():
+        leaf = getattr(spec, name)
+        assert torch.isin(leaf, torch.tensor(values, dtype=leaf.dtype)).all(), name
     assert (spec.target.sum(-1) == (spec.op != Op.WAIT)).all()
     assert torch.equal(spec.valid, spec.reason == Reason.NONE)
     assert (spec.op[~spec.valid] == Op.WAIT).all()

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import pytest
 import torch
@@ -12,10 +12,10 @@ from tensordict import TensorDict
 
 import morphogen
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import TERMS
+from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
 from morphogen.rules.rewards.plain import PlainRule, plain
 from morphogen.rules.rewards.table import BUILDERS, register
-from morphogen.run import cli, extensions
+from morphogen.run import cli, extensions, rewards
 from morphogen.run.rule import rule_of
 from morphogen.vocab.reward import FAMILIES, RULES
 from morphogen.vocab.spec import RewardSpec
@@ -204,6 +204,25 @@ def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
     assert done.stdout == "thrift False\n"
 
 
+@usable
+def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
+    for i in range(8):
+        register(f"rule{i}", plain(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}))
+    rules, faults = rewards.usable()
+    tables = rewards.ranking({name: rules[name] for name in rules if name.startswith("rule")})
+    assert faults == []
+    assert [[name for name in rows[0] if name.startswith("rule")] for _, rows in tables] == [
+        [f"rule{i}" for i in range(6)],
+        ["rule6", "rule7"],
+    ]
+    whole = sum(TERMS.gamma**t for t in range(TERMS.episode_length))
+    for title, rows in tables:
+        assert title == "discounted returns, this program"
+        assert [row["policy"] for row in rows] == list(ARCHETYPES)
+        for name in list(rows[0])[2:]:
+            assert rows[0][name] == pytest.approx(whole * int(name[-1]))
+
+
 # what a rule that is not from here must keep
 
 
@@ -259,9 +278,8 @@ CROOKED = {
 @pytest.mark.parametrize("said", list(CROOKED))
 def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
     register("crooked", lambda spec, terms: CROOKED[said])
-    terms = {"param_budget": TERMS.param_budget, "episode_length": TERMS.episode_length, "gamma": TERMS.gamma}
     with pytest.raises(ConfigError, match=f"reward.rule is crooked of this program, which cannot be used: .*({said})"):
-        rule_of(RewardSpec(rule="crooked"), **terms)
+        rule_of(RewardSpec(rule="crooked"), **asdict(TERMS))
 
 
 @usable
@@ -269,6 +287,5 @@ def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     straight = Crooked()
     register("straight", lambda spec, terms: replace(straight))
     register("plain", plain(lambda inputs: {"gain": inputs.clean_improvement / 100}))
-    terms = {"param_budget": TERMS.param_budget, "episode_length": TERMS.episode_length, "gamma": TERMS.gamma}
-    assert rule_of(RewardSpec(rule="straight"), **terms) == straight
-    assert isinstance(rule_of(RewardSpec(rule="plain"), **terms), PlainRule)
+    assert rule_of(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
+    assert isinstance(rule_of(RewardSpec(rule="plain"), **asdict(TERMS)), PlainRule)

@@ -116,6 +116,8 @@ BETTER = {
     "contribution": lambda v: v + 2,
     "contribution_valid": lambda v: v | True,
     "accuracy_at_stage_start": lambda v: v - 5,
+    "alpha_mode": lambda v: v * 0,
+    "alpha_target": lambda v: v * 0 + 1,
 }
 
 
@@ -125,13 +127,29 @@ def test_improving_one_input_never_turns_pass_into_fail(slots, leaf, permissive)
     if leaf == "gradient_valid":  # measuring an exploding gradient is news, and no improvement
         slots = slots.replace(exploding=torch.zeros_like(slots.exploding))
     better = slots.replace(**{leaf: BETTER[leaf](getattr(slots, leaf))})
+    if leaf == "alpha_target":  # a full target is an improvement where alpha is there
+        better = better.replace(alpha=torch.ones_like(slots.alpha))
     before, after = (up(part, spec)[0] for part in (slots, better))
     assert (before <= after).all()
 
 
-def up(slots, spec):
+@given(slot_states(), st.booleans(), st.floats(0, 40))
+def test_a_better_accuracy_never_turns_pass_into_fail(slots, permissive, points):
+    spec = LifecycleSpec(permissive_gates=permissive)
+    before, after = (up(slots, spec, accuracy=60.0 + gain)[0] for gain in (0.0, points))
+    assert (before <= after).all()
+
+
+@given(slot_states(stages=(S.TRAINING, S.HOLDING)), st.booleans())
+def test_what_was_not_measured_never_passes_whatever_else_holds(slots, permissive):
+    flags = ("gradient_valid", "gradient_ratio_valid", "contribution_valid")
+    blind = slots.replace(**{name: torch.zeros_like(getattr(slots, name)) for name in flags})
+    assert not up(blind, LifecycleSpec(permissive_gates=permissive))[0].any()
+
+
+def up(slots, spec, accuracy=60.0):
     target = torch.tensor([UP.get(stage, 0) for stage in map(S, slots.stage.flatten().tolist())])
-    return gate(slots, torch.full((len(slots),), 60.0), target.view_as(slots.stage), spec=spec)
+    return gate(slots, torch.full((len(slots),), accuracy), target.view_as(slots.stage), spec=spec)
 
 
 @given(slot_states(stages=(S.BLENDING, S.HOLDING)))
@@ -151,6 +169,15 @@ def test_the_decision_for_a_slot_depends_on_no_other_slot(data, slots, permissiv
     order = data.draw(st.permutations(range(slots.stage.shape[1])))
     for whole, moved in zip(up(slots, spec), up(permute(slots, order), spec), strict=True):
         assert torch.equal(whole[:, order], moved)
+    for s in range(slots.stage.shape[1]):
+        for whole, alone in zip(up(slots, spec), up(slots.apply(lambda x, s=s: x[:, s : s + 1]), spec), strict=True):
+            assert torch.equal(whole[:, s : s + 1], alone)
+
+
+@given(slot_states(stages=(S.HOLDING,)), st.floats(0.01, 100))
+def test_the_strict_gate_never_keeps_a_seed_that_hurts(slots, harm):
+    hurting = slots.replace(contribution=torch.full_like(slots.contribution, -harm))
+    assert not up(hurting, STRICT)[0].any()
 
 
 def test_limits_of_the_configuration_are_the_ones_asked_for():

@@ -7,12 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import LEAVES, close, differing, make, one, same, slot_states, state
+from slots import LEAVES, close, differing, limits, make, one, permute, same, slot_states, state
+from tensordict import TensorDict
 
+from morphogen.rules.legality import legal
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.seeds import vacate
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
+from morphogen.vocab.action import Op
 from morphogen.vocab.spec import GovernorSpec, LifecycleSpec
 from morphogen.vocab.stage import Panic, Stage
 
@@ -323,15 +326,17 @@ def test_a_rollback_leaves_the_other_envs_bit_equal(at):
     assert finite(after)
 
 
-@pytest.mark.parametrize("embargo", [1, 5])
+@pytest.mark.parametrize("embargo", range(1, 21))
 def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
     now, _ = judge(world(one(**BLEND)), NAN)
-    shown = []
+    shown, germinate = [], []
     for _ in range(embargo + 3):
         now = now.replace(slots=close(now.slots))
         shown.append(S(now.slots.stage.item()))
+        germinate.append(legal(now.slots, limits(now.slots))[0, Op.GERMINATE, 0].item())
         now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
     assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
+    assert germinate == [False] * (embargo + 2) + [True]
 
 
 def test_two_rollbacks_in_a_row_restore_the_same_snapshot():
@@ -353,6 +358,45 @@ def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
     assert (report.seeds_pruned.item(), after.slots.blueprint.item(), after.slots.alpha.item()) == (1, 3, 0.0)
     assert not after.seeds["r0c0", "params"].any()
     assert torch.equal(after.host.params, start.host.params)
+
+
+@given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10), st.integers(0, 9))
+def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losses, kept_at):
+    now = world(one(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
+    for t, loss in enumerate(losses):
+        if t == kept_at and now.slots.stage.item() == S.HOLDING:
+            now = now.replace(slots=one(**FOSSIL))
+        now, report = judge(trained(now), loss, GovernorSpec(snapshot_every=100))
+        if report.anomaly.item() == Panic.NONE and now.slots.stage.item() == S.FOSSILIZED:
+            assert now.governor.slots.stage.item() == S.FOSSILIZED
+            assert same(now.governor.slots, now.slots) or not report.snapshot_taken.item()
+
+
+def shuffled(now, order):
+    """The same envs with their slots in another order, wherever slots are kept."""
+    names = list(now.seeds.keys())
+    moved = lambda seeds: TensorDict(  # noqa: E731
+        {name: seeds[names[s]] for name, s in zip(names, order, strict=True)}, batch_size=seeds.batch_size
+    )
+    watch = now.governor
+    return now.replace(
+        slots=permute(now.slots, order),
+        seeds=moved(now.seeds),
+        governor=watch.replace(slots=permute(watch.slots, order), seeds=moved(watch.seeds)),
+    )
+
+
+@given(st.data(), slot_states(max_envs=2), st.lists(loss_values.filter(lambda loss: loss is not None), max_size=3))
+def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, slots, losses):
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    now = world(slots, spec=QUICK)
+    fossils = (slots.stage == S.HOLDING) & data.draw(st.booleans())
+    now = now.replace(slots=slots.replace(stage=torch.where(fossils, int(S.FOSSILIZED), slots.stage)))
+    for loss in [*losses, NAN]:
+        moved, moved_report = judge(shuffled(now, order), loss, QUICK)
+        now, report = judge(now, loss, QUICK)
+        assert same(shuffled(now, order), moved)
+        assert same(report, moved_report)
 
 
 def test_difference_06_a_lost_env_is_finite_again_before_anything_is_observed():

@@ -128,13 +128,14 @@ def test_a_seed_may_be_pruned_from_age_5_on():
     assert legal(slots, limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
 
 
-@given(slot_states())
-def test_a_limit_beyond_the_slots_is_no_limit_and_a_lower_one_only_stops_germination(slots):
+@given(slot_states(), st.integers(2, 4))
+def test_a_limit_beyond_the_slots_is_no_limit_and_a_lower_one_only_stops_germination(slots, most):
     count = slots.stage.shape[1]
     free = legal(slots, limits(slots))
     assert torch.equal(free, legal(slots, limits(slots, max_seeds=count + 1)))
-    tight = legal(slots, limits(slots, max_seeds=1))
-    assert (tight <= free).all()
+    loose, tight = (legal(slots, limits(slots, max_seeds=n)) for n in (most, most - 1))
+    assert (tight <= loose).all()
+    assert (loose <= free).all()
     others = [op for op in Op if op is not Op.GERMINATE]
     assert torch.equal(tight[:, others], free[:, others])
 
@@ -143,9 +144,14 @@ def test_a_limit_beyond_the_slots_is_no_limit_and_a_lower_one_only_stops_germina
 def test_germination_needs_an_empty_slot_and_nothing_developing_or_cooling(count):
     tuples = list(itertools.product(STAGES, repeat=count))
     slots = make([[{"stage": stage} for stage in stages] for stages in tuples])
-    found = legal(slots, limits(slots))[:, Op.GERMINATE].any(-1).tolist()
     calm = (S.DORMANT, S.BLENDING, S.HOLDING, S.FOSSILIZED)
-    assert found == [S.DORMANT in stages and all(stage in calm for stage in stages) for stages in tuples]
+    enabled = [mask for mask in itertools.product((False, True), repeat=count) if any(mask)]
+    for mask, most in itertools.product(enabled, range(count + 1)):
+        found = legal(slots, limits(slots, enabled=mask, max_seeds=most))[:, Op.GERMINATE].any(-1).tolist()
+        for may_grow, stages in zip(found, tuples, strict=True):
+            usable = [stage for stage, on in zip(stages, mask, strict=True) if on]
+            room = most == 0 or sum(stage in SEEDS for stage in stages) < most
+            assert may_grow == (S.DORMANT in usable and all(stage in calm for stage in usable) and room)
 
 
 @pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, *COOLS])
@@ -162,6 +168,15 @@ def test_there_is_nothing_to_do_with_a_slot_that_is_done_or_cooling(stage):
     slots = one(stage=stage, age=50)
     allowed = {op for op in Op if legal(slots, limits(slots))[0, op, 0]}
     assert allowed == ({Op.WAIT, Op.GERMINATE} if stage is S.DORMANT else {Op.WAIT})
+
+
+@given(st.data(), slot_states())
+def test_no_limits_open_anything_else_for_slots_that_are_empty_done_or_cooling(data, slots):
+    allow = data.draw(limits_for(slots))
+    found = legal(slots, allow).transpose(1, 2)  # [E, S, 6]
+    settled = (slots.stage == S.FOSSILIZED) | (slots.stage >= S.PRUNED)
+    assert not found[settled][:, Op.GERMINATE :].any()
+    assert not found[slots.stage == S.DORMANT][:, Op.SET_ALPHA_TARGET :].any()
 
 
 def test_auto_forwarding_every_gate_takes_advance_away():

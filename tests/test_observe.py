@@ -249,6 +249,15 @@ def test_an_empty_slot_shows_only_that_it_is_empty():
     assert slot(found, "channels") == [[pytest.approx(0.2), pytest.approx(0.3)]]
 
 
+@pytest.mark.parametrize("stage", [Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING])
+def test_what_grew_in_a_cooling_slot_is_no_longer_seen(stage):
+    found = [
+        see(state(make([[{"stage": int(stage), "blueprint": kind, "algorithm": 1, "tempo": 5}]]))) for kind in (1, 5)
+    ]
+    assert found[0].blueprints.tolist() == found[1].blueprints.tolist() == [[-1]]
+    assert torch.equal(found[0].slots, found[1].slots)
+
+
 def test_a_running_slot_by_hand():
     row = {
         "stage": 4, "blueprint": 3, "algorithm": 2, "tempo": 8, "alpha": 0.25, "alpha_target": 0.5, "alpha_mode": 1,

@@ -156,6 +156,8 @@ def test_an_env_without_an_enabled_slot_is_encoded_without_slots():
     y, _ = controller.encode(net, {**seen, "slots": torch.where(slots == 0, slots, slots + 1)})
     assert torch.equal(x, y)
     assert x.isfinite().all()
+    z, _ = controller.encode(net, {**seen, "env": obs.env + 1, "slots": slots})
+    assert not torch.allclose(x, z, atol=1e-3)  # what it is without slots still counts
 
 
 def plain(x: torch.Tensor, net, *layers: str) -> torch.Tensor:

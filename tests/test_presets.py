@@ -12,8 +12,8 @@ from morphogen.vocab.task import TASKS, find_task
 
 # task: host parameters, default slots, batch, episode length (from the task table of the interface document)
 ROWS = {
-    "digits": (868, "r0c0 r0c1 r1c0", 32, 36),
-    "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 36),
+    "digits": (438, "r0c0 r0c1 r1c0", 32, 24),
+    "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 24),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
     "cifar_impaired": (77, "r0c0 r0c1 r0c2", 128, 150),
@@ -71,11 +71,18 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 
 def test_the_default_preset_sets_the_calibrated_numbers_and_nothing_else():
     spec, plain = build(layered([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
-    changed = replace(plain, rounds=spec.rounds, lifecycle=spec.lifecycle, ppo=spec.ppo)
-    assert spec == changed
-    assert spec.lifecycle == replace(plain.lifecycle, min_training_epochs=4)
-    tuned = {"lr", "epochs", "target_kl", "gae_lambda", "entropy_coef", "entropy_coef_end"}
-    assert {name for name in vars(plain.ppo) if getattr(spec.ppo, name) != getattr(plain.ppo, name)} == tuned
+    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "policy", "ppo", "engine")}
+    assert spec == replace(plain, rounds=14, max_seeds=2, final_episodes=64, **groups)
+    tuned = {
+        "host": {"weight_decay"},
+        "lifecycle": {"min_training_epochs"},
+        "policy": {"op_bias", "full_bias"},
+        "ppo": {"lr", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"},
+        "engine": {"threads"},
+    }
+    for group, names in tuned.items():
+        found, default = vars(getattr(spec, group)), vars(getattr(plain, group))
+        assert {name for name in default if found[name] != default[name]} == names
 
 
 def test_presets_set_what_their_table_says():

@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from runs import live, tiny_setup, world_of
 
 from morphogen.run import cli, options
+from morphogen.vocab.spec import LifecycleSpec
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "morphogen"
@@ -50,8 +52,17 @@ def test_every_name_of_the_table_is_defined_where_it_says(row):
         assert set(names) <= found, f"{set(names) - found} not in {files}"
 
 
+def test_the_schedule_can_be_followed(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(re.findall(r"^```json\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)[0])
+    setup = tiny_setup(policy_name=f"schedule:{path}", episode_length=9, lifecycle=LifecycleSpec())
+    epochs = live(world_of(setup), setup.spec.policy_name)
+    assert not any(epoch.missed.any() for epoch in epochs)
+    assert [env[0] for env in epochs[-1].after.slots.stage.tolist()] == [3, 3, 3, 7]
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
-def test_the_code_runs(block, tmp_path, monkeypatch, capsys):
+def test_the_code_runs(block, tmp_path, monkeypatch, capsys, open_table):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out

@@ -15,6 +15,7 @@ from morphogen.vocab.reward import OWN_COMPONENTS
 from morphogen.vocab.spec import RewardSpec
 
 GAMMA, BUDGET, STEPS = 0.995, 48_832, 150
+OPTIONAL = {"clean_improvement": "clean_valid", "val_loss": "loss_valid", "committed_acc": "committed_valid"}
 every_rule = pytest.mark.parametrize("name", ["sparse", "delta", "rent", "loss"])
 shaped_rules = pytest.mark.parametrize("name", ["delta", "rent", "loss"])
 twins_of_sparse = pytest.mark.parametrize("name", ["delta", "loss"])  # they pay parameters once, at the end
@@ -45,6 +46,7 @@ def steps(draw, *, last: bool = True, rollbacks: bool = False, max_steps: int = 
                 op=draw(st.integers(0, 5)),
                 op_executed=draw(st.booleans()),
                 committed_acc=draw(share),
+                committed_valid=draw(st.booleans()),
                 clean_improvement=draw(points),
                 clean_valid=draw(st.booleans()),
                 val_loss=draw(st.sampled_from([0.25, 1.0, 2.5])),
@@ -124,11 +126,11 @@ NOTHING_GAINED = {
 
 
 @twins_of_sparse
-@given(rows=steps(last=False))
-def test_difference_08_a_loop_back_to_potential_zero_earns_nothing(name, rows):
+@given(rows=steps(last=False), cost=st.sampled_from([0.0, 0.01]))
+def test_difference_08_a_loop_back_to_potential_zero_earns_nothing_but_the_fees_of_its_ops(name, rows, cost):
     rows = swap(rows, len(rows) - 1, **NOTHING_GAINED[name])
-    earned, _, _ = play(rule(name), rows)
-    assert abs(discount(earned, GAMMA).item()) < 1e-9
+    earned, parts, _ = play(rule(name, op_cost=cost), rows)
+    assert discount(earned, GAMMA).item() == pytest.approx(discount(parts["op_cost"], GAMMA).item(), abs=1e-9)
 
 
 @shaped_rules
@@ -146,8 +148,7 @@ def test_an_op_that_took_effect_costs_its_fee_and_nothing_in_sparse(name, rows, 
 def test_an_epoch_that_was_not_measured_pays_as_if_nothing_had_moved(rows):
     start = swap(rows[:1], 0, **NOTHING_GAINED["delta"], **NOTHING_GAINED["loss"])
     for name, field in (("delta", "clean_improvement"), ("loss", "val_loss")):
-        flag = {"clean_improvement": "clean_valid", "val_loss": "loss_valid"}[field]
-        known = swap([*start, *rows], len(rows), **{flag: False})
+        known = swap([*start, *rows], len(rows), **{OPTIONAL[field]: False})
         _, parts, ledger = play(rule(name), known)
         _, before, carried = play(rule(name), known[:-1])
         assert torch.equal(ledger["phi"], carried["phi"])
@@ -176,7 +177,7 @@ def test_sparse_pays_nothing_before_the_end(rows):
 @every_rule
 @given(rows=steps(), points=st.integers(1, 30))
 def test_a_point_of_committed_accuracy_at_the_horizon_is_worth_a_hundredth_and_nothing_before(name, rows, points):
-    rows = swap(rows, len(rows) - 1, committed_acc=60.0, fossil_params=100)
+    rows = swap(rows, len(rows) - 1, committed_acc=60.0, committed_valid=True, fossil_params=100)
     before, _, _ = play(rule(name), rows)
     better, _, _ = play(rule(name), swap(rows, len(rows) - 1, committed_acc=60.0 + points))
     torch.testing.assert_close((better - before)[-1], torch.tensor([points / 100], dtype=torch.float64))
@@ -265,7 +266,7 @@ def test_difference_06_a_rollback_pays_the_penalty_and_the_potential_back_and_no
 @given(rows=steps(), data=st.data())
 def test_difference_06_being_rolled_back_is_worse_than_any_finish_above_zero(name, rows, data):
     at = data.draw(st.integers(0, len(rows) - 1))
-    rows = swap(rows, len(rows) - 1, committed_acc=50.0, fossil_params=0)
+    rows = swap(rows, len(rows) - 1, committed_acc=50.0, committed_valid=True, fossil_params=0)
     finished, _, _ = play(rule(name), rows)
     stopped, _, _ = play(rule(name), swap(rows, at, rolled_back=True)[: at + 1])
     assert (discount(stopped, GAMMA) < discount(finished, GAMMA) - 1e-6).all()
@@ -297,8 +298,7 @@ def test_what_is_not_valid_is_not_read(name, rows, wrong):
     garbage = []
     for row in rows:
         spoiled = {
-            value: torch.where(getattr(row, flag), getattr(row, value), wrong)
-            for value, flag in (("clean_improvement", "clean_valid"), ("val_loss", "loss_valid"))
+            value: torch.where(getattr(row, flag), getattr(row, value), wrong) for value, flag in OPTIONAL.items()
         }
         garbage.append(row.replace(**spoiled))
     rewards, _, _ = play(rule(name), garbage)

@@ -73,6 +73,12 @@ def test_different_places_never_share_a_stream(first, second):
     assert same == (first == second)
 
 
+@given(place=PLACES, other=PLACES, which=st.integers(0, 4))
+def test_one_coordinate_alone_makes_another_stream(place, other, which):
+    moved = (*place[:which], other[which], *place[which + 1 :])
+    assert torch.equal(stream_at(place), stream_at(moved)) == (place == moved)
+
+
 @given(place=PLACES, seeds=st.lists(st.integers(0, 2**63 - 1), min_size=2, max_size=2, unique=True))
 def test_different_seeds_never_share_a_stream(place, seeds):
     assert not torch.equal(stream_at(place, seeds[0]), stream_at(place, seeds[1]))

@@ -180,6 +180,30 @@ def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
     )
 
 
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(loss):
+    state, envs = state_of(slots_of([[Stage.DORMANT] * 3] * 2), phi=0.4), 2
+    after, got = score(
+        state,
+        outcome_of(envs),
+        found([50.0] * envs),
+        report_of([False] * envs),
+        seen([loss, 1.3], [50.0] * envs),
+        before=state,
+        host_params=torch.full((envs,), 100),
+        rule=build(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        net_counts=COUNTS,
+        gate_counts=GATES,
+        param_budget=BUDGET,
+        target_loss=0.3,
+        episode_length=T,
+    )
+    assert got.reward.tolist() == pytest.approx([(GAMMA - 1) * 0.4, GAMMA * 0.5 - 0.4])
+    assert got.unmeasured.tolist() == [True, False]
+    assert after.ledger["phi"].tolist() == pytest.approx([0.4, 0.5])
+    assert (got.potential_by_slot == 0).all()
+
+
 def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():
     state = state_of(slots_of([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3)
     remembered = state.signals.replace(committed_acc=torch.tensor([40.0, 40.0]))

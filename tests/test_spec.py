@@ -17,6 +17,7 @@ from morphogen.vocab.spec import (
     GovernorSpec,
     HostSpec,
     InstanceSpec,
+    LegacyRewardSpec,
     LifecycleSpec,
     PolicySpec,
     PpoSpec,
@@ -132,9 +133,38 @@ DEFAULTS = {
     RewardSpec: {
         "rule": "delta",
         "potential_scale": 1.0,
-        "governor_penalty": 1.0,
+        "governor_penalty": None,
         "op_cost": 0.0,
         "return_scale": "running",
+    },
+    LegacyRewardSpec: {
+        "contribution_weight": 1,
+        "proxy_weight": 0.3,
+        "pbrs_weight": 0.3,
+        "stage_progress": 0.3,
+        "stage_progress_cap": 2,
+        "combine": "harmonic",
+        "ratio_threshold": 5,
+        "discount_steepness": 3,
+        "escrow_clip": 2,
+        "rent_weight": 0.5,
+        "rent_cap": 1.5,
+        "host_params_floor": 200,
+        "slot_rent_ratio": 0.0039,
+        "shock_weight": 0.1958,
+        "shock_cap": 1,
+        "free_slots": 1,
+        "warmup_epochs": 10,
+        "warmup_floor": 0.4,
+        "basic_terminal_weight": 5,
+        "basic_bonus_scale": 0.5,
+        "param_budget": 500_000,
+        "param_price": 0.1,
+        "drip_fraction": None,
+        "drip_cap": 0.1,
+        "drip_negative_ratio": 0.5,
+        "drip_min_epochs": 5,
+        **dict.fromkeys(("use_pbrs", "use_terminal", "use_anti_gaming", "use_timing"), True),
     },
     PolicySpec: {"hidden": 128, "blueprint_dim": 4, "floor": (0.005,) + (0.01,) * 7},
     PpoSpec: {
@@ -257,9 +287,22 @@ def test_resolving_keeps_what_was_set(spec):
     whole = resolve(spec)
     assert whole.slots is not None
     assert spec.slots is None or set(whole.slots) == set(spec.slots)
-    for group in ("lifecycle", "governor", "signal", "attribution", "reward", "policy", "engine"):
+    for group in ("lifecycle", "governor", "signal", "attribution", "policy", "engine"):
         assert getattr(whole, group) == getattr(spec, group)
+    assert whole.reward == spec.reward.filled()
     assert spec.ppo.minibatches is None or whole.ppo == spec.ppo
+
+
+@pytest.mark.parametrize(
+    ("rule", "penalty", "fraction"),
+    [("sparse", 1.0, 0.0), ("delta", 1.0, 0.0), ("shaped", 10.0, 0.0), ("basic", 10.0, 0.0), ("basic_plus", 10.0, 0.7)],
+)
+def test_what_the_reward_rule_decides_is_filled_in_unless_it_was_set(rule, penalty, fraction):
+    filled = RewardSpec(rule=rule).filled()
+    assert (filled.governor_penalty, filled.legacy.drip_fraction) == (penalty, fraction)
+    given = RewardSpec(rule=rule, governor_penalty=0.0, legacy=LegacyRewardSpec(drip_fraction=0.2))
+    assert given.filled() == given
+    assert resolve(RunSpec(reward=RewardSpec(rule=rule))).reward == filled
 
 
 def test_slots_are_in_the_hosts_order_whatever_the_input_order():

@@ -21,7 +21,7 @@ from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decode import decode
-from morphogen.run.policies import policy_of
+from morphogen.run.policies import arm_of
 from morphogen.run.record import record
 from morphogen.run.rollout import Rollout
 from morphogen.run.setup import build_setup
@@ -109,7 +109,7 @@ class Scene:
         self.net, self.spec, self.world = self.setup.net, self.setup.spec, world_of(self.setup)
         self.whole = live(self.world)
         self.epochs = self.whole[6:11]
-        self.policy = policy_of("ppo", self.setup)
+        self.policy = arm_of("ppo", self.setup).policy
         self.learner = init_learner(self.policy, self.world.key[0])
         self.rollout = Rollout(14)
         for t, one in enumerate(self.whole):

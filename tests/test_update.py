@@ -136,6 +136,15 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_not_counted():
     assert not torch.equal(again.net["op.out.weight"], before.net["op.out.weight"])
 
 
+def test_a_gradient_that_overflows_under_a_finite_loss_changes_nothing():
+    steep = carry_of(LEARNER)
+    steep = steep._replace(net={**steep.net, "value.out.weight": steep.net["value.out.weight"] * 1e13})
+    after, found = minibatch_step(steep, rows_of(ROLLOUT), POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC)
+    assert (found["nonfinite.loss"][0], found["nonfinite.gradient"][0], found["steps_skipped"][0]) == (0, 1, 1)
+    assert all(torch.equal(steep.net[name], leaf) for name, leaf in after.net.items())
+    assert (after.step, found["steps_done"][0]) == (0, 0)
+
+
 def test_rounds_without_an_applied_step_are_counted_until_one_is_applied():
     net = LEARNER.params["net"].clone()
     net["mix.in.bias"][0] = math.nan
@@ -162,6 +171,18 @@ def test_a_kl_stop_keeps_the_parameters_from_before_the_offending_step():
     assert after.skip_streak == 0
 
 
+def test_after_a_kl_stop_no_minibatch_of_the_round_is_applied_however_close_it_is():
+    rollout = ROLLOUT.clone()
+    rollout["log_prob"][:, :2, 0] -= 1.0  # two envs say that they were far less likely to do what they did
+    far_first = torch.tensor([[[0, 1], [2, 3]], [[0, 1], [2, 3]]])
+    after, found = learn(rollout, spec=PpoSpec(target_kl=0.01), assignment=far_first)
+    assert same(after.params["net"], init_learner(POLICY, KEY).params["net"])
+    assert (number(found, "steps_done"), number(found, "stopped_by_kl")) == (0, 1)
+    close_first, found = learn(rollout, spec=PpoSpec(target_kl=0.01), assignment=far_first.flip(1))
+    assert number(found, "steps_done") == 1
+    assert not same(close_first.params["net"], after.params["net"])
+
+
 def test_without_a_target_no_kl_stops_the_round():
     _, found = learn(ROLLOUT, assignment=whole(6), weights=WEIGHTS._replace(lr=0.1))
     assert number(found, "steps_done") == 6
@@ -185,6 +206,22 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
     moved = params.replace(net=units.net, value_offset=units.offset)
     after = POLICY.evaluate(moved, ROLLOUT).value.double() * return_scale(second)
     assert torch.allclose(before, after, rtol=1e-5, atol=1e-5 * (1 + abs(level)))
+
+
+@settings(max_examples=6)
+@given(st.floats(-5, 5), st.floats(0.1, 10), st.integers(0, 50))
+def test_a_critic_that_was_right_has_nothing_to_learn_whatever_unit_and_offset_become(level, size, seed):
+    learner, _ = learn(rollout_of(LEARNER, seed=seed))
+    rollout = rollout_of(learner, seed=seed + 1)
+    rollout["reward"] = level + size * rollout["reward"]
+    learner, _ = learn(rollout, learner)
+    exact = rollout_of(learner, seed=seed + 2)
+    behind = torch.cat((exact["value"][1:], torch.zeros(1, 4)))  # of the row behind; the horizon ends
+    exact["reward"] = (exact["value"] - SPEC.gamma * behind) * return_scale(learner.return_scale).float()
+    after, found = learn(exact, learner)
+    assert after.params["value_offset"] != learner.params["value_offset"]
+    assert number(found, "value_loss") < 1e-6 * (1 + number(found, "value_std") ** 2)
+    assert number(found, "td_error_abs_mean") < 1e-3
 
 
 def test_in_the_first_round_the_offset_appears_and_is_added_to_what_was_predicted():

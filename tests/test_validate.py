@@ -1,10 +1,12 @@
 """Validation under every coalition: equal to stacking full rows, to plain modules, and blind to its neighbours."""
 
+import pytest
 import torch
 import worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
+from morphogen.nets.forward import forward
 from morphogen.nets.net import Net
 from morphogen.steps.validate import validate
 
@@ -67,14 +69,16 @@ def test_two_coalitions_that_are_the_same_share_a_row_and_a_value():
 def test_an_ablated_seed_that_is_broken_is_invisible():
     """Property 9."""
     state = worlds.mixed(NET, 6, seed=2)
-    broken = state.clone()
+    broken, doubled = state.clone(), state.clone()
     for name in NET.names:
         row = broken.seeds[name]["params"]
         row[row != 0] = torch.nan
+        doubled.seeds[name]["params"].mul_(2)
+    assert not torch.equal(measure(doubled).loss, measure(state).loss), "they matter where they are on"
     coalition = torch.zeros(6, 1, dtype=torch.int64)
     asked = coalition, torch.ones(6, 1, dtype=torch.bool)
     bare = state.replace(slots=worlds.fresh(NET, 6).slots)
-    for one in (state, broken):
+    for one in (state, broken, doubled):
         assert torch.equal(measure(one, asked=asked).loss, measure(bare, asked=asked).loss)
 
 
@@ -114,6 +118,41 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding():
     one, other = measure(state), measure(state, chunk=7)
     assert torch.equal(one.accuracy, other.accuracy)
     torch.testing.assert_close(one.loss, other.loss)
+
+
+def test_the_order_of_the_samples_changes_no_accuracy():
+    state, split = worlds.mixed(NET, 5, seed=4), worlds.split(NET)
+    order = torch.randperm(len(split.labels), generator=torch.Generator().manual_seed(1))
+    mixed = split.replace(images=split.images[order], labels=split.labels[order])
+    one, other = measure(state, split=split), measure(state, split=mixed, chunk=7)
+    assert torch.equal(one.accuracy, other.accuracy)
+    torch.testing.assert_close(one.loss, other.loss)
+
+
+def test_the_env_as_it_is_comes_out_bit_for_bit_as_without_ablations():
+    state = worlds.mixed(NET, 6, seed=7)
+    coalition, _ = worlds.every(state, NET)
+    alone = measure(state, asked=(coalition[:, :1], torch.ones(6, 1, dtype=torch.bool)))
+    whole = measure(state)
+    assert torch.equal(whole.loss, alone.loss)
+    assert torch.equal(whole.accuracy[:, :1], alone.accuracy)
+
+
+@pytest.mark.parametrize("envs", [1, 6])
+def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(monkeypatch, envs):
+    """Exact regime: 2^A rows an env, whoever else is there; counted where logits leave the network."""
+    state = worlds.mixed(NET, 6, seed=2)[:envs]
+    rows = []
+
+    def counted(*given, **knobs):
+        logits = forward(*given, **knobs)
+        rows.append(logits.shape[1])
+        return logits
+
+    monkeypatch.setattr("morphogen.steps.validate.forward", counted)
+    measure(state)
+    players = ((state.slots.stage >= 4) & (state.slots.stage <= 6) & (state.slots.alpha > 0)).sum(-1)
+    assert rows == [int((2**players).sum())]
 
 
 def test_an_env_does_not_see_its_neighbours():

@@ -1,5 +1,7 @@
 """What seeds are found to be worth, measured in real epochs on real digits."""
 
+import functools
+
 import pytest
 import torch
 from runs import live, tiny_setup, world_of
@@ -10,7 +12,7 @@ from morphogen.rules.attribution import coalitions
 from morphogen.steps.attribute import attribute
 from morphogen.steps.validate import validate
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.spec import DataSpec, HostSpec
+from morphogen.vocab.spec import AttributionSpec, DataSpec, HostSpec
 from morphogen.vocab.stage import Algorithm, Stage
 
 
@@ -66,10 +68,46 @@ def test_a_seed_that_does_nothing_has_contribution_zero():
     assert worth.contribution_valid[:, 0].all()
 
 
+@functools.cache
+def random_run(every: int):
+    """Twenty epochs of 16 envs under random actions, of which every n-th is measured."""
+    return live(world_of(tiny_setup(envs=16, episode_length=20, attribution=AttributionSpec(every=every))))
+
+
 def test_shapley_values_add_up_to_the_clean_improvement_in_every_epoch_of_a_run():
-    epochs = live(world_of(tiny_setup(envs=16, episode_length=20)))
+    epochs = random_run(1)
     players = sum(epoch.attribution.contribution_valid.sum().item() for epoch in epochs)
     assert players > 20, "some seeds were blended"
     for epoch in epochs:
         worth = epoch.attribution
         torch.testing.assert_close(worth.shapley.sum(-1), worth.clean_improvement, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_what_is_remembered_of_a_seed_was_measured_in_its_own_life(every):
+    """Measurements are counted by hand, one slot at a time, and start anew with every seed."""
+    count = torch.zeros(16, 3, dtype=torch.int64)
+    for epoch in random_run(every):
+        slots, worth = epoch.governed.slots, epoch.attribution
+        occupied = (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED)
+        reborn = epoch.acted.slots.stage != epoch.before.slots.stage
+        count = torch.where(~occupied | (reborn & (epoch.acted.slots.stage == Stage.GERMINATED)), 0, count)
+        count = count + (worth.contribution_valid & occupied)
+        assert torch.equal(slots.contribution_valid, count > 0)
+        assert torch.equal(slots.velocity_valid, count > 1)
+        assert not slots.velocity[count < 2].any()
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_contribution_is_fresh_iff_it_was_measured_in_this_epoch_and_kept_as_it_is_otherwise(every):
+    for t, epoch in enumerate(random_run(every)):
+        before, after, worth = epoch.ticked.slots, epoch.governed.slots, epoch.attribution
+        assert worth.measured.all() == ((t + 1) % every == 0 or t == 19 or not worth.forwards.gt(1).any())
+        seed = (after.stage >= Stage.BLENDING) & (after.stage <= Stage.FOSSILIZED)
+        fresh = after.contribution_valid & (after.since_measured == 0)
+        assert torch.equal(fresh, worth.contribution_valid & seed)
+        kept = after.contribution_valid & ~fresh
+        assert torch.equal(after.contribution[kept], before.contribution[kept])
+        assert torch.equal(after.velocity[kept], before.velocity[kept])
+        assert torch.equal(after.since_measured[kept], before.since_measured[kept] + 1)
+        assert torch.equal(after.interaction_valid, worth.interaction_valid & seed)

@@ -22,13 +22,11 @@ from morphogen.nets.distribution import (
 )
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree import table
-from morphogen.vocab.action import PLACEHOLDER
 from morphogen.vocab.groups import LifecycleSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 
-NAMES = ("wait", "random", "heuristic")
+NAMES = ("random", "heuristic")
 
 
 class _Mindless:
@@ -46,20 +44,8 @@ class _Mindless:
 
 
 @dataclass(frozen=True)
-class Wait(_Mindless):
-    """Never grows: what the host alone is worth."""
-
-    def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
-    ) -> ActOutput:
-        """WAIT."""
-        wait = table(PLACEHOLDER, torch.int64, masks.op.device).repeat(masks.op.shape[0], 1)
-        return decided(wait, masks, hidden)
-
-
-@dataclass(frozen=True)
 class Random(_Mindless):
-    """Uniform over the legal ops, then over their legal slots, then over the values."""
+    """Uniform over the legal ops, then over their legal slots, then over the values.  Under a control: as declared."""
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
@@ -86,4 +72,4 @@ def make(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length:
         )
     if name not in NAMES:
         raise ConfigError(f"policy_name is {name!r}; want one of {', '.join(NAMES)}")
-    return Wait() if name == "wait" else Random()
+    return Random()

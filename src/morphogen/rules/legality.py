@@ -6,8 +6,8 @@ from torch import Tensor
 from morphogen.rules.stages import cooling, known, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree import table
-from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
+from morphogen.state.tree import select, table
+from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import AlphaMode, Gate, Stage
@@ -98,6 +98,35 @@ def choices(masks: ActionMasks) -> Tensor:
 def forced(masks: ActionMasks) -> Tensor:
     """There is nothing to choose.  -> bool [E]."""
     return choices(masks) == 1
+
+
+def control(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
+    """Masks narrowed to a declared action; to WAIT where none is declared, or where the declared one is not allowed.
+
+    Shapes: masks [E]; entry int64 [E, 8] or [1, 8] (`Head` order); present bool [E] or [1] -> (masks [E], missed bool
+    [E], True where an action was declared and is not allowed).
+    Promise: no False becomes True; every env for which WAIT is allowed keeps exactly one action.
+    """
+    envs = masks.op.shape[0]
+    declared = _only(masks, entry.expand(envs, -1))
+    wait = _only(masks, table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1))
+    obeyed = present & (choices(declared) == 1)
+    return select(obeyed, declared, wait), present & ~obeyed
+
+
+def _only(masks: ActionMasks, action: Tensor) -> ActionMasks:
+    """The masks without every other action; nothing is left where this one is not allowed.  action int64 [E, 8]."""
+    relevant = table(RELEVANT, torch.bool, action.device)[action[:, Head.OP].clamp(0, len(Op) - 1)]
+    sizes = {**SIZES, Head.SLOT: masks.slot.shape[-1]}
+    named = {head: _is(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head}
+    left = {head.label: getattr(masks, head.label) & named[head] for head in Head if head is not Head.SLOT}
+    slot = masks.slot & left[Head.OP.label].unsqueeze(-1) & named[Head.SLOT].unsqueeze(1)
+    return masks.replace(**left, slot=slot)
+
+
+def _is(index: Tensor, count: int) -> Tensor:
+    """One-hot; nothing is True for an index outside of 0 .. count-1.  int64 [E] -> bool [E, count]."""
+    return index.unsqueeze(-1) == torch.arange(count, device=index.device)
 
 
 def _ops(device: torch.device, *ops: Op) -> Tensor:

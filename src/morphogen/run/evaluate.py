@@ -16,6 +16,7 @@ from morphogen.nets.policy import Policy
 from morphogen.rules.counts import host_params
 from morphogen.run.data.instances import HELD_OUT_EPISODE
 from morphogen.run.fences import Fences
+from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.statistics import interval, stability
 from morphogen.run.telemetry.events import Evaluated
@@ -64,14 +65,25 @@ class Result:
         return {name: getattr(self, name).tolist() for name in (*METRICS, "params", "rollbacks")}
 
 
-def evaluate(setup: Setup, fences: Fences, policy: Policy, params: TensorDict, *, name: str, episodes: int) -> Result:
+def evaluate(
+    setup: Setup,
+    fences: Fences,
+    policy: Policy,
+    params: TensorDict,
+    *,
+    name: str,
+    episodes: int,
+    control: Control | None = None,
+) -> Result:
     """Run `episodes` held-out episodes with sampled actions; one `plan` crossing an epoch and one `result` in all."""
     spec = setup.spec
     envs = min(spec.envs, episodes)
-    world = World(setup, fences, instances=Purpose.INSTANCE_HELD_OUT, envs=envs)
+    world = World(setup, fences, instances=Purpose.INSTANCE_HELD_OUT, envs=envs, control=control)
     batches = [_batch(world, policy, params, HELD_OUT_EPISODE + i) for i in range(-(-episodes // envs))]
     crossing = TensorDict({key: torch.cat([one[key] for one in batches], dim=-1) for key in batches[0]}, batch_size=[])
     found = {key: value[..., :episodes] for key, value in fences.read("result", crossing).items()}
+    if control is not None:
+        _heed(control, found["missed"], envs)
     return Result(
         policy=name,
         network_value=found["network_value"],
@@ -84,15 +96,23 @@ def evaluate(setup: Setup, fences: Fences, policy: Policy, params: TensorDict, *
     )
 
 
+def _heed(control: Control, missed: Array, envs: int) -> None:
+    """A ScheduleError where a declared action was not legal.  missed bool [T, n], `envs` episodes at a time."""
+    for epoch, row in enumerate(missed):
+        for first in range(0, len(row), envs):
+            control.heed(row[first : first + envs], epoch, "held-out instances")
+
+
 def _batch(world: World, policy: Policy, params: TensorDict, episode: int) -> dict[str, Tensor]:
-    """One episode of all envs; leaves [E], the accuracies [T, E]."""
+    """One episode of all envs; leaves [E]; the accuracies [T + 1, E], `missed` [T, E]."""
     setup, state = world.setup, world.reset(episode)
     hidden = policy.initial_hidden(state.batch_size[0], device=setup.device)
-    accuracy, epoch = [state.signals.val_acc], None
+    accuracy, missed, epoch = [state.signals.val_acc], [], None
     for _ in range(setup.spec.episode_length):
         epoch = world.epoch(state, policy, params, hidden)
         state, hidden = epoch.after, forget(epoch.choice.hidden, epoch.score.terminated)
         accuracy.append(state.signals.val_acc)
+        missed.append(epoch.missed)
     assert epoch is not None  # an episode has at least one epoch
     return {
         "network_value": epoch.score.network_value,
@@ -101,4 +121,5 @@ def _batch(world: World, policy: Policy, params: TensorDict, episode: int) -> di
         "fossil_params": epoch.score.fossil_params,
         "rollbacks": state.signals.rollbacks,
         "accuracy": torch.stack(accuracy),
+        "missed": torch.stack(missed),
     }

@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.codec import Settings, build, layered, merge, parse_assignment, parse_settings
+from morphogen.vocab.fields import Choice, refuse
 from morphogen.vocab.preset import DEFAULT_PRESET, PRESETS
 from morphogen.vocab.reward import RULES
-from morphogen.vocab.spec import POLICIES, RunSpec
+from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, RunSpec
 from morphogen.vocab.task import TASKS
 
 _WHOLE = re.compile("[+-]?[0-9]{1,30}")
@@ -85,7 +86,9 @@ examples:
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
 
-policies of train heuristic: {", ".join(_BASELINES)}"""
+policies of train heuristic:
+{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in _BASELINES)}
+  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,7 +128,7 @@ def parser(version: str) -> argparse.ArgumentParser:
 
 def _add_flags(train: argparse.ArgumentParser) -> None:
     train.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
-    train.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline, wait or random")
+    train.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
     groups = {name: train.add_argument_group(name) for name in (_TASK, _SIZE, _LEARN, _WHERE)}
     for flag in FLAGS:
         more: dict[str, Any] = {"nargs": "+"} if flag.kind == "words" else {}
@@ -183,8 +186,7 @@ def _policy(given: argparse.Namespace) -> Settings:
             raise ConfigError(f"--policy is {given.policy!r}; it goes with `morphogen train heuristic`")
         return {"policy_name": "ppo"} if given.named else {}
     name = given.policy or "heuristic"
-    if name not in _BASELINES:
-        raise ConfigError(f"--policy is {name!r}; want one of {', '.join(_BASELINES)}")
+    refuse(Choice(names=_BASELINES, prefix=SCHEDULE_FILE).faults("--policy", name))
     return {"policy_name": name}
 
 

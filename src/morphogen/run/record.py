@@ -102,6 +102,7 @@ def _action(epoch: Epoch) -> dict[str, Tensor]:
         "reason": outcome.reason,
         "success": outcome.executed,
         "forced": choice.forced,
+        "missed": epoch.missed,
         "op_prob": choice.op_prob,
         "op_legal": epoch.masks.op,
         "legal_choices": choice.choices,

@@ -1,5 +1,6 @@
 """The command `morphogen rewards`: every rule with its meaning, and what each pays the archetypes."""
 
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -19,12 +20,7 @@ def usable() -> tuple[dict[str, Rule], list[str]]:
     rules, faults = {}, list(extensions.refused().values())
     for name in tuple(RULES):
         try:
-            rules[name] = rule_of(
-                RewardSpec(rule=name),
-                param_budget=TERMS.param_budget,
-                episode_length=TERMS.episode_length,
-                gamma=TERMS.gamma,
-            )
+            rules[name] = rule_of(RewardSpec(rule=name), **asdict(TERMS))
         except ConfigError as error:
             faults.append(str(error))
     return rules, faults

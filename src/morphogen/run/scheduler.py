@@ -15,10 +15,11 @@ from morphogen.learn.schedule import coefficients
 from morphogen.learn.update import deal, init_learner, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.run.fences import Fences
-from morphogen.run.policies import policy_of
+from morphogen.run.policies import arm_of
 from morphogen.run.record import record
 from morphogen.run.reporter import Reporter
 from morphogen.run.rollout import Rollout
+from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.telemetry.events import BatchSummary
 from morphogen.run.telemetry.writer import Sink
@@ -35,6 +36,7 @@ class Parts:
     """What can be handed in instead of the production default.  None = the default."""
 
     policy: Policy | None = None  # acts without being trained; default: as the spec names it
+    control: Control | None = None  # narrows what the policy may choose; default: as the spec names it
     sinks: Sequence[Sink] = ()
     clock: Callable[[], float] = time.perf_counter
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
@@ -48,8 +50,9 @@ class Scheduler:
         self.setup, self.parts = setup, parts
         self.fences = Fences(setup.device, parts.clock)
         self.reporter = Reporter(setup, parts.sinks)
-        self.world = World(setup, self.fences, instances=Purpose.INSTANCE, envs=spec.envs)
-        self.policy = parts.policy or policy_of(spec.policy_name, setup)
+        arm = arm_of(spec.policy_name, setup)
+        self.policy, self.control = parts.policy or arm.policy, parts.control or arm.control
+        self.world = World(setup, self.fences, instances=Purpose.INSTANCE, envs=spec.envs, control=self.control)
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
         self.params = self.policy.init(key) if self.learner is None else self.learner.params
@@ -84,16 +87,23 @@ class Scheduler:
         self.rollout.write(t, epoch, segment)
         self.fences.send("record", record(epoch), t % 2)
         if t > 0:
-            self.reporter.take(self.fences.receive("record", (t - 1) % 2), (self.round, t - 1))
+            self._read(t - 1)
         if self.parts.on_epoch is not None:
             self.parts.on_epoch(self.round, t)
         return epoch
+
+    def _read(self, t: int) -> None:
+        """Take in the record of an epoch of this round."""
+        record = self.fences.receive("record", t % 2)
+        self.reporter.take(record, (self.round, t))
+        if self.control is not None:
+            self.control.heed(record["missed"], t, f"round {self.round}")
 
     def _close_round(self, rollout_s: float) -> BatchSummary:
         last, started = self.setup.spec.episode_length - 1, self.parts.clock()
         metrics = self.fences.read("update", self._update())
         update_s = self.parts.clock() - started
-        self.reporter.take(self.fences.receive("record", last % 2), (self.round, last))
+        self._read(last)
         trained = metrics if self.learner is not None else None
         summary = self.reporter.end_round(self.round, trained, rollout_s=rollout_s, update_s=update_s)
         if trained is not None and trained["skip_streak"] >= STRIKES:

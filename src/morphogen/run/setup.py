@@ -10,7 +10,9 @@ from morphogen.rules.rewards.rule import Rule
 from morphogen.run.data.dataset import Dataset, open_dataset
 from morphogen.run.data.feed import Feed
 from morphogen.run.rule import rule_of
+from morphogen.run.schedules import schedule_of
 from morphogen.vocab.limits import Limits
+from morphogen.vocab.schedule import Schedule
 from morphogen.vocab.spec import RunSpec, cnn_spec, limits, param_budget
 from morphogen.vocab.task import TASKS, TaskSpec
 
@@ -27,6 +29,7 @@ class Setup:
     rule: Rule
     dataset: Dataset
     feed: Feed
+    schedule: Schedule | None  # what the policy of the spec has to follow
     device: torch.device
 
 
@@ -46,7 +49,7 @@ def build_setup(spec: RunSpec) -> Setup:
     task = TASKS[spec.task]
     host = cnn_spec(spec)
     net = Net(host=host, slots=host.enabled(spec.slots))
-    budget = param_budget(spec)
+    budget, schedule = param_budget(spec), schedule_of(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, device)
     return Setup(
         spec=spec,
@@ -57,5 +60,6 @@ def build_setup(spec: RunSpec) -> Setup:
         rule=rule_of(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
         dataset=dataset,
         feed=Feed(dataset, task, spec.data, noisy=spec.instance.label_noise[1] > 0),
+        schedule=schedule,
         device=device,
     )

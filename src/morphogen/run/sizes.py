@@ -1,6 +1,7 @@
 """How big a run is, in words: what a dry run prints and a run says at its start."""
 
 from morphogen.run.setup import Setup
+from morphogen.vocab.schedule import Schedule
 
 COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
 BYTES = 4  # float32
@@ -15,6 +16,7 @@ def sizes(setup: Setup) -> dict[str, str]:
     return {
         "task": f"{spec.task} ({setup.task.asks})",
         "policy": spec.policy_name,
+        **_declared(setup.schedule),
         "reward": spec.reward.rule,
         "device": str(setup.device),
         "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
@@ -25,3 +27,10 @@ def sizes(setup: Setup) -> dict[str, str]:
         "parameter budget": f"{setup.budget:,}",
         "state of all envs": f"{state / 2**20:,.1f} MiB",
     }
+
+
+def _declared(schedule: Schedule | None) -> dict[str, str]:
+    """A schedule and its identity, where there is something to do."""
+    if schedule is None or not schedule.steps:
+        return {}
+    return {"schedule": f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"}

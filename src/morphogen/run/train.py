@@ -10,10 +10,9 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
-from morphogen.nets.policy import Policy
 from morphogen.run import checkpoint, directory
 from morphogen.run.evaluate import Result, evaluate
-from morphogen.run.policies import policy_of
+from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import Setup, build_setup
 from morphogen.run.sizes import sizes
@@ -151,8 +150,19 @@ class _Run:
         own = setup.spec.policy_name
         results = []
         for name in (*(rival for rival in RIVALS if rival != own), own):
-            policy, params = (scheduler.policy, scheduler.params) if name == own else self._rival(name)
-            results.append(evaluate(setup, scheduler.fences, policy, params, name=name, episodes=episodes))
+            arm = Arm(scheduler.policy, scheduler.control) if name == own else arm_of(name, setup)
+            params = scheduler.params if name == own else arm.policy.init(scheduler.world.key[0])
+            results.append(
+                evaluate(
+                    setup,
+                    scheduler.fences,
+                    arm.policy,
+                    params,
+                    name=name,
+                    episodes=episodes,
+                    control=arm.control,
+                )
+            )
         scheduler.reporter.tell(results[-1].event(split="validation", seed=setup.spec.seed))
         if self.folder is not None:
             found = {result.policy: result.plain() for result in results}
@@ -161,10 +171,6 @@ class _Run:
             rows = [result.row(results[-1], seed=setup.spec.seed) for result in results]
             self.console.table(rows, title=f"{episodes} held-out instances, the same for every policy")
         return tuple(results)
-
-    def _rival(self, name: str) -> tuple[Policy, TensorDict]:
-        policy = policy_of(name, self.setup)
-        return policy, policy.init(self.scheduler.world.key[0])
 
     def _manifest(self) -> dict[str, Any]:
         spec, dataset = self.setup.spec, self.setup.dataset
@@ -176,6 +182,7 @@ class _Run:
             "config_sha256": directory.config_hash(self.config),
             "data_sha256": dataset.fingerprint,
             "data_sizes": dataset.sizes,
+            "schedule_sha256": None if self.setup.schedule is None else self.setup.schedule.sha256,
             "last_checkpoint": None,
             **directory.environment(),
         }

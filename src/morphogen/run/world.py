@@ -16,9 +16,10 @@ from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import coalitions, measuring
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_masks
+from morphogen.rules.legality import action_masks, control
 from morphogen.run.data.instances import draw_instances
 from morphogen.run.fences import Fences
+from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
@@ -48,7 +49,8 @@ class Epoch:
 
     before: EnvState
     observation: Observation
-    masks: ActionMasks
+    masks: ActionMasks  # what the policy could choose from, after the control
+    missed: Tensor  # bool [E], the control declared an action that was not legal
     choice: ActOutput
     acted: EnvState
     outcome: ActionOutcome
@@ -71,10 +73,19 @@ def forget(hidden: TensorDict, terminated: Tensor) -> TensorDict:
 
 
 class World:
-    """The envs of one process on one stream of instances, moved epoch by epoch."""
+    """The envs of one process on one stream of instances, moved epoch by epoch.  `control` narrows every choice."""
 
-    def __init__(self, setup: Setup, fences: Fences, *, instances: Purpose, first: int = 0, envs: int) -> None:
-        self.setup, self.fences, self.purpose = setup, fences, instances
+    def __init__(
+        self,
+        setup: Setup,
+        fences: Fences,
+        *,
+        instances: Purpose,
+        first: int = 0,
+        envs: int,
+        control: Control | None = None,
+    ) -> None:
+        self.setup, self.fences, self.purpose, self.control = setup, fences, instances, control
         self.key = rng.env_keys(setup.spec.seed, first, envs, setup.device)
         self._measuring = {
             "every": setup.spec.attribution.every,
@@ -104,7 +115,7 @@ class World:
         """One epoch: act, train, measure, judge, pay."""
         setup, spec = self.setup, self.setup.spec
         observation = observe(state, setup.limits, net=setup.net, episode_length=spec.episode_length)
-        masks = action_masks(state.slots, setup.limits)
+        masks, missed = self._masks(state)
         choice = policy.act(params, observation, masks, hidden, self._action_noise(state, policy.purpose))
         action = decode(choice.action, state.slots, setup.limits)
         acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
@@ -113,9 +124,7 @@ class World:
         born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
         counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
         plan = plans.read_plan(self.fences.plan(counts), setup.net)
-        rows = born_rows(born, plan)
-        grown = sow(ticked, rows, self._birth_noise(ticked, rows), net=setup.net)
-        trained, train = self._train(grown, plan)
+        trained, train = self._train(self._sown(ticked, born, plan), plan)
         validation = validate(trained, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
         attributed, worth = attribute(trained, validation, **self._measuring)
         governed, report = govern(attributed, validation, train, spec=spec.governor, minibatches=spec.data.minibatches)
@@ -125,6 +134,7 @@ class World:
             before=state,
             observation=observation,
             masks=masks,
+            missed=missed,
             choice=choice,
             acted=acted,
             outcome=outcome,
@@ -141,6 +151,13 @@ class World:
             seed_params=seed_params(ticked.slots, setup.net.counts, setup.net.gate_counts),
         )
 
+    def _masks(self, state: EnvState) -> tuple[ActionMasks, Tensor]:
+        """What the policy may choose from, and where the control asks for more than is legal."""
+        masks = action_masks(state.slots, self.setup.limits)
+        if self.control is None:
+            return masks, torch.zeros_like(masks.op[:, 0])
+        return control(masks, *self.control.at(state.clock.epoch, self.key[:, 2]))
+
     def _coalitions(self, state: EnvState) -> tuple[Tensor, Tensor]:
         """Which ablations each env needs, and what permutations its sampled ones follow."""
         spec, slots = self.setup.spec, len(self.setup.net.slots)
@@ -153,6 +170,11 @@ class World:
     def _action_noise(self, state: EnvState, purpose: Purpose) -> Tensor:
         stream = rng.stream(self.key, purpose, round=state.clock.episode, epoch=state.clock.epoch)
         return rng.gumbel(stream, noise_lanes(len(self.setup.net.slots)))
+
+    def _sown(self, state: EnvState, born: Tensor, plan: Plan) -> EnvState:
+        """The envs with the parameters of the seeds that were born.  born bool [E, S]."""
+        rows = born_rows(born, plan)
+        return sow(state, rows, self._birth_noise(state, rows), net=self.setup.net)
 
     def _birth_noise(self, state: EnvState, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Per slot, the noise of exactly the seeds that were born: float32 [n_s, P_s]."""

@@ -133,18 +133,21 @@ class Flag(Want):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Want):
-    """One name out of a list, or out of a table that may grow."""
+    """One name out of a list or a table that may grow; where there is a prefix, also the path of a file behind it."""
 
     names: Collection[str]
+    prefix: str = ""
 
     @property
     def text(self) -> str:
         """The allowed values in words."""
-        return "one of " + ", ".join(self.names)
+        return "one of " + ", ".join(self.names) + (f" or {self.prefix}FILE" if self.prefix else "")
 
     def accepts(self, value: object) -> bool:
-        """A known name."""
-        return isinstance(value, str) and value in self.names
+        """A known name, or a path behind the prefix."""
+        if not isinstance(value, str):
+            return False
+        return value in self.names or bool(self.prefix and value.removeprefix(self.prefix) not in (value, ""))
 
 
 @dataclass(frozen=True, kw_only=True)

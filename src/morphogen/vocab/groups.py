@@ -1,14 +1,15 @@
 """The groups of a run's configuration: one frozen dataclass per subject, every field with default and range."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from morphogen.vocab.action import HEADS, SIZES, Head, Op
-from morphogen.vocab.fields import Choice, Flag, Names, PerName, Real, Spec, Text, Whole, show, want
+from morphogen.vocab.fields import Choice, Flag, Names, PerName, Real, Spec, Text, Whole, holds, show, want
 from morphogen.vocab.instance import FROM_TASK
+from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.limits import AUTO_GATES
-from morphogen.vocab.reward import RULES
+from morphogen.vocab.reward import LEGACY, RULES
 
 POSITIVE = Real(above=0)
 _CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
@@ -126,9 +127,21 @@ class RewardSpec(Spec):
 
     rule: str = want("delta", Choice(names=RULES))
     potential_scale: float = want(1.0, Real(low=0, high=2))
-    governor_penalty: float = want(1.0, Real(low=0))
+    governor_penalty: float = want(None, Real(low=0, null="1, legacy rules 10"))
     op_cost: float = want(0.0, Real(low=0, high=0.01))
     return_scale: str = want("running", Choice(names=("running", "fixed")))
+    legacy: LegacyRewardSpec = field(default_factory=LegacyRewardSpec, metadata=holds(LegacyRewardSpec))
+
+    def filled(self) -> "RewardSpec":
+        """The same with every field set that the rule decides; filling twice changes nothing."""
+        penalty = 10.0 if RULES.get(self.rule) == LEGACY else 1.0
+        dripped = 0.7 if self.rule == "basic_plus" else 0.0
+        legacy = self.legacy
+        return replace(
+            self,
+            governor_penalty=penalty if self.governor_penalty is None else self.governor_penalty,
+            legacy=replace(legacy, drip_fraction=dripped) if legacy.drip_fraction is None else legacy,
+        )
 
 
 _CHOICES = {head: 1 if head is Head.SLOT else SIZES[head] for head in Head}  # slots: checked against the run

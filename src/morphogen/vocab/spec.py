@@ -20,6 +20,7 @@ from morphogen.vocab.groups import (
     SignalSpec,
 )
 from morphogen.vocab.instance import FROM_TASK, InstanceSpec, reference
+from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.slot import CnnSpec
@@ -27,12 +28,14 @@ from morphogen.vocab.task import TASKS, find_task
 
 __all__ = [
     "POLICIES",
+    "SCHEDULE_FILE",
     "AttributionSpec",
     "DataSpec",
     "EngineSpec",
     "GovernorSpec",
     "HostSpec",
     "InstanceSpec",
+    "LegacyRewardSpec",
     "LifecycleSpec",
     "PolicySpec",
     "PpoSpec",
@@ -52,7 +55,10 @@ POLICIES: dict[str, str] = {
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
     "heuristic": "hand-written rules: grow on a plateau, keep what helps, prune what does not",
+    "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
+    "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
+SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
 _OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
 
@@ -73,7 +79,7 @@ class RunSpec(Spec):
     disabled_ops: tuple[str, ...] = want((), Names(among=_OPS))
     instances: str = want("task", Choice(names=("task", "single")))
     instance: InstanceSpec = field(default_factory=InstanceSpec, metadata=holds(InstanceSpec))
-    policy_name: str = want("ppo", Choice(names=tuple(POLICIES)))
+    policy_name: str = want("ppo", Choice(names=tuple(POLICIES), prefix=SCHEDULE_FILE))
     final_episodes: int = want(None, Whole(low=0, high=1_000_000, null="as many as envs"))
     preset: str | None = want(None, Choice(names=tuple(PRESETS), null="none"))
     data: DataSpec = field(default_factory=DataSpec, metadata=holds(DataSpec))
@@ -148,7 +154,7 @@ def param_budget(spec: RunSpec) -> int:
 
 
 def resolve(spec: RunSpec) -> RunSpec:
-    """The same run with every field set that the task decides; resolving twice changes nothing."""
+    """The same run with every field set that the task or the reward rule decides; resolving twice changes nothing."""
     task, cnn = find_task(spec.task), cnn_spec(spec)
     data, host, ppo = spec.data, spec.host, spec.ppo
     return replace(
@@ -166,6 +172,7 @@ def resolve(spec: RunSpec) -> RunSpec:
         host=replace(
             host, lr=_or(host.lr, task.lr), seed_lr=_or(host.seed_lr, task.seed_lr), width=_or(host.width, cnn.base)
         ),
+        reward=spec.reward.filled(),
         ppo=replace(ppo, minibatches=_or(ppo.minibatches, math.gcd(4, spec.envs))),
     )
 

@@ -45,8 +45,8 @@ _DIGITS = TaskSpec(
         width=(0.5, 1.0), data_share=(0.2, 1.0), label_noise=(0.0, 0.2), classes=(6, 10), param_price=(0.03, 0.3)
     ),
     batch=32,
-    minibatches=60,
-    episode_length=16,
+    minibatches=36,
+    episode_length=24,
     lr=0.15,
     seed_lr=0.05,
     success=95.0,

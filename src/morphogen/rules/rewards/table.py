@@ -4,13 +4,24 @@ import inspect
 
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
+from morphogen.rules.rewards.legacy import rule as legacy
 from morphogen.rules.rewards.rule import Builder, Rule, Terms
 from morphogen.vocab.reward import NAME, REGISTERED, RULES
 from morphogen.vocab.spec import RewardSpec
 
 __all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register"]
 
-BUILDERS: dict[str, Builder] = {"sparse": own.sparse, "delta": own.delta, "rent": own.rent, "loss": own.loss}
+BUILDERS: dict[str, Builder] = {
+    "sparse": own.sparse,
+    "delta": own.delta,
+    "rent": own.rent,
+    "loss": own.loss,
+    "shaped": legacy.shaped,
+    "escrow": legacy.escrow,
+    "simplified": legacy.simplified,
+    "basic": legacy.basic,
+    "basic_plus": legacy.basic_plus,
+}
 
 
 def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
@@ -41,4 +52,6 @@ def build(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: fl
             raise ConfigError(f"{name} is {number}; want >= 1")
     if spec.rule not in BUILDERS:
         raise ConfigError(f"reward.rule is {spec.rule!a}; want one of {', '.join(BUILDERS)}")
-    return BUILDERS[spec.rule](spec, Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma))
+    return BUILDERS[spec.rule](
+        spec.filled(), Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
+    )

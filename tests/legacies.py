@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 
 import torch
 from hypothesis import strategies as st
-from scenes import inputs, slot_inputs
 
 from morphogen.rules.rewards.legacy.rows import Maybe, Rows
+from morphogen.testing.inputs import inputs, slot_inputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

@@ -4,9 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import LEAVES, differing, make, one, same, slot_states
 
 from morphogen.rules.alpha import advance_ramp, curve, retarget
+from morphogen.testing.scenes import LEAVES, make, one
+from morphogen.testing.strategies import slot_states
+from morphogen.testing.trees import differing, same
 from morphogen.vocab.stage import AlphaMode, Curve, Stage
 
 # lifecycle.md 5.1, typed over: alpha after each tick of a ramp 0 -> 1.

@@ -4,13 +4,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import LEAVES, actions, differing, limits, limits_for, make, one, permute, same, slot_states, state
 
 from morphogen.rules.decode import decode
 from morphogen.rules.gates import gate
 from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick import tick
+from morphogen.testing.permute import permute
+from morphogen.testing.scenes import LEAVES, limits_of, make, one, state
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.testing.trees import differing, same
 from morphogen.vocab.action import (
     RELEVANT,
     AlphaCurve,
@@ -44,7 +47,7 @@ def action(op, slot=0, **heads):
 
 
 def act(before, heads, spec=PLAIN, **knobs):
-    return apply_action(before, decode(heads, before.slots, limits(before.slots, **knobs)), lifecycle=spec)
+    return apply_action(before, decode(heads, before.slots, limits_of(before.slots, **knobs)), lifecycle=spec)
 
 
 def leaves(slots) -> dict:
@@ -230,7 +233,7 @@ def test_without_a_measured_accuracy_only_waiting_is_done():
 
 @given(st.data(), slot_states(max_envs=2))
 def test_every_legal_pair_is_executed_unless_its_gate_says_no(data, slots):
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     spec = LifecycleSpec(permissive_gates=data.draw(st.booleans()))
     legality = legal(slots, allow)
     op, place = data.draw(st.sampled_from(list(Op))), data.draw(st.integers(0, slots.stage.shape[1] - 1))
@@ -257,7 +260,7 @@ def forgetful(world):
 
 @given(st.data(), slot_states())
 def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots):
-    allow, heads = data.draw(limits_for(slots)), data.draw(actions(slots, 0, 6))
+    allow, heads = data.draw(limits(slots)), data.draw(actions(slots, 0, 6))
     noise = data.draw(actions(slots, -(2**40), 2**40))
     relevant = torch.tensor(RELEVANT)[heads[:, 0].clamp(0, 5)]
     worlds = [
@@ -269,7 +272,7 @@ def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots)
 
 @given(st.data(), slot_states())
 def test_outcome_op_and_reason_agree(data, slots):
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     before = state(slots, measured=data.draw(st.booleans()))
     spec = decode(data.draw(actions(slots, 0, 6)), slots, allow)
     _, outcome = apply_action(before, spec, lifecycle=PLAIN)

@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from scenes import discount, play
 
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, returns, trajectories
 from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.testing.inputs import discount, play
 from morphogen.vocab.action import Op
 from morphogen.vocab.spec import RewardSpec
 from morphogen.vocab.stage import BLENDED, OCCUPIED, TRANSITIONS, Stage

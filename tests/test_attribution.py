@@ -6,12 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenes import assert_same, slots_of, state_of
 
 from morphogen.rules.attribution import attribution, coalitions, configurations, measuring, players
 from morphogen.rules.shapley import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
 from morphogen.steps.attribute import attribute
+from morphogen.testing import scenes
+from morphogen.testing.scenes import slots_of
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.spec import SignalSpec
 from morphogen.vocab.stage import Stage
 
@@ -402,7 +404,7 @@ def epoch(state, games, *, every: int = 1):
 
 
 def test_difference_13_velocity_and_freshness_are_measured():
-    state = state_of(slots_of([[Stage.HOLDING, Stage.TRAINING]]))
+    state = scenes.state(slots_of([[Stage.HOLDING, Stage.TRAINING]]), measured=False)
     for points in (4.0, 6.0, 6.0):
         before = state.slots
         state, _ = epoch(state, torch.tensor([[50.0, 50.0 + points, 0.0, 0.0]]))
@@ -414,7 +416,7 @@ def test_difference_13_velocity_and_freshness_are_measured():
 
 
 def test_difference_13_an_unmeasured_epoch_is_marked_and_keeps_the_last_measurement():
-    state = state_of(slots_of([[Stage.HOLDING, Stage.HOLDING]]))
+    state = scenes.state(slots_of([[Stage.HOLDING, Stage.HOLDING]]), measured=False)
     ages, kept = [], []
     for t in range(6):
         state, _ = epoch(state, torch.tensor([[50.0, 52.0 + t, 50.0, 55.0 + t]]), every=3)
@@ -427,7 +429,7 @@ def test_difference_13_an_unmeasured_epoch_is_marked_and_keeps_the_last_measurem
 
 
 def test_a_constant_contribution_drives_velocity_to_zero():
-    state = state_of(slots_of([[Stage.HOLDING]]))
+    state = scenes.state(slots_of([[Stage.HOLDING]]), measured=False)
     state, _ = epoch(state, torch.tensor([[50.0, 51.0]]))
     for _ in range(40):
         state, _ = epoch(state, torch.tensor([[50.0, 58.0]]))
@@ -438,7 +440,7 @@ def test_a_constant_contribution_drives_velocity_to_zero():
 @given(world=worlds(max_slots=3), loss=st.sampled_from([0.5, float("nan"), float("inf")]))
 def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
     games, slots = world
-    state = state_of(slots)
+    state = scenes.state(slots, measured=False)
     copy = state.clone()
     seen = validation(games.float(), state).replace(loss=torch.full((len(games),), loss))
     after, _ = attribute(state, seen, every=1, episode_length=9, signal_spec=SignalSpec())
@@ -474,7 +476,7 @@ def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world,
 
 
 def test_attribute_never_asks_the_host():
-    state = state_of(slots_of([[Stage.HOLDING] * 6])).to("meta")
+    state = scenes.state(slots_of([[Stage.HOLDING] * 6]), measured=False).to("meta")
     full = measuring(state.clock.epoch, every=2, episode_length=9)
     coalition, evaluated = coalitions(state.slots, torch.zeros(1, 2, 6, device="meta"), pairs=2, full=full)
     seen = Validation(

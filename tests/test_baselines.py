@@ -5,7 +5,6 @@ import torch
 from episodes import masks, noise, observation
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import close, limits, limits_for, make, slot_states, state
 
 from morphogen.errors import ConfigError
 from morphogen.learn.baselines import NAMES
@@ -18,6 +17,8 @@ from morphogen.state import rng
 from morphogen.steps.apply import apply_action
 from morphogen.steps.observe import observe
 from morphogen.steps.tick import tick
+from morphogen.testing.scenes import close, limits_of, make, state
+from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.groups import LifecycleSpec
@@ -35,7 +36,7 @@ def policy_of(name: str, **spec):
 
 
 def look(whole, bounds=None):
-    bounds = bounds or limits(whole.slots)
+    bounds = bounds or limits_of(whole.slots)
     net = Net(HOST, HOST.declared[: whole.slots.stage.shape[1]])
     return observe(whole, bounds, net=net, episode_length=LENGTH), action_masks(whole.slots, bounds)
 
@@ -65,7 +66,7 @@ def wish(**row) -> tuple[str, int]:
     return Op(int(out.action[0, 0])).name, int(out.action[0, 1])
 
 
-@given(slot_states().flatmap(lambda s: st.tuples(st.just(s), limits_for(s))), st.sampled_from(NAMES), st.booleans())
+@given(slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(NAMES), st.booleans())
 def test_every_baseline_takes_legal_actions_only(world, name, grown):
     slots, bounds = world
     whole = ready(state(slots)) if grown else state(slots)
@@ -206,7 +207,7 @@ def live(worth: list[float], epochs: int = 120):
         whole = ready(whole, epoch=t)
         out = decide(policy, whole, hidden=hidden)
         hidden = out.hidden
-        spec = decode(out.action, whole.slots, limits(whole.slots))
+        spec = decode(out.action, whole.slots, limits_of(whole.slots))
         assert spec.valid.all()
         whole, _ = apply_action(whole, spec, lifecycle=lifecycle)
         whole, _ = tick(whole, lifecycle=lifecycle)

@@ -6,7 +6,6 @@ from episodes import noise, observation, tables
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import live, tiny_setup, world_of
-from slots import actions, limits, limits_for, make, one, same, slot_states, state
 
 from morphogen.learn.baselines import Random
 from morphogen.nets.distribution import entropy, factor, keys, support
@@ -15,11 +14,14 @@ from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, available, choices, control, forced
 from morphogen.run import options
 from morphogen.steps.apply import apply_action
+from morphogen.testing.scenes import limits_of, make, one, state
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.testing.trees import same
 from morphogen.vocab.action import RELEVANT, Head, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.spec import LifecycleSpec, resolve
-from morphogen.vocab.spec import limits as limits_of
+from morphogen.vocab.spec import limits as limits_of_spec
 from morphogen.vocab.stage import Stage
 
 S = Stage
@@ -49,7 +51,7 @@ def situations(draw, low: int = -2, high: int = 13):
     entry = draw(actions(slots, low, high))
     entry[:, Head.OP] = torch.tensor(draw(st.lists(st.integers(-1, 6), min_size=len(slots), max_size=len(slots))))
     present = torch.tensor(draw(st.lists(st.booleans(), min_size=len(slots), max_size=len(slots))))
-    return slots, draw(limits_for(slots)), entry, present
+    return slots, draw(limits(slots)), entry, present
 
 
 @given(situations())
@@ -123,7 +125,7 @@ def test_an_env_does_not_see_what_is_declared_for_its_neighbours(situation):
 
 @given(slot_states(), st.booleans())
 def test_one_entry_may_stand_for_all_envs(slots, present):
-    masks = action_masks(slots, limits(slots))
+    masks = action_masks(slots, limits_of(slots))
     entry, flag = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]]), torch.tensor([present])
     one_row = control(masks, entry, flag)
     rows = control(masks, entry.repeat(len(slots), 1), flag.repeat(len(slots)))
@@ -133,7 +135,7 @@ def test_one_entry_may_stand_for_all_envs(slots, present):
 
 @given(slot_states())
 def test_without_an_entry_only_waiting_is_left_and_nothing_is_missed(slots):
-    masks = action_masks(slots, limits(slots))
+    masks = action_masks(slots, limits_of(slots))
     narrow, missed = controlled(masks, WAITING, present=False)
     assert narrow.op.tolist() == [[True] + [False] * 5] * len(slots)
     assert available(narrow).tolist() == [[True] + [False] * 7] * len(slots)
@@ -142,7 +144,7 @@ def test_without_an_entry_only_waiting_is_left_and_nothing_is_missed(slots):
 
 
 def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_stay():
-    masks = action_masks(make([[{}, {}]]), limits(make([[{}, {}]])))
+    masks = action_masks(make([[{}, {}]]), limits_of(make([[{}, {}]])))
     narrow, missed = controlled(masks, [Op.GERMINATE, 1, 6, 0, 2, 1, 99, 99])
     assert not missed.any()
     assert [narrow.op[0].nonzero().item(), narrow.slot[0].nonzero().tolist()] == [Op.GERMINATE, [[Op.GERMINATE, 1]]]
@@ -166,7 +168,7 @@ def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_sta
     ],
 )
 def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, knobs):
-    narrow, missed = controlled(action_masks(slots, limits(slots, **knobs)), action)
+    narrow, missed = controlled(action_masks(slots, limits_of(slots, **knobs)), action)
     assert missed.tolist() == [True]
     assert narrow.op[0].tolist() == [True] + [False] * 5
 
@@ -186,7 +188,7 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
     spec = resolve(options.spec_of(options.parse(["train", "--preset", "smoke", *words], "0")))
     held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
-    masks = action_masks(make([[{}, held, held]]), limits_of(spec))
+    masks = action_masks(make([[{}, held, held]]), limits_of_spec(spec))
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]
     assert not masks.slot[:, [Op.PRUNE, Op.GERMINATE]].any()
     assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
@@ -198,10 +200,12 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
 
 def test_decode_and_apply_know_nothing_of_controls():
     before = state(one())
-    narrow, _ = controlled(action_masks(before.slots, limits(before.slots)), WAITING, present=False)
+    narrow, _ = controlled(action_masks(before.slots, limits_of(before.slots)), WAITING, present=False)
     assert not narrow.op[0, Op.GERMINATE]
     action = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]])
-    after, outcome = apply_action(before, decode(action, before.slots, limits(before.slots)), lifecycle=LifecycleSpec())
+    after, outcome = apply_action(
+        before, decode(action, before.slots, limits_of(before.slots)), lifecycle=LifecycleSpec()
+    )
     assert outcome.executed.all()
     assert after.slots.stage.item() == S.GERMINATED
 

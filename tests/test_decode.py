@@ -4,10 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import actions, limits, limits_for, make, one, permute, same, slot_states
 
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, legal
+from morphogen.testing.permute import permute
+from morphogen.testing.scenes import limits_of, make, one
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.testing.trees import same
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, Head, Op, Reason
 from morphogen.vocab.stage import Algorithm, AlphaMode, Curve, Stage
 
@@ -16,7 +19,7 @@ HUGE = [-(2**63), -1, 0, 1, 5, 6, 13, 2**31, 2**63 - 1]
 
 
 def spec_of(action, slots, **knobs):
-    return decode(torch.tensor([action]), slots, limits(slots, **knobs))
+    return decode(torch.tensor([action]), slots, limits_of(slots, **knobs))
 
 
 def fields(spec) -> dict:
@@ -25,7 +28,7 @@ def fields(spec) -> dict:
 
 @given(st.data(), slot_states())
 def test_any_integers_decode_to_fields_in_range(data, slots):
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     count = slots.stage.shape[1]
     rows = st.lists(st.sampled_from(HUGE), min_size=8, max_size=8)
     drawn = data.draw(st.lists(rows, min_size=len(slots), max_size=len(slots)))
@@ -49,7 +52,7 @@ def test_any_integers_decode_to_fields_in_range(data, slots):
 
 @given(st.data(), slot_states())
 def test_an_action_is_valid_iff_its_heads_are_in_range_and_it_is_legal(data, slots):
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     action = data.draw(actions(slots, -1, 7))
     spec, legality, count = decode(action, slots, allow), legal(slots, allow), slots.stage.shape[1]
     sizes = (6, count, 13, 4, 3, 3, 4, 5)
@@ -64,7 +67,7 @@ def test_an_action_is_valid_iff_its_heads_are_in_range_and_it_is_legal(data, slo
 
 @given(st.data(), slot_states())
 def test_an_irrelevant_head_may_hold_anything(data, slots):
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     action = data.draw(actions(slots, 0, 6))
     noise = data.draw(actions(slots, -(2**40), 2**40))
     relevant = torch.tensor(RELEVANT)[action[:, 0].clamp(0, 5)]
@@ -73,7 +76,7 @@ def test_an_irrelevant_head_may_hold_anything(data, slots):
 
 @given(st.data(), slot_states())
 def test_every_choice_under_the_masks_is_valid(data, slots):
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     masks = action_masks(slots, allow)
     rows = []
     for e in range(len(slots)):
@@ -184,9 +187,9 @@ def test_difference_07_wait_is_bound_to_no_slot(data, slots):
     """WAIT addresses nothing whatever the slot head says, and permuting slots changes nothing of it."""
     heads = data.draw(actions(slots))
     heads[:, Head.OP] = int(Op.WAIT)
-    spec = decode(heads, slots, limits(slots))
+    spec = decode(heads, slots, limits_of(slots))
     order = data.draw(st.permutations(range(slots.stage.shape[1])))
     assert spec.valid.all()
     assert not spec.target.any()
-    assert same(spec, decode(heads, permute(slots, order), limits(slots)))
+    assert same(spec, decode(heads, permute(slots, order), limits_of(slots)))
     assert spec_of([Op.WAIT] + [0] * 7, make([[{}, {}]]), enabled=(False, True)).valid.item()

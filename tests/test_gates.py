@@ -4,9 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import make, one, permute, slot_states
 
 from morphogen.rules.gates import gate
+from morphogen.testing.permute import permute
+from morphogen.testing.scenes import make, one
+from morphogen.testing.strategies import slot_states
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import AlphaMode, Check, Stage
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import LEAVES, close, differing, limits, make, one, permute, same, slot_states, state
 from tensordict import TensorDict
 
 from morphogen.rules.legality import legal
@@ -15,6 +14,10 @@ from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.seeds import vacate
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
+from morphogen.testing.permute import permute
+from morphogen.testing.scenes import LEAVES, close, limits_of, make, one, state
+from morphogen.testing.strategies import slot_states
+from morphogen.testing.trees import differing, same
 from morphogen.vocab.action import Op
 from morphogen.vocab.spec import GovernorSpec, LifecycleSpec
 from morphogen.vocab.stage import Panic, Stage
@@ -333,7 +336,7 @@ def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
     for _ in range(embargo + 3):
         now = now.replace(slots=close(now.slots))
         shown.append(S(now.slots.stage.item()))
-        germinate.append(legal(now.slots, limits(now.slots))[0, Op.GERMINATE, 0].item())
+        germinate.append(legal(now.slots, limits_of(now.slots))[0, Op.GERMINATE, 0].item())
         now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
     assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
     assert germinate == [False] * (embargo + 2) + [True]

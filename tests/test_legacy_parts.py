@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from legacies import SEEDS, few, points
-from scenes import slots_of
 
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.rent import Growth, rent_and_shock_inputs
+from morphogen.testing.scenes import slots_of
 from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 

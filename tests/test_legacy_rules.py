@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from legacies import helpful, lives
 from runs import live, tiny, world_of
-from scenes import assert_same, inputs, play, slot_inputs
 from torch._dynamo.testing import CompileCounter
 
 from morphogen.rules.rewards.legacy.hindsight import hindsight, next_scaffold
@@ -17,6 +16,8 @@ from morphogen.rules.rewards.table import BUILDERS, build
 from morphogen.run import checkpoint
 from morphogen.run.setup import build_setup
 from morphogen.state.tree import lift
+from morphogen.testing.inputs import inputs, play, slot_inputs
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import LEGACY, RULES
 from morphogen.vocab.spec import LegacyRewardSpec, RewardSpec

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from slots import make, same, state
 
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, available, choices, forced
@@ -12,6 +11,8 @@ from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
+from morphogen.testing.scenes import make, state
+from morphogen.testing.trees import same
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.spec import GovernorSpec, LifecycleSpec

@@ -6,13 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import limits, limits_for, make, permute, slot_states, state
 
 from morphogen.nets.net import Net
 from morphogen.rules.features import slog
 from morphogen.rules.legality import legal
 from morphogen.state import schema
 from morphogen.steps.observe import flatten, observe
+from morphogen.testing.permute import permute
+from morphogen.testing.scenes import limits_of, make, state
+from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS, columns
@@ -33,7 +35,7 @@ def see(whole, bounds: Limits | None = None, order=None):
     count = whole.slots.stage.shape[1]
     own = net(count)
     own = own if order is None else Net(HOST, tuple(own.slots[i] for i in order))
-    return observe(whole, bounds or limits(whole.slots), net=own, episode_length=LENGTH)
+    return observe(whole, bounds or limits_of(whole.slots), net=own, episode_length=LENGTH)
 
 
 def env(found, name: str) -> list[float]:
@@ -79,7 +81,7 @@ def worlds(draw, max_envs: int = 3):
     whole = state(draw(slot_states(max_envs)))
     epoch = torch.tensor(draw(st.lists(st.integers(0, 19), min_size=whole.batch_size[0], max_size=whole.batch_size[0])))
     whole = whole.replace(signals=draw(signals(whole)), clock=whole.clock.replace(epoch=epoch))
-    return whole, draw(limits_for(whole.slots))
+    return whole, draw(limits(whole.slots))
 
 
 def test_the_table_has_the_documented_places():
@@ -297,7 +299,7 @@ def test_the_host_block_by_hand():
     whole = whole.replace(
         signals=whole.signals.replace(**leaves), instance=whole.instance.replace(classes=torch.tensor([10]))
     )
-    found = see(whole, limits(whole.slots, max_seeds=3))
+    found = see(whole, limits_of(whole.slots, max_seeds=3))
     light, gate, host = 9 * 16 + 8, 4 * 8 + 2 * 8 + 1, HOST.params()
     by_hand = {
         "best_acc": 0.8, "train_loss": 1 / 7, "train_acc": 0.3, "train_valid": 1, "plateau": 1, "stabilized": 1,

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from runs import live, tiny, world_of
-from scenes import assert_same
 
 from morphogen.rules.decode import decode
 from morphogen.rules.rewards.table import BUILDERS, build
 from morphogen.run.setup import build_setup
 from morphogen.steps.apply import apply_action
 from morphogen.steps.score import score
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.action import RELEVANT, Head, Op
 from morphogen.vocab.spec import RewardSpec
 

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import assert_same, discount, inputs, play
 
 from morphogen.rules.rewards.own import loss_progress, network_value, parameter_cost
 from morphogen.rules.rewards.table import build
+from morphogen.testing.inputs import discount, inputs, play
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import OWN_COMPONENTS
 from morphogen.vocab.spec import RewardSpec

@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 from runs import live, tiny_setup, world_of
-from slots import make, same
 
 from morphogen.rules.legality import action_masks
 from morphogen.run.data.feed import Feed
+from morphogen.testing.scenes import make
+from morphogen.testing.trees import same
 from morphogen.vocab.spec import GovernorSpec, LifecycleSpec
 from morphogen.vocab.stage import Panic, Stage
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from runs import live, tiny, tiny_setup, world_of
-from scenes import assert_same
 from tensordict import TensorDict
 
 import morphogen
@@ -22,6 +21,7 @@ from morphogen.run.reporter import facts
 from morphogen.run.scheduler import Scheduler
 from morphogen.run.telemetry.derive import events
 from morphogen.run.train import train_ppo_vectorized
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.codec import load_config
 from morphogen.vocab.spec import RewardSpec
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import assert_same, inputs, play
 
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
 from morphogen.rules.rewards.plain import plain
 from morphogen.rules.rewards.table import BUILDERS, Rule, build, meaning, register
 from morphogen.state.measure import RewardInputs
+from morphogen.testing.inputs import inputs, play
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.action import Op
 from morphogen.vocab.codec import dump_config, load_config
 from morphogen.vocab.reward import FAMILIES, OWN, RULES

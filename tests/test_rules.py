@@ -31,14 +31,17 @@ from morphogen.rules import (
     vitals,
 )
 from morphogen.rules.health import Gauge
+from morphogen.rules.rewards.table import build
 from morphogen.rules.tally import Minibatch, Tally
 from morphogen.testing import scenes, strategies
-from morphogen.testing.laws import check_rule
+from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.permute import permute, permute_action
 from morphogen.testing.strategies.slots import points
 from morphogen.vocab.limits import Limits
+from morphogen.vocab.reward import FAMILIES
+from morphogen.vocab.reward import RULES as RULES_OF
 from morphogen.vocab.slot import CnnSpec
-from morphogen.vocab.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.vocab.spec import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
 from morphogen.vocab.stage import Stage
 
 LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("G2",), blueprints=("norm", "attention"))
@@ -47,6 +50,7 @@ LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
 STRICT = LifecycleSpec(permissive_gates=False)
 NUMBERS = {"attribution.configurations", "shapley.interaction_weights", "shapley.shapley_weights"}  # without tensors
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
+BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
 
 slots = strategies.slot_states(3, 3, min_envs=2, min_slots=3)
@@ -78,6 +82,12 @@ def masks_of(part):
 
 def acted(part):
     return strategies.actions(part, -1, 7).map(lambda heads: (heads, part))
+
+
+def declared(part):
+    """Masks, any entry of a schedule, and whether it is there."""
+    present = st.lists(yes, min_size=len(part), max_size=len(part)).map(torch.tensor)
+    return st.tuples(st.just(masks_of(part)), strategies.actions(part, -1, 7), present)
 
 
 def measured(part):
@@ -209,6 +219,7 @@ RULES = {
     "legality.available": (legality.available, slots.map(masks_of), {}),
     "legality.choices": (legality.choices, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
+    "legality.control": (legality.control, slots.flatmap(declared), {}),
     "legality.forced": (legality.forced, slots.map(masks_of), {}),
     "legality.legal": (
         legality.legal,
@@ -255,13 +266,31 @@ RULES = {
 }
 
 
+OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)  # value, both ends of the shaping, penalty, dearest rent
+OWN = {"gamma": GAMMA, "bounds": OWN_BOUNDS}
+REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
+    **dict.fromkeys(("sparse", "delta", "rent", "loss"), OWN),
+    **{name: {} for name in ("shaped", "escrow", "simplified", "basic", "basic_plus")},
+}
+
+
 @pytest.mark.parametrize(("rule", "given", "ways"), RULES.values(), ids=RULES)
 def test_the_laws_hold(rule, given, ways, request):
     check_rule(rule, given, examples=20, name=request.node.callspec.id, **ways)
 
 
+@pytest.mark.parametrize("name", list(REWARDS))
+def test_the_laws_of_rewards_hold(name):
+    rule = build(RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
+    check_reward(rule, examples=15, name=name, **REWARDS[name])
+
+
+def test_every_reward_rule_has_its_row():
+    assert {name for name, family in RULES_OF.items() if family in FAMILIES} == set(REWARDS)
+
+
 def test_every_rule_has_its_row():
-    """Functions of tensors in `rules`, but for the reward rules, which have a table of their own."""
+    """Functions of tensors in `rules`, but for the reward rules, which have their own rows."""
     found = set()
     for module in pkgutil.iter_modules(rules.__path__):
         part = importlib.import_module(f"morphogen.rules.{module.name}")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenes import assert_same, found, slots_of, state_of
 
 from morphogen.rules.detectors import detect
 from morphogen.rules.rewards.table import build
@@ -17,6 +16,9 @@ from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.score import score
+from morphogen.testing import scenes
+from morphogen.testing.scenes import found, slots_of
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.spec import GovernorSpec, RewardSpec, SignalSpec
@@ -105,7 +107,7 @@ def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
         blueprint=[[Blueprint.CONV_LIGHT, Blueprint.NORM, Blueprint.NORM], [Blueprint.NORM, -1, Blueprint.CONV_LIGHT]],
         algorithm=[[Algorithm.ADD, Algorithm.GATE, Algorithm.GATE], [Algorithm.GATE, 0, Algorithm.MULTIPLY]],
     )
-    _, got = pay(state_of(slots))
+    _, got = pay(scenes.state(slots, measured=False))
     assert got.fossil_params.tolist() == [10, 30 + 1]
     assert got.live_params.tolist() == [10 + 60 + 2, 31 + 30]
     assert got.param_cost.tolist() == pytest.approx([0.1 * 10 / BUDGET, 0.1 * 31 / BUDGET])
@@ -117,7 +119,7 @@ def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
 def test_freezing_a_seed_changes_no_count(rows):
     slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
     frozen = slots.replace(alpha_mode=torch.full_like(slots.alpha_mode, AlphaMode.DOWN), alpha=slots.alpha / 2)
-    one, other = pay(state_of(slots))[1], pay(state_of(frozen))[1]
+    one, other = pay(scenes.state(slots, measured=False))[1], pay(scenes.state(frozen, measured=False))[1]
     assert torch.equal(one.live_params, other.live_params)
     assert torch.equal(one.fossil_params, other.fossil_params)
 
@@ -128,7 +130,7 @@ def test_freezing_a_seed_changes_no_count(rows):
 @pytest.mark.parametrize("rule", ["sparse", "delta"])
 def test_the_value_is_paid_in_the_last_epoch_only(rule):
     for epoch in range(T):
-        after, got = pay(state_of(slots_of([[Stage.DORMANT] * 3]), epoch=epoch), rule=rule)
+        after, got = pay(scenes.state(slots_of([[Stage.DORMANT] * 3]), epoch=epoch, measured=False), rule=rule)
         assert got.terminated.item() == (epoch == T - 1)
         assert got.reward.item() == pytest.approx(0.5 if epoch == T - 1 else 0.0)
         assert got.network_value.item() == pytest.approx(0.5)
@@ -136,7 +138,7 @@ def test_the_value_is_paid_in_the_last_epoch_only(rule):
 
 
 def test_difference_09_the_step_is_paid_for_what_was_measured_after_its_action():
-    state = state_of(slots_of([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02)
+    state = scenes.state(slots_of([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02, measured=False)
     after, got = pay(state, attribution=found([58.0], clean=[8.0], contribution=[[8.0, 0.0, 0.0]]))
     assert got.reward.item() == pytest.approx(GAMMA * 0.08 - 0.02)
     assert after.ledger["phi"].item() == pytest.approx(0.08)
@@ -146,7 +148,7 @@ def test_difference_09_the_step_is_paid_for_what_was_measured_after_its_action()
 
 
 def test_difference_09_a_declined_action_is_paid_like_wait():
-    state = state_of(slots_of([[Stage.HOLDING] * 3]))
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False)
     _, waited = pay(state, op_cost=0.01)
     _, declined = pay(state, op=Op.FOSSILIZE, executed=False, op_cost=0.01)
     _, done = pay(state, op=Op.FOSSILIZE, op_cost=0.01)
@@ -155,7 +157,7 @@ def test_difference_09_a_declined_action_is_paid_like_wait():
 
 
 def test_an_unmeasured_epoch_carries_the_potential():
-    state = state_of(slots_of([[Stage.HOLDING] * 3]), phi=0.05)
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), phi=0.05, measured=False)
     after, got = pay(state, attribution=found([55.0], measured=False))
     assert got.unmeasured
     assert got.potential.item() == pytest.approx(0.05)
@@ -166,12 +168,15 @@ def test_an_unmeasured_epoch_carries_the_potential():
 
 def test_the_split_of_the_potential_sums_to_it():
     credit = [[3.0, -1.0, 2.0]]
-    _, got = pay(state_of(slots_of([[Stage.HOLDING] * 3])), attribution=found([54.0], clean=[4.0], contribution=credit))
+    _, got = pay(
+        scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False),
+        attribution=found([54.0], clean=[4.0], contribution=credit),
+    )
     torch.testing.assert_close(got.potential_by_slot.sum(1), got.potential)
 
 
 def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
-    state = state_of(slots_of([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1)
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False)
     _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
     assert got.components.shape == (2, 5)
     torch.testing.assert_close(got.components.sum(1), got.reward)
@@ -182,7 +187,7 @@ def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(loss):
-    state, envs = state_of(slots_of([[Stage.DORMANT] * 3] * 2), phi=0.4), 2
+    state, envs = scenes.state(slots_of([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False), 2
     after, got = score(
         state,
         outcome_of(envs),
@@ -205,7 +210,7 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
 
 
 def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():
-    state = state_of(slots_of([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3)
+    state = scenes.state(slots_of([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3, measured=False)
     remembered = state.signals.replace(committed_acc=torch.tensor([40.0, 40.0]))
     spoiled = found([math.nan, 50.0], clean=[math.nan, 0.0])
     after, got = pay(state.replace(signals=remembered), attribution=spoiled, rolled_back=[True, False])
@@ -221,7 +226,7 @@ def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_an
 @pytest.mark.parametrize("loss", [math.nan, math.inf, 1e9])
 def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(epoch, loss):
     slots = slots_of([[Stage.DORMANT] * 3] * 2)
-    start = first_snapshot(state_of(slots, epoch=epoch, phi=0.03))
+    start = first_snapshot(scenes.state(slots, epoch=epoch, phi=0.03, measured=False))
     start = start.replace(governor=start.governor.replace(streak=start.governor.streak + 2))
     validation = seen([loss, 1.0], [0.0, 60.0])
     metrics = TrainMetrics(
@@ -269,7 +274,7 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     out = found([53.0] * len(rows), clean=[3.0] * len(rows), contribution=credit)
     moved = out.replace(shapley=out.shapley[:, place], contribution=out.contribution[:, place])
     counts = tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3))
-    state = state_of(slots, epoch=T - 1)
+    state = scenes.state(slots, epoch=T - 1, measured=False)
     shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
     kwargs = {
         "host_params": torch.full((len(rows),), 100),
@@ -297,7 +302,7 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
 @given(rows=stages)
 def test_an_env_does_not_see_its_neighbours(rows):
     slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
-    state = state_of(slots, phi=0.02)
+    state = scenes.state(slots, phi=0.02, measured=False)
     flags = [e == 1 for e in range(len(rows))]
     out = found([50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))])
     after, together = pay(state, attribution=out, rolled_back=flags)
@@ -314,7 +319,7 @@ def test_an_env_does_not_see_its_neighbours(rows):
 @settings(max_examples=25)  # each example makes whole states
 @given(rows=stages)
 def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
-    state = state_of(slots_of(rows), epoch=2)
+    state = scenes.state(slots_of(rows), epoch=2, measured=False)
     copy = state.clone()
     after, _ = pay(state)
     assert_same(state, copy)
@@ -328,7 +333,7 @@ def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
 
 
 def test_score_never_asks_the_host():
-    state = state_of(slots_of([[Stage.HOLDING] * 3])).to("meta")
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False).to("meta")
     _, got = score(
         state,
         outcome_of(1).to("meta"),

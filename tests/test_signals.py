@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import assert_same, found, sizes
 
 from morphogen.rules.signals import recent_min_accuracy, update_signals
 from morphogen.state import schema
 from morphogen.state.env import Signals
+from morphogen.testing.scenes import found, sizes
+from morphogen.testing.trees import assert_same
 from morphogen.vocab.spec import SignalSpec
 
 SPEC = SignalSpec()

@@ -7,22 +7,6 @@ import torch
 from episodes import observation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slots import (
-    LEAVES,
-    STAGES,
-    actions,
-    close,
-    differing,
-    limits,
-    limits_for,
-    make,
-    one,
-    permute,
-    same,
-    seed_rows,
-    slot_states,
-    state,
-)
 
 from morphogen.learn.baselines import Random
 from morphogen.nets.distribution import noise_lanes
@@ -31,6 +15,11 @@ from morphogen.rules.gates import gate
 from morphogen.rules.legality import action_masks, legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick import tick
+from morphogen.testing.permute import permute
+from morphogen.testing.scenes import LEAVES, close, limits_of, make, one, seed_rows, state
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.testing.strategies.slots import STAGES
+from morphogen.testing.trees import differing, same
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Gate, Removal, Stage
@@ -43,7 +32,7 @@ MEASURED = {"gradient_valid": True, "gradient_health": 1.0, "contribution_valid"
 
 def step(world, heads, spec=PLAIN, **knobs):
     """One epoch without training: decode, apply, tick, a healthy measurement of running seeds, close."""
-    decoded = decode(heads, world.slots, limits(world.slots, auto_forward=spec.auto_forward, **knobs))
+    decoded = decode(heads, world.slots, limits_of(world.slots, auto_forward=spec.auto_forward, **knobs))
     world, outcome = apply_action(world, decoded, lifecycle=spec)
     world, report = tick(world, lifecycle=spec)
     stage = world.slots.stage
@@ -92,7 +81,7 @@ def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
     """Take any legal move forward: no stage is a dead end."""
     world, seen = state(one()), set()
     for _ in range(40):
-        masks = action_masks(world.slots, limits(world.slots))
+        masks = action_masks(world.slots, limits_of(world.slots))
         op = next((op for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE) if masks.op[0, op]), Op.WAIT)
         world, _, _ = step(world, action(op))
         seen.add(world.slots.stage.item())
@@ -117,11 +106,11 @@ def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, emba
     world, _, report = step(state(slots), heads, spec)
     assert report.removal.item() == (Removal.RAMP if path == "ramp" else Removal.NONE)
     shown = [(S(world.slots.stage.item()), world.slots.epochs_in_stage.item())]
-    germinate = [legal(world.slots, limits(world.slots))[0, Op.GERMINATE, 0].item()]
+    germinate = [legal(world.slots, limits_of(world.slots))[0, Op.GERMINATE, 0].item()]
     for _ in range(embargo + 2):
         world, _, _ = step(world, action(Op.WAIT), spec)
         shown.append((S(world.slots.stage.item()), world.slots.epochs_in_stage.item()))
-        germinate.append(legal(world.slots, limits(world.slots))[0, Op.GERMINATE, 0].item())
+        germinate.append(legal(world.slots, limits_of(world.slots))[0, Op.GERMINATE, 0].item())
     cooling = [(S.EMBARGOED, i + 1) for i in range(embargo)]
     assert shown == [(S.PRUNED, 1), *cooling, (S.RESETTING, 1), (S.DORMANT, 0)]
     assert germinate == [False] * (embargo + 2) + [True]  # so the action of step t + n + 3 is the first
@@ -131,7 +120,7 @@ def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, emba
 def test_between_two_germinations_lie_the_prune_age_and_the_whole_cooldown():
     world, when = state(one()), []
     for epoch in range(60):
-        allowed = legal(world.slots, limits(world.slots))[0, :, 0]
+        allowed = legal(world.slots, limits_of(world.slots))[0, :, 0]
         op = next((op for op in (Op.GERMINATE, Op.PRUNE) if allowed[op]), Op.WAIT)
         when += [epoch] if op is Op.GERMINATE else []
         world, _, _ = step(world, action(op))
@@ -284,7 +273,7 @@ def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
         auto_forward=tuple(data.draw(st.sets(st.sampled_from(("G1", "G2", "G3"))))),
     )
     for _ in range(data.draw(st.integers(1, 14))):
-        allow = limits(world.slots, min_prune_age=1, auto_forward=spec.auto_forward)
+        allow = limits_of(world.slots, min_prune_age=1, auto_forward=spec.auto_forward)
         masks, rows = action_masks(world.slots, allow), []
         for e in range(2):
             op = data.draw(st.sampled_from([op for op in reversed(Op) if masks.op[e, op]]))
@@ -306,7 +295,7 @@ def random_life(seed: int, epochs: int, spec: LifecycleSpec, *, prune: bool, str
     params, hidden, seen = RANDOM.init(torch.zeros(3)), RANDOM.initial_hidden(6), observation(6, slots=2)
     knobs = {"min_prune_age": spec.min_prune_age, "disabled_ops": () if prune else ("PRUNE",)}
     for _ in range(epochs):
-        masks = action_masks(world.slots, limits(world.slots, auto_forward=spec.auto_forward, **knobs))
+        masks = action_masks(world.slots, limits_of(world.slots, auto_forward=spec.auto_forward, **knobs))
         gumbel = -(-torch.rand(6, noise_lanes(2), generator=lanes).clamp(1e-6, 1 - 1e-6).log()).log()
         heads = RANDOM.act(params, seen, masks, hidden, gumbel).action
         any_heads = torch.randint(-1, 7, heads.shape, generator=lanes)
@@ -347,7 +336,7 @@ def test_random_lives_reach_every_stage():
 @given(st.data(), slot_states())
 def test_waiting_forever_germinates_nothing(data, slots):
     world = state(make([[{}] * slots.stage.shape[1]] * len(slots)))
-    allow = data.draw(limits_for(slots))
+    allow = data.draw(limits(slots))
     heads = data.draw(actions(slots))
     heads[:, 0] = int(Op.WAIT)
     decoded = decode(heads, world.slots, allow)

@@ -3,9 +3,10 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slots import LEAVES, slot_states
 
 from morphogen.rules.transition import transition
+from morphogen.testing.scenes import LEAVES
+from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import LEGAL_NEXT, Stage
 
 S = Stage

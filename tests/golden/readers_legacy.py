@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from legacies import rows_of
 from readers_measure import near
-from scenes import slots_of
 
 from morphogen.rules.detectors import detect
 from morphogen.rules.rewards.legacy import parts
@@ -14,6 +13,7 @@ from morphogen.rules.rewards.legacy.rent import rent_and_shock_inputs
 from morphogen.rules.rewards.legacy.rows import Maybe
 from morphogen.rules.rewards.legacy.shaped import escrow, shaped
 from morphogen.rules.rewards.own import loss_progress
+from morphogen.testing.scenes import slots_of
 from morphogen.vocab.action import Op
 from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.stage import Stage

@@ -1,12 +1,12 @@
 """Readers of the golden rows on alpha, transitions, gates and masks."""
 
 import torch
-from slots import make
 
 from morphogen.rules.alpha import advance_ramp, retarget
 from morphogen.rules.gates import gate, gate_of
 from morphogen.rules.legality import action_masks, available
 from morphogen.rules.transition import transition
+from morphogen.testing.scenes import make
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits

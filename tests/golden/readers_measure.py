@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import torch
-from scenes import inputs, play, slots_of
 
 from morphogen.rules.advantage import gae
 from morphogen.rules.attribution import attribution, coalitions
 from morphogen.rules.rewards.table import build
+from morphogen.testing.inputs import inputs, play
+from morphogen.testing.scenes import slots_of
 from morphogen.vocab.action import Op
 from morphogen.vocab.spec import RewardSpec
 from morphogen.vocab.stage import Stage

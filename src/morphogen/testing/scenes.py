@@ -29,7 +29,7 @@ from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
 LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
-CLASSES, BASELINE_LOSS = 10, 2.3026
+CLASSES, BASELINE_LOSS = 10, 2.3
 
 
 def make(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
@@ -47,14 +47,11 @@ def one(**leaves: float | int | bool) -> Slots:
 
 
 def slots_of(stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves) -> Slots:
-    """Slots by stage, one row an env; alpha 1 where blended unless given; other leaves [E, S] by name."""
-    given = {name: torch.as_tensor(value).tolist() for name, value in leaves.items()}
-    given["alpha"] = alphas or [[1.0 if stage in BLENDED else 0.0 for stage in env] for env in stages]
-    cells = [
-        [{"stage": int(stage), **{name: value[e][s] for name, value in given.items()}} for s, stage in enumerate(env)]
-        for e, env in enumerate(stages)
-    ]
-    return make(cells)
+    """Slots by stage, one row an env; alpha 1 where blended unless given; other leaves [E, S] by name, as they are."""
+    full = [[float(stage in BLENDED) for stage in env] for env in stages]
+    slots = make([[{"stage": int(stage)} for stage in env] for env in stages])
+    given = {"alpha": full if alphas is None else alphas, **leaves}
+    return slots.replace(**{name: torch.as_tensor(value) for name, value in given.items()})
 
 
 def sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:

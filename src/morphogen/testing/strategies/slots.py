@@ -155,7 +155,7 @@ def limits(draw: Any, slots: Slots) -> Limits:
         max_seeds=draw(st.integers(0, count + 1)),
         min_prune_age=draw(st.integers(0, 8)),
         auto_forward=tuple(sorted(draw(st.sets(st.sampled_from([gate.name for gate in AUTO_GATES]))))),
-        disabled_ops=tuple(sorted(draw(st.sets(st.sampled_from(OPS), max_size=2)))),
+        disabled_ops=tuple(sorted(draw(st.sets(st.sampled_from(OPS), max_size=3)))),
         blueprints=tuple(sorted(draw(st.sets(st.sampled_from([b.label for b in CNN_BLUEPRINTS]), max_size=3)))),
     )
 

@@ -76,6 +76,12 @@ def masks_of(part):
     return legality.action_masks(part, LIMITS)
 
 
+def controlled(part):
+    heads = strategies.actions(part, -1, 7)
+    present = st.lists(yes, min_size=len(part), max_size=len(part)).map(torch.tensor)
+    return st.tuples(st.just(masks_of(part)), heads, present)
+
+
 def acted(part):
     return strategies.actions(part, -1, 7).map(lambda heads: (heads, part))
 
@@ -209,6 +215,7 @@ RULES = {
     "legality.available": (legality.available, slots.map(masks_of), {}),
     "legality.choices": (legality.choices, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
+    "legality.control": (legality.control, slots.flatmap(controlled), {}),
     "legality.forced": (legality.forced, slots.map(masks_of), {}),
     "legality.legal": (
         legality.legal,

@@ -47,7 +47,7 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
         ),
         (
             paying(faults.first_slot),
-            {},
+            {"examples": 200},
             "slots",
             r"first_slot pays for a slot index: step \d is 0.* for env \d, and ",
         ),

@@ -72,7 +72,7 @@ def feedback(signals: Signals) -> Tensor:
 
 def task(instance: Instance, classes: int) -> Tensor:
     """The instance block; `classes`: all classes of the task.  float32 [E, 7]."""
-    free = instance.param_price < _NO_PRICE
+    free = instance.param_price.abs() < _NO_PRICE  # a price below 0 is none: its logarithm is not finite and is noticed
     price = torch.where(free, 1.0, instance.param_price)
     features = (
         instance.width,

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from morphogen.rules.advantage import gae, standardise
@@ -218,7 +219,7 @@ def test_a_single_reward_among_zeros_keeps_a_finite_scale_and_the_zeros(place, v
     torch.testing.assert_close(scaled.double() * return_scale(state), reward.double())
 
 
-@settings(max_examples=10)  # each example writes files
+@settings(max_examples=one_in(6))  # each example writes files
 @given(rounds=st.lists(rollouts(), min_size=2, max_size=3))
 def test_a_scale_that_was_saved_goes_on_as_if_it_had_not_been(rounds, tmp_path_factory):
     before = [(reward, terminated) for reward, _, _, terminated, _ in rounds]

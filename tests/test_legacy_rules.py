@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from legacies import helpful, lives
+from profiles import one_in
 from runs import live, tiny, world_of
 from torch._dynamo.testing import CompileCounter
 
@@ -26,7 +27,7 @@ from morphogen.vocab.stage import Stage
 GAMMA, LENGTH = 0.995, 8
 NAMES = tuple(name for name, origin in RULES.items() if origin == LEGACY)
 every_rule = pytest.mark.parametrize("name", NAMES)
-fewer = settings(max_examples=max(15, settings().max_examples // 4))  # each example plays whole lives
+fewer = settings(max_examples=one_in(4))  # each example plays whole lives
 GROWN = [Stage.HOLDING, Stage.BLENDING, Stage.FOSSILIZED]
 BY_SLOT = ("attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "op_shaping", "intervention")
 PER_SLOT = {*BY_SLOT, "fossilize_bonus", "drip"}
@@ -223,7 +224,7 @@ def test_a_rule_never_asks_the_host(name):
 
 
 @every_rule
-@settings(max_examples=3)
+@settings(max_examples=one_in(20))
 @given(steps=lives(steps=5, start=GROWN, rollbacks=True))
 def test_a_rule_is_one_graph_over_steps_with_other_values(name, steps):
     torch.compiler.reset()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import one_in
 
 from morphogen.rules.detectors import detect
 from morphogen.rules.rewards.table import build
@@ -114,7 +115,7 @@ def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
     assert got.network_value.tolist() == pytest.approx([0.5 - 0.1 * 10 / BUDGET, 0.5 - 0.1 * 31 / BUDGET])
 
 
-@settings(max_examples=25)  # each example makes whole states
+@settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_freezing_a_seed_changes_no_count(rows):
     slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
@@ -298,7 +299,7 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     )
 
 
-@settings(max_examples=25)  # each example makes whole states
+@settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_an_env_does_not_see_its_neighbours(rows):
     slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
@@ -316,7 +317,7 @@ def test_an_env_does_not_see_its_neighbours(rows):
 # close
 
 
-@settings(max_examples=25)  # each example makes whole states
+@settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
     state = scenes.state(slots_of(rows), epoch=2, measured=False)

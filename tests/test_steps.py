@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 from hypothesis import strategies as st
+from profiles import one_in
 from runs import live, tiny, world_of
 
 from morphogen import steps
@@ -98,7 +99,7 @@ DRAWN = {
 
 @pytest.mark.parametrize(("step", "given", "ways"), DRAWN.values(), ids=DRAWN)
 def test_the_laws_hold_on_drawn_states(step, given, ways, request):
-    check_step(step, given, examples=8, name=request.node.callspec.id, **ways)
+    check_step(step, given, examples=one_in(8), name=request.node.callspec.id, **ways)
 
 
 class Scene:

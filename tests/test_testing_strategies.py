@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
+from profiles import one_in
 
 from morphogen.rules.alpha import advance_ramp
 from morphogen.rules.decode import decode
@@ -21,7 +22,7 @@ from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import OCCUPIED, AlphaMode, Stage
 
 S = Stage
-FEW = settings(max_examples=15, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=one_in(4), suppress_health_check=list(HealthCheck))
 SEARCH = settings(max_examples=2000, phases=[Phase.generate], database=None)
 
 
@@ -100,7 +101,7 @@ def test_any_integers_are_actions_too():
 
 
 def test_a_failing_test_prints_the_leaves_that_matter():
-    @settings(max_examples=20, database=None)
+    @settings(max_examples=one_in(3), database=None)
     @given(strategies.slot_states())
     def forbidden(slots):
         assert not (slots.stage == S.HOLDING).any()

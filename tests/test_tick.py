@@ -7,6 +7,7 @@ import torch
 from episodes import observation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import one_in
 
 from morphogen.learn.baselines import Random
 from morphogen.nets.distribution import noise_lanes
@@ -314,7 +315,7 @@ lifecycles = st.builds(
 )
 
 
-@settings(max_examples=8)  # each example is 180 env-epochs
+@settings(max_examples=one_in(8))  # each example is 180 env-epochs
 @given(st.integers(0, 10**6), lifecycles, st.booleans())
 def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed, spec, prune):
     born = torch.full((6, 2), -1000)

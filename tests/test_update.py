@@ -8,6 +8,7 @@ import torch
 from episodes import FLOOR, KEY, masks, noise, observation, play, small, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import one_in
 from tensordict import TensorDict
 
 from morphogen.learn import metrics
@@ -91,7 +92,7 @@ def test_difference_10_nothing_behind_the_horizon_is_believed():
     assert same(learn(other)[0].params, learn(ROLLOUT)[0].params)
 
 
-@settings(max_examples=15)
+@settings(max_examples=one_in(4))
 @given(st.sampled_from(("reward", "value", "log_prob")), st.integers(0, 5), st.floats(-1e3, 1e3, width=32))
 def test_an_env_with_a_number_that_is_not_finite_counts_for_nothing(field, t, other):
     bad = ROLLOUT.clone()
@@ -208,7 +209,7 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
     assert torch.allclose(before, after, rtol=1e-5, atol=1e-5 * (1 + abs(level)))
 
 
-@settings(max_examples=6)
+@settings(max_examples=one_in(10))
 @given(st.floats(-5, 5), st.floats(0.1, 10), st.integers(0, 50))
 def test_a_critic_that_was_right_has_nothing_to_learn_whatever_unit_and_offset_become(level, size, seed):
     learner, _ = learn(rollout_of(LEARNER, seed=seed))

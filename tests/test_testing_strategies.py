@@ -23,6 +23,7 @@ from morphogen.vocab.stage import OCCUPIED, AlphaMode, Stage
 
 S = Stage
 FEW = settings(max_examples=one_in(4), suppress_health_check=list(HealthCheck))
+SHRUNK = settings(phases=list(Phase), database=None)
 SEARCH = settings(max_examples=2000, phases=[Phase.generate], database=None)
 
 
@@ -70,8 +71,8 @@ def test_the_edges_are_drawn(stage, leaf, value):
 
 
 def test_the_smallest_slots_are_one_empty_slot():
-    assert trees.same(find(strategies.slot_states(), lambda _: True), scenes.one())
-    smallest = find(strategies.slot_states(), lambda slots: bool((slots.stage == S.TRAINING).any()))
+    assert trees.same(find(strategies.slot_states(), lambda _: True, settings=SHRUNK), scenes.one())
+    smallest = find(strategies.slot_states(), lambda slots: bool((slots.stage == S.TRAINING).any()), settings=SHRUNK)
     assert smallest.stage.tolist() == [[S.TRAINING]]
     assert smallest.age.item() == 2
 
@@ -97,11 +98,11 @@ def test_legal_actions_are_valid(data, slots):
 def test_any_integers_are_actions_too():
     slots = scenes.one()
     met(strategies.actions(slots), lambda heads: bool((heads < 0).any() and (heads > 6).any()))
-    assert find(strategies.actions(slots, 0), lambda _: True).tolist() == [[0] * 8]
+    assert find(strategies.actions(slots, 0), lambda _: True, settings=SHRUNK).tolist() == [[0] * 8]
 
 
 def test_a_failing_test_prints_the_leaves_that_matter():
-    @settings(max_examples=one_in(3), database=None)
+    @settings(SHRUNK, max_examples=one_in(3))
     @given(strategies.slot_states())
     def forbidden(slots):
         assert not (slots.stage == S.HOLDING).any()

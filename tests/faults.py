@@ -191,6 +191,16 @@ def older_on_the_cpu(slots):
     return torch.ones(slots.stage.shape), slots
 
 
+def older_by_device(slots):
+    """Counts in another type where there are no values."""
+    return slots.age.int() + 1 if slots.age.device.type == "meta" else slots.age + 1
+
+
+def older_when_compiled(slots):
+    """Is another function as a graph."""
+    return older(slots) if not torch.compiler.is_compiling() else older(older(slots))
+
+
 def older_in_two_graphs(slots):
     """Prints, which no graph does."""
     print(end="")

@@ -2,14 +2,17 @@
 
 import faults
 import pytest
+import torch
 from faults import GAMMA, paying
 from hypothesis import strategies as st
 
 from morphogen.errors import ConfigError
+from morphogen.rules.decode import decode
 from morphogen.steps.govern import first_snapshot
-from morphogen.testing import scenes
+from morphogen.testing import epoch, scenes
 from morphogen.testing.laws import REWARD_LAWS, STEP_LAWS, BrokenLaw, check_reward, check_rule, check_step, name_of
 from morphogen.testing.strategies import slot_states
+from morphogen.vocab.action import Head, Op
 
 FEW = {"examples": 12, "shrinks": 5, "backend": "eager"}
 slots = slot_states(max_envs=3, max_slots=2)
@@ -67,7 +70,8 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
         (faults.Elsewhere(), {}, "shapes", r"Elsewhere does not keep its device: init makes phi elsewhere"),
         (paying(faults.noisy), {}, "repeats", r"noisy is not a function of its input: it draws from a global random"),
         (paying(faults.wavering), {}, "repeats", r"wavering is not a function of its input: it draws from a global"),
-        (faults.Shaped(), {"bounds": (-0.5, 0.5)}, "bounded", r"Shaped leaves its bounds: .* want -0.5 .. 0.5"),
+        (faults.Shaped(), {"bounds": (-0.5, 9.0)}, "bounded", r"Shaped leaves its bounds: .* want -0.5 .. 9"),
+        (faults.Shaped(), {"bounds": (-9.0, 0.5)}, "bounded", r"Shaped leaves its bounds: .* want -9.0 .. 0.5"),
         (paying(faults.Numbered()), {}, "graph", r"Numbered is not one graph: call \d with other values"),
     ],
     ids=lambda part: part if isinstance(part, str) and part in REWARD_LAWS else "",
@@ -112,6 +116,11 @@ def test_a_step_without_a_fault_passes():
         (faults.Counting(), "repeats", r"Counting is not a function of its input: age came out differently"),
         (faults.older_than_the_others, "neighbours", r"sees its neighbours: age of env \d is .* alone and .* among"),
         (
+            faults.older_than_those_before,
+            "neighbours",
+            r"sees its neighbours: age of env [12] is .* alone and .* among",
+        ),
+        (
             faults.older_in_single,
             "kinds",
             r"does not keep dtypes: alpha went in as torch.float64 and came out",
@@ -128,6 +137,29 @@ def test_a_faulty_step_is_told_by_the_law_that_it_breaks(step, law, sentence):
     assert found.law == law, found
     with pytest.raises(AssertionError, match=sentence):
         raise found
+
+
+def test_a_step_that_raises_under_a_law_breaks_it():
+    found = broken(check_step, faults.older_in_company, slot_states(min_envs=2, max_slots=2))
+    assert found.law == "neighbours"
+    assert found.sentence == "older_in_company raises ValueError: nobody is here"
+
+
+def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkeypatch):
+    def choosy(action, slots, limits):
+        whole = decode(action, slots, limits)
+        return whole.replace(op=torch.where(action[:, Head.BLUEPRINT] > 1, int(Op.WAIT), whole.op))
+
+    def acting(inputs):
+        return {"paid": (inputs.op_executed & (inputs.op != int(Op.WAIT))).to(inputs.committed_acc.dtype)}
+
+    rule = paying(acting)
+    check_reward(rule, **FEW)
+    monkeypatch.setattr(epoch, "decode", choosy)
+    assert (
+        broken(check_reward, rule, examples=60).sentence
+        == "PlainRule pays for heads of the action that the op does not use"
+    )
 
 
 def test_a_rule_that_returns_a_whole_state_is_a_step():

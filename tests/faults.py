@@ -210,7 +210,7 @@ def older_by_device(slots):
 
 def older_when_compiled(slots):
     """Is another function as a graph."""
-    return older(slots) if not torch.compiler.is_compiling() else older(older(slots))
+    return slots.replace(alpha=slots.alpha + (1e-3 if torch.compiler.is_compiling() else 0.0))
 
 
 def older_in_two_graphs(slots):

@@ -126,7 +126,7 @@ def test_a_step_without_a_fault_passes():
             r"does not keep dtypes: alpha went in as torch.float64 and came out",
         ),
         (faults.older_by_device, "kinds", r"makes another kind of result on the meta device than on the CPU"),
-        (faults.older_when_compiled, "graph", r"older_when_compiled gives another age when it is compiled"),
+        (faults.older_when_compiled, "graph", r"older_when_compiled gives another alpha when it is compiled"),
         (faults.older_by_place, "slots", r"depends on the order of slots: age changed with it"),
         (faults.older_in_two_graphs, "graph", r"is not one graph: torch.compile\(fullgraph=True\) stopped with"),
     ],

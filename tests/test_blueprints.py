@@ -38,9 +38,14 @@ def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.T
     return row[:, : cnn_count(blueprint, channels)], row[:, size - gate :]
 
 
+def delta(blueprint, params, x):
+    """The delta of seeds of one kind.  params [R, P], x [B, R * C, H, W] -> [B, R, C, H, W]."""
+    return cnn.deltas({blueprint: params}, lambda _: x, channels=x.shape[1] // len(params))[blueprint]
+
+
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """What one seed adds to features h [B, C, H, W]."""
-    d = cnn.delta(blueprint, params, h.detach(), channels=h.shape[1]).unsqueeze(1)
+    d = delta(blueprint, params, h.detach())
     a, t = torch.tensor([alpha]), torch.tensor([training])
     if algorithm == "multiply":
         return multiplied(d, h.unsqueeze(1), a, t).squeeze(1)
@@ -95,7 +100,7 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
     params, _ = newborn(blueprint, 4, rows)
     for dtype in (torch.float32, torch.float64):
         x = worlds.normal(2, rows * 4, height, width).to(dtype)
-        found = cnn.delta(blueprint, params.to(dtype), x, channels=4)
+        found = delta(blueprint, params.to(dtype), x).flatten(1, 2)
         assert found.shape == x.shape
         assert found.dtype == dtype
 

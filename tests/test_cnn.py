@@ -106,7 +106,7 @@ def test_masked_classes_never_win_and_carry_no_gradient():
     batch = batch.replace(labels=batch.labels % 3)
     knobs = {"net": NET, "spec": worlds.HostSpec(lr=0.1, seed_lr=0.1, weight_decay=0.0), "lifecycle": worlds.LIFECYCLE}
     progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **knobs)
-    after, _ = finish_epoch(state, progress, net=NET)
+    after, _ = finish_epoch(state, progress, plan, net=NET)
     before, now = (cnn.layout(NET.host).split(s.host.params) for s in (state, after))
     assert torch.equal(before["head.weight"][0, 3:], now["head.weight"][0, 3:])
     assert not torch.equal(before["head.weight"][0, :3], now["head.weight"][0, :3])

@@ -146,7 +146,7 @@ def training(s):
     def train(state, batch, plan):
         progress = start_epoch(state, plan, net=s.net)
         progress, _ = train_minibatch(progress, batch, plan, net=s.net, spec=s.spec.host, lifecycle=s.spec.lifecycle)
-        return finish_epoch(state, progress, net=s.net)
+        return finish_epoch(state, progress, plan, net=s.net)
 
     def alone(args, env):
         state, batch = (part[env : env + 1] for part in args[:2])

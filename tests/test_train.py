@@ -23,7 +23,7 @@ def epoch(state, net=NET, *, batches=2, spec=worlds.SPEC, seed=0):
         batch = batch.replace(images=batch.images.to(state.host.params.dtype))
         progress, one = train_minibatch(progress, batch, plan, net=net, spec=spec, lifecycle=worlds.LIFECYCLE)
         seen.append(one)
-    return *finish_epoch(state, progress, net=net), seen
+    return *finish_epoch(state, progress, plan, net=net), seen
 
 
 def one_slot(stage, blueprint, algorithm, alpha, envs=1, slot=0):
@@ -59,7 +59,7 @@ def test_an_env_does_not_see_its_neighbours():
             batch = worlds.batch(NET, 6, seed=m)[e : e + 1]
             batch = batch.replace(images=batch.images.double())
             progress, _ = train_minibatch(progress, batch, plan, net=NET, spec=worlds.SPEC, lifecycle=worlds.LIFECYCLE)
-        alone, _ = finish_epoch(alone_state, progress, net=NET)
+        alone, _ = finish_epoch(alone_state, progress, plan, net=NET)
         for part in ("r0c0", "r1c0"):
             for leaf in ("params", "momentum"):
                 found, wanted = alone.seeds[part, leaf][0], together.seeds[part, leaf][e]
@@ -236,7 +236,7 @@ def test_permuting_envs_permutes_every_output():
     knobs = {"net": NET, "spec": worlds.SPEC, "lifecycle": worlds.LIFECYCLE}
     one, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **knobs)
     other, _ = train_minibatch(start_epoch(state[order], plan, net=NET), batch[order], plan, **knobs)
-    first, second = finish_epoch(state, one, net=NET)[0], finish_epoch(state[order], other, net=NET)[0]
+    first, second = finish_epoch(state, one, plan, net=NET)[0], finish_epoch(state[order], other, plan, net=NET)[0]
     for name in NET.names:
         torch.testing.assert_close(first.seeds[name, "params"][order], second.seeds[name, "params"])
     torch.testing.assert_close(first.host.params[order], second.host.params)
@@ -252,7 +252,7 @@ def test_training_never_asks_the_host_for_a_value():
     ghost, batch = _meta(state), _meta(worlds.batch(NET, 7))
     knobs = {"net": NET, "spec": worlds.SPEC, "lifecycle": worlds.LIFECYCLE}
     progress, _ = train_minibatch(start_epoch(ghost, plan, net=NET), batch, plan, **knobs)
-    after, _ = finish_epoch(ghost, progress, net=NET)
+    after, _ = finish_epoch(ghost, progress, plan, net=NET)
     assert after.host.params.shape == state.host.params.shape
 
 

@@ -51,7 +51,7 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
             )
             losses = [learner.step(batch.images[e], batch.labels[e]) for e, learner in enumerate(learners)]
             torch.testing.assert_close(seen.loss, torch.tensor(losses, dtype=dtype), rtol=tolerance, atol=tolerance)
-        state, _ = finish_epoch(state, progress, net=net)
+        state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
         for e, twin in enumerate(twins):
             _assert_equal(state, net, e, twin, tolerance)

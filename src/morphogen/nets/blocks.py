@@ -1,14 +1,13 @@
-"""The parameters of everything that runs, as one list of blocks: per slot its groups, then its gates.
+"""The parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups, then its gates.
 
-The optimiser and the gradient statistics treat a block of gates like a block of seeds; both belong to the seed of their
-(env, slot).
+A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after the other, row by
+row.  So the optimiser is a few operations on one tensor, whatever runs.  A gate belongs to its seed.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets.layout import Layout
@@ -17,73 +16,75 @@ from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
 from morphogen.rules.health import Gauge
-
-_WIDEST = 6  # leaves of the largest blueprint
-
-
-class Owners(NamedTuple):
-    """Whose parameters the rows of all blocks are."""
-
-    seed: Tensor  # int64 [R], env * S + slot
-    place: Tensor  # int64 [R], the same for seeds; gates come after all seeds, so that no two rows share a place
-    present: Tensor  # bool [R, 6], leaf exists
+from morphogen.state.tree import table
 
 
-def flatten(grown: Iterable[Grown | None]) -> tuple[Tensor, ...]:
-    """All blocks, [n, P] each."""
-    return tuple(block for rows in grown if rows is not None for block in (*rows.seeds, rows.gates))
+class Index(NamedTuple):
+    """Whose the elements of the buffer are.  N elements in L parameter tensors."""
+
+    tensor: Tensor  # int64 [N], the tensor that an element belongs to
+    owner: Tensor  # int64 [L], env * S + slot of a tensor
 
 
-def unflatten(blocks: Iterable[Tensor], like: tuple[Grown | None, ...]) -> tuple[Grown | None, ...]:
-    """The inverse of `flatten`."""
-    source = iter(blocks)
-    return tuple(rows and Grown(tuple(next(source) for _ in rows.seeds), next(source)) for rows in like)
+def flat(grown: Iterable[Grown | None], like: Tensor) -> Tensor:
+    """All blocks as one buffer.  -> [N], in dtype and device of `like`."""
+    blocks = [block.flatten() for rows in grown if rows is not None for block in (*rows.seeds, rows.gates)]
+    return torch.cat(blocks) if blocks else like.new_zeros(0)
 
 
-def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[Layout, ...]:
-    """The layout of every block."""
-    found: list[Layout] = []
+def views(buffer: Tensor, crews: tuple[Crew, ...], *, net: Net) -> tuple[Grown | None, ...]:
+    """The inverse of `flat`, per slot; None where nothing runs."""
+    kinds = layouts(crews, net=net)
+    pieces = iter(buffer.split([rows * kind.size for slot in kinds for rows, kind in slot]))
+    found = (tuple(next(pieces).view(rows, kind.size) for rows, kind in slot) for slot in kinds)
+    return tuple(Grown(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
+
+
+def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layout], ...], ...]:
+    """Rows and layout of every block, per slot; nothing where nothing runs."""
+    found = []
     for crew, slot in zip(crews, net.slots, strict=True):
-        own = [seeds.layout(group.blueprint, slot.channels) for group in crew.groups]
-        found += [*own, seeds.gate_layout(slot.channels)] if own else []
+        own = [(group.size, seeds.layout(group.blueprint, slot.channels)) for group in crew.groups]
+        found.append((*own, (crew.gates, seeds.gate_layout(slot.channels))) if own else ())
     return tuple(found)
 
 
-def owners(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *, net: Net) -> Owners | None:
-    """Whose parameters the rows of all blocks are; None where nothing runs."""
-    slots = len(net.slots)
-    seed, place, present = [], [], []
-    for s, site in enumerate(sites):
-        own = [] if site is None else [env * slots + s for env in (*site.env, site.gate_env)]
-        seed += own
-        place += [*own[:-1], *(row + envs * slots for row in own[-1:])]
-    for rows, layout in zip(seed, layouts(crews, net=net), strict=True):
-        exists = torch.arange(_WIDEST, device=rows.device) < len(layout.leaves)
-        present.append(exists.expand(rows.shape[0], -1))
-    return Owners(torch.cat(seed), torch.cat(place), torch.cat(present)) if seed else None
+def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], *, net: Net) -> Index | None:
+    """Whose the elements are; None where nothing runs."""
+    slots, count = len(net.slots), 0
+    tensor, owner = [], []
+    for s, (site, kinds) in enumerate(zip(sites, layouts(crews, net=net), strict=True)):
+        rows = () if site is None else (*site.env, site.gate_env)
+        for env, (size, kind) in zip(rows, kinds, strict=True):
+            own = count + torch.arange(size * len(kind.leaves), device=env.device).view(size, len(kind.leaves))
+            tensor.append(own.index_select(1, _leaf(kind, env.device)).flatten())
+            owner.append((env * slots + s).unsqueeze(-1).expand_as(own).flatten())
+            count += size * len(kind.leaves)
+    return Index(torch.cat(tensor), torch.cat(owner)) if tensor else None
 
 
-def gauge(
-    grads: tuple[Tensor, ...],
-    kinds: tuple[Layout, ...],
-    owner: Owners | None,
-    like: Tensor,
-    *,
-    vanishing: float,
-    exploding: float,
-) -> Gauge:
-    """Norms of the gradients of all seeds and what is wrong with them.  grads: blocks; like float [E, S]."""
-    if owner is None:
+def _leaf(kind: Layout, device: torch.device) -> Tensor:
+    """The leaf of every element of a row.  int64 [P]."""
+    return table(tuple(i for i, leaf in enumerate(kind.leaves) for _ in range(leaf.size)), torch.int64, device)
+
+
+def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
+    """Norms of the gradients of all seeds, and what is wrong with them.  push [N]; like float [E, S]."""
+    if where is None:
         return Gauge(*(torch.zeros_like(like) for _ in Gauge._fields))
-    rows = [F.pad(kind.norms(grad), (0, _WIDEST - len(kind.leaves))) for grad, kind in zip(grads, kinds, strict=True)]
-    norms = torch.cat(rows)
-    small, large = (norms < vanishing) & owner.present, ~(norms <= exploding) & owner.present
-    columns = [norms.square().sum(-1), *(flags.sum(-1).to(norms.dtype) for flags in (small, large, owner.present))]
-    table = norms.new_zeros(2 * like.numel(), 4).index_copy(0, owner.place, torch.stack(columns, dim=-1))
-    square, *counts = table.view(2, *like.shape, 4).sum(0).unbind(-1)
+    squares = push.new_zeros(where.owner.shape).index_add(0, where.tensor, push.square())
+    norms = squares.sqrt()
+    columns = (
+        squares,
+        (norms < vanishing).to(norms.dtype),
+        (~(norms <= exploding)).to(norms.dtype),
+        torch.ones_like(norms),
+    )
+    sums = norms.new_zeros(like.numel(), len(columns)).index_add(0, where.owner, torch.stack(columns, dim=-1))
+    square, *counts = sums.view(*like.shape, -1).unbind(-1)
     return Gauge(square.sqrt(), *counts)
 
 
-def shares(values: Tensor, owner: Owners, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Values of every seed, for the rows of each block.  values [E, S] -> [n] per block."""
-    return values.flatten().index_select(0, owner.seed).split([grad.shape[0] for grad in grads])
+def shares(values: Tensor, where: Index) -> Tensor:
+    """Values of every seed, for the elements of the buffer.  values [E, S] -> [N]."""
+    return values.flatten().index_select(0, where.owner).index_select(0, where.tensor)

@@ -12,6 +12,7 @@ from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Half, Site
 from morphogen.rules.blend import added, multiplied
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
 
@@ -59,25 +60,30 @@ def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown, *, ch
     if plain:
         gate = _gates(seen, site.added, site.gated, grown.gates, rows=count) if crew.gates else None
         where.append(site.added.rows)
-        blended.append(added(torch.cat(plain, 1), *site.added[1:], gate))
+        blended.append(added(ops.join(plain, 1), *site.added[1:], gate))
     if scaled:
         where.append(site.multiplied.rows)
         base = features.index_select(1, site.multiplied.rows)
-        blended.append(multiplied(torch.cat(scaled, 1), base, *site.multiplied[1:]))
-    return ops.fold(features.index_add(1, torch.cat(where), torch.cat(blended, 1))), rows
+        blended.append(multiplied(ops.join(scaled, 1), base, *site.multiplied[1:]))
+    return ops.fold(features.index_add(1, ops.join(where), ops.join(blended, 1))), rows
 
 
 def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown, *, channels: int) -> tuple[list[Tensor], list[Tensor]]:
     """Deltas of the rows that are added and of those that multiply, [B, n, C, H, W] per group."""
-    plain, scaled = [], []
-    count = seen.shape[1] // channels
-    for group, where, flat in zip(crew.groups, site.rows, grown.seeds, strict=True):
-        x = ops.take(seen, where, rows=count)
-        d = ops.unfold(seeds.delta(group.blueprint, flat, x, channels=channels), group.size)
-        first, last = d.split([group.added, group.multiplied], dim=1)
-        plain += [first] if group.added else []
-        scaled += [last] if group.multiplied else []
+    count, rows = seen.shape[1] // channels, dict(zip(_kinds(crew), site.rows, strict=True))
+
+    def take(*kinds: Blueprint) -> Tensor:
+        return ops.take(seen, ops.join([rows[kind] for kind in kinds]), rows=count)
+
+    found = seeds.deltas(dict(zip(_kinds(crew), grown.seeds, strict=True)), take, channels=channels)
+    halves = [found[group.blueprint].split([group.added, group.multiplied], dim=1) for group in crew.groups]
+    plain = [first for (first, _), group in zip(halves, crew.groups, strict=True) if group.added]
+    scaled = [last for (_, last), group in zip(halves, crew.groups, strict=True) if group.multiplied]
     return plain, scaled
+
+
+def _kinds(crew: Crew) -> tuple[Blueprint, ...]:
+    return tuple(group.blueprint for group in crew.groups)
 
 
 def _gates(seen: Tensor, half: Half, gated: Tensor, flat: Tensor, *, rows: int) -> Tensor:

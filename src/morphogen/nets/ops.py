@@ -6,6 +6,7 @@ memory (`INNERMOST`), where convolution and pooling are fastest (bench/bench_con
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,11 @@ def fold(x: Tensor) -> Tensor:
 def take(x: Tensor, where: Tensor, *, rows: int) -> Tensor:
     """Chosen rows, in the order of `where`.  x [B, R * C, H, W], where int64 [N] -> [B, N * C, H, W]."""
     return fold(unfold(x, rows).index_select(1, where))
+
+
+def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Parts one after the other; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def per_channel(values: Tensor) -> Tensor:

@@ -10,9 +10,12 @@ Tree = dict[str, Tensor]
 
 def clip(grads: Tensor, norm: Tensor, *, max_norm: float | None) -> Tensor:
     """Gradient rows scaled to at most `max_norm`; None leaves them.  grads [R, P], norm [R], L2 -> [R, P]."""
-    if max_norm is None:
-        return grads
-    return grads * (max_norm / (norm + 1e-6)).clamp(max=1.0).unsqueeze(-1)
+    return grads if max_norm is None else grads * lift(shrink(norm, max_norm=max_norm), grads)
+
+
+def shrink(norm: Tensor, *, max_norm: float | None) -> Tensor:
+    """What clips a gradient of that norm when it is multiplied by it, in (0, 1].  norm [...] -> [...]."""
+    return torch.ones_like(norm) if max_norm is None else (max_norm / (norm + 1e-6)).clamp(max=1.0)
 
 
 def sgd(
@@ -27,12 +30,12 @@ def sgd(
 ) -> tuple[Tensor, Tensor]:
     """One step of SGD with momentum for the live rows; the others stay bit for bit.
 
-    Shapes: params, velocity, grads [R, P]; live bool [R] -> params, velocity.
+    Shapes: params, velocity, grads [R, ...]; live bool [R] -> params, velocity.
     Equals `torch.optim.SGD` started from velocity 0.
     """
     push = grads.add(params, alpha=weight_decay) if weight_decay else grads
     moved = torch.add(push, velocity, alpha=momentum)
-    where = live.unsqueeze(-1)
+    where = lift(live, params)
     return torch.where(where, params.sub(moved, alpha=lr), params), torch.where(where, moved, velocity)
 
 

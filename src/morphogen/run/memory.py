@@ -7,11 +7,12 @@ them.  Keeping freed memory avoids that.
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of `mallopt` in malloc.h
-_KEEP, _LARGEST = 2**31 - 1, 2**25  # bytes; the C library takes no larger block size
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of `mallopt` in malloc.h
+_KEEP = 2**31 - 1  # bytes
+_NEVER = 0  # blocks that are mapped on their own; those go back to the system as soon as they are freed
 
 
 def keep_freed() -> bool:
     """Ask the C library to keep freed memory for later; whether it did.  Only glibc has the knob."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    return tune is not None and bool(tune(_TRIM_THRESHOLD, _KEEP)) and bool(tune(_MMAP_THRESHOLD, _LARGEST))
+    return tune is not None and bool(tune(_TRIM_THRESHOLD, _KEEP)) and bool(tune(_MMAP_MAX, _NEVER))

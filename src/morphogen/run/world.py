@@ -200,7 +200,7 @@ class World:
             progress, _ = train_minibatch(
                 progress, batch, plan, net=setup.net, spec=spec.host, lifecycle=spec.lifecycle
             )
-        return finish_epoch(state, progress, net=setup.net)
+        return finish_epoch(state, progress, plan, net=setup.net)
 
     def _score(
         self,

@@ -17,9 +17,9 @@ from morphogen.nets import blocks, sites
 from morphogen.nets.forward import Growth, forward
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
-from morphogen.nets.optim import clip, sgd
+from morphogen.nets.optim import clip, sgd, shrink
 from morphogen.nets.plan import Plan
-from morphogen.nets.sites import Grown, Site
+from morphogen.nets.sites import Site
 from morphogen.nets.slope import slope
 from morphogen.rules import tally
 from morphogen.rules.counts import host_params, seed_params
@@ -36,7 +36,7 @@ class Weights(NamedTuple):
     """What is trained, or its velocity."""
 
     host: Tensor  # [E, P]
-    grown: tuple[Grown | None, ...]  # per slot
+    grown: Tensor  # [N], everything that runs beside the hosts (`nets.blocks`)
 
 
 class Fixed(NamedTuple):
@@ -44,7 +44,7 @@ class Fixed(NamedTuple):
 
     frame: cnn.Frame
     sites: tuple[Site | None, ...]
-    owner: blocks.Owners | None
+    index: blocks.Index | None
     blended: Tensor  # bool [E, S]
     training: Tensor  # bool [E, S]
     measured: Tensor  # bool [E, S], runs and is not frozen
@@ -65,12 +65,15 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
     """Gather everything that trains in this epoch.  state [E] after `tick`."""
     slots, host = state.slots, state.host
     where = sites.training_sites(slots, plan)
-    weights, velocity = (sites.gather(state.seeds, leaf, plan.train, where, net=net) for leaf in ("params", "momentum"))
+    weights, velocity = (
+        blocks.flat(sites.gather(state.seeds, leaf, plan.train, where, net=net), host.params)
+        for leaf in ("params", "momentum")
+    )
     sums = [state.seeds[name, "params"].sum(-1) for name in net.names]
     fixed = Fixed(
         frame=cnn.frame(state.instance, net.host, host.params),
         sites=where,
-        owner=blocks.owners(plan.train, where, host.params.shape[0], net=net),
+        index=blocks.index(plan.train, where, net=net),
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
@@ -85,12 +88,10 @@ def train_minibatch(
 ) -> tuple[Progress, Minibatch]:
     """One optimiser step of every host and seed.  batch [E, B, ...]."""
     fixed, weights = progress.fixed, progress.weights
-    objective = functools.partial(_objective, like=weights.grown, batch=batch, fixed=fixed, plan=plan, net=net)
-    leaves = (weights.host, *blocks.flatten(weights.grown))
-    (host_push, *push), (loss, correct) = slope(objective, leaves)
-    push, kinds = tuple(push), blocks.layouts(plan.train, net=net)
+    objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
+    (host_push, push), (loss, correct) = slope(objective, (weights.host, weights.grown))
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    gauge = blocks.gauge(push, kinds, fixed.owner, progress.tally.seed_square, **limits)
+    gauge = blocks.gauge(push, fixed.index, progress.tally.seed_square, **limits)
     norm = torch.linalg.vector_norm(host_push, dim=-1)
     sound = torch.isfinite(gauge.norm) & fixed.finite
     finite = torch.isfinite(loss) & torch.isfinite(norm) & (sound | ~fixed.blended).all(-1)
@@ -104,12 +105,10 @@ def train_minibatch(
     return Progress(*moved, streak, tally.add(progress.tally, seen, gauge), fixed), seen
 
 
-def _objective(
-    leaves: tuple[Tensor, ...], *, like: tuple[Grown | None, ...], batch: Batch, fixed: Fixed, plan: Plan, net: Net
-) -> tuple[Tensor, tuple]:
+def _objective(leaves: tuple[Tensor, ...], *, batch: Batch, fixed: Fixed, plan: Plan, net: Net) -> tuple[Tensor, tuple]:
     """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E])."""
     rows = cnn.Rows(cnn.layout(net.host).split(leaves[0]), fixed.frame, None)
-    growth = Growth(plan.train, fixed.sites, blocks.unflatten(leaves[1:], like))
+    growth = Growth(plan.train, fixed.sites, blocks.views(leaves[1], plan.train, net=net))
     logits = forward(batch.images.transpose(0, 1).flatten(1, 2), rows, growth, net=net).transpose(0, 1)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
@@ -124,32 +123,24 @@ def _step_host(progress: Progress, grads: Tensor, seen: Minibatch, *, spec: Host
 
 
 def _step_seeds(
-    progress: Progress, push: tuple[Tensor, ...], norm: Tensor, live: Tensor, *, spec: HostSpec
-) -> tuple[tuple[Grown | None, ...], tuple[Grown | None, ...]]:
-    """Parameters and velocities of all seeds after the step.  push: gradient per block; norm, live [E, S]."""
-    weights, velocity, owner = progress.weights.grown, progress.velocity.grown, progress.fixed.owner
-    if owner is None:
+    progress: Progress, push: Tensor, norm: Tensor, live: Tensor, *, spec: HostSpec
+) -> tuple[Tensor, Tensor]:
+    """Parameters and velocities of all seeds after the step.  push [N]; norm, live [E, S]."""
+    weights, velocity, index = progress.weights.grown, progress.velocity.grown, progress.fixed.index
+    if index is None:
         return weights, velocity
-    norms, lives = blocks.shares(norm, owner, push), blocks.shares(live, owner, push)
-    params, moving = [], []
-    for value, speed, grad, size, alive in zip(
-        blocks.flatten(weights), blocks.flatten(velocity), push, norms, lives, strict=True
-    ):
-        clipped = clip(grad, size, max_norm=spec.max_grad_norm)
-        moved = sgd(value, speed, clipped, alive, lr=spec.seed_lr, momentum=spec.momentum)
-        params.append(moved[0])
-        moving.append(moved[1])
-    return blocks.unflatten(params, weights), blocks.unflatten(moving, velocity)
+    factor = blocks.shares(torch.where(live, shrink(norm, max_norm=spec.max_grad_norm), -1.0), index)
+    return sgd(weights, velocity, push * factor, factor >= 0, lr=spec.seed_lr, momentum=spec.momentum)
 
 
-def finish_epoch(state: EnvState, progress: Progress, *, net: Net) -> tuple[EnvState, TrainMetrics]:
+def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
     weights, velocity, mean = progress.weights, progress.velocity, tally.averages(progress.tally)
-    seeds = {}
-    for s, name in enumerate(net.names):
-        where, old = progress.fixed.sites[s], state.seeds[name]
-        pair = {"params": weights.grown[s], "momentum": velocity.grown[s]}
-        seeds[name] = {leaf: sites.scatter(old[leaf], rows, where) for leaf, rows in pair.items()}
+    seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
+    for leaf, buffer in (("params", weights.grown), ("momentum", velocity.grown)):
+        grown = blocks.views(buffer, plan.train, net=net)
+        for name, rows, where in zip(net.names, grown, progress.fixed.sites, strict=True):
+            seeds[name][leaf] = sites.scatter(state.seeds[name, leaf], rows, where)
     lead = {"batch_size": state.batch_size, "device": state.device}
     valid = progress.tally.finite > 0
     metrics = TrainMetrics(

@@ -1,4 +1,7 @@
-"""CNN blueprints: what grows in a slot, as a delta on the features; R seeds of one kind at once.
+"""CNN blueprints: what grows in a slot, as a delta on the features; all seeds of a slot at once.
+
+Blueprints that do the same at some point do it in one call: a grouped convolution of twice the rows is far from twice
+the time.
 
 Every delta is exactly 0 at birth, through a zero scale after the last normalisation (or a zero last layer), and no ReLU
 follows it: so a new seed changes nothing and yet every parameter gets a gradient.
@@ -17,6 +20,7 @@ from morphogen.vocab.blueprint import Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
 Leaves = dict[str, Tensor]
+Take = Callable[..., Tensor]  # blueprints -> inputs of their seeds
 
 
 def _conv(name: str, channels_in: int, channels_out: int, kernel: int) -> Leaf:
@@ -54,9 +58,17 @@ def gate_layout(channels: int) -> Layout:
     return Layout((*first, fan_in("v2", (1, hidden), hidden), Leaf("c2", (1,), fill=2.0)))
 
 
-def delta(blueprint: Blueprint, flat: Tensor, x: Tensor, *, channels: int) -> Tensor:
-    """What the seeds of one blueprint add to their input.  flat [R, P_b], x [B, R * C, H, W] -> like x."""
-    return _DELTAS[blueprint](layout(blueprint, channels).split(flat), x)
+def deltas(flat: dict[Blueprint, Tensor], take: Take, *, channels: int) -> dict[Blueprint, Tensor]:
+    """What the seeds of a slot add to their input.
+
+    Shapes: flat [R_b, P_b] per blueprint; take(b, ...) -> [B, R * C, H, W], the inputs of the seeds of blueprints, in
+    their order -> [B, R_b, C, H, W] per blueprint.
+    """
+    parts = {b: layout(b, channels).split(rows) for b, rows in flat.items()}
+    found = _convolved({b: p for b, p in parts.items() if b in _CONVOLVED}, take)
+    for b in parts.keys() - _CONVOLVED:
+        found[b] = ops.unfold(_OTHERS[b](parts[b], take(b)), flat[b].shape[0])
+    return found
 
 
 def gate(flat: Tensor, pooled: Tensor) -> Tensor:
@@ -70,19 +82,44 @@ def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
     return F.relu(ops.group_norm(z, gain, bias, groups=groups(bias.shape[-1])))
 
 
-def _conv_once(p: Leaves, x: Tensor) -> Tensor:
-    """conv_light (3x3) and conv_small (1x1)."""
-    z = ops.conv2d(x, p["conv"], groups=p["conv"].shape[0])
-    return ops.per_channel(p["scale"]) * _rectified(z, None, p["bias"])
+def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor]:
+    """Those that end in a convolution, a normalisation, a ReLU and a scale."""
+    if not parts:
+        return {}
+    kinds = (*(b for b in _WIDE if b in parts), *(b for b in _POINT if b in parts))
+    z = ops.join([*_wide(parts, take), *_point(parts, take)], dim=1)
+    scale, bias = (ops.join([parts[b][name] for b in kinds]) for name in ("scale", "bias"))
+    rows = ops.unfold(ops.per_channel(scale) * _rectified(z, None, bias), scale.shape[0])
+    sizes = [parts[b]["bias"].shape[0] for b in kinds]
+    return dict(zip(kinds, rows.split(sizes, dim=1), strict=True))
 
 
-def _conv_heavy(p: Leaves, x: Tensor) -> Tensor:
-    z = ops.conv2d(x, p["conv0"], groups=p["conv0"].shape[0])
-    return _conv_once(p, _rectified(z, p["gain0"], p["bias0"]))
+def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
+    """3x3: conv_light, and conv_heavy, which has one more of them in front."""
+    kinds = [b for b in _WIDE if b in parts]
+    if not kinds:
+        return []
+    weight = ops.join([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
+    z = ops.conv2d(take(*kinds), weight, groups=weight.shape[0])
+    if Blueprint.CONV_HEAVY not in parts:
+        return [z]
+    heavy = parts[Blueprint.CONV_HEAVY]
+    light, first = z.split([z.shape[1] - heavy["bias"].numel(), heavy["bias"].numel()], dim=1)
+    hidden = _rectified(first, heavy["gain0"], heavy["bias0"])
+    return [light, ops.conv2d(hidden, heavy["conv"], groups=heavy["conv"].shape[0])]
 
 
-def _depthwise(p: Leaves, x: Tensor) -> Tensor:
-    return _conv_once(p, ops.conv2d(x, p["dw"], groups=x.shape[1]))
+def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
+    """1x1: conv_small, and depthwise, whose channels are filtered one by one before."""
+    kinds = [b for b in _POINT if b in parts]
+    if not kinds:
+        return []
+    x = [take(Blueprint.CONV_SMALL)] if Blueprint.CONV_SMALL in parts else []
+    if Blueprint.DEPTHWISE in parts:
+        own = take(Blueprint.DEPTHWISE)
+        x.append(ops.conv2d(own, parts[Blueprint.DEPTHWISE]["dw"], groups=own.shape[1]))
+    weight = ops.join([parts[b]["conv"] for b in kinds])
+    return [ops.conv2d(ops.join(x, dim=1), weight, groups=weight.shape[0])]
 
 
 def _bottleneck(p: Leaves, x: Tensor) -> Tensor:
@@ -105,12 +142,11 @@ def _norm(p: Leaves, x: Tensor) -> Tensor:
     return ops.per_channel(weight) * (normal - x)
 
 
-_DELTAS: dict[Blueprint, Callable[[Leaves, Tensor], Tensor]] = {
-    Blueprint.CONV_LIGHT: _conv_once,
+_WIDE = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
+_POINT = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
+_CONVOLVED = {*_WIDE, *_POINT}
+_OTHERS: dict[Blueprint, Callable[[Leaves, Tensor], Tensor]] = {
     Blueprint.ATTENTION: _attention,
     Blueprint.NORM: _norm,
-    Blueprint.DEPTHWISE: _depthwise,
     Blueprint.BOTTLENECK: _bottleneck,
-    Blueprint.CONV_SMALL: _conv_once,
-    Blueprint.CONV_HEAVY: _conv_heavy,
 }

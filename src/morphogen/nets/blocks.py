@@ -27,6 +27,7 @@ class Owners(NamedTuple):
     seed: Tensor  # int64 [R], env * S + slot
     place: Tensor  # int64 [R], the same for seeds; gates come after all seeds, so that no two rows share a place
     present: Tensor  # bool [R, 6], leaf exists
+    real: Tensor  # bool [R], not padded; what is padded has its place after all others
 
 
 def flatten(grown: Iterable[Grown | None]) -> tuple[Tensor, ...]:
@@ -52,15 +53,28 @@ def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[Layout, ...]:
 def owners(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *, net: Net) -> Owners | None:
     """Whose parameters the rows of all blocks are; None where nothing runs."""
     slots = len(net.slots)
-    seed, place, present = [], [], []
+    seed, place, present, real = [], [], [], []
     for s, site in enumerate(sites):
-        own = [] if site is None else [env * slots + s for env in (*site.env, site.gate_env)]
-        seed += own
-        place += [*own[:-1], *(row + envs * slots for row in own[-1:])]
+        if site is None:
+            continue
+        seed += [env * slots + s for env in (*site.env, site.gate_env)]
+        place += [*(home * slots + s for home in site.home), (site.gate_home + envs) * slots + s]
+        real += [home < envs for home in (*site.home, site.gate_home)]
+    if not seed:
+        return None
     for rows, layout in zip(seed, layouts(crews, net=net), strict=True):
         exists = torch.arange(_WIDEST, device=rows.device) < len(layout.leaves)
         present.append(exists.expand(rows.shape[0], -1))
-    return Owners(torch.cat(seed), torch.cat(place), torch.cat(present)) if seed else None
+    taken = torch.cat(real)
+    return Owners(torch.cat(seed), torch.where(taken, torch.cat(place), 2 * envs * slots), torch.cat(present), taken)
+
+
+def silenced(grads: tuple[Tensor, ...], owner: Owners | None) -> tuple[Tensor, ...]:
+    """The gradients, exactly 0 in padded rows.  Blocks [n, P]."""
+    if owner is None:
+        return grads
+    real = owner.real.unsqueeze(-1).split([grad.shape[0] for grad in grads])
+    return tuple(torch.where(rows, grad, 0.0) for rows, grad in zip(real, grads, strict=True))
 
 
 def gauge(
@@ -79,8 +93,8 @@ def gauge(
     norms = torch.cat(rows)
     small, large = (norms < vanishing) & owner.present, ~(norms <= exploding) & owner.present
     columns = [norms.square().sum(-1), *(flags.sum(-1).to(norms.dtype) for flags in (small, large, owner.present))]
-    table = norms.new_zeros(2 * like.numel(), 4).index_copy(0, owner.place, torch.stack(columns, dim=-1))
-    square, *counts = table.view(2, *like.shape, 4).sum(0).unbind(-1)
+    table = norms.new_zeros(2 * like.numel() + 1, 4).index_copy(0, owner.place, torch.stack(columns, dim=-1))
+    square, *counts = table[:-1].view(2, *like.shape, 4).sum(0).unbind(-1)
     return Gauge(square.sqrt(), *counts)
 
 

@@ -89,6 +89,7 @@ def train_minibatch(
     leaves = (weights.host, *blocks.flatten(weights.grown))
     (host_push, *push), (loss, correct) = slope(objective, leaves)
     push, kinds = tuple(push), blocks.layouts(plan.train, net=net)
+    push = blocks.silenced(push, fixed.owner) if plan.padded else push
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
     gauge = blocks.gauge(push, kinds, fixed.owner, progress.tally.seed_square, **limits)
     norm = torch.linalg.vector_norm(host_push, dim=-1)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets.layout import Layout
@@ -20,10 +21,10 @@ from morphogen.state.tree import table
 
 
 class Index(NamedTuple):
-    """Whose the elements of the buffer are.  N elements in L parameter tensors."""
+    """Whose the elements of the buffer are.  N elements in L parameter tensors; those of padded rows are nobody's."""
 
     tensor: Tensor  # int64 [N], the tensor that an element belongs to
-    owner: Tensor  # int64 [L], env * S + slot of a tensor
+    owner: Tensor  # int64 [L], env * S + slot of a tensor; env = E where padded
 
 
 def flat(grown: Iterable[Grown | None], like: Tensor) -> Tensor:
@@ -54,11 +55,11 @@ def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], *, net: Net) 
     slots, count = len(net.slots), 0
     tensor, owner = [], []
     for s, (site, kinds) in enumerate(zip(sites, layouts(crews, net=net), strict=True)):
-        rows = () if site is None else (*site.env, site.gate_env)
-        for env, (size, kind) in zip(rows, kinds, strict=True):
-            own = count + torch.arange(size * len(kind.leaves), device=env.device).view(size, len(kind.leaves))
-            tensor.append(own.index_select(1, _leaf(kind, env.device)).flatten())
-            owner.append((env * slots + s).unsqueeze(-1).expand_as(own).flatten())
+        homes = () if site is None else (*site.home, site.gate_home)
+        for home, (size, kind) in zip(homes, kinds, strict=True):
+            own = count + torch.arange(size * len(kind.leaves), device=home.device).view(size, len(kind.leaves))
+            tensor.append(own.index_select(1, _leaf(kind, home.device)).flatten())
+            owner.append((home * slots + s).unsqueeze(-1).expand_as(own).flatten())
             count += size * len(kind.leaves)
     return Index(torch.cat(tensor), torch.cat(owner)) if tensor else None
 
@@ -74,17 +75,22 @@ def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, 
         return Gauge(*(torch.zeros_like(like) for _ in Gauge._fields))
     squares = push.new_zeros(where.owner.shape).index_add(0, where.tensor, push.square())
     norms = squares.sqrt()
-    columns = (
-        squares,
-        (norms < vanishing).to(norms.dtype),
-        (~(norms <= exploding)).to(norms.dtype),
-        torch.ones_like(norms),
-    )
-    sums = norms.new_zeros(like.numel(), len(columns)).index_add(0, where.owner, torch.stack(columns, dim=-1))
-    square, *counts = sums.view(*like.shape, -1).unbind(-1)
+    flags = (norms < vanishing, ~(norms <= exploding), torch.ones_like(norms, dtype=torch.bool))
+    columns = torch.stack((squares, *(flag.to(norms.dtype) for flag in flags)), dim=-1)
+    envs, slots = like.shape
+    sums = norms.new_zeros((envs + 1) * slots, 4).index_add(0, where.owner, columns)
+    square, *counts = sums.view(envs + 1, slots, 4)[:envs].unbind(-1)
     return Gauge(square.sqrt(), *counts)
 
 
+def silenced(push: Tensor, where: Index | None, like: Tensor) -> Tensor:
+    """The gradient, exactly 0 where it is nobody's.  push [N]; like [E, S]."""
+    if where is None:
+        return push
+    return torch.where((where.owner < like.numel()).index_select(0, where.tensor), push, 0.0)
+
+
 def shares(values: Tensor, where: Index) -> Tensor:
-    """Values of every seed, for the elements of the buffer.  values [E, S] -> [N]."""
-    return values.flatten().index_select(0, where.owner).index_select(0, where.tensor)
+    """Values of every seed, for the elements of the buffer; -1 where they are nobody's.  values [E, S] -> [N]."""
+    own = F.pad(values, (0, 0, 0, 1), value=-1.0).flatten()
+    return own.index_select(0, where.owner).index_select(0, where.tensor)

@@ -10,7 +10,7 @@ from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
-from morphogen.nets.sites import Grown, Half, Site
+from morphogen.nets.sites import Grown, Site
 from morphogen.rules.blend import added, multiplied
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
@@ -58,7 +58,7 @@ def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown, *, ch
     plain, scaled = _deltas(seen, crew, site, grown, channels=channels)
     features, where, blended = ops.unfold(h, count), [], []
     if plain:
-        gate = _gates(seen, site.added, site.gated, grown.gates, rows=count) if crew.gates else None
+        gate = _gates(seen, site, grown.gates, rows=count) if crew.gates else None
         where.append(site.added.rows)
         blended.append(added(ops.join(plain, 1), *site.added[1:], gate))
     if scaled:
@@ -86,8 +86,8 @@ def _kinds(crew: Crew) -> tuple[Blueprint, ...]:
     return tuple(group.blueprint for group in crew.groups)
 
 
-def _gates(seen: Tensor, half: Half, gated: Tensor, flat: Tensor, *, rows: int) -> Tensor:
+def _gates(seen: Tensor, site: Site, flat: Tensor, *, rows: int) -> Tensor:
     """Openness per sample and added row, 1 where there is no gate.  [B, A]."""
-    pooled = ops.mean_hw(seen, rows).index_select(1, half.rows[gated])
-    opened = seeds.gate(flat, pooled)
-    return torch.ones_like(opened[:, :1]).repeat(1, half.rows.shape[0]).index_copy(1, gated, opened)
+    pooled = ops.mean_hw(seen, rows).index_select(1, site.gate_rows)
+    opened, count = seeds.gate(flat, pooled), site.added.rows.shape[0]
+    return torch.ones_like(opened[:, :1]).repeat(1, count + 1).index_copy(1, site.gated, opened)[:, :count]

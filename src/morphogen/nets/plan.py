@@ -6,6 +6,9 @@ Structure is constant from `tick` to the end of the epoch.  The host reads group
 Validation walks a tree: before the first slot there is one row per env, and at a slot a row splits where an env needs
 it both on and off.  So rows are the distinct prefixes of the coalitions in execution order, and no activation is
 computed twice.  In each table of sizes column 0 (no blueprint) counts the rows that run a gate network.
+
+The sizes of a plan are room for rows, not their number, which stays on the device: room that is left over repeats the
+first row and counts for nothing.  So a plan can be padded to a few sizes, for which there are compiled graphs.
 """
 
 from dataclasses import dataclass
@@ -51,6 +54,11 @@ class Crew:
         """Rows of all groups."""
         return sum(group.size for group in self.groups)
 
+    @property
+    def room(self) -> int:
+        """Rows of the largest half of a group, or of the gates."""
+        return max([self.gates, *(max(group.added, group.multiplied) for group in self.groups)])
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -60,6 +68,14 @@ class Plan:
     evaluate: tuple[Crew, ...]
     births: tuple[int, ...]
     rows: tuple[int, ...]  # rows of the validation tree after each slot, in execution order
+    padded: bool = False  # there may be room for more rows than there are
+
+
+class Seats(NamedTuple):
+    """Who sits in the room of every half of a group: what is added first, then what multiplies."""
+
+    candidate: Tensor  # int64 [2, S, 13, C], in order; the first one again where the room is left over
+    taken: Tensor  # bool [2, S, 13, C]
 
 
 class Roster(NamedTuple):
@@ -75,6 +91,16 @@ class Roster(NamedTuple):
     def order(self) -> Tensor:
         """Candidates of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
         return torch.where(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
+
+    def seats(self, crews: tuple[Crew, ...]) -> Seats:
+        """The members of every group, with room for the largest of the crews."""
+        every, multiplied = self.sizes().unsqueeze(-1)
+        count = torch.stack((every - multiplied, multiplied))
+        first = torch.stack((torch.zeros_like(every), every - multiplied))
+        seat = torch.arange(max([crew.room for crew in crews]), device=count.device)
+        taken = seat < count
+        at = (first + torch.where(taken, seat, 0)).clamp(max=self.member.shape[-1] - 1)
+        return Seats(self.order().expand(2, -1, -1, -1).gather(-1, at), taken)
 
 
 class Tree(NamedTuple):

@@ -1,19 +1,21 @@
 """Index lists of an epoch: which rows meet which seeds at every slot, in training and in the validation tree."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Crew, Plan, Tree, training_roster, validation_roster
+from morphogen.nets.plan import Crew, Plan, Seats, Tree, training_roster, validation_roster
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
 
 class Half(NamedTuple):
-    """The seeds of a slot that are blended in one way."""
+    """The seeds of a slot that are blended in one way; where a row is padded nothing is blended in."""
 
     rows: Tensor  # int64 [N], rows of the features
     alpha: Tensor  # float [N]
@@ -21,14 +23,20 @@ class Half(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Who runs at one slot.  Groups in the order of the crew; within a group the multiplied rows come last."""
+    """Who runs at one slot.  Groups in the order of the crew; within a group the multiplied rows come last.
+
+    A padded row repeats the first of its half.  Its home is no env: what becomes of it is dropped.
+    """
 
     rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
+    home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
     added: Half
     multiplied: Half
-    gated: Tensor  # int64 [G], positions among the added rows
+    gated: Tensor  # int64 [G], positions among the added rows; one behind the last where padded
+    gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
+    gate_home: Tensor  # int64 [G]
     children: Tensor | None  # int64 [rows after], row that each row after continues; None: nothing splits here
     row_env: Tensor | None  # int64 [rows after], env of each row after a split
 
@@ -53,47 +61,75 @@ def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
     return _Candidates(env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING))
 
 
-def _site(order: Tensor, crew: Crew, of: _Candidates, split: tuple[Tensor, Tensor] | None = None) -> Site:
-    """The site of one slot.  order int64 [13, N]; split: parent and env of every row after the slot."""
-    picks = [order[group.blueprint.value, : group.size] for group in crew.groups]
-    first = torch.cat([pick[: group.added] for pick, group in zip(picks, crew.groups, strict=True)])
-    last = torch.cat([pick[group.added :] for pick, group in zip(picks, crew.groups, strict=True)])
-    place = torch.zeros_like(of.row).index_copy(0, first, torch.arange(first.shape[0], device=first.device))
-    gates = order[0, : crew.gates]
+def _cut(seats: Seats, half: int, code: int, size: int) -> Seats:
+    """The seats of one half of a group.  seats [2, 13, C] -> [size]."""
+    return Seats(seats.candidate[half, code, :size], seats.taken[half, code, :size])
+
+
+def _joined(parts: Sequence[Seats]) -> Seats:
+    return Seats(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _half(of: _Candidates, seats: Seats) -> Half:
+    at, taken = seats
+    return Half(of.row[at], torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken)
+
+
+def _site(seats: Seats, crew: Crew, of: _Candidates, *, envs: int, split: tuple[Tensor, Tensor] | None = None) -> Site:
+    """The site of one slot.  seats [2, 13, C] of the slot; split: parent and env of every row after the slot."""
+    pairs = [
+        [_cut(seats, half, group.blueprint.value, size) for half, size in enumerate((group.added, group.multiplied))]
+        for group in crew.groups
+    ]
+    added, multiplied = (_joined(half) for half in zip(*pairs, strict=True))
+    whole, gates = _joined([half for pair in pairs for half in pair]), _cut(seats, 0, 0, crew.gates)
+    sizes, (nobody, count) = [group.size for group in crew.groups], (of.row.shape[0], added.taken.shape[0])
+    place = of.row.new_zeros(nobody + 1).index_copy(
+        0, torch.where(added.taken, added.candidate, nobody), torch.arange(count, device=of.row.device)
+    )
     return Site(
-        rows=tuple(of.row[pick] for pick in picks),
-        env=tuple(of.env[pick] for pick in picks),
-        added=Half(of.row[first], of.alpha[first], of.training[first]),
-        multiplied=Half(of.row[last], of.alpha[last], of.training[last]),
-        gated=place[gates],
-        gate_env=of.env[gates],
+        rows=of.row[whole.candidate].split(sizes),
+        env=of.env[whole.candidate].split(sizes),
+        home=torch.where(whole.taken, of.env[whole.candidate], envs).split(sizes),
+        added=_half(of, added),
+        multiplied=_half(of, multiplied),
+        gated=torch.where(gates.taken, place[gates.candidate], count),
+        gate_rows=of.row[gates.candidate],
+        gate_env=of.env[gates.candidate],
+        gate_home=torch.where(gates.taken, of.env[gates.candidate], envs),
         children=split and split[0],
         row_env=split and split[1],
     )
 
 
+def _of_slot(seats: Seats, s: int) -> Seats:
+    return Seats(seats.candidate[:, s], seats.taken[:, s])
+
+
 def training_sites(slots: Slots, plan: Plan) -> tuple[Site | None, ...]:
     """Sites of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
-    order = training_roster(slots).order()
-    envs = torch.arange(order.shape[-1], device=order.device)
+    seats = training_roster(slots).seats(plan.train)
+    envs = slots.stage.shape[0]
+    own = torch.arange(envs, device=slots.stage.device)
     return tuple(
-        _site(order[s], crew, _candidates(slots, s, envs, envs)) if crew.groups else None
+        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), envs=envs) if crew.groups else None
         for s, crew in enumerate(plan.train)
     )
 
 
 def validation_sites(slots: Slots, limbs: Tree, plan: Plan, *, net: Net) -> tuple[Site | None, ...]:
     """Sites of a validation pass, per slot; None where nothing runs."""
-    order = validation_roster(slots, limbs, net=net).order()
-    width = limbs.row.shape[-1]
-    env = torch.arange(order.shape[-1], device=order.device) // width
+    seats = validation_roster(slots, limbs, net=net).seats(plan.evaluate)
+    envs, width = limbs.row.shape[1:]
+    env = torch.arange(envs * width, device=slots.stage.device) // width
     sites: dict[int, Site | None] = {}
-    before = limbs.row.shape[1]
+    before = envs
     for level, s in enumerate(net.execution):
         after, crew = plan.rows[level], plan.evaluate[s]
         of = _candidates(slots, s, env, limbs.number[level + 1].flatten())
-        split = None if after == before else _split(limbs, level, after)
-        sites[s] = _site(order[s], crew, of, split) if crew.groups else None
+        whole = after == (envs if plan.padded else before)  # equal sizes with room left over may hold a split
+        split = None if whole else _split(limbs, level, after)
+        sites[s] = _site(_of_slot(seats, s), crew, of, envs=envs, split=split) if crew.groups else None
         before = after
     return tuple(sites[s] for s in range(len(net.slots)))
 
@@ -104,9 +140,11 @@ def _split(limbs: Tree, level: int, after: int) -> tuple[Tensor, Tensor]:
     return limbs.number[level].flatten()[first], first // limbs.row.shape[-1]
 
 
-def row_candidates(limbs: Tree, level: int, count: int) -> Tensor:
-    """The (env, coalition) that stands for each row of a level, flattened.  int64 [count]."""
-    return (~limbs.row[level]).flatten().to(torch.uint8).argsort(stable=True)[:count]
+def row_candidates(limbs: Tree, level: int, size: int) -> Tensor:
+    """The (env, coalition), flattened, that stands for each row of a level; padded with the first.  int64 [size]."""
+    row = limbs.row[level].flatten()
+    place = torch.arange(size, device=row.device)
+    return (~row).to(torch.uint8).argsort(stable=True)[torch.where(place < row.sum(), place, 0)]
 
 
 def gather(
@@ -129,8 +167,8 @@ def scatter(storage: Tensor, grown: Grown | None, site: Site | None) -> Tensor:
     """The storage of a slot with the rows of everything that ran put back.  storage [E, P_s] -> [E, P_s]."""
     if grown is None or site is None:
         return storage
-    out = storage.clone()
-    for rows, env in zip(grown.seeds, site.env, strict=True):
-        out[:, : rows.shape[-1]].index_copy_(0, env, rows)
-    out[:, out.shape[-1] - grown.gates.shape[-1] :].index_copy_(0, site.gate_env, grown.gates)
-    return out
+    out = F.pad(storage, (0, 0, 0, 1))  # one row more: the home of what is padded
+    for rows, home in zip(grown.seeds, site.home, strict=True):
+        out[:, : rows.shape[-1]].index_copy_(0, home, rows)
+    out[:, out.shape[-1] - grown.gates.shape[-1] :].index_copy_(0, site.gate_home, grown.gates)
+    return out[:-1]

@@ -184,6 +184,7 @@ class World:
 
     def _seed_noise(self, state: EnvState, rows: Tensor, slot: SlotSpec, sizes: tuple[int, int]) -> Tensor:
         """Noise for the largest blueprint of a slot, then for its gate network."""
+        rows = rows.clamp(max=self.key.shape[0] - 1)  # a padded row is no env; what is drawn for it is dropped
         when = {"round": state.clock.episode[rows], "epoch": state.clock.epoch[rows]}
         first = slot.execution * SLOT_LANES
         parts = zip((Purpose.SEED_INIT, Purpose.GATE_INIT), sizes, strict=True)

@@ -14,9 +14,12 @@ from morphogen.vocab.slot import SlotSpec
 
 
 def born_rows(born: Tensor, plan: Plan) -> tuple[Tensor, ...]:
-    """Envs in which a slot got a seed.  born bool [E, S] -> per slot int64 [births]."""
+    """Envs in which a slot got a seed; padded with E, which is no env.  born bool [E, S] -> per slot int64 [births]."""
+    envs = born.shape[0]
     order = (~born).to(torch.uint8).argsort(dim=0, stable=True)
-    return tuple(order[:count, s] for s, count in enumerate(plan.births))
+    taken = torch.arange(envs, device=born.device).unsqueeze(-1) < born.sum(0)
+    rows = torch.where(taken, order, envs)
+    return tuple(rows[:count, s] for s, count in enumerate(plan.births))
 
 
 def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
@@ -25,17 +28,20 @@ def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *,
     Shapes: per slot rows int64 [n] from `born_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init` in
     front, stream `gate_init` in the last places, as many as the gate has parameters.  n = 0: the slot is left alone.
     """
-    blueprint = state.slots.blueprint
+    last = state.batch_size[0] - 1
     grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
-            grown[slot.name] = _sow(grown[slot.name], where, birth(blueprint[where, s], uniform, slot=slot))
+            blueprint = state.slots.blueprint[where.clamp(max=last), s]
+            grown[slot.name] = _sow(grown[slot.name], where, birth(blueprint, uniform, slot=slot))
     return state.replace(seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 
 def _sow(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
-    params = old["params"].index_copy(0, rows, fresh.to(old["params"].dtype))
-    return {"params": params, "momentum": old["momentum"].index_fill(0, rows, 0.0)}
+    """One row more than there are envs, for what is padded, is cut off again."""
+    params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
+    params = params.index_copy(0, rows, fresh.to(params.dtype))
+    return {"params": params[:-1], "momentum": momentum.index_fill(0, rows, 0.0)[:-1]}
 
 
 def birth(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:

@@ -90,6 +90,7 @@ def train_minibatch(
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
     (host_push, push), (loss, correct) = slope(objective, (weights.host, weights.grown))
+    push = blocks.silenced(push, fixed.index, fixed.blended) if plan.padded else push
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
     gauge = blocks.gauge(push, fixed.index, progress.tally.seed_square, **limits)
     norm = torch.linalg.vector_norm(host_push, dim=-1)

@@ -59,6 +59,12 @@ class Scene:
         """One pass over the split, for every coalition that is asked for."""
         return validate(self.state, self.split, *self.asked, self.plan, net=self.net)
 
+    def over(self, state: EnvState, *, coalitions: int | None = None) -> "Scene":
+        """The scene around another state, of as many envs as that has; its minibatches stay."""
+        asked = tuple(part[:, :coalitions].contiguous() for part in every(state, self.net))
+        nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
+        return replace(self, state=state, asked=asked, plan=_plan(state, self.net, asked, nothing))
+
     def to(self, dtype: torch.dtype) -> "Scene":
         """The same scene in another precision."""
         state, split, *batches = (
@@ -82,7 +88,7 @@ def scene(
     spec = resolve(RunSpec(task=task, envs=envs, instances="single"))
     host = cnn_spec(spec)
     net = Net(host, host.enabled(spec.slots))
-    state = planted(_fresh(net, spec, torch.device(device)), net, *_seeds(kind, envs, len(net.slots), device))
+    state = planted(_fresh(net, spec, torch.device(device)), net, *seeds(kind, envs, len(net.slots), device))
     asked = tuple(part[:, :coalitions].contiguous() for part in every(state, net))
     nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
     return Scene(
@@ -127,7 +133,7 @@ def _fresh(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
     return reset(key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window)
 
 
-def _seeds(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def seeds(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stage, blueprint, algorithm and alpha.  [E, S] each.
 
     none: empty slots; light: one conv_light in each env; mixed: every blueprint in every slot, under all three

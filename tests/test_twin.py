@@ -3,9 +3,9 @@
 import pytest
 import torch
 import worlds
+
 from bench.loop import twin
 from bench.plain import Learner, flat
-
 from morphogen.state.measure import Batch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate

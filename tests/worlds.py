@@ -1,10 +1,10 @@
 """Small states of networks with seeds, for the tests of training and validation."""
 
 import torch
-from bench.plain import Seed, flat, leaves
 from tensordict import TensorDict
 from torch import Tensor
 
+from bench.plain import Seed, flat, leaves
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, plan_counts, read_plan

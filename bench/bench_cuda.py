@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bench import bench_minibatch, bench_rollout, bench_validate, memory, roofline
-from bench.scenes import Scene, scene
+from bench.scenes import Scene, scene, sizes
 from bench.timing import Bench, Measure, close, milliseconds, over, parser, ratio, start
 from morphogen.steps.train import start_epoch
 from morphogen.vocab.spec import DataSpec
@@ -88,18 +88,18 @@ def training(bench: Bench, *, short: bool) -> list[Measure]:
 
 def measures(bench: Bench, *, short: bool = False, svg: Path | None = None) -> list[Measure]:
     """All rows."""
-    sizes, minibatches = ((1, SHORT), SHORT) if short else (ENVS, 36)
+    scanned, minibatches = ((1, SHORT), SHORT) if short else (ENVS, 36)
     few = SHORT if short else 32
     run = {"data": DataSpec(minibatches=minibatches)}
-    scan = bench_rollout.scan(bench, sizes, **run)
+    scan = bench_rollout.scan(bench, scanned, **run)
     if svg is not None:
-        bench_rollout.plot(svg, sizes, scan)
-    tasks = {name: (task, few) for name, (task, _) in roofline.SIZES.items()}
+        bench_rollout.plot(svg, scanned, scan)
     large = {"side": 64, "copied": 4096} if short else {"side": 8192, "copied": 2**28}
     found = [*training(bench, short=short), *bench_validate.measures(bench, few)]
-    found += [*bench_rollout.share_rows(bench, few, SHORT if short else 12, **run)]
-    found += [*bench_rollout.empty_slots(bench, few, minibatches), *scan, *roofline.measures(bench, tasks, **large)]
-    return [*found, *([] if short else memory.measures(bench))]
+    found += bench_rollout.share_rows(bench, few, SHORT if short else None, **run)
+    found += [*bench_rollout.empty_slots(bench, few, minibatches), *scan]
+    found += roofline.measures(bench, sizes(few), **large)
+    return found if short else found + memory.measures(bench, sizes(few))
 
 
 def main() -> None:

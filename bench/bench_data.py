@@ -2,12 +2,11 @@
 
 import functools
 
+from bench.scenes import scheduler
 from bench.timing import Bench, Measure, close, over, parser, start
 from morphogen.run.data.feed import Feed
-from morphogen.run.scheduler import Scheduler
-from morphogen.run.setup import build_setup
 from morphogen.state.env import EnvState
-from morphogen.vocab.spec import DataSpec, RunSpec, resolve
+from morphogen.vocab.spec import DataSpec
 
 
 def gather(feed: Feed, state: EnvState) -> None:
@@ -22,7 +21,7 @@ def measures(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Measur
     forms, samples = {}, 0
     for name, augment in (("shifted", True), ("plain", False)):
         data = DataSpec(augment=augment, minibatches=minibatches)
-        own = Scheduler(build_setup(resolve(RunSpec(task="digits", envs=envs, data=data))))
+        own = scheduler(envs, bench.device, data=data)
         feed, state = own.setup.feed, own.world.reset(0)
         samples = envs * feed.minibatches * feed.batch_size
         forms[name] = functools.partial(gather, feed, state)

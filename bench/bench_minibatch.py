@@ -51,7 +51,7 @@ def fastest(bench: Bench, scene: Scene) -> str:
     return min(seconds, key=lambda name: min(seconds[name]))
 
 
-def per_env(bench: Bench, task: str = "digits", few: int = 32, many: int = 128, minibatches: int = 4) -> list[Measure]:
+def per_env(bench: Bench, task: str, few: int, many: int, *, minibatches: int = 4) -> list[Measure]:
     """Cost per env of many envs, over that of few: 1 where cost is linear, less where stacking pays on."""
     scenes = {envs: scene(task, envs, "mixed", minibatches=minibatches, device=bench.device) for envs in (few, many)}
     seconds = bench.interleaved({str(envs): one.train for envs, one in scenes.items()})
@@ -59,15 +59,15 @@ def per_env(bench: Bench, task: str = "digits", few: int = 32, many: int = 128, 
     return [ratio(f"train_{SHORT[task]}_e{many}_per_env", each[str(many)], each[str(few)])]
 
 
-def measures(bench: Bench, *, graphs: bool) -> list[Measure]:
+def measures(bench: Bench, *, graphs: bool, envs: int = 32) -> list[Measure]:
     """The rows on training."""
-    sizes = (("digits", 32), ("cifar_baseline", 8), ("cifar_baseline", 32))
-    found = [one for task, envs in sizes for one in against_loop(bench, task, envs)]
+    sizes = (("digits", envs), ("cifar_baseline", max(1, envs // 4)), ("cifar_baseline", envs))
+    found = [one for task, count in sizes for one in against_loop(bench, task, count)]
     for kind in ("none", "light"):
-        found += against_loop(bench, "digits", 32, kind=kind)
-    found += per_env(bench)
+        found += against_loop(bench, "digits", envs, kind=kind)
+    found += per_env(bench, "digits", envs, 4 * envs)
     for task in SHORT if graphs else ():
-        found += against_loop(bench, task, 32, graph=True)
+        found += against_loop(bench, task, envs, graph=True)
     return found
 
 

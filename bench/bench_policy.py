@@ -2,19 +2,18 @@
 
 import torch
 
+from bench.scenes import scheduler
 from bench.timing import Bench, Measure, close, milliseconds, parser, start
 from morphogen.nets.distribution import noise_lanes
 from morphogen.rules.legality import action_masks
-from morphogen.run.scheduler import Scheduler
-from morphogen.run.setup import build_setup
 from morphogen.steps.observe import observe
-from morphogen.vocab.spec import DataSpec, RunSpec, resolve
+from morphogen.vocab.spec import DataSpec
 
 
 def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     """Observe, mask, act; and a whole PPO update on a round of so many epochs, in which hosts hardly train."""
     data = DataSpec(minibatches=1, val_samples=32)
-    own = Scheduler(build_setup(resolve(RunSpec(task="digits", envs=envs, episode_length=epochs, data=data))))
+    own = scheduler(envs, bench.device, episode_length=epochs, data=data)
     setup, learner = own.setup, own.learner
     own.run_round()
     state, hidden = own.world.reset(1), own.policy.initial_hidden(envs, device=setup.device)

@@ -6,19 +6,17 @@ What share of an epoch they are together is `record_share` of bench_rollout.
 import tempfile
 from pathlib import Path
 
+from bench.scenes import scheduler
 from bench.timing import Bench, Measure, close, milliseconds, parser, start
 from morphogen.run.record import record
-from morphogen.run.scheduler import Parts, Scheduler
-from morphogen.run.setup import build_setup
 from morphogen.run.telemetry.writer import JsonLines
-from morphogen.vocab.spec import RunSpec, resolve
 
 
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """Gathering the leaves, their way to the host, and what the host makes of them, the event file included."""
     with tempfile.TemporaryDirectory() as folder:
         sink = JsonLines(Path(folder) / "events.jsonl")
-        own = Scheduler(build_setup(resolve(RunSpec(task="digits", envs=envs))), Parts(sinks=(sink,)))
+        own = scheduler(envs, bench.device, sinks=(sink,))
         state = own.world.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
         epoch = own.world.epoch(state, own.policy, own.params, hidden)

@@ -17,16 +17,15 @@ import torch
 
 from bench.bare import Bare
 from bench.chart import Line, draw
-from bench.scenes import planted, scene, seeds
+from bench.scenes import planted, scene, scheduler, seeds
 from bench.timing import Bench, Measure, close, milliseconds, over, parser, ratio, start
 from morphogen.run import scheduler as runner
 from morphogen.run import world as worlds
-from morphogen.run.setup import build_setup
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.world import forget
-from morphogen.vocab.spec import RunSpec, resolve
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+LIFE = 12  # epochs of a life that `control_share` looks at
 Parts = list[dict[str, float]]  # per epoch, seconds of its parts and of the whole
 
 
@@ -59,8 +58,7 @@ def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: A
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as patches:
         sink = JsonLines(Path(folder) / "events.jsonl")
-        spec = resolve(RunSpec(task="digits", envs=envs, seed=0, **settings))
-        own = runner.Scheduler(build_setup(spec), runner.Parts(sinks=(sink,)))
+        own = scheduler(envs, bench.device, sinks=(sink,), **settings)
         watch = Watch(bench)
         for place, name, part in ((worlds, "validate", "validate"), (own.world, "_train", "train")):
             patches.enter_context(mock.patch.object(place, name, watch.around(part, getattr(place, name))))
@@ -96,9 +94,9 @@ def shares(parts: Parts) -> tuple[list[float], list[float]]:
     return control, [one["record"] / one["epoch"] for one in parts]
 
 
-def share_rows(bench: Bench, envs: int = 32, count: int = 12, **settings: Any) -> list[Measure]:
+def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **settings: Any) -> list[Measure]:
     """The rows on control and bookkeeping."""
-    control, record = shares(epochs(bench, envs, count, **settings))
+    control, record = shares(epochs(bench, envs, count or LIFE, **settings))
     return [over("control_share", control, "share"), over("record_share", record, "share")]
 
 

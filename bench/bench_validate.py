@@ -13,10 +13,11 @@ from morphogen.vocab.stage import Stage
 COALITIONS = (1, 2, 4, 8)
 
 
-def unshared(scene: Scene, envs: int) -> Scene:
-    """One env per coalition that holds only what is on.  `scene` asks for all coalitions of `envs` envs."""
+def unshared(scene: Scene) -> Scene:
+    """One env per coalition that holds only what is on.  `scene` asks for all coalitions."""
     coalition, _ = scene.asked
-    rows = torch.arange(envs, device=coalition.device).repeat_interleave(coalition.shape[1])
+    envs = torch.arange(coalition.shape[0], device=coalition.device)
+    rows = envs.repeat_interleave(coalition.shape[1])
     places = torch.arange(len(scene.net.slots), device=coalition.device)
     on = (coalition.flatten().unsqueeze(-1) >> places) & 1 == 1
     state, before = scene.state[rows], scene.state[rows].slots
@@ -29,7 +30,7 @@ def measures(bench: Bench, envs: int = 32, judged: int = 300) -> list[Measure]:
     make = {"judged": judged, "device": bench.device}
     scenes = {str(k): scene("digits", envs, "kept", coalitions=k, **make) for k in COALITIONS}
     whole = scenes[str(COALITIONS[-1])]
-    scenes["rows"] = unshared(whole, envs)
+    scenes["rows"] = unshared(whole)
     accuracy = whole.validate().accuracy
     torch.testing.assert_close(scenes["rows"].validate().accuracy.view_as(accuracy), accuracy, rtol=0, atol=1.0)
     bench.saw("validate_8_over_1", accuracy)

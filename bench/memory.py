@@ -11,11 +11,10 @@ from pathlib import Path
 
 import torch
 
-from bench.scenes import scene
+from bench.scenes import scene, sizes
 from bench.timing import Bench, Measure, close, over, parser, start
 from morphogen.run.memory import keep_freed
 
-SIZES = {"digits": ("digits", 64), "cifar": ("cifar_baseline", 8)}  # the smallest of three, each twice the one before
 STATUS = Path("/proc/self/status")
 
 
@@ -56,10 +55,10 @@ def peaks(bench: Bench, task: str, sizes: list[int]) -> list[int]:
         return pool.starmap(peak, jobs, chunksize=1)
 
 
-def measures(bench: Bench, sizes: dict[str, tuple[str, int]] = SIZES) -> list[Measure]:
-    """The rows on memory; none where the system tells nothing."""
+def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
+    """The rows on memory, from so many envs, twice and four times as many; none where the system tells nothing."""
     found = []
-    for name, (task, envs) in sizes.items() if bench.device.type == "cuda" or STATUS.exists() else ():
+    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or STATUS.exists() else ():
         low, middle, high = peaks(bench, task, [envs, 2 * envs, 4 * envs])
         found.append(over(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
         found.append(over(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))
@@ -70,7 +69,7 @@ def main() -> None:
     """Print the rows on memory."""
     given = parser(__doc__).parse_args()
     bench = start(given)
-    close(given, bench, measures(bench))
+    close(given, bench, measures(bench, sizes(32)))
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from bench.scenes import Scene, scene
+from bench.scenes import Scene, scene, sizes
 from bench.timing import Bench, Measure, close, over, parser, ratio, start
 
-SIZES = {"digits": ("digits", 32), "cifar": ("cifar_baseline", 8)}
 SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
 
 
@@ -61,7 +60,7 @@ def peaks(bench: Bench, *, side: int = SIDE, copied: int = COPIED) -> tuple[list
     return [2 * side**3 / t for t in seconds["product"]], [moved / t for t in seconds["copy"]]
 
 
-def measures(bench: Bench, sizes: dict[str, tuple[str, int]] = SIZES, **large: int) -> list[Measure]:
+def measures(bench: Bench, tasks: dict[str, tuple[str, int]], **large: int) -> list[Measure]:
     """The rows on the limits of the machine."""
     compute, memory = peaks(bench, **large)
     giga = [
@@ -69,7 +68,7 @@ def measures(bench: Bench, sizes: dict[str, tuple[str, int]] = SIZES, **large: i
         over("peak_copy", [m / 1e9 for m in memory], "GB/s"),
     ]
     found, fastest, widest = giga, max(compute), max(memory)
-    for name, (task, envs) in sizes.items():
+    for name, (task, envs) in tasks.items():
         ours = scene(task, envs, "mixed", device=bench.device)
         flops, moved = count(ours)
         limits = {"compute": flops / fastest, "memory": moved / widest}
@@ -92,7 +91,7 @@ def main() -> None:
     """Print the rows on the limits of the machine."""
     given = parser(__doc__).parse_args()
     bench = start(given)
-    close(given, bench, measures(bench))
+    close(given, bench, measures(bench, sizes(32)))
 
 
 if __name__ == "__main__":

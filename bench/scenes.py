@@ -4,8 +4,9 @@ Images and labels are noise, so that no data set is needed; two calls give the s
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -14,6 +15,9 @@ from torch import Tensor
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
+from morphogen.run.scheduler import Parts, Scheduler
+from morphogen.run.setup import build_setup
+from morphogen.run.telemetry.writer import Sink
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Batch, Split, Validation
@@ -22,10 +26,9 @@ from morphogen.steps.sow import born_rows, sow
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
-from morphogen.vocab.spec import RunSpec, cnn_spec, resolve
+from morphogen.vocab.spec import EngineSpec, RunSpec, cnn_spec, resolve
 from morphogen.vocab.stage import Algorithm, Stage
 
-KINDS = ("none", "light", "mixed", "kept")
 Step = Callable[..., tuple]
 
 
@@ -102,6 +105,17 @@ def scene(
     )
 
 
+def sizes(envs: int) -> dict[str, tuple[str, int]]:
+    """Short name -> task and number of envs: a cifar env is far larger than a digits env."""
+    return {"digits": ("digits", envs), "cifar": ("cifar_baseline", max(1, envs // 4))}
+
+
+def scheduler(envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), **settings: Any) -> Scheduler:
+    """A run on digits as it is by default, up to the settings."""
+    spec = RunSpec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),)), **settings)
+    return Scheduler(build_setup(resolve(spec)), Parts(sinks=sinks))
+
+
 def every(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
     """All coalitions of every env: number k switches off the players whose bits are set in k.  [E, 2^S] each."""
     device, size = state.slots.stage.device, len(net.slots)
@@ -116,8 +130,8 @@ def planted(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorit
     own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha, "alpha_target": alpha}
     state = state.replace(slots=state.slots.replace(**own))
     rows = born_rows(born, _plan(state, net, every(state, net), born))
-    sizes = zip(rows, net.seed_sizes, strict=True)
-    noise = tuple(_noise(row, row.shape[0], size, seed=1 + s) for s, (row, size) in enumerate(sizes))
+    wide = zip(rows, net.seed_sizes, strict=True)
+    noise = tuple(_noise(row, row.shape[0], size, seed=1 + s) for s, (row, size) in enumerate(wide))
     return sow(state, rows, noise, net=net)
 
 

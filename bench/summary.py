@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from bench import bench_minibatch, bench_rollout, bench_validate, memory, roofline
+from bench.scenes import sizes
 from bench.timing import Bench, Measure, close, parser, start
 
 RESULTS = Path(__file__).parent / "results" / "summary.json"
@@ -31,12 +32,12 @@ SHOWN = {  # rows of the README: measure, what it is, how a number is written
 }
 
 
-def measures(bench: Bench, *, full: bool) -> list[Measure]:
+def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
     """All rows."""
-    found = bench_minibatch.measures(bench, graphs=full)
-    for part in (bench_validate.measures, bench_rollout.share_rows, bench_rollout.empty_slots, roofline.measures):
-        found += part(bench)
-    return found + memory.measures(bench)
+    found = bench_minibatch.measures(bench, graphs=full, envs=envs)
+    for part in (bench_validate.measures, bench_rollout.share_rows, bench_rollout.empty_slots):
+        found += part(bench, envs)
+    return [*found, *roofline.measures(bench, sizes(envs)), *memory.measures(bench, sizes(envs))]
 
 
 def markdown(facts: dict) -> str:
@@ -53,13 +54,14 @@ def main() -> None:
     """Print all rows, or the table of the README."""
     own = parser(__doc__)
     own.add_argument("--full", action="store_true", help="also the compiled forms")
+    own.add_argument("--envs", type=int, default=32, metavar="E", help="envs that training is measured with")
     own.add_argument("--markdown", action="store_true", help="print the table of the README from the JSON file")
     given = own.parse_args()
     if given.markdown:
         print(markdown(json.loads((given.json or RESULTS).read_text())))
         return
     bench = start(given)
-    close(given, bench, measures(bench, full=given.full))
+    close(given, bench, measures(bench, full=given.full, envs=given.envs))
 
 
 if __name__ == "__main__":

@@ -47,12 +47,12 @@ class Bench:
 
     def interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
         """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing."""
+        gc.collect()
         turns = [{name: self.seconds(form) for name, form in forms.items()} for _ in range(self.runs + warm)]
         return {name: [turn[name] for turn in turns[warm:]] for name in forms}
 
     def seconds(self, form: Callable[[], object]) -> float:
         """Wall time of one call, to the end of what it started on the device."""
-        gc.collect()
         self.settle()
         started = time.perf_counter()
         form()

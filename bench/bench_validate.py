@@ -1,63 +1,50 @@
-"""Validation under all coalitions: shared prefixes against a full row per coalition.
+"""Validation over the number of live seeds: `python -m bench.bench_validate [--json FILE]`.
 
-Run: `PYTHONPATH=tests python bench/bench_validate.py [--envs 32] [--threads 1]`.  A full row per coalition is an env
-per coalition, the seeds that are off taken out; both forms must give the same accuracies.
+`validate_8_over_1`: all coalitions of three seeds against the network as it is.  `validate_rows_over_shared`: an env
+for every coalition, the seeds that are off taken out, against the tree that shares what coalitions have in common.
 """
 
-import argparse
-import statistics
-import time
-
 import torch
-import worlds
 
-from morphogen.nets.net import Net
-from morphogen.state.env import EnvState
-from morphogen.steps.validate import validate
+from bench.scenes import Scene, scene
+from bench.timing import Bench, Measure, close, milliseconds, parser, ratio, start
+from morphogen.vocab.stage import Stage
+
+COALITIONS = (1, 2, 4, 8)
 
 
-def stacked(state: EnvState, net: Net) -> EnvState:
-    """One env per coalition: E * K envs that hold only what is on."""
-    coalition, _ = worlds.every(state, net)
-    envs, width = coalition.shape
-    rows = torch.arange(envs).repeat_interleave(width)
-    many = state[rows]
-    off = torch.stack([(coalition.flatten() >> s) & 1 == 0 for s in range(len(net.slots))], -1)
-    stage = torch.where(off & (many.slots.stage >= 4), 1, many.slots.stage)
-    return many.replace(slots=many.slots.replace(stage=stage))
+def unshared(scene: Scene) -> Scene:
+    """One env per coalition that holds only what is on.  `scene` asks for all coalitions."""
+    coalition, _ = scene.asked
+    envs = torch.arange(coalition.shape[0], device=coalition.device)
+    rows = envs.repeat_interleave(coalition.shape[1])
+    places = torch.arange(len(scene.net.slots), device=coalition.device)
+    on = (coalition.flatten().unsqueeze(-1) >> places) & 1 == 1
+    state, before = scene.state[rows], scene.state[rows].slots
+    slots = before.replace(stage=torch.where(on, before.stage, int(Stage.DORMANT)))
+    return scene.over(state.replace(slots=slots), coalitions=1)
+
+
+def measures(bench: Bench, envs: int = 32, judged: int = 300) -> list[Measure]:
+    """The rows on validation."""
+    make = {"judged": judged, "device": bench.device}
+    scenes = {str(k): scene("digits", envs, "kept", coalitions=k, **make) for k in COALITIONS}
+    whole = scenes[str(COALITIONS[-1])]
+    scenes["rows"] = unshared(whole)
+    accuracy = whole.validate().accuracy
+    torch.testing.assert_close(scenes["rows"].validate().accuracy.view_as(accuracy), accuracy, rtol=0, atol=1.0)
+    bench.saw("validate_8_over_1", accuracy)
+    seconds = bench.interleaved({name: one.validate for name, one in scenes.items()})
+    found = [ratio(f"validate_{k}_over_1", seconds[str(k)], seconds["1"]) for k in COALITIONS[1:]]
+    times = [milliseconds(f"validate_{k}_ms", seconds[str(k)]) for k in (1, 8)]
+    return [*found, ratio("validate_rows_over_shared", seconds["rows"], seconds["8"]), *times]
 
 
 def main() -> None:
-    """Print both times and their ratio."""
-    parser = argparse.ArgumentParser()
-    for name, default in (("--envs", 32), ("--threads", 1), ("--repeats", 5)):
-        parser.add_argument(name, type=int, default=default)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    net, split = worlds.net(), worlds.split(worlds.net(), 300)
-    shape = (options.envs, 3)
-    kinds = 1 + torch.arange(options.envs * 3).view(shape) % 7
-    own = torch.full(shape, 6), kinds, 1 + kinds % 3, torch.ones(shape)
-    state = worlds.nudge(worlds.grow(worlds.fresh(net, options.envs), net, *own), net)
-    asked = worlds.every(state, net)
-    many = stacked(state, net)
-    single = worlds.every(many, net)[0][:, :1], torch.ones(many.batch_size[0], 1, dtype=torch.bool)
-    plans = worlds.plan(state, net, asked=asked), worlds.plan(many, net, asked=single)
-    forms = {
-        "shared": lambda: validate(state, split, *asked, plans[0], net=net),
-        "full rows": lambda: validate(many, split, *single, plans[1], net=net),
-    }
-    first, second = (form().accuracy.flatten() for form in forms.values())
-    print(f"largest difference in points: {float((first - second).abs().max()):.3f}; rows {plans[0].rows}")
-    times: dict[str, list[float]] = {name: [] for name in forms}
-    for _ in range(options.repeats):
-        for name, form in forms.items():
-            start = time.perf_counter()
-            form()
-            times[name].append(1e3 * (time.perf_counter() - start))
-    medians = {name: statistics.median(found) for name, found in times.items()}
-    print({name: f"{value:.1f} ms" for name, value in medians.items()})
-    print(f"ratio {medians['full rows'] / medians['shared']:.2f}")
+    """Print the rows on validation."""
+    given = parser(__doc__).parse_args()
+    bench = start(given)
+    close(given, bench, measures(bench))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 import pytest
 import torch
 import worlds
-from plain import Learner, flat
 
+from bench.loop import twin
+from bench.plain import Learner, flat
 from morphogen.state.measure import Batch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
@@ -38,7 +39,7 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
     if dtype == torch.float64:
         state = worlds.double(state)
         split = split.replace(images=split.images.double())
-    twins = [worlds.twin(state, net, e) for e in range(envs)]
+    twins = [twin(state, net, e) for e in range(envs)]
     learners = [Learner(twin, worlds.SPEC.lr, worlds.SPEC.seed_lr) for twin in twins]
     plan = worlds.plan(state, net)
     coalition, evaluated = worlds.every(state, net)
@@ -50,12 +51,12 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
                 progress, batch, plan, net=net, spec=worlds.SPEC, lifecycle=worlds.LIFECYCLE
             )
             losses = [learner.step(batch.images[e], batch.labels[e]) for e, learner in enumerate(learners)]
-            torch.testing.assert_close(seen.loss, torch.tensor(losses, dtype=dtype), rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(seen.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
-        for e, twin in enumerate(twins):
-            _assert_equal(state, net, e, twin, tolerance)
-            _assert_measured(measured, state, net, e, twin, split, tolerance)
+        for e, plain in enumerate(twins):
+            _assert_equal(state, net, e, plain, tolerance)
+            _assert_measured(measured, state, net, e, plain, split, tolerance)
 
 
 def _cast(batch: Batch, dtype, classes) -> Batch:

@@ -1,10 +1,10 @@
 """Small states of networks with seeds, for the tests of training and validation."""
 
 import torch
-from plain import Host, Seed, flat, leaves, load
 from tensordict import TensorDict
 from torch import Tensor
 
+from bench.plain import Seed, flat, leaves
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, plan_counts, read_plan
@@ -117,23 +117,6 @@ def split(net: Net, samples: int = 40, seed: int = 3) -> Split:
     host = net.host
     images = normal(samples, host.channels_in, host.size, host.size, seed=seed)
     return Split(images=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
-
-
-def twin(state: EnvState, net: Net, env: int) -> Host:
-    """The same env as a plain module, in the dtype of the state."""
-    host, slots = net.host, state.slots[env]
-    made = Host(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
-    made.width, made.used = float(state.instance.width[env]), int(state.instance.classes[env])
-    load(made.host_parameters(), state.host.params[env])
-    for s, slot in enumerate(net.slots):
-        if int(slots.stage[s]) in (3, 4, 5, 6):
-            life = {"stage": int(slots.stage[s]), "algorithm": int(slots.algorithm[s]), "alpha": float(slots.alpha[s])}
-            seed = Seed(int(slots.blueprint[s]), slot.channels, **life)
-            row = state.seeds[slot.name, "params"][env]
-            load(leaves(seed.body), row)
-            load(leaves(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
-            made.seeds[slot.name] = seed
-    return made
 
 
 def stored(seed: Seed, size: int) -> Tensor:

@@ -1,0 +1,46 @@
+"""The record of an epoch, part by part, in ms: `python -m bench.bench_record [--envs 32]`.
+
+What share of an epoch they are together is `record_share` of bench_rollout.
+"""
+
+import tempfile
+from pathlib import Path
+
+from bench.scenes import scheduler
+from bench.timing import Bench, Measure, close, milliseconds, parser, start
+from morphogen.run.record import record
+from morphogen.run.telemetry.writer import JsonLines
+
+
+def measures(bench: Bench, envs: int = 32) -> list[Measure]:
+    """Gathering the leaves, their way to the host, and what the host makes of them, the event file included."""
+    with tempfile.TemporaryDirectory() as folder:
+        sink = JsonLines(Path(folder) / "events.jsonl")
+        own = scheduler(envs, bench.device, sinks=(sink,))
+        state = own.world.reset(0)
+        hidden = own.policy.initial_hidden(envs, device=own.setup.device)
+        epoch = own.world.epoch(state, own.policy, own.params, hidden)
+        leaves = record(epoch)
+        forms = {
+            "gather": lambda: record(epoch),
+            "send": lambda: own.fences.send("record", leaves),
+            "receive": lambda: own.fences.receive("record"),
+            "events": lambda: own.reporter.take(own.fences.receive("record"), (0, 0)),
+        }
+        seconds = bench.interleaved(forms)
+        sink.close()
+    bench.saw("record", leaves["reward"])
+    return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
+
+
+def main() -> None:
+    """Print the parts."""
+    own = parser(__doc__)
+    own.add_argument("--envs", type=int, default=32, metavar="E")
+    given = own.parse_args()
+    bench = start(given)
+    close(given, bench, measures(bench, given.envs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Masks, decode and the reward of a step, per env: eager against compiled.
+
+Run: `python -m bench.bench_rules [--envs 1024] [--json bench/results/reward.json]`.
+Rewards are those of scripted lives, with all their components, by every rule of the table.  A timed call is a life, or
+as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+
+import torch
+from torch import Tensor
+
+from bench.scenes import scene
+from bench.timing import Bench, Measure, close, over, parser, ratio, start
+from morphogen.rules.decode import decode
+from morphogen.rules.legality import action_masks
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
+from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.state.measure import RewardInputs
+from morphogen.vocab.action import SIZES, Head
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.spec import RewardSpec
+
+Call = Callable[..., object]
+
+
+def lives(envs: int, device: torch.device) -> list[RewardInputs]:
+    """Every step of the scripted lives, which are repeated over the envs: [E] each."""
+    whole = trajectories(list(ARCHETYPES.values()), dtype=torch.float32)
+    rows = torch.arange(envs) % len(ARCHETYPES)
+    return [step.clone().to(device) for step in whole[:, rows]]
+
+
+def life(rule: Call, *, steps: list[RewardInputs], ledger: object) -> Tensor:
+    """What a life is paid.  [E]."""
+    paid = []
+    for step in steps:
+        reward, _, ledger = rule(step, ledger)
+        paid.append(reward)
+    return torch.stack(paid).sum(0)
+
+
+def again(rule: Call, *, given: tuple) -> object:
+    """A rule on one and the same state, as often as a life has steps."""
+    return [rule(*given) for _ in range(STEPS)][-1]
+
+
+def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
+    """Name -> a rule, and what calls it STEPS times."""
+    slots = scene("digits", envs, "mixed", judged=1, device=device).state.slots
+    limits, count = Limits("cnn", (True,) * slots.stage.shape[1]), slots.stage.shape[1]
+    sizes = torch.tensor([SIZES.get(head, count) for head in Head], device=device)
+    action = torch.arange(envs, device=device).unsqueeze(-1) % sizes
+    found: dict[str, tuple[Call, Call]] = {
+        "masks": (lambda slots: action_masks(slots, limits), functools.partial(again, given=(slots,))),
+        "decode": (lambda *given: decode(*given, limits), functools.partial(again, given=(action, slots))),
+    }
+    steps = lives(envs, device)
+    for name in BUILDERS:
+        rule = build(RewardSpec(rule=name), **asdict(TERMS))
+        whole = functools.partial(life, steps=steps, ledger=rule.init(envs, SLOTS, device))
+        found[f"reward_{name}"] = (lambda *given, rule=rule: rule(*given), whole)
+    return found
+
+
+def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
+    """Microseconds per env and step, eager and compiled; seconds of the first compiled call."""
+    found = []
+    for name, (rule, call) in subjects(envs, bench.device).items():
+        torch._dynamo.reset()
+        rules = {"eager": rule, "compiled": torch.compile(rule, fullgraph=True)}
+        forms = {form: functools.partial(call, own) for form, own in rules.items()}
+        first = bench.seconds(forms["compiled"])
+        torch.testing.assert_close(forms["compiled"](), forms["eager"](), rtol=1e-6, atol=1e-5)
+        seconds = bench.interleaved(forms)
+        each = {form: [1e6 * t / STEPS / envs for t in times] for form, times in seconds.items()}
+        found += [over(f"{name}_{form}", times, "us") for form, times in each.items()]
+        found += [
+            ratio(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
+            over(f"{name}_compile", [first], "s"),
+        ]
+    return found
+
+
+def main() -> None:
+    """Print the rows on rules."""
+    own = parser(__doc__)
+    own.add_argument("--envs", type=int, default=1024, metavar="E")
+    given = own.parse_args()
+    bench = start(given)
+    with torch.no_grad():
+        close(given, bench, measures(bench, given.envs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Peak memory of an epoch per env: `python -m bench.memory [--json FILE]`.
+
+On a CPU every number of envs has a process of its own, and its peak is what the system counted beyond the imported
+packages; on a CUDA device it is what the allocator handed out.  `linear`: what the second doubling of the number of
+envs costs, over twice what the first does.
+"""
+
+import gc
+import multiprocessing
+from pathlib import Path
+
+import torch
+
+from bench.scenes import scene, sizes
+from bench.timing import Bench, Measure, close, over, parser, start
+from morphogen.run.memory import keep_freed
+
+STATUS = Path("/proc/self/status")
+
+
+def status(name: str) -> int:
+    """A field of the status of this process, in bytes."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(name))
+    return 1024 * int(line.split()[1])
+
+
+def live(task: str, envs: int, device: str) -> None:
+    """An epoch of training and validation, the scene included."""
+    ours = scene(task, envs, "mixed", device=device)
+    ours.train()
+    ours.validate()
+
+
+def peak(task: str, envs: int, device: str) -> int:
+    """Peak bytes of an epoch, in this process."""
+    gc.collect()
+    if device == "cpu":
+        keep_freed()  # as in a run
+        live(task, 1, device)  # what is loaded and made only once
+        before = status("VmRSS")
+        live(task, envs, device)
+        return status("VmHWM") - before
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    live(task, envs, device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def peaks(bench: Bench, task: str, sizes: list[int]) -> list[int]:
+    """Peak bytes per number of envs."""
+    jobs = [(task, envs, str(bench.device)) for envs in sizes]
+    if bench.device.type == "cuda":
+        return [peak(*job) for job in jobs]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        return pool.starmap(peak, jobs, chunksize=1)
+
+
+def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
+    """The rows on memory, from so many envs, twice and four times as many; none where the system tells nothing."""
+    found = []
+    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or STATUS.exists() else ():
+        low, middle, high = peaks(bench, task, [envs, 2 * envs, 4 * envs])
+        found.append(over(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
+        found.append(over(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))
+    return found
+
+
+def main() -> None:
+    """Print the rows on memory."""
+    given = parser(__doc__).parse_args()
+    bench = start(given)
+    close(given, bench, measures(bench, sizes(32)))
+
+
+if __name__ == "__main__":
+    main()

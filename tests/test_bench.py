@@ -1,0 +1,181 @@
+"""The benchmarks measure what they say: compared forms compute the same, counts are right, tables are whole."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import (
+    bench_cuda,
+    bench_data,
+    bench_policy,
+    bench_record,
+    bench_rollout,
+    bench_rules,
+    chart,
+    memory,
+    roofline,
+    summary,
+)
+from bench.bare import Bare
+from bench.loop import LAYOUTS, Loop
+from bench.scenes import scene
+from bench.timing import Bench, Measure, over, ratio, table, write
+
+ROOT = Path(__file__).parents[1]
+KEYS = {"name", "value", "spread", "runs", "unit"}
+WANTED = {  # rows that are promised; of training for two envs
+    *("train_digits_e2_eager", "train_digits_e8_per_env", "train_cifar_e1_eager", "train_cifar_e2_eager"),
+    *("train_digits_e2_none_eager", "train_digits_e2_light_eager"),
+    *("validate_8_over_1", "control_share", "record_share", "empty_slots", "roofline_digits", "roofline_cifar"),
+}
+
+
+@pytest.fixture
+def quick():
+    return Bench(runs=1)
+
+
+def test_the_loop_trains_what_the_stacked_form_trains():
+    ours = scene("digits", 7, "mixed", minibatches=3).to(torch.float64)
+    pairs = zip(ours.state.slots.blueprint.flatten(), ours.state.slots.algorithm.flatten(), strict=True)
+    held = {(int(b), int(a)) for b, a in pairs}
+    assert held == {(b, a) for b in range(1, 8) for a in (1, 2, 3)}
+    stacked = ours.train()
+    for layout in LAYOUTS:
+        loop = Loop(ours, layout)
+        loop.train()
+        torch.testing.assert_close(loop.parameters(), stacked.host.params, rtol=1e-9, atol=1e-10)
+    assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
+
+
+def test_the_loop_trains_seeds_too():
+    ours = scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
+    loop, after = Loop(ours, "channels_last"), ours.train()
+    loop.train()
+    for slot in ours.net.slots:
+        row, seed = after.seeds[slot.name, "params"][0], loop.learners[0].net.seeds[slot.name]
+        moved = torch.cat([leaf.detach().flatten() for leaf in seed.trained()])
+        torch.testing.assert_close(row[: len(moved)], moved, rtol=1e-9, atol=1e-10)
+        assert not torch.equal(row, ours.state.seeds[slot.name, "params"][0])
+
+
+def test_bare_hosts_train_and_score_like_hosts_with_empty_slots():
+    ours = scene("digits", 3, "none", minibatches=2)
+    bare = Bare(ours)
+    torch.testing.assert_close(bare.train(), ours.train().host.params)
+    torch.testing.assert_close(bare.validate(), ours.validate().accuracy[:, 0])
+
+
+def test_an_epoch_of_a_scene_starts_from_the_same_state_at_every_call():
+    ours = scene("digits", 2, "kept", minibatches=2)
+    assert torch.equal(ours.train().host.params, ours.train().host.params)
+
+
+def test_a_ratio_is_taken_run_by_run():
+    assert ratio("a", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == Measure("a", 2.0, 0.5, 3, "ratio")
+    assert over("a", [3.0], "ms") == Measure("a", 3.0, 0.0, 1, "ms")
+
+
+def test_a_form_is_measured_in_turn_with_the_others():
+    called = []
+    seconds = Bench(runs=2).interleaved({"a": lambda: called.append("a"), "b": lambda: called.append("b")})
+    assert called == ["a", "b"] * 3
+    assert [len(found) for found in seconds.values()] == [2, 2]
+
+
+def test_grouped_convolutions_are_counted_by_what_they_do():
+    x, weight = torch.ones(5, 6, 8, 8, requires_grad=True), torch.ones(9, 2, 3, 3, requires_grad=True)
+
+    class One:
+        def train(self):
+            torch.nn.functional.conv2d(x, weight, groups=3, padding=1).sum().backward()
+
+    multiplied = 5 * 9 * 8 * 8 * 2 * 3 * 3
+    assert roofline.count(One())[0] == 3 * 2 * multiplied
+
+
+def test_views_move_no_bytes_and_sums_do():
+    x = torch.ones(4, 4)
+    with roofline.Traffic() as traffic:
+        x.view(16).view(2, 8)
+    assert traffic.bytes == 0
+    with roofline.Traffic() as traffic:
+        torch.add(x, x)
+    assert traffic.bytes == 3 * 64
+
+
+def test_a_peak_of_memory_holds_the_minibatch(monkeypatch):
+    if not memory.STATUS.exists():
+        pytest.skip("the system does not tell")
+    asked = []
+    monkeypatch.setattr(memory, "peaks", lambda bench, task, sizes: asked.append((task, sizes)) or [30, 50, 90])
+    rows = {row.name: row.value for row in memory.measures(Bench(), {"tiny": ("digits", 10)})}
+    assert asked == [("digits", [10, 20, 40])]
+    assert rows == {"memory_tiny_per_env": pytest.approx(2 / 2**20), "memory_tiny_linear": pytest.approx(1.0)}
+    assert memory.peak("cifar_baseline", 4, "cpu") >= 0
+
+
+def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "measures", lambda bench, sizes: [])
+    monkeypatch.setattr(bench_rollout, "LIFE", 1)
+    monkeypatch.setattr(roofline, "peaks", lambda bench: ([1e9], [1e9]))
+    rows = summary.measures(quick, full=False, envs=2)
+    assert {row.name for row in rows} >= WANTED
+    assert len({row.name for row in rows}) == len(rows)
+    assert all(row.value > 0 and row.spread >= 0 for row in rows)
+    write(tmp_path / "new" / "table.json", quick, rows)
+    facts = json.loads((tmp_path / "new" / "table.json").read_text())
+    assert set(facts) == {"machine", "measures"}
+    assert all(set(row) == KEYS for row in facts["measures"])
+    assert {"cpu", "cores", "threads", "torch", "tensordict", "torchrl", "python", "checksums"} <= set(facts["machine"])
+    assert {"train_digits_e2_eager", "validate_8_over_1", "rollout_e2"} <= set(facts["machine"]["checksums"])
+    assert all(row.name in table(rows) for row in rows)
+
+
+def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
+    rows = bench_cuda.measures(quick, short=True, svg=tmp_path / "epochs.svg")
+    names = {row.name for row in rows}
+    assert {"train_cifar_e2_eager", "train_cifar_e4_per_env", "rollout_e1", "rollout_e2_control_share"} <= names
+    assert {row.name: row.value for row in rows if row.name.startswith("waits")} == {
+        "waits_digits_e4": 0,
+        "waits_cifar_e4": 0,
+    }
+    assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 2
+
+
+@pytest.mark.parametrize("part", [bench_record, bench_policy, bench_data], ids=lambda part: part.__name__)
+def test_every_part_has_a_row_and_a_checksum(part, quick):
+    assert all(row.value > 0 for row in part.measures(quick, 2))
+    assert quick.checksums
+
+
+def test_rules_are_paid_alike_however_they_are_called():
+    found = bench_rules.subjects(11, torch.device("cpu"))
+    assert {"masks", "decode", "reward_delta", "reward_shaped"} <= set(found)
+    rule, call = found["reward_sparse"]
+    paid = call(rule)
+    assert paid.shape == (11,)
+    assert torch.isfinite(paid).all()
+    assert paid.unique().numel() > 3
+
+
+def test_curves_stay_inside_the_picture():
+    picture = chart.draw("a", "b", [chart.Line("c", [(1, 0.5), (512, 900.0)])])
+    points = picture.partition('points="')[2].partition('"')[0]
+    xs, ys = zip(*(map(float, point.split(",")) for point in points.split()), strict=True)
+    assert min(xs) == chart.MARGIN
+    assert max(xs) == chart.WIDTH - chart.MARGIN
+    assert chart.MARGIN <= min(ys) < max(ys) <= chart.HEIGHT - chart.MARGIN
+
+
+def test_threads_are_pinned_before_torch_is_there():
+    code = "import sys, bench; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"
+    named = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=named, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "1"

@@ -1,13 +1,15 @@
 """Masks, decode and the reward of a step, per env: eager against compiled.
 
 Run: `python -m bench.bench_rules [--envs 1024] [--json bench/results/reward.json]`.
-Rewards are those of scripted lives, with all their components, by every rule of the table.  A timed call is a life, or
-as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.
+`reward_*` is a rule of the table with all its components, over scripted lives.  `score_*` is the whole step that pays:
+the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is a life,
+or as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +20,12 @@ from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
 from morphogen.rules.rewards.table import BUILDERS, build
-from morphogen.state.measure import RewardInputs
-from morphogen.vocab.action import SIZES, Head
+from morphogen.state.env import EnvState
+from morphogen.state.measure import RewardInputs, Score
+from morphogen.steps.score import score
+from morphogen.testing.epoch import Made, Terms, begin, facts, measured
+from morphogen.testing.trees import leaves
+from morphogen.vocab.action import PLACEHOLDER, SIZES, Head
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.spec import RewardSpec
 
@@ -47,6 +53,23 @@ def again(rule: Call, *, given: tuple) -> object:
     return [rule(*given) for _ in range(STEPS)][-1]
 
 
+def paying(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
+    """The step that pays by a rule, and what it is given after an epoch in which every slot holds a seed."""
+    rule, terms = build(RewardSpec(rule=name), **asdict(TERMS)), Terms(length=STEPS)
+    before = begin(scene("digits", envs, "mixed", judged=1).state.slots, terms)
+    before = before.replace(ledger=rule.init(envs, SLOTS))
+    games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
+    whole = measured(before, torch.tensor([PLACEHOLDER] * envs), Made(torch.ones(envs), games), terms)
+    fixed = facts(before, terms)
+    given = tuple(part.to(device) for part in (*whole, fixed.pop("before"), fixed.pop("host_params")))
+
+    def pay(*args: Any) -> tuple[EnvState, Score]:
+        own = {"before": args[5], "host_params": args[6], "rule": rule, "param_budget": TERMS.param_budget}
+        return score(*args[:5], **own, **fixed)
+
+    return pay, given
+
+
 def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
     """Name -> a rule, and what calls it STEPS times."""
     slots = scene("digits", envs, "mixed", judged=1, device=device).state.slots
@@ -62,6 +85,8 @@ def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
         rule = build(RewardSpec(rule=name), **asdict(TERMS))
         whole = functools.partial(life, steps=steps, ledger=rule.init(envs, SLOTS, device))
         found[f"reward_{name}"] = (lambda *given, rule=rule: rule(*given), whole)
+        pay, given = paying(envs, name, device)
+        found[f"score_{name}"] = (pay, functools.partial(again, given=given))
     return found
 
 
@@ -73,7 +98,7 @@ def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
         rules = {"eager": rule, "compiled": torch.compile(rule, fullgraph=True)}
         forms = {form: functools.partial(call, own) for form, own in rules.items()}
         first = bench.seconds(forms["compiled"])
-        torch.testing.assert_close(forms["compiled"](), forms["eager"](), rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(leaves(forms["compiled"]()), leaves(forms["eager"]()), rtol=1e-6, atol=1e-5)
         seconds = bench.interleaved(forms)
         each = {form: [1e6 * t / STEPS / envs for t in times] for form, times in seconds.items()}
         found += [over(f"{name}_{form}", times, "us") for form, times in each.items()]

@@ -13,6 +13,7 @@ The strategy `trajectories` draws lives of such epochs, so its states are really
 """
 
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.state.decision import ActionMasks, ActionOutcome
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.measure import RewardInputs, Validation
+from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
@@ -90,31 +91,48 @@ def begin(slots: Slots, terms: Terms | None = None) -> EnvState:
     return first_snapshot(state(slots, window=terms.governor.window))
 
 
-def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None) -> Moment:
-    """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
-    terms = terms or Terms()
-    allow = terms.limits_for(now.slots)
-    acted, outcome = apply_action(now, decode(action, now.slots, allow), lifecycle=terms.lifecycle)
+class Measured(NamedTuple):
+    """An epoch up to its reward: what `steps.score` is given."""
+
+    state: EnvState  # as the governor left it
+    outcome: ActionOutcome
+    attribution: Attribution
+    report: GovernorReport
+    validation: Validation
+
+
+def measured(now: EnvState, action: Tensor, made: Made, terms: Terms) -> Measured:
+    """What an action and made-up measurements make of the envs, before it is paid.  action int64 [E, 8]."""
+    spec = decode(action, now.slots, terms.limits_for(now.slots))
+    acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
     trained = ticked.replace(slots=_trained(ticked.slots))
     seen = validation(trained, made, terms)
-    measured, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
-    applied = metrics([0] * len(made.loss))
-    governed, report = govern(measured, seen, applied, spec=terms.governor, minibatches=1)
-    told = reward_inputs(
-        governed,
-        outcome,
-        worth,
-        report,
-        seen,
-        before=now,
-        host_params=torch.full_like(now.clock.epoch, HOST_PARAMS),
-        net_counts=(tuple(10 * code for code in range(len(Blueprint))),) * now.slots.stage.shape[1],
-        gate_counts=(1,) * now.slots.stage.shape[1],
-        target_loss=terms.target_loss,
-        episode_length=terms.length,
-    )
-    return Moment(terms, now, action_masks(now.slots, allow), action, made, outcome, close(governed), told)
+    valued, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
+    governed, report = govern(valued, seen, metrics([0] * len(made.loss)), spec=terms.governor, minibatches=1)
+    return Measured(governed, outcome, worth, report, seen)
+
+
+def facts(now: EnvState, terms: Terms) -> dict[str, Any]:
+    """What else a step is paid by: the keywords that `steps.score.reward_inputs` shares with `score`."""
+    slots = now.slots.stage.shape[1]
+    return {
+        "before": now,
+        "host_params": torch.full_like(now.clock.epoch, HOST_PARAMS),
+        "net_counts": (tuple(10 * code for code in range(len(Blueprint))),) * slots,
+        "gate_counts": (1,) * slots,
+        "target_loss": terms.target_loss,
+        "episode_length": terms.length,
+    }
+
+
+def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None) -> Moment:
+    """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
+    terms = terms or Terms()
+    masks = action_masks(now.slots, terms.limits_for(now.slots))
+    whole = measured(now, action, made, terms)
+    told = reward_inputs(*whole, **facts(now, terms))
+    return Moment(terms, now, masks, action, made, whole.outcome, close(whole.state), told)
 
 
 def _trained(slots: Slots) -> Slots:

@@ -13,7 +13,7 @@ def slope(objective: Callable[[Leaves], tuple[Tensor, Any]], leaves: Leaves) -> 
     """Gradients of the first result of `objective`, zeros for leaves it does not use, and its second result.
 
     A graph is traced through `torch.func.grad`; eager code takes the same backward pass without that layer, which costs
-    more than all small kernels of a minibatch together (bench/bench_train.py).  Results are equal bit for bit.
+    more than all small kernels of a minibatch together (bench/bench_minibatch.py).  Results are equal bit for bit.
     """
     if torch.compiler.is_compiling():
         return torch.func.grad(objective, has_aux=True)(leaves)

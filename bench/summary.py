@@ -43,7 +43,13 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
 def markdown(facts: dict) -> str:
     """The table of the README, out of the JSON of a table."""
     rows = {row["name"]: row for row in facts["measures"]}
-    lines = ["| measure | median | +- |", "|---|---|---|"]
+    place = "{cpu}, {cores} cores, {threads} threads, torch {torch}".format(**facts["machine"])
+    lines = [
+        f"{place}: median, and half the range between the quartiles",
+        "",
+        "| measure | median | +- |",
+        "|---|---|---|",
+    ]
     for name, (words, form) in SHOWN.items():
         if name in rows:
             lines.append(f"| {words} | {form.format(rows[name]['value'])} | {form.format(rows[name]['spread'])} |")

@@ -20,12 +20,17 @@ from bench.chart import Line, draw
 from bench.scenes import planted, scene, scheduler, seeds
 from bench.timing import Bench, Measure, close, milliseconds, over, parser, ratio, start
 from morphogen.run import scheduler as runner
-from morphogen.run import world as worlds
+from morphogen.run import units
+from morphogen.run.data.feed import Feed
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.world import forget
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIFE = 12  # epochs of a life that `control_share` looks at
+TRAINING = (
+    *((units, name, "train") for name in ("start_epoch", "train_minibatch", "finish_epoch")),
+    *((Feed, name, "train") for name in ("epoch", "batch")),
+)
 Parts = list[dict[str, float]]  # per epoch, seconds of its parts and of the whole
 
 
@@ -60,7 +65,7 @@ def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: A
         sink = JsonLines(Path(folder) / "events.jsonl")
         own = scheduler(envs, bench.device, sinks=(sink,), **settings)
         watch = Watch(bench)
-        for place, name, part in ((worlds, "validate", "validate"), (own.world, "_train", "train")):
+        for place, name, part in (*TRAINING, (units, "validate", "validate")):
             patches.enter_context(mock.patch.object(place, name, watch.around(part, getattr(place, name))))
         for place, name in ((runner, "record"), (own, "_read")):
             patches.enter_context(mock.patch.object(place, name, watch.around("record", getattr(place, name))))

@@ -43,6 +43,11 @@ def delta(blueprint, params, x):
     return cnn.deltas({blueprint: params}, lambda _: x, channels=x.shape[1] // len(params))[blueprint]
 
 
+def norms(layout, row):
+    """L2 norm of every leaf of a single seed."""
+    return torch.stack([part.norm() for _, part in layout.pieces(row)])
+
+
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """What one seed adds to features h [B, C, H, W]."""
     d = delta(blueprint, params, h.detach())
@@ -87,8 +92,8 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(bluepr
 
         for _ in range(4):
             grads = torch.func.grad(loss)((params, gate))
-            best = torch.maximum(best, cnn.layout(blueprint, channels).norms(grads[0])[0])
-            gates = torch.maximum(gates, cnn.gate_layout(channels).norms(grads[1])[0])
+            best = torch.maximum(best, norms(cnn.layout(blueprint, channels), grads[0]))
+            gates = torch.maximum(gates, norms(cnn.gate_layout(channels), grads[1]))
             params, gate = params - 0.01 * grads[0], gate - 0.01 * grads[1]
         assert (best > 1e-5).all()
         if algorithm == "gate":

@@ -37,6 +37,7 @@ FLAGS = [
     ("--entropy-anneal-rounds", ["8"], "ppo.entropy_anneal_rounds", 8),
     ("--value-warmup-rounds", ["4"], "ppo.value_warmup_rounds", 4),
     ("--device", ["cpu"], "engine.devices", ["cpu"]),
+    ("--compile", ["default"], "engine.compile", "default"),
     ("--threads", ["1"], "engine.threads", 1),
 ]
 # The same fields with other values, for a file that lies beneath the flag.
@@ -50,6 +51,7 @@ BENEATH = {
     "data.augment": True,
     "reward.rule": "delta",
     "engine.devices": ["auto"],
+    "engine.compile": "off",
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {

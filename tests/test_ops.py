@@ -151,7 +151,6 @@ def test_leaves_are_views_in_order_and_start_where_they_should():
     assert drawn["w"].abs().max() > 0.49
     assert drawn["gain"].unique().tolist() == [1.0]
     assert drawn["s"].unique().tolist() == [0.0]
-    torch.testing.assert_close(layout.norms(rows)[:, 1], rows[:, 6:8].norm(dim=-1))
 
 
 def test_every_op_keeps_the_dtype():

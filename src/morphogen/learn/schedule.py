@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from morphogen.vocab.groups import PpoSpec
 
 _VALUE_START = 0.1
@@ -10,9 +13,13 @@ _VALUE_START = 0.1
 class Coefficients(NamedTuple):
     """What one update uses."""
 
-    lr: float
-    entropy: float
-    value: float
+    lr: float | Tensor
+    entropy: float | Tensor
+    value: float | Tensor
+
+    def on(self, device: torch.device) -> "Coefficients":
+        """The same as 0-d tensors, float32: a graph takes them like data."""
+        return Coefficients(*(torch.full((), x, dtype=torch.float32, device=device) for x in self))
 
 
 def linear(start: float, end: float, rounds: int, at: int) -> float:

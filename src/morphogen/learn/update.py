@@ -3,6 +3,7 @@
 Nothing is read by the host and nothing is drawn: the caller deals the minibatches (`deal`) from its own noise.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -87,10 +88,12 @@ def update(
     spec: PpoSpec,
     return_scale: str = "running",
     hidden: TensorDict | None = None,
+    step: Callable | None = None,
 ) -> tuple[Learner, TensorDict]:
     """One PPO update.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (learner, metrics).
+    `step`: a compiled form of `minibatch_step`.
     Promise: a step whose loss or gradient is not finite, and all from the one that trips the KL stop, change nothing;
     rows of an env with a non-finite reward, value or log-prob have no weight.
     """
@@ -101,7 +104,8 @@ def update(
     state = learner.optimiser
     trees = {name: dict(part.items()) for name, part in (("net", units.net), ("m", state["m"]), ("v", state["v"]))}
     carry = Carry(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
-    carry, steps = descend(carry, rows, memory, assignment, weights, policy=policy, spec=spec)
+    move = partial(step or minibatch_step, policy=policy, spec=spec)
+    carry, steps = descend(carry, rows, memory, assignment, weights.on(carry.step.device), step=move)
     found = reduce(*steps)
     streak = torch.where(found["steps_done"][0] > 0, 0, learner.skip_streak + 1)
     seen = observe_rows(learner.params["observation"], rollout["observation"])
@@ -124,19 +128,18 @@ def descend(
     assignment: Tensor,
     weights: Coefficients,
     *,
-    policy: RecurrentPolicy,
-    spec: PpoSpec,
+    step: Callable,
 ) -> tuple[Carry, tuple[Tensor, Tensor, Tensor]]:
     """All K x n minibatch steps -> carry, (values [K n, M], valid [K n, M], counted bool [K n]).
 
-    Steps behind the one that trips the KL stop are not counted.
+    `step` takes carry, rows, hidden, weights.  Steps behind the one that trips the KL stop are not counted.
     """
     steps = []
     for index in assignment.flatten(0, 1).unbind(0):
         take = partial(torch.index_select, dim=1, index=index)
         batch = rows.apply(take, batch_size=[rows.shape[0], index.shape[0]])
         before = carry.stopped
-        carry, measured = minibatch_step(carry, batch, hidden[index], weights, policy=policy, spec=spec)
+        carry, measured = step(carry, batch, hidden[index], weights)
         steps.append((*pack(measured), ~before))
     values, valid, counted = (torch.stack(part) for part in zip(*steps, strict=True))
     return carry, (values, valid, counted)
@@ -149,13 +152,15 @@ def minibatch_step(
     device = carry.step.device
     loss_of = partial(
         objective,
+        rows=rows,
+        hidden=hidden,
         policy=policy,
         spec=spec,
         weights=weights,
         look_up=keys(policy.floor, device),
         factors=table(spec.entropy_coef_head, torch.float32, device),
     )
-    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(carry.net, rows, hidden)
+    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(carry.net)
     norm = _norm(list(grads.values()))
     ok = loss.isfinite() & norm.isfinite()
     limit = spec.target_kl
@@ -179,7 +184,7 @@ def _clipped(grads: Net, norm: Tensor, limit: float | None) -> Net:
     return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
 
 
-def _moved(carry: Carry, grads: Net, apply: Tensor, *, lr: float, spec: PpoSpec) -> Carry:
+def _moved(carry: Carry, grads: Net, apply: Tensor, *, lr: float | Tensor, spec: PpoSpec) -> Carry:
     """A step of Adam where it applies; bit for bit the old leaves where it does not."""
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
     old = (carry.net, carry.m, carry.v)

@@ -1,7 +1,8 @@
 """Parameters as flat rows: names, shapes and offsets of the leaves of one network, and how they start."""
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -52,6 +53,11 @@ class Layout:
         """Rows as they start.  uniform [R, >= size] in [0, 1) -> [R, size]."""
         return torch.cat([leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.pieces(uniform)], dim=-1)
 
-    def norms(self, grads: Tensor) -> Tensor:
-        """L2 norm of every leaf.  grads [R, >= size] -> [R, leaves]."""
-        return torch.stack([torch.linalg.vector_norm(part, dim=-1) for _, part in self.pieces(grads)], dim=-1)
+
+def once(make: Callable[..., Layout]) -> Callable[..., Layout]:
+    """The same function, whose results are kept; a graph, in which they are constants, is traced through `make`."""
+    return functools.partial(_kept, make, functools.cache(make))
+
+
+def _kept(make: Callable[..., Layout], kept: Callable[..., Layout], *key: object) -> Layout:
+    return make(*key) if torch.compiler.is_compiling() else kept(*key)

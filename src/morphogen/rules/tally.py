@@ -1,5 +1,6 @@
 """What the minibatches of an epoch add up to, per env and per seed."""
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -47,10 +48,16 @@ class Averages(NamedTuple):
 
 
 def nothing(like: Tensor, slots: Tensor) -> Tally:
-    """An epoch before its first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
-    env, slot = like.new_zeros(slots.shape[0]), like.new_zeros(slots.shape)
-    count, no = env.long(), torch.zeros_like(slots, dtype=torch.bool)
-    return Tally(env, env, env, count, count, slot, slot, slot.long(), no, no, no)
+    """An epoch before its first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape.
+
+    No two leaves are the same tensor: a graph is made for tensors that are, or for tensors that are not.
+    """
+    env, slot, device = slots.shape[:1], slots.shape, slots.device
+    per_env, per_seed = (partial(torch.zeros, shape, device=device) for shape in (env, slot))
+    sums = [per_env(dtype=like.dtype) for _ in range(3)]
+    counts = [per_env(dtype=torch.int64) for _ in range(2)]
+    seeds = [per_seed(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)]
+    return Tally(*sums, *counts, *seeds)
 
 
 def add(tally: Tally, seen: Minibatch, gauge: Gauge) -> Tally:

@@ -72,6 +72,9 @@ FLAGS: tuple[Flag, ...] = (
         "rounds until the critic counts in full",
     ),
     Flag("--device", "engine.devices", "one", "D", _WHERE, "auto (default: a GPU if there is one), cpu, cuda, cuda:N"),
+    Flag(
+        "--compile", "engine.compile", "word", "MODE", _WHERE, "off (default), default, reduce-overhead, max-autotune"
+    ),
     Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
 )
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.

@@ -11,7 +11,7 @@ from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted, Event
 from morphogen.run.telemetry.memory import Facts, Memory, Record
 from morphogen.run.telemetry.ppo import ppo_updated
-from morphogen.run.telemetry.summary import completed, summarise
+from morphogen.run.telemetry.summary import NOTHING, Compiling, completed, summarise
 from morphogen.run.telemetry.writer import Sink
 
 
@@ -50,7 +50,13 @@ class Reporter:
         self._write(found)
 
     def end_round(
-        self, round: int, metrics: Mapping[str, Any] | None, *, rollout_s: float, update_s: float
+        self,
+        round: int,
+        metrics: Mapping[str, Any] | None,
+        *,
+        rollout_s: float,
+        update_s: float,
+        compiling: Compiling = NOTHING,
     ) -> BatchSummary:
         """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
         update = () if metrics is None else (ppo_updated(metrics, update_s=update_s),)
@@ -61,6 +67,7 @@ class Reporter:
             updated=metrics is not None and bool(metrics["steps_done"] > 0),
             seconds=rollout_s,
             env_epochs=self._facts.envs * self._facts.epochs,
+            compiling=compiling,
         )
         self._episodes = ()
         self.tell(*update, summary, round=round)

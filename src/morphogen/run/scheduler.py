@@ -6,14 +6,16 @@ It is the only place that decides when the host waits for the device; every cros
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from tensordict import TensorDict
 
 from morphogen.errors import TrainingDiverged
 from morphogen.learn.schedule import coefficients
-from morphogen.learn.update import deal, init_learner, update
+from morphogen.learn.update import deal, init_learner, minibatch_step, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
+from morphogen.run.compile import Compiled
 from morphogen.run.fences import Fences
 from morphogen.run.policies import arm_of
 from morphogen.run.record import record
@@ -22,6 +24,7 @@ from morphogen.run.rollout import Rollout
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.telemetry.events import BatchSummary
+from morphogen.run.telemetry.summary import Compiling
 from morphogen.run.telemetry.writer import Sink
 from morphogen.run.world import Epoch, World, forget
 from morphogen.state import rng
@@ -39,7 +42,15 @@ class Parts:
     control: Control | None = None  # narrows what the policy may choose; default: as the spec names it
     sinks: Sequence[Sink] = ()
     clock: Callable[[], float] = time.perf_counter
+    compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
+
+
+class Moment(NamedTuple):
+    """When a round began."""
+
+    seconds: float
+    compiled: Compiling
 
 
 class Scheduler:
@@ -52,7 +63,15 @@ class Scheduler:
         self.reporter = Reporter(setup, parts.sinks)
         arm = arm_of(spec.policy_name, setup)
         self.policy, self.control = parts.policy or arm.policy, parts.control or arm.control
-        self.world = World(setup, self.fences, instances=Purpose.INSTANCE, envs=spec.envs, control=self.control)
+        self.compiled = Compiled(spec.engine, compiler=parts.compiler, clock=parts.clock)
+        self.world = World(
+            setup,
+            self.fences,
+            instances=Purpose.INSTANCE,
+            envs=spec.envs,
+            control=self.control,
+            compiled=self.compiled,
+        )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
         self.params = self.policy.init(key) if self.learner is None else self.learner.params
@@ -71,7 +90,7 @@ class Scheduler:
 
     def run_round(self) -> BatchSummary:
         """One episode of all envs, then one update of the policy."""
-        started = self.parts.clock()
+        started = Moment(self._running(), self.compiled.done)
         self.state = self.world.reset(self.round)
         hidden = self.policy.initial_hidden(self.setup.spec.envs, device=self.setup.device)
         segment = torch.ones_like(self.state.signals.measured)
@@ -79,7 +98,7 @@ class Scheduler:
             epoch = self.run_epoch(self.state, hidden, segment, t)
             self.state, segment = epoch.after, epoch.score.terminated
             hidden = forget(epoch.choice.hidden, segment)
-        return self._close_round(self.parts.clock() - started)
+        return self._close_round(started)
 
     def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
         """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
@@ -99,13 +118,23 @@ class Scheduler:
         if self.control is not None:
             self.control.heed(record["missed"], t, f"round {self.round}")
 
-    def _close_round(self, rollout_s: float) -> BatchSummary:
-        last, started = self.setup.spec.episode_length - 1, self.parts.clock()
+    def _running(self) -> float:
+        """The clock, which stands still where a graph is made."""
+        return self.parts.clock() - self.compiled.done.compile_s
+
+    def _close_round(self, started: Moment) -> BatchSummary:
+        rolled = self._running()
         metrics = self.fences.read("update", self._update())
-        update_s = self.parts.clock() - started
-        self._read(last)
+        updated = self._running()
+        self._read(self.setup.spec.episode_length - 1)
         trained = metrics if self.learner is not None else None
-        summary = self.reporter.end_round(self.round, trained, rollout_s=rollout_s, update_s=update_s)
+        summary = self.reporter.end_round(
+            self.round,
+            trained,
+            rollout_s=rolled - started.seconds,
+            update_s=updated - rolled,
+            compiling=self.compiled.done.since(started.compiled),
+        )
         if trained is not None and trained["skip_streak"] >= STRIKES:
             raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
         self.round += 1
@@ -124,6 +153,7 @@ class Scheduler:
             policy=self.policy,
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
+            step=self.compiled.unit("update", minibatch_step),
         )
         self.params = self.learner.params
         return metrics

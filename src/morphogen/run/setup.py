@@ -11,6 +11,7 @@ from morphogen.run.data.dataset import Dataset, open_dataset
 from morphogen.run.data.feed import Feed
 from morphogen.run.rule import rule_of
 from morphogen.run.schedules import schedule_of
+from morphogen.vocab.groups import NEEDS_CUDA
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.schedule import Schedule
 from morphogen.vocab.spec import RunSpec, cnn_spec, limits, param_budget
@@ -43,9 +44,16 @@ def device_of(name: str) -> torch.device:
     return device
 
 
+def check_mode(mode: str, device: torch.device) -> None:
+    """A DeviceError where a compile mode cannot run on the device."""
+    if mode == NEEDS_CUDA and device.type != "cuda":
+        raise DeviceError(f"engine.compile is {mode!r}, which needs a CUDA device; the run is on {device}")
+
+
 def build_setup(spec: RunSpec) -> Setup:
     """Open the data and lay out the networks of a resolved spec."""
     device = device_of(spec.engine.devices[0])
+    check_mode(spec.engine.compile, device)
     task = TASKS[spec.task]
     host = cnn_spec(spec)
     net = Net(host=host, slots=host.enabled(spec.slots))

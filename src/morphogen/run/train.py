@@ -121,10 +121,11 @@ class _Run:
             return
         started, scheduler = self.clock(), self.scheduler
         facts = {"config_sha256": directory.config_hash(self.config), "data_sha256": self.setup.dataset.fingerprint}
-        learner = {} if scheduler.learner is None else {"learner": scheduler.fences.save(scheduler.learner)}
+        shared = {} if scheduler.learner is None else {"learner": scheduler.fences.save(scheduler.learner)}
+        shared["signatures"] = tuple(map(tuple, scheduler.compiled.signatures))
         envs = {} if scheduler.state is None else scheduler.fences.save(scheduler.state)
         path = checkpoint.save_checkpoint(
-            self.folder.checkpoints, round=scheduler.round, epoch=0, envs=envs, shared=learner, facts=facts
+            self.folder.checkpoints, round=scheduler.round, epoch=0, envs=envs, shared=shared, facts=facts
         )
         params = scheduler.fences.save(scheduler.params)
         checkpoint.save_policy(
@@ -206,6 +207,7 @@ class _Run:
             minibatches=spec.data.minibatches,
             batch=spec.data.batch,
             devices=(str(setup.device),),
+            compile=spec.engine.compile,
             host_params=setup.net.host_size,
             obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),
             policy_params=0 if net is None else sum(leaf.numel() for leaf in net.values()),
@@ -225,6 +227,7 @@ class _Run:
 
     def _last_words(self, status: str, error: str | None) -> None:
         """The last event; the manifest says how the run ended."""
+        done = self.scheduler.compiled.done
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.scheduler.reporter.tell(
             RunCompleted(
@@ -234,6 +237,8 @@ class _Run:
                 best_accuracy=None if best is None else best.committed_mean,
                 error=error,
                 run_s=self.clock() - self.began,
+                graphs=done.graphs,
+                graph_fallbacks=done.graph_fallbacks,
             )
         )
         if self.lines is not None:

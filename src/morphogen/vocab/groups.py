@@ -12,6 +12,8 @@ from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY, RULES
 
 POSITIVE = Real(above=0)
+OFF, NEEDS_CUDA = "off", "reduce-overhead"  # of the compile modes
+_MODES = (OFF, "default", NEEDS_CUDA, "max-autotune")
 _CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
@@ -199,12 +201,14 @@ class PpoSpec(Spec):
 
 @dataclass(frozen=True)
 class EngineSpec(Spec):
-    """Where and with how many threads the run computes."""
+    """Where, with how many threads, and in what form the run computes."""
 
     PATH: ClassVar[str] = "engine"
 
     devices: tuple[str, ...] = want(("auto",), Names(least=1, most=1))
     threads: int | None = want(None, Whole(low=1, high=4_096, null="one per core"))
+    compile: str = want(OFF, Choice(names=_MODES))
+    max_graphs: int = want(32, Whole(low=1, high=1_024))  # sizes of plans that are compiled; others run eager
 
     def across(self) -> list[str]:
         """Every device has a name that can exist; whether it does is found out when it is opened."""

@@ -1,6 +1,5 @@
 """The CNN host: blocks of convolution, normalisation and ReLU, then a linear head; R networks at once."""
 
-import functools
 from typing import NamedTuple
 
 import torch
@@ -8,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets import ops
-from morphogen.nets.layout import Layout, Leaf, fan_in
+from morphogen.nets.layout import Layout, Leaf, fan_in, once
 from morphogen.rules.counts import kept_channels
 from morphogen.state.env import Instance
 from morphogen.vocab.slot import CnnSpec, groups
@@ -16,7 +15,7 @@ from morphogen.vocab.slot import CnnSpec, groups
 _MASKED = -1e4  # logit of a class that is not in use
 
 
-@functools.cache
+@once
 def layout(host: CnnSpec) -> Layout:
     """Leaves of one host in storage order."""
     leaves: list[Leaf] = []

@@ -7,7 +7,6 @@ Every delta is exactly 0 at birth, through a zero scale after the last normalisa
 follows it: so a new seed changes nothing and yet every parameter gets a gradient.
 """
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets import ops
-from morphogen.nets.layout import Layout, Leaf, fan_in
+from morphogen.nets.layout import Layout, Leaf, fan_in, once
 from morphogen.vocab.blueprint import Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
@@ -27,7 +26,7 @@ def _conv(name: str, channels_in: int, channels_out: int, kernel: int) -> Leaf:
     return fan_in(name, (channels_out, channels_in, kernel, kernel), channels_in * kernel**2)
 
 
-@functools.cache
+@once
 def layout(blueprint: Blueprint, channels: int) -> Layout:
     """Leaves of a blueprint in storage order."""
     c, r, q = channels, squeeze(channels), waist(channels)
@@ -50,7 +49,7 @@ def layout(blueprint: Blueprint, channels: int) -> Layout:
     return Layout(leaves[blueprint])
 
 
-@functools.cache
+@once
 def gate_layout(channels: int) -> Layout:
     """Leaves of the gate network; it starts at about .88."""
     hidden = waist(channels)

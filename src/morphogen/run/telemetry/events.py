@@ -81,6 +81,7 @@ class RunStarted(Event):
     minibatches: int
     batch: int
     devices: tuple[str, ...]
+    compile: str  # mode
     host_params: int
     obs_dim: int
     policy_params: int
@@ -120,6 +121,8 @@ class RunCompleted(Event):
     best_accuracy: float | None
     error: str | None
     run_s: float
+    graphs: int = 0  # compiled in this run
+    graph_fallbacks: int = 0  # epochs that ran eager, for want of a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,9 @@ class BatchSummary(Event):
     anomalies: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
     env_epochs_per_s: float = field(default=0.0, compare=False)
+    compile_s: float = field(default=0.0, compare=False)  # in none of the other times
+    graphs: int = 0  # compiled in this round
+    graph_fallbacks: int = 0  # epochs of this round that ran eager, for want of a graph
 
 
 @dataclass(frozen=True, slots=True)

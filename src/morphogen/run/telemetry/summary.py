@@ -2,10 +2,26 @@
 
 from collections.abc import Sequence
 from statistics import fmean, pstdev
+from typing import NamedTuple
 
 from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted
 
 ROLLING_ROUNDS = 10
+
+
+class Compiling(NamedTuple):
+    """What was compiled, and what could not be."""
+
+    graphs: int = 0
+    graph_fallbacks: int = 0  # epochs that ran eager
+    compile_s: float = 0.0
+
+    def since(self, before: "Compiling") -> "Compiling":
+        """What came on top."""
+        return Compiling(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+NOTHING = Compiling()
 
 
 def completed(events: Sequence[Envelope]) -> tuple[EpisodeCompleted, ...]:
@@ -22,6 +38,7 @@ def summarise(
     seconds: float,
     env_epochs: int,
     anomalies: Sequence[str] = (),
+    compiling: Compiling = NOTHING,
 ) -> tuple[BatchSummary, tuple[float, ...]]:
     """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
     if not episodes:
@@ -48,6 +65,7 @@ def summarise(
         anomalies=tuple(anomalies),
         seconds=seconds,
         env_epochs_per_s=env_epochs / seconds if seconds > 0 else 0.0,
+        **compiling._asdict(),
         **_means(episodes),
         **_totals(episodes),
     )

@@ -1,0 +1,114 @@
+"""What is compiled: the one place that calls the compiler, and the book of its graphs.
+
+Fixed units have one graph each.  Training and validation have one per *signature*, the sizes of the plan rounded up to
+buckets; a limited number of them is compiled, and what fits into none runs eager.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch._dynamo import config
+from torch._dynamo.utils import counters
+
+from morphogen.nets.padding import crews_of, padded, room
+from morphogen.nets.plan import Plan
+from morphogen.run.telemetry.summary import NOTHING, Compiling
+from morphogen.vocab.groups import OFF, EngineSpec
+
+FIXED = ("head", "tail", "update")
+_COMPILER = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
+EAGER = EngineSpec(compile=OFF)
+_LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
+
+
+class Signature(NamedTuple):
+    """A unit and the sizes that its graph is made for."""
+
+    unit: str  # train, validate
+    sizes: tuple[int, ...]
+
+    def holds(self, other: "Signature") -> bool:
+        """Whether there is room for everything of the other."""
+        return self.unit == other.unit and all(a >= b for a, b in zip(self.sizes, other.sizes, strict=True))
+
+
+class Fitted(NamedTuple):
+    """A plan as it is run; None where the unit runs eager."""
+
+    plan: Plan
+    train: Signature | None
+    validate: Signature | None
+
+
+class Compiled:
+    """The compiled units of one run; with the default spec nothing is compiled."""
+
+    def __init__(
+        self,
+        spec: EngineSpec = EAGER,
+        *,
+        compiler: Callable[..., Callable] = torch.compile,
+        clock: Callable[[], float] = time.perf_counter,
+        signatures: Sequence[tuple[str, Sequence[int]]] = (),
+    ) -> None:
+        """`signatures`: what a run that is continued had compiled, in its order, so that it pads as before."""
+        self.spec = spec
+        self.signatures = [Signature(unit, tuple(sizes)) for unit, sizes in signatures]
+        self.done = NOTHING
+        self._compiler, self._clock = compiler, clock
+        self._units: dict[str | Signature, Callable] = {}
+
+    def fit(self, plan: Plan, envs: int) -> Fitted:
+        """The plan in the sizes of compiled signatures where there are any; exact where it runs eager."""
+        if self.spec.compile == OFF:
+            return Fitted(plan, None, None)
+        wide = padded(plan, envs)
+        train = self._admitted(Signature("train", room(wide.train)))
+        judge = self._admitted(Signature("validate", (*room(wide.evaluate), *wide.rows)))
+        self._book(graph_fallbacks=int(train is None or judge is None))
+        levels = len(plan.rows)
+        fitted = Plan(
+            train=plan.train if train is None else crews_of(train.sizes),
+            evaluate=plan.evaluate if judge is None else crews_of(judge.sizes[:-levels]),
+            births=plan.births,
+            rows=plan.rows if judge is None else judge.sizes[-levels:],
+            padded=True,
+        )
+        return Fitted(fitted, train, judge)
+
+    def _admitted(self, wanted: Signature) -> Signature | None:
+        """The signature itself where there is one or one more may be; else the smallest with room for it, or None."""
+        if wanted in self.signatures:
+            return wanted
+        if len(self.signatures) < self.spec.max_graphs:
+            self.signatures.append(wanted)
+            return wanted
+        return min((one for one in self.signatures if one.holds(wanted)), key=lambda one: sum(one.sizes), default=None)
+
+    def unit(self, key: str | Signature | None, function: Callable) -> Callable:
+        """The compiled form of a function, made where the key is new; the function itself where nothing is compiled."""
+        if key is None or self.spec.compile == OFF:
+            return function
+        if key not in self._units:
+            mode = None if self.spec.compile == "default" else self.spec.compile
+            graph = self._compiler(function, fullgraph=True, dynamic=False, mode=mode)
+            self._units[key] = partial(self._booked, graph)
+        return self._units[key]
+
+    def _booked(self, graph: Callable, /, *args: Any, **knobs: Any) -> Any:
+        """A call of a compiled unit; one that makes a graph is counted and timed."""
+        before, started = counters["stats"]["unique_graphs"], self._clock()
+        with config.patch(recompile_limit=_LIMIT, accumulated_recompile_limit=_LIMIT), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=_COMPILER)
+            out = graph(*args, **knobs)
+        made = counters["stats"]["unique_graphs"] - before
+        if made:
+            self._book(graphs=made, compile_s=self._clock() - started)
+        return out
+
+    def _book(self, **more: float) -> None:
+        self.done = Compiling(*(a + b for a, b in zip(self.done, Compiling(**more), strict=True)))

@@ -1,0 +1,280 @@
+"""The compile policy: what gets a graph, how many there are, and that they change no number."""
+
+import json
+import warnings
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+import worlds
+from runs import live, tiny, world_of
+from torch._dynamo.utils import counters
+
+from morphogen.nets.padding import crews_of, padded, room
+from morphogen.nets.plan import bare_plan, read_plan
+from morphogen.run import units
+from morphogen.run.checkpoint import load_checkpoint
+from morphogen.run.cli import main
+from morphogen.run.compile import Compiled
+from morphogen.run.policies import arm_of
+from morphogen.run.scheduler import Parts, Scheduler
+from morphogen.run.setup import build_setup
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.testing import trees
+from morphogen.testing.laws.graph import Counting
+from morphogen.vocab.spec import DataSpec, EngineSpec, HostSpec, PpoSpec
+
+NET = worlds.net()
+ENVS = 6
+BARE = bare_plan(ENVS, NET)
+LIFE = [  # env 1 prunes what env 0 keeps
+    {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "norm", "tempo": "FAST"},
+    {"epoch": 1, "op": "ADVANCE", "slot": "r0c0"},
+    {"epoch": 3, "op": "ADVANCE", "slot": "r0c0"},
+    {"epoch": 6, "op": "PRUNE", "slot": "r0c0", "env": 1, "tempo": "FAST"},
+    {"epoch": 7, "op": "ADVANCE", "slot": "r0c0", "env": 0},
+    {"epoch": 8, "op": "FOSSILIZE", "slot": "r0c0", "env": 0},
+]
+
+
+def engine(**fields):
+    return EngineSpec(**{"compile": "default", "devices": ("cpu",), **fields})
+
+
+def book(most):
+    """The book-keeping alone: a compiler that leaves functions as they are."""
+    return Compiled(engine(max_graphs=most), compiler=lambda function, **_: function)
+
+
+def plan_of(seed):
+    return worlds.plan(worlds.mixed(NET, ENVS, seed=seed), NET)
+
+
+def small(path=None, **fields):
+    """A run of two narrow hosts with one slot; `path`: where the schedule of a whole life of a seed is written."""
+    if path is not None:
+        path.write_text(json.dumps({"version": 1, "name": "life", "on_illegal": "wait", "steps": LIFE}))
+        fields["policy_name"] = f"schedule:{path}"
+    return tiny(
+        **{
+            "envs": 2,
+            "slots": ("r0c0",),
+            "episode_length": 10,
+            "host": HostSpec(width=2),
+            "data": DataSpec(batch=4, minibatches=2, val_samples=16),
+            **fields,
+        }
+    )
+
+
+def test_nothing_is_padded_or_compiled_unless_it_is_asked_for():
+    compiled, plan = Compiled(), plan_of(0)
+    assert compiled.fit(plan, ENVS) == (plan, None, None)
+    assert compiled.unit("head", len) is len
+    assert compiled.unit(None, len) is len
+
+
+def test_a_compiled_plan_has_the_sizes_of_buckets_and_exact_births():
+    plan = plan_of(0)
+    found, wide = book(8).fit(plan, ENVS).plan, padded(plan, ENVS)
+    assert (found.train, found.evaluate, found.rows, found.births) == (
+        wide.train,
+        wide.evaluate,
+        wide.rows,
+        plan.births,
+    )
+
+
+def test_what_was_seen_before_takes_no_new_signature():
+    compiled = book(8)
+    first = compiled.fit(plan_of(0), ENVS)
+    compiled.fit(plan_of(1), ENVS)
+    assert compiled.fit(plan_of(0), ENVS) == first
+    assert len(compiled.signatures) == 4
+
+
+def test_beyond_the_limit_a_plan_runs_in_the_smallest_signature_that_holds_it_or_eager():
+    compiled, plan = book(3), plan_of(0)
+    wide = padded(plan, ENVS)
+    for factor in (4, 2):
+        crews = crews_of([factor * size for size in room(wide.train)])
+        compiled.fit(replace(BARE, train=crews), ENVS)
+    larger, bare = compiled.signatures[2], compiled.signatures[1]
+    assert [one.unit for one in compiled.signatures] == ["train", "validate", "train"]
+    found = compiled.fit(plan, ENVS)
+    assert found.train == larger
+    assert found.plan.train == crews_of(larger.sizes)
+    assert found.validate is None
+    assert (found.plan.evaluate, found.plan.rows) == (plan.evaluate, plan.rows)
+    assert compiled.done.graph_fallbacks == 1
+    assert compiled.fit(BARE, ENVS)[1:] == (larger, bare)
+    assert compiled.done.graph_fallbacks == 1
+    assert len(compiled.signatures) == 3
+
+
+def test_a_run_that_goes_on_pads_as_before():
+    first = book(3)
+    fitted = [first.fit(plan_of(seed), ENVS) for seed in range(4)]
+    again = Compiled(first.spec, compiler=lambda f, **_: f, signatures=json.loads(json.dumps(first.signatures)))
+    assert [again.fit(plan_of(seed), ENVS) for seed in (3, 2, 1, 0)] == fitted[::-1]
+    assert again.signatures == first.signatures
+
+
+def episode(spec, counter=None):
+    """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
+    compiler = torch.compile if counter is None else partial(torch.compile, backend=counter)
+    scheduler, states = Scheduler(build_setup(spec), Parts(compiler=compiler)), []
+    with torch.no_grad():
+        history = scheduler.run(lambda _: states.append(scheduler.state))
+    return scheduler, history, states
+
+
+def same(found, wanted):
+    """Equal up to rounding."""
+    others = trees.leaves(found)
+    for path, leaf in trees.leaves(wanted).items():
+        torch.testing.assert_close(others[path], leaf, rtol=1e-5, atol=1e-5, msg=path)
+
+
+def test_a_life_of_seeds_makes_a_graph_per_signature_and_a_second_one_none(tmp_path):
+    counter, file = Counting("eager"), tmp_path / "life.json"
+    scheduler, history, states = episode(small(file, rounds=2, engine=engine()), counter)
+    compiled, fixed = scheduler.compiled, 2  # head and tail; a schedule learns nothing
+    assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
+    assert counter.graphs == compiled.done.graphs == len(compiled.signatures) + fixed
+    assert len([one for one in compiled.signatures if one.unit == "train"]) == 3  # nobody, both envs, one
+    assert [one.graphs for one in history] == [counter.graphs, 0]
+    assert compiled.done.graph_fallbacks == 0
+    assert history[0].compile_s > 0 == history[1].compile_s
+    for found, wanted in zip(states, episode(small(file, rounds=2))[2], strict=True):
+        same(found, wanted)
+
+
+def test_the_time_of_making_a_graph_is_told_apart(tmp_path):
+    now = [0.0]
+
+    def compiler(function, **_):
+        """A function whose first call takes 100 seconds and makes a graph; nothing else takes any time."""
+        first = iter((True,))
+
+        def run(*args, **knobs):
+            made = next(first, False)
+            now[0] += 100.0 * made
+            counters["stats"]["unique_graphs"] += int(made)
+            return function(*args, **knobs)
+
+        return run
+
+    spec = small(tmp_path / "life.json", episode_length=2, engine=engine())
+    scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, clock=lambda: now[0]))
+    with torch.no_grad():
+        (told,) = scheduler.run()
+    assert told.graphs == len(scheduler.compiled.signatures) + 2
+    assert (told.seconds, told.compile_s) == (0.0, 100.0 * told.graphs)
+
+
+def test_a_run_with_too_few_graphs_goes_on_eager_and_says_so(tmp_path):
+    counter, file = Counting("eager"), tmp_path / "life.json"
+    scheduler, history, states = episode(small(file, engine=engine(max_graphs=2)), counter)
+    assert counter.graphs == 2 + 2
+    assert history[0].graph_fallbacks == scheduler.compiled.done.graph_fallbacks > 0
+    same(states[0], episode(small(file))[2][0])
+
+
+def test_the_coefficients_of_a_round_make_no_new_graph():
+    counter = Counting("eager")
+    spec = small(
+        rounds=3, episode_length=2, ppo=PpoSpec(epochs=1, entropy_anneal_rounds=2), engine=engine(max_graphs=1)
+    )
+    scheduler, history, _ = episode(spec, counter)
+    assert [one.updated for one in history] == [True, True, True]
+    assert counter.graphs == len(scheduler.compiled.signatures) + 3  # head, tail, update
+    assert history[2].graphs == 0
+
+
+def joined(plans):
+    """The smallest plan with room for all of them."""
+    first = plans[0]
+    largest = lambda *sizes: tuple(map(max, *sizes))  # noqa: E731
+    return replace(
+        first,
+        train=crews_of(largest(*(room(plan.train) for plan in plans))),
+        evaluate=crews_of(largest(*(room(plan.evaluate) for plan in plans))),
+        births=largest(*(plan.births for plan in plans)),
+        rows=largest(*(plan.rows for plan in plans)),
+    )
+
+
+def lived(setup, length=8):
+    """Epochs of a random life, what `whole` takes for each of them, and a plan with room for all."""
+    world = world_of(setup)
+    policy = arm_of("ppo", setup).policy
+    params, hidden = policy.init(world.key[0]), policy.initial_hidden(2, device=setup.device)
+    states = [epoch.before for epoch in live(world, "random", epochs=length)][3:]
+    call = partial(units.whole, setup=setup, policy=policy)
+    given = [(state, params, hidden, world.key) for state in states]
+    counts = [units.head(*one, setup=setup, policy=policy, narrowed=None).counts for one in given]
+    plan = joined([padded(read_plan(count.tolist(), setup.net), 2) for count in counts])
+    exact = [read_plan(count.tolist(), setup.net) for count in counts]
+    return call, given, plan, exact
+
+
+def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
+    counter = Counting("eager")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own
+        call, given, plan, exact = lived(build_setup(small()))
+        assert any(any(one.births) for one in exact)
+        graph = torch.compile(partial(call, plan=plan), fullgraph=True, dynamic=False, backend=counter)
+        for one, needed in zip(given, exact, strict=True):
+            same(graph(*one), call(*one, plan=needed))
+    assert counter.graphs == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none")
+def test_a_cuda_graph_replays_a_whole_epoch():
+    with torch.no_grad():
+        call, given, plan, exact = lived(build_setup(small(engine=EngineSpec(devices=("cuda",)))))
+        static, graph, beside = trees.copied(given[0]), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(beside):
+            for _ in range(3):
+                call(*static, plan=plan)
+        torch.cuda.current_stream().wait_stream(beside)
+        with torch.cuda.graph(graph):
+            out = call(*static, plan=plan)
+        for one, needed in zip(given, exact, strict=True):
+            for path, leaf in trees.leaves(static).items():
+                leaf.copy_(trees.leaves(one)[path])
+            graph.replay()
+            same(out, call(*one, plan=needed))
+
+
+def test_a_mode_that_needs_cuda_is_refused_on_a_cpu(tmp_path, capsys):
+    words = [
+        "train",
+        "--preset",
+        "smoke",
+        "--device",
+        "cpu",
+        "--compile",
+        "reduce-overhead",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert (
+        said == "morphogen: error: engine.compile is 'reduce-overhead', which needs a CUDA device; the run is on cpu\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_signatures_of_a_run_are_in_its_checkpoint(tmp_path):
+    spec = small(tmp_path / "life.json", engine=engine(max_graphs=2), episode_length=2)
+    seen = []
+    parts = Parts(compiler=lambda function, **_: function)
+    train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run", on_round=lambda _, s: seen.append(s.compiled))
+    (path,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert load_checkpoint(path)["shared"]["signatures"] == tuple(map(tuple, seen[0].signatures))
+    assert len(seen[0].signatures) == 2

@@ -231,6 +231,7 @@ def lived(setup, length=8):
 
 
 def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
+    torch.compiler.reset()
     counter = Counting("eager")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own

@@ -90,10 +90,9 @@ def update(
     hidden: TensorDict | None = None,
     step: Callable | None = None,
 ) -> tuple[Learner, TensorDict]:
-    """One PPO update.
+    """One PPO update; `step` may be a compiled form of `minibatch_step`.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (learner, metrics).
-    `step`: a compiled form of `minibatch_step`.
     Promise: a step whose loss or gradient is not finite, and all from the one that trips the KL stop, change nothing;
     rows of an env with a non-finite reward, value or log-prob have no weight.
     """

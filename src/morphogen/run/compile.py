@@ -11,18 +11,24 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from tensordict import is_tensor_collection
 from torch._dynamo import config
 from torch._dynamo.utils import counters
+from torch.utils._pytree import tree_map
 
 from morphogen.nets.padding import crews_of, padded, room
 from morphogen.nets.plan import Plan
 from morphogen.run.telemetry.summary import NOTHING, Compiling
-from morphogen.vocab.groups import OFF, EngineSpec
+from morphogen.vocab.groups import OFF, PLAIN, EngineSpec
 
-FIXED = ("head", "tail", "update")
 _COMPILER = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
 EAGER = EngineSpec(compile=OFF)
 _LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
+
+
+def _own(leaf: Any) -> Any:
+    """A copy: the other modes run CUDA graphs, which write their next results to the same memory."""
+    return leaf.clone() if isinstance(leaf, torch.Tensor) or is_tensor_collection(leaf) else leaf
 
 
 class Signature(NamedTuple):
@@ -94,7 +100,7 @@ class Compiled:
         if key is None or self.spec.compile == OFF:
             return function
         if key not in self._units:
-            mode = None if self.spec.compile == "default" else self.spec.compile
+            mode = None if self.spec.compile == PLAIN else self.spec.compile
             graph = self._compiler(function, fullgraph=True, dynamic=False, mode=mode)
             self._units[key] = partial(self._booked, graph)
         return self._units[key]
@@ -105,6 +111,7 @@ class Compiled:
         with config.patch(recompile_limit=_LIMIT, accumulated_recompile_limit=_LIMIT), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=_COMPILER)
             out = graph(*args, **knobs)
+            out = out if self.spec.compile == PLAIN else tree_map(_own, out, is_leaf=is_tensor_collection)
         made = counters["stats"]["unique_graphs"] - before
         if made:
             self._book(graphs=made, compile_s=self._clock() - started)

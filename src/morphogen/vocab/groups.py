@@ -12,8 +12,8 @@ from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY, RULES
 
 POSITIVE = Real(above=0)
-OFF, NEEDS_CUDA = "off", "reduce-overhead"  # of the compile modes
-_MODES = (OFF, "default", NEEDS_CUDA, "max-autotune")
+OFF, PLAIN, NEEDS_CUDA = "off", "default", "reduce-overhead"  # of the compile modes
+_MODES = (OFF, PLAIN, NEEDS_CUDA, "max-autotune")
 _CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 

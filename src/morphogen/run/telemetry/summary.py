@@ -50,10 +50,6 @@ def summarise(
     summary = BatchSummary(
         round=round,
         episodes_completed=len(episodes),
-        accuracy_mean=fmean(accuracy),
-        accuracy_std=pstdev(accuracy),
-        accuracy_min=min(accuracy),
-        accuracy_max=max(accuracy),
         loss_mean=fmean(losses) if losses else None,
         rolling_accuracy=fmean(rolling),
         reward_mean=fmean(reward),
@@ -66,10 +62,20 @@ def summarise(
         seconds=seconds,
         env_epochs_per_s=env_epochs / seconds if seconds > 0 else 0.0,
         **compiling._asdict(),
+        **_spread(accuracy),
         **_means(episodes),
         **_totals(episodes),
     )
     return summary, rolling
+
+
+def _spread(accuracy: Sequence[float]) -> dict[str, float]:
+    return {
+        "accuracy_mean": fmean(accuracy),
+        "accuracy_std": pstdev(accuracy),
+        "accuracy_min": min(accuracy),
+        "accuracy_max": max(accuracy),
+    }
 
 
 def _means(episodes: Sequence[EpisodeCompleted]) -> dict[str, float]:

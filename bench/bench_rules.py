@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from bench.scenes import scene
@@ -29,17 +30,17 @@ from morphogen.vocab.action import PLACEHOLDER, SIZES, Head
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.spec import RewardSpec
 
-Call = Callable[..., object]
+Call = Callable[..., Any]
 
 
 def lives(envs: int, device: torch.device) -> list[RewardInputs]:
     """Every step of the scripted lives, which are repeated over the envs: [E] each."""
-    whole = trajectories(list(ARCHETYPES.values()), dtype=torch.float32)
+    whole: Any = trajectories(list(ARCHETYPES.values()), dtype=torch.float32)
     rows = torch.arange(envs) % len(ARCHETYPES)
     return [step.clone().to(device) for step in whole[:, rows]]
 
 
-def life(rule: Call, *, steps: list[RewardInputs], ledger: object) -> Tensor:
+def life(rule: Call, *, steps: list[RewardInputs], ledger: TensorDict) -> Tensor:
     """What a life is paid.  [E]."""
     paid = []
     for step in steps:

@@ -1,12 +1,14 @@
 """The README is true: commands as promised, paths and names exist, code runs."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 from runs import live, tiny_setup, world_of
 
+from bench import summary
 from morphogen.run import cli, options
 from morphogen.vocab.spec import LifecycleSpec
 
@@ -75,6 +77,10 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
     Path("my.json").write_text("{}")
     words = command.split()[1:]
     assert cli.main([*words, "--print-config"]) == 0
+
+
+def test_the_table_of_costs_is_that_of_the_file():
+    assert summary.markdown(json.loads(summary.RESULTS.read_text())) in TEXT
 
 
 def test_every_file_of_a_run_is_explained():

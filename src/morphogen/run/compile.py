@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from tensordict import is_tensor_collection
+from tensordict import TensorClass, TensorDictBase
 from torch._dynamo import config
 from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_map
@@ -22,13 +22,18 @@ from morphogen.run.telemetry.summary import NOTHING, Compiling
 from morphogen.vocab.groups import OFF, PLAIN, EngineSpec
 
 _COMPILER = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
+_TREES = (torch.Tensor, TensorDictBase, TensorClass)  # `is_tensor_collection` remembers classes, which graphs guard on
 EAGER = EngineSpec(compile=OFF)
 _LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
 
 
 def _own(leaf: Any) -> Any:
     """A copy: the other modes run CUDA graphs, which write their next results to the same memory."""
-    return leaf.clone() if isinstance(leaf, torch.Tensor) or is_tensor_collection(leaf) else leaf
+    return leaf.clone() if isinstance(leaf, _TREES) else leaf
+
+
+def _whole(node: Any) -> bool:
+    return isinstance(node, _TREES)
 
 
 class Signature(NamedTuple):
@@ -111,7 +116,7 @@ class Compiled:
         with config.patch(recompile_limit=_LIMIT, accumulated_recompile_limit=_LIMIT), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=_COMPILER)
             out = graph(*args, **knobs)
-            out = out if self.spec.compile == PLAIN else tree_map(_own, out, is_leaf=is_tensor_collection)
+            out = out if self.spec.compile == PLAIN else tree_map(_own, out, is_leaf=_whole)
         made = counters["stats"]["unique_graphs"] - before
         if made:
             self._book(graphs=made, compile_s=self._clock() - started)

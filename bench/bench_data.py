@@ -3,7 +3,7 @@
 import functools
 
 from bench.scenes import scheduler
-from bench.timing import Bench, Measure, close, over, parser, start
+from bench.timing import Bench, Measure, over, run
 from morphogen.run.data.feed import Feed
 from morphogen.state.env import EnvState
 from morphogen.vocab.spec import DataSpec
@@ -30,14 +30,5 @@ def measures(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Measur
     return [over(f"data_{name}", [samples / t for t in found], "samples/s") for name, found in seconds.items()]
 
 
-def main() -> None:
-    """Print the rates."""
-    own = parser(__doc__)
-    own.add_argument("--envs", type=int, default=32, metavar="E")
-    given = own.parse_args()
-    bench = start(given)
-    close(given, bench, measures(bench, given.envs))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measures)

@@ -3,7 +3,7 @@
 import torch
 
 from bench.scenes import scheduler
-from bench.timing import Bench, Measure, close, milliseconds, parser, start
+from bench.timing import Bench, Measure, milliseconds, run
 from morphogen.nets.distribution import noise_lanes
 from morphogen.rules.legality import action_masks
 from morphogen.steps.observe import observe
@@ -36,14 +36,5 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     return [milliseconds(f"policy_{name}_ms", found) for name, found in seconds.items()]
 
 
-def main() -> None:
-    """Print the times."""
-    own = parser(__doc__)
-    own.add_argument("--envs", type=int, default=32, metavar="E")
-    given = own.parse_args()
-    bench = start(given)
-    close(given, bench, measures(bench, given.envs))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measures)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from bench.scenes import scheduler
-from bench.timing import Bench, Measure, close, milliseconds, parser, start
+from bench.timing import Bench, Measure, milliseconds, run
 from morphogen.run.record import record
 from morphogen.run.telemetry.writer import JsonLines
 
@@ -33,14 +33,5 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
 
 
-def main() -> None:
-    """Print the parts."""
-    own = parser(__doc__)
-    own.add_argument("--envs", type=int, default=32, metavar="E")
-    given = own.parse_args()
-    bench = start(given)
-    close(given, bench, measures(bench, given.envs))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measures)

@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from bench.scenes import scene
-from bench.timing import Bench, Measure, close, over, parser, ratio, start
+from bench.timing import Bench, Measure, over, ratio, run
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
@@ -91,6 +91,7 @@ def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
     return found
 
 
+@torch.no_grad()
 def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
     """Microseconds per env and step, eager and compiled; seconds of the first compiled call."""
     found = []
@@ -110,15 +111,5 @@ def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
     return found
 
 
-def main() -> None:
-    """Print the rows on rules."""
-    own = parser(__doc__)
-    own.add_argument("--envs", type=int, default=1024, metavar="E")
-    given = own.parse_args()
-    bench = start(given)
-    with torch.no_grad():
-        close(given, bench, measures(bench, given.envs))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measures, envs=1024)

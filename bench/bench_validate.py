@@ -7,7 +7,7 @@ for every coalition, the seeds that are off taken out, against the tree that sha
 import torch
 
 from bench.scenes import Scene, scene
-from bench.timing import Bench, Measure, close, milliseconds, parser, ratio, start
+from bench.timing import Bench, Measure, milliseconds, ratio, run
 from morphogen.vocab.stage import Stage
 
 COALITIONS = (1, 2, 4, 8)
@@ -40,12 +40,5 @@ def measures(bench: Bench, envs: int = 32, judged: int = 300) -> list[Measure]:
     return [*found, ratio("validate_rows_over_shared", seconds["rows"], seconds["8"]), *times]
 
 
-def main() -> None:
-    """Print the rows on validation."""
-    given = parser(__doc__).parse_args()
-    bench = start(given)
-    close(given, bench, measures(bench))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measures)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from bench.scenes import scene, sizes
-from bench.timing import Bench, Measure, close, over, parser, start
+from bench.timing import Bench, Measure, over, run
 from morphogen.run.memory import keep_freed
 
 STATUS = Path("/proc/self/status")
@@ -65,12 +65,5 @@ def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
     return found
 
 
-def main() -> None:
-    """Print the rows on memory."""
-    given = parser(__doc__).parse_args()
-    bench = start(given)
-    close(given, bench, measures(bench, sizes(32)))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, lambda bench, envs: measures(bench, sizes(envs)))

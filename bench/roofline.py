@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from bench.scenes import Scene, scene, sizes
-from bench.timing import Bench, Measure, close, over, parser, ratio, start
+from bench.timing import Bench, Measure, over, ratio, run
 
 SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
 
@@ -87,12 +87,5 @@ def measures(bench: Bench, tasks: dict[str, tuple[str, int]], **large: int) -> l
     return found
 
 
-def main() -> None:
-    """Print the rows on the limits of the machine."""
-    given = parser(__doc__).parse_args()
-    bench = start(given)
-    close(given, bench, measures(bench, sizes(32)))
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, lambda bench, envs: measures(bench, sizes(envs)))

@@ -43,7 +43,7 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
 def markdown(facts: dict) -> str:
     """The table of the README, out of the JSON of a table."""
     rows = {row["name"]: row for row in facts["measures"]}
-    place = "{cpu}, {cores} cores, {threads} threads, torch {torch}".format(**facts["machine"])
+    place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(**facts["machine"])
     lines = [
         f"{place}: median, and half the range between the quartiles",
         "",

@@ -138,6 +138,15 @@ def start(given: argparse.Namespace) -> Bench:
     return Bench(runs=given.runs, device=given.device)
 
 
+def run(doc: str | None, measures: Callable[[Bench, int], Sequence[Measure]], *, envs: int = 32) -> None:
+    """The whole of a benchmark over a number of envs, from its flags to its table.  envs: the default."""
+    own = parser(doc)
+    own.add_argument("--envs", type=int, default=envs, metavar="E", help=f"envs (default {envs})")
+    given = own.parse_args()
+    bench = start(given)
+    close(given, bench, measures(bench, given.envs))
+
+
 def close(given: argparse.Namespace, bench: Bench, measures: Sequence[Measure]) -> None:
     """Print the table and write it where the flags say."""
     facts = machine(bench)

@@ -108,15 +108,15 @@ def test_views_move_no_bytes_and_sums_do():
     assert traffic.bytes == 3 * 64
 
 
-def test_a_peak_of_memory_holds_the_minibatch(monkeypatch):
-    if not memory.STATUS.exists():
-        pytest.skip("the system does not tell")
-    asked = []
+def test_memory_is_what_more_envs_add_to_the_peak(monkeypatch, tmp_path):
+    asked, told = [], tmp_path / "status"
+    told.write_text("Name:\tpython\nVmHWM:\t    90 kB\nVmRSS:\t    30 kB\n")
+    monkeypatch.setattr(memory, "STATUS", told)
+    assert memory.peak("digits", 1, "cpu") == 60 * 1024
     monkeypatch.setattr(memory, "peaks", lambda bench, task, sizes: asked.append((task, sizes)) or [30, 50, 90])
     rows = {row.name: row.value for row in memory.measures(Bench(), {"tiny": ("digits", 10)})}
     assert asked == [("digits", [10, 20, 40])]
     assert rows == {"memory_tiny_per_env": pytest.approx(2 / 2**20), "memory_tiny_linear": pytest.approx(1.0)}
-    assert memory.peak("cifar_baseline", 4, "cpu") >= 0
 
 
 def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):

@@ -25,6 +25,7 @@ class Index(NamedTuple):
 
     tensor: Tensor  # int64 [N], the tensor that an element belongs to
     owner: Tensor  # int64 [L], env * S + slot of a tensor; env = E where padded
+    real: Tensor  # bool [N], not padded
 
 
 def flat(grown: Iterable[Grown | None], like: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layo
     return tuple(found)
 
 
-def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], *, net: Net) -> Index | None:
+def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *, net: Net) -> Index | None:
     """Whose the elements are; None where nothing runs."""
     slots, count = len(net.slots), 0
     tensor, owner = [], []
@@ -61,7 +62,10 @@ def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], *, net: Net) 
             tensor.append(own.index_select(1, _leaf(kind, home.device)).flatten())
             owner.append((home * slots + s).unsqueeze(-1).expand_as(own).flatten())
             count += size * len(kind.leaves)
-    return Index(torch.cat(tensor), torch.cat(owner)) if tensor else None
+    if not tensor:
+        return None
+    tensors, owners = torch.cat(tensor), torch.cat(owner)
+    return Index(tensors, owners, (owners < envs * slots).index_select(0, tensors))
 
 
 def _leaf(kind: Layout, device: torch.device) -> Tensor:
@@ -83,11 +87,9 @@ def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, 
     return Gauge(square.sqrt(), *counts)
 
 
-def silenced(push: Tensor, where: Index | None, like: Tensor) -> Tensor:
-    """The gradient, exactly 0 where it is nobody's.  push [N]; like [E, S]."""
-    if where is None:
-        return push
-    return torch.where((where.owner < like.numel()).index_select(0, where.tensor), push, 0.0)
+def silenced(push: Tensor, where: Index | None) -> Tensor:
+    """The gradient, exactly 0 where it is nobody's.  push [N]."""
+    return push if where is None else torch.where(where.real, push, 0.0)
 
 
 def shares(values: Tensor, where: Index) -> Tensor:

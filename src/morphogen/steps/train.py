@@ -73,7 +73,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
     fixed = Fixed(
         frame=cnn.frame(state.instance, net.host, host.params),
         sites=where,
-        index=blocks.index(plan.train, where, net=net),
+        index=blocks.index(plan.train, where, host.params.shape[0], net=net),
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
@@ -90,7 +90,7 @@ def train_minibatch(
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
     (host_push, push), (loss, correct) = slope(objective, (weights.host, weights.grown))
-    push = blocks.silenced(push, fixed.index, fixed.blended) if plan.padded else push
+    push = blocks.silenced(push, fixed.index) if plan.padded else push
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
     gauge = blocks.gauge(push, fixed.index, progress.tally.seed_square, **limits)
     norm = torch.linalg.vector_norm(host_push, dim=-1)

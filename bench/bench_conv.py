@@ -1,4 +1,4 @@
-"""Grouped convolutions with the channels of the weights innermost or as usual: what `ops.choose` rests on.
+"""Grouped convolutions with the channels of the images innermost or as usual: what `ops.choose` rests on.
 
 Run: `python bench/bench_conv.py [--threads 1]`.  Best milliseconds of forward, and of forward with both gradients.
 """

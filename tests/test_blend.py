@@ -6,10 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import noise, normal
 
-from morphogen.rules.blend import added, multiplied
+from morphogen.rules.blend import Deltas, Gates, blend, half
 
 SHAPE = (3, 2, 2, 2, 2)  # samples, rows, channels, height, width
 ALPHAS = st.floats(0.0, 1.0, width=32)
+
+
+def _blended(algorithm, h, d, *, alpha, training, gate=None):
+    """The features h with the delta of every row blended in."""
+    rows = torch.arange(h.shape[1])
+    own, nobody = half(rows, alpha, training), half(rows[:0], alpha[:0], training[:0])
+    if algorithm == "multiply":
+        return blend(h, Deltas(None, d), nobody, own)
+    return blend(h, Deltas(d, None), own, nobody, gate if gate is None else Gates(gate, rows))
 
 
 def _run(algorithm, *, alpha, training, seed=0):
@@ -18,14 +27,11 @@ def _run(algorithm, *, alpha, training, seed=0):
     g, push = noise(3, 2, seed=seed + 2).double(), normal(*SHAPE, seed=seed + 3).double()
     a, t = torch.tensor([alpha, alpha]), torch.tensor([training, training])
 
-    def blend(h, d, g):
-        if algorithm == "multiply":
-            y = h + multiplied(d, h, a, t)
-        else:
-            y = h + added(d, a, t, g if algorithm == "gate" else None)
+    def pushed(h, d, g):
+        y = _blended(algorithm, h, d, alpha=a, training=t, gate=g if algorithm == "gate" else None)
         return (push * y).sum(), y
 
-    grads, y = torch.func.grad(blend, argnums=(0, 1, 2), has_aux=True)(h, d, g)
+    grads, y = torch.func.grad(pushed, argnums=(0, 1, 2), has_aux=True)(h, d, g)
     return y, (h, d, g), grads, push
 
 
@@ -76,11 +82,11 @@ def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
     d = torch.full(SHAPE, poison)
     a, t = torch.zeros(2), torch.tensor([training, training])
 
-    def blend(h):
-        y = h + (multiplied(d, h, a, t) if algorithm == "multiply" else added(d, a, t))
+    def pushed(h):
+        y = _blended(algorithm, h, d, alpha=a, training=t)
         return (push * y).sum(), y
 
-    dh, y = torch.func.grad(blend, has_aux=True)(h)
+    dh, y = torch.func.grad(pushed, has_aux=True)(h)
     assert torch.equal(y, h)
     assert torch.equal(dh, push)
 
@@ -88,8 +94,8 @@ def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
 def test_rows_keep_their_own_stage_and_alpha():
     d, h = torch.ones(1, 4, 1), torch.full((1, 4, 1), 2.0)
     alpha, training = torch.tensor([0.0, 0.25, 1.0, 0.0]), torch.tensor([True, False, False, False])
-    assert (h + added(d, alpha, training)).flatten().tolist() == [2.0, 2.25, 3.0, 2.0]
-    scaled = (h + multiplied(d, h, alpha, training)).flatten()
+    sums, scaled = (_blended(way, h, d, alpha=alpha, training=training).flatten() for way in ("add", "multiply"))
+    assert sums.tolist() == [2.0, 2.25, 3.0, 2.0]
     torch.testing.assert_close(scaled, 2 * (1 + alpha * torch.tanh(torch.tensor(1.0))))
 
 
@@ -104,5 +110,21 @@ def test_a_blend_lies_between_the_host_and_the_full_seed(alpha, seed):
 
 
 def test_a_blend_keeps_the_dtype_of_the_features():
-    found = added(normal(*SHAPE).double(), torch.tensor([0.5, 0.5]), torch.tensor([True, False]))
-    assert found.dtype == torch.float64
+    d, (alpha, training) = normal(*SHAPE), (torch.tensor([0.5, 0.5]), torch.tensor([True, False]))
+    for dtype in (torch.float64, torch.bfloat16):
+        found = [_blended(way, d.to(dtype), d.to(dtype), alpha=alpha, training=training) for way in ("add", "multiply")]
+        assert [y.dtype for y in found] == [dtype, dtype]
+
+
+def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
+    h, d = normal(3, 5, 2).double(), normal(3, 4, 2, seed=1).double()
+    alpha, training = torch.tensor([0.25, 0.5, 0.75, 1.0]), torch.zeros(4, dtype=torch.bool)
+    added, multiplied = torch.tensor([4, 0]), torch.tensor([2, 1])
+    gate = Gates(noise(3, 2).double(), torch.tensor([1, 2]))  # of the second added row, and of nobody
+    halves = half(added, alpha[:2], training[:2]), half(multiplied, alpha[2:], training[2:])
+    y = blend(h, Deltas(d[:, :2], d[:, 2:]), *halves, gate)
+    torch.testing.assert_close(y[:, 4], h[:, 4] + 0.25 * d[:, 0])
+    torch.testing.assert_close(y[:, 0], h[:, 0] + 0.5 * gate.open[:, :1] * d[:, 1])
+    torch.testing.assert_close(y[:, 2], h[:, 2] * (1 + 0.75 * torch.tanh(d[:, 2])))
+    torch.testing.assert_close(y[:, 1], h[:, 1] * (1 + torch.tanh(d[:, 3])))
+    assert torch.equal(y[:, 3], h[:, 3])

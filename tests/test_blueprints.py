@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from morphogen.nets import ops
 from morphogen.nets.seeds import cnn
-from morphogen.rules.blend import added, multiplied
+from morphogen.rules.blend import Deltas, Gates, blend, half
 from morphogen.steps.sow import birth
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count, gate_count
 from morphogen.vocab.slot import SlotSpec
@@ -40,7 +40,8 @@ def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.T
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, R * C, H, W] -> [B, R, C, H, W]."""
-    return cnn.deltas({blueprint: params}, lambda _: x, channels=x.shape[1] // len(params))[blueprint]
+    leaves = cnn.layout(blueprint, x.shape[1] // len(params)).split(params)
+    return cnn.deltas({blueprint: leaves}, lambda _: x)[blueprint]
 
 
 def norms(layout, row):
@@ -50,12 +51,16 @@ def norms(layout, row):
 
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """What one seed adds to features h [B, C, H, W]."""
-    d = delta(blueprint, params, h.detach())
-    a, t = torch.tensor([alpha]), torch.tensor([training])
+    d, row = delta(blueprint, params, h.detach()), torch.zeros(1, dtype=torch.int64)
+    own = half(row, torch.tensor([alpha]), torch.tensor([training]))
+    nobody = half(row[:0], torch.zeros(0), torch.zeros(0, dtype=torch.bool))
     if algorithm == "multiply":
-        return multiplied(d, h.unsqueeze(1), a, t).squeeze(1)
-    opened = cnn.gate(gate, ops.mean_hw(h.detach(), 1)) if algorithm == "gate" and not training else None
-    return added(d, a, t, opened).squeeze(1)
+        return blend(h.unsqueeze(1), Deltas(None, d), nobody, own).squeeze(1) - h
+    gates = None
+    if algorithm == "gate" and not training:
+        leaves = cnn.gate_layout(h.shape[1]).split(gate)
+        gates = Gates(cnn.gate(leaves, ops.mean_hw(h.detach(), 1)), row)
+    return blend(h.unsqueeze(1), Deltas(d, None), own, nobody, gates).squeeze(1) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
@@ -112,7 +117,7 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
 
 def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     _, gate = newborn(Blueprint.NORM, 8, rows=50)
-    opened = cnn.gate(gate, worlds.normal(6, 50, 8))
+    opened = cnn.gate(cnn.gate_layout(8).split(gate), worlds.normal(6, 50, 8))
     assert 0.8 < float(opened.mean()) < 0.95
     assert ((opened > 0) & (opened < 1)).all()
 

@@ -110,6 +110,7 @@ tallies = tensors(
     (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3,
 )  # fmt: skip
 rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
+blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
 windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
 stage_of = slots.map(lambda part: part.stage)
 SLOTTED = {"slots": True, "slot_axis": 1}  # what belongs to slots is [E, S]
@@ -124,13 +125,17 @@ def at_once(part, where, target):
     return alpha.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
 
 
-def rows(function):
-    """A function of rows in dim 1, as one of rows in dim 0."""
-    return lambda delta, *rest: function(delta.transpose(0, 1), *rest).transpose(0, 1)
+def blended(way):
+    """The features of rows in dim 0, their deltas all blended in one way."""
 
+    def run(delta, host, alpha, training):
+        own = torch.arange(host.shape[0], device=host.device)
+        halves = blend.half(own, alpha, training), blend.half(own[:0], alpha[:0], training[:0])
+        delta, host = delta.transpose(0, 1), host.transpose(0, 1)
+        pair = blend.Deltas(delta, None) if way == "added" else blend.Deltas(None, delta)
+        return blend.blend(host, pair, *(halves if way == "added" else halves[::-1])).transpose(0, 1)
 
-def multiplied(delta, host, *rest):
-    return rows(blend.multiplied)(delta, host.transpose(0, 1), *rest)
+    return run
 
 
 def remembered(pair):
@@ -174,8 +179,9 @@ RULES = {
         {},
     ),
     "attribution.players": (attribution.players, slots, SLOTTED),
-    "blend.added": (rows(blend.added), tensors((shares, R, (2, 4)), (shares, R, ONE), (yes, B, ONE)), {}),
-    "blend.multiplied": (multiplied, tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.blend": (blended("added"), blends, {}),
+    "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
+    "blend.half": (blend.half, tensors((st.integers(0, 9), I, ONE), (shares, R, ONE), (yes, B, ONE)), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
     "counts.kept_channels": (partial(counts.kept_channels, channels=16), tensors((shares, R, ONE)), {}),
     "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),

@@ -1,23 +1,23 @@
 """The parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups, then its gates.
 
-A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after the other, row by
-row.  So the optimiser is a few operations on one tensor, whatever runs.  A gate belongs to its seed.
+A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after the other, leaf by
+leaf.  So the optimiser is a few operations on one tensor, whatever runs, and a leaf is a part of the buffer as it lies
+in memory.  A gate belongs to its seed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.nets.layout import Layout
+from morphogen.nets.layout import Layout, Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
 from morphogen.rules.health import Gauge
-from morphogen.state.tree import table
 
 
 class Index(NamedTuple):
@@ -30,16 +30,22 @@ class Index(NamedTuple):
 
 def flat(grown: Iterable[Grown | None], like: Tensor) -> Tensor:
     """All blocks as one buffer.  -> [N], in dtype and device of `like`."""
-    blocks = [block.flatten() for rows in grown if rows is not None for block in (*rows.seeds, rows.gates)]
-    return torch.cat(blocks) if blocks else like.new_zeros(0)
+    blocks = [block for rows in grown if rows is not None for block in (*rows.seeds, rows.gates)]
+    leaves = [leaf.flatten() for block in blocks for leaf in block.values()]
+    return torch.cat(leaves) if leaves else like.new_zeros(0)
 
 
 def views(buffer: Tensor, crews: tuple[Crew, ...], *, net: Net) -> tuple[Grown | None, ...]:
     """The inverse of `flat`, per slot; None where nothing runs."""
     kinds = layouts(crews, net=net)
-    pieces = iter(buffer.split([rows * kind.size for slot in kinds for rows, kind in slot]))
-    found = (tuple(next(pieces).view(rows, kind.size) for rows, kind in slot) for slot in kinds)
+    sizes = [rows * leaf.size for slot in kinds for rows, kind in slot for leaf in kind.leaves]
+    pieces = iter(buffer.split(sizes))
+    found = [tuple(_leaves(pieces, rows, kind) for rows, kind in slot) for slot in kinds]
     return tuple(Grown(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
+
+
+def _leaves(pieces: Iterator[Tensor], rows: int, kind: Layout) -> Leaves:
+    return {leaf.name: next(pieces).view(rows, *leaf.shape) for leaf in kind.leaves}
 
 
 def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layout], ...], ...]:
@@ -58,19 +64,15 @@ def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *,
     for s, (site, kinds) in enumerate(zip(sites, layouts(crews, net=net), strict=True)):
         homes = () if site is None else (*site.home, site.gate_home)
         for home, (size, kind) in zip(homes, kinds, strict=True):
-            own = count + torch.arange(size * len(kind.leaves), device=home.device).view(size, len(kind.leaves))
-            tensor.append(own.index_select(1, _leaf(kind, home.device)).flatten())
-            owner.append((home * slots + s).unsqueeze(-1).expand_as(own).flatten())
-            count += size * len(kind.leaves)
+            for leaf in kind.leaves:
+                own = count + torch.arange(size, device=home.device)
+                tensor.append(own.unsqueeze(-1).expand(size, leaf.size).flatten())
+                owner.append(home * slots + s)
+                count += size
     if not tensor:
         return None
     tensors, owners = torch.cat(tensor), torch.cat(owner)
     return Index(tensors, owners, (owners < envs * slots).index_select(0, tensors))
-
-
-def _leaf(kind: Layout, device: torch.device) -> Tensor:
-    """The leaf of every element of a row.  int64 [P]."""
-    return table(tuple(i for i, leaf in enumerate(kind.leaves) for _ in range(leaf.size)), torch.int64, device)
 
 
 def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:

@@ -2,16 +2,16 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
+from morphogen.nets.layout import Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
-from morphogen.rules.blend import added, multiplied
+from morphogen.rules.blend import Deltas, Gates, blend
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
@@ -55,39 +55,26 @@ def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown, *, ch
         rows = rows._replace(env=site.row_env)
     count = h.shape[1] // channels
     seen = h.detach()  # a CNN seed never sends a gradient back through its input
-    plain, scaled = _deltas(seen, crew, site, grown, channels=channels)
-    features, where, blended = ops.unfold(h, count), [], []
-    if plain:
-        gate = _gates(seen, site, grown.gates, rows=count) if crew.gates else None
-        where.append(site.added.rows)
-        blended.append(added(ops.join(plain, 1), *site.added[1:], gate))
-    if scaled:
-        where.append(site.multiplied.rows)
-        base = features.index_select(1, site.multiplied.rows)
-        blended.append(multiplied(ops.join(scaled, 1), base, *site.multiplied[1:]))
-    return ops.fold(features.index_add(1, ops.join(where), ops.join(blended, 1))), rows
+    deltas = _deltas(ops.unfold(seen, count), crew, site, grown)
+    gates = Gates(_opened(seen, site, grown.gates, rows=count), site.gated) if crew.gates else None
+    return ops.fold(blend(ops.unfold(h, count), deltas, site.added, site.multiplied, gates)), rows
 
 
-def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown, *, channels: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Deltas of the rows that are added and of those that multiply, [B, n, C, H, W] per group."""
-    count, rows = seen.shape[1] // channels, dict(zip(_kinds(crew), site.rows, strict=True))
+def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
+    """Deltas of the rows that are added and of those that multiply.  seen [B, R, C, H, W]."""
+    kinds = tuple(group.blueprint for group in crew.groups)
+    rows = dict(zip(kinds, site.rows, strict=True))
 
-    def take(*kinds: Blueprint) -> Tensor:
-        return ops.take(seen, ops.join([rows[kind] for kind in kinds]), rows=count)
+    def take(*own: Blueprint) -> Tensor:
+        return ops.fold(seen.index_select(1, ops.join([rows[kind] for kind in own])))
 
-    found = seeds.deltas(dict(zip(_kinds(crew), grown.seeds, strict=True)), take, channels=channels)
+    found = seeds.deltas(dict(zip(kinds, grown.seeds, strict=True)), take)
     halves = [found[group.blueprint].split([group.added, group.multiplied], dim=1) for group in crew.groups]
-    plain = [first for (first, _), group in zip(halves, crew.groups, strict=True) if group.added]
-    scaled = [last for (_, last), group in zip(halves, crew.groups, strict=True) if group.multiplied]
-    return plain, scaled
+    added = [first for (first, _), group in zip(halves, crew.groups, strict=True) if group.added]
+    multiplied = [last for (_, last), group in zip(halves, crew.groups, strict=True) if group.multiplied]
+    return Deltas(*(ops.join(parts, 1) if parts else None for parts in (added, multiplied)))
 
 
-def _kinds(crew: Crew) -> tuple[Blueprint, ...]:
-    return tuple(group.blueprint for group in crew.groups)
-
-
-def _gates(seen: Tensor, site: Site, flat: Tensor, *, rows: int) -> Tensor:
-    """Openness per sample and added row, 1 where there is no gate.  [B, A]."""
-    pooled = ops.mean_hw(seen, rows).index_select(1, site.gate_rows)
-    opened, count = seeds.gate(flat, pooled), site.added.rows.shape[0]
-    return torch.ones_like(opened[:, :1]).repeat(1, count + 1).index_copy(1, site.gated, opened)[:, :count]
+def _opened(seen: Tensor, site: Site, leaves: Leaves, *, rows: int) -> Tensor:
+    """Openness of the gates per sample.  [B, G]."""
+    return seeds.gate(leaves, ops.mean_hw(seen, rows).index_select(1, site.gate_rows))

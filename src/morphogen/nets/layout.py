@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+Leaves = dict[str, Tensor]  # name -> [R, *shape]
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -45,9 +47,13 @@ class Layout:
         parts = flat.split([*sizes, flat.shape[-1] - self.size], dim=-1)
         return zip(self.leaves, parts[:-1], strict=True)
 
-    def split(self, flat: Tensor) -> dict[str, Tensor]:
+    def split(self, flat: Tensor) -> Leaves:
         """Leaves as views: one split, so the gradient comes back in one piece.  flat [R, >= size] -> [R, *shape]."""
         return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.pieces(flat)}
+
+    def join(self, leaves: Leaves) -> Tensor:
+        """The inverse of `split`, a copy.  [R, *shape] each -> [R, size]."""
+        return torch.cat([leaves[leaf.name].reshape(-1, leaf.size) for leaf in self.leaves], dim=-1)
 
     def draw(self, uniform: Tensor) -> Tensor:
         """Rows as they start.  uniform [R, >= size] in [0, 1) -> [R, size]."""

@@ -63,9 +63,9 @@ def _settled(x: Tensor) -> Tensor:
 
 
 def choose(device: torch.device, channels_in: int, kernel: int, *, learning: bool) -> torch.memory_format:
-    """Layout of the weights with which a grouped convolution runs fastest; the CPU learns narrow ones that way."""
+    """Layout of the images with which a grouped convolution runs fastest; the CPU learns narrow ones innermost."""
     innermost = device.type == "cpu" and learning and channels_in < _NARROW and kernel > 1
-    return torch.channels_last if innermost else torch.contiguous_format
+    return INNERMOST if innermost else torch.contiguous_format
 
 
 def conv2d(x: Tensor, weight: Tensor, *, groups: int, layout: torch.memory_format = torch.contiguous_format) -> Tensor:
@@ -74,12 +74,14 @@ def conv2d(x: Tensor, weight: Tensor, *, groups: int, layout: torch.memory_forma
     Shapes: x [B, groups * I, H, W], weight [..., I, k, k] with all output channels in front -> [B, outputs, H, W], in
     memory laid out as `layout`.
     """
-    flat = weight.flatten(0, -4)
+    flat = weight.flatten(0, -4).contiguous()
     kernel = flat.shape[-1]
-    own = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
-    x, own = (x, layout) if layout is INNERMOST else (_settled(x), own)
-    x, flat = x.contiguous(memory_format=layout), flat.contiguous(memory_format=own)
-    return F.conv2d(x, flat, padding=kernel // 2, groups=groups).contiguous(memory_format=layout)
+    own = layout
+    if layout is not INNERMOST:
+        own = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
+        x = _settled(x) if own is INNERMOST else x
+    images = x.contiguous(memory_format=own)
+    return F.conv2d(images, flat, padding=kernel // 2, groups=groups).contiguous(memory_format=layout)
 
 
 def max_pool2d(x: Tensor) -> Tensor:
@@ -120,7 +122,7 @@ class _KeptNorm(torch.autograd.Function):
         centred = x - _spread(mean, kept)
         inverse = torch.rsqrt(_pooled(centred.square().sum((2, 3)), share) * share + EPS)
         slope = _spread(inverse, gain)
-        return (centred * slope).add_(per_channel(bias)).clamp_min_(floor), centred, inverse, slope
+        return torch.addcmul(per_channel(bias), centred, slope).clamp_min_(floor), centred, inverse, slope
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
@@ -135,9 +137,9 @@ class _KeptNorm(torch.autograd.Function):
         above, centred, inverse, slope, gain, kept, share = ctx.saved_tensors
         push = torch.ops.aten.threshold_backward(grad.contiguous(memory_format=INNERMOST), above, ctx.floor)
         level, tilt = push.sum((2, 3)), (push * centred).sum((2, 3))  # [B, R * C]
-        flat, lean = _pooled(torch.stack((level, tilt)) * gain.flatten(), share)  # [B, R * groups]
-        out = push.mul_(slope).sub_(centred * _spread(lean * inverse.pow(3) * share, kept))
-        out = out.sub_(_spread(flat * inverse * share, kept))
+        flat, lean = _pooled(torch.stack((level, tilt)) * gain.flatten(), share) * (inverse * share)  # [B, R * groups]
+        out = torch.addcmul(_spread(-flat, kept), push, slope)
+        out.addcmul_(centred, _spread(-lean * inverse.square(), kept))
         own = tilt.unflatten(-1, (*inverse.shape[1:], -1)) * inverse.unsqueeze(-1)
         return out, own.sum(0).view_as(gain), level.sum(0).view_as(gain), None, None
 

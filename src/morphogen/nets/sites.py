@@ -8,24 +8,19 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.nets.layout import Layout, Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew, Plan, Seats, Tree, training_roster, validation_roster
+from morphogen.nets.seeds import cnn as seeds
+from morphogen.rules.blend import Half, half
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
-
-
-class Half(NamedTuple):
-    """The seeds of a slot that are blended in one way; where a row is padded nothing is blended in."""
-
-    rows: Tensor  # int64 [N], rows of the features
-    alpha: Tensor  # float [N]
-    training: Tensor  # bool [N]
 
 
 class Site(NamedTuple):
     """Who runs at one slot.  Groups in the order of the crew; within a group the multiplied rows come last.
 
-    A padded row repeats the first of its half.  Its home is no env: what becomes of it is dropped.
+    A padded row repeats the first of its half, silent.  Its home is no env: what becomes of it is dropped.
     """
 
     rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
@@ -44,8 +39,8 @@ class Site(NamedTuple):
 class Grown(NamedTuple):
     """Parameters of what runs at one slot."""
 
-    seeds: tuple[Tensor, ...]  # [n, P_b] per group
-    gates: Tensor  # [G, gate parameters]
+    seeds: tuple[Leaves, ...]  # [n, *shape] per group
+    gates: Leaves  # [G, *shape]
 
 
 class _Candidates(NamedTuple):
@@ -61,9 +56,9 @@ def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
     return _Candidates(env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING))
 
 
-def _cut(seats: Seats, half: int, code: int, size: int) -> Seats:
+def _cut(seats: Seats, part: int, code: int, size: int) -> Seats:
     """The seats of one half of a group.  seats [2, 13, C] -> [size]."""
-    return Seats(seats.candidate[half, code, :size], seats.taken[half, code, :size])
+    return Seats(seats.candidate[part, code, :size], seats.taken[part, code, :size])
 
 
 def _joined(parts: Sequence[Seats]) -> Seats:
@@ -72,17 +67,17 @@ def _joined(parts: Sequence[Seats]) -> Seats:
 
 def _half(of: _Candidates, seats: Seats) -> Half:
     at, taken = seats
-    return Half(of.row[at], torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken)
+    return half(of.row[at], torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken)
 
 
 def _site(seats: Seats, crew: Crew, of: _Candidates, *, envs: int, split: tuple[Tensor, Tensor] | None = None) -> Site:
     """The site of one slot.  seats [2, 13, C] of the slot; split: parent and env of every row after the slot."""
     pairs = [
-        [_cut(seats, half, group.blueprint.value, size) for half, size in enumerate((group.added, group.multiplied))]
+        [_cut(seats, part, group.blueprint.value, size) for part, size in enumerate((group.added, group.multiplied))]
         for group in crew.groups
     ]
-    added, multiplied = (_joined(half) for half in zip(*pairs, strict=True))
-    whole, gates = _joined([half for pair in pairs for half in pair]), _cut(seats, 0, 0, crew.gates)
+    added, multiplied = (_joined(part) for part in zip(*pairs, strict=True))
+    whole, gates = _joined([part for pair in pairs for part in pair]), _cut(seats, 0, 0, crew.gates)
     sizes, (nobody, count) = [group.size for group in crew.groups], (of.row.shape[0], added.taken.shape[0])
     place = of.row.new_zeros(nobody + 1).index_copy(
         0, torch.where(added.taken, added.candidate, nobody), torch.arange(count, device=of.row.device)
@@ -148,27 +143,35 @@ def row_candidates(limbs: Tree, level: int, size: int) -> Tensor:
 
 
 def gather(
-    seeds: TensorDict, leaf: str, crews: tuple[Crew, ...], sites: tuple[Site | None, ...], *, net: Net
+    storage: TensorDict, leaf: str, crews: tuple[Crew, ...], sites: tuple[Site | None, ...], *, net: Net
 ) -> tuple[Grown | None, ...]:
     """Rows of the storage for everything that runs, per slot.  leaf: "params" or "momentum"."""
     found: list[Grown | None] = []
     for s, (crew, site) in enumerate(zip(crews, sites, strict=True)):
-        found.append(site and _gather(seeds[net.names[s], leaf], crew, site, net.counts[s], net.gate_counts[s]))
+        found.append(site and _gather(storage[net.names[s], leaf], crew, site, channels=net.slots[s].channels))
     return tuple(found)
 
 
-def _gather(storage: Tensor, crew: Crew, site: Site, sizes: tuple[int, ...], gate: int) -> Grown:
-    pairs = zip(crew.groups, site.env, strict=True)
-    seeds = tuple(storage[:, : sizes[group.blueprint.value]].index_select(0, env) for group, env in pairs)
-    return Grown(seeds, storage[:, storage.shape[-1] - gate :].index_select(0, site.gate_env))
+def _gather(storage: Tensor, crew: Crew, site: Site, *, channels: int) -> Grown:
+    kinds, gate = kinds_of(crew, channels), seeds.gate_layout(channels)
+    grown = tuple(
+        kind.split(storage[:, : kind.size].index_select(0, env)) for kind, env in zip(kinds, site.env, strict=True)
+    )
+    return Grown(grown, gate.split(storage[:, storage.shape[-1] - gate.size :].index_select(0, site.gate_env)))
 
 
-def scatter(storage: Tensor, grown: Grown | None, site: Site | None) -> Tensor:
+def kinds_of(crew: Crew, channels: int) -> tuple[Layout, ...]:
+    """Layout of the seeds of every group."""
+    return tuple(seeds.layout(group.blueprint, channels) for group in crew.groups)
+
+
+def scatter(storage: Tensor, grown: Grown | None, site: Site | None, crew: Crew, *, channels: int) -> Tensor:
     """The storage of a slot with the rows of everything that ran put back.  storage [E, P_s] -> [E, P_s]."""
     if grown is None or site is None:
         return storage
     out = F.pad(storage, (0, 0, 0, 1))  # one row more: the home of what is padded
-    for rows, home in zip(grown.seeds, site.home, strict=True):
-        out[:, : rows.shape[-1]].index_copy_(0, home, rows)
-    out[:, out.shape[-1] - grown.gates.shape[-1] :].index_copy_(0, site.gate_home, grown.gates)
+    for kind, leaves, home in zip(kinds_of(crew, channels), grown.seeds, site.home, strict=True):
+        out[:, : kind.size].index_copy_(0, home, kind.join(leaves))
+    gate = seeds.gate_layout(channels)
+    out[:, out.shape[-1] - gate.size :].index_copy_(0, site.gate_home, gate.join(grown.gates))
     return out[:-1]

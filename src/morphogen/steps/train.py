@@ -140,8 +140,9 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", weights.grown), ("momentum", velocity.grown)):
         grown = blocks.views(buffer, plan.train, net=net)
-        for name, rows, where in zip(net.names, grown, progress.fixed.sites, strict=True):
-            seeds[name][leaf] = sites.scatter(state.seeds[name, leaf], rows, where)
+        for slot, *ran in zip(net.slots, grown, progress.fixed.sites, plan.train, strict=True):
+            storage = state.seeds[slot.name, leaf]
+            seeds[slot.name][leaf] = sites.scatter(storage, *ran, channels=slot.channels)
     lead = {"batch_size": state.batch_size, "device": state.device}
     valid = progress.tally.finite > 0
     metrics = TrainMetrics(

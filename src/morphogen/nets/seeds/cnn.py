@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets import ops
-from morphogen.nets.layout import Layout, Leaf, fan_in, once
+from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
 from morphogen.vocab.blueprint import Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
-Leaves = dict[str, Tensor]
 Take = Callable[..., Tensor]  # blueprints -> inputs of their seeds
 
 
@@ -57,22 +56,21 @@ def gate_layout(channels: int) -> Layout:
     return Layout((*first, fan_in("v2", (1, hidden), hidden), Leaf("c2", (1,), fill=2.0)))
 
 
-def deltas(flat: dict[Blueprint, Tensor], take: Take, *, channels: int) -> dict[Blueprint, Tensor]:
+def deltas(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor]:
     """What the seeds of a slot add to their input.
 
-    Shapes: flat [R_b, P_b] per blueprint; take(b, ...) -> [B, R * C, H, W], the inputs of the seeds of blueprints, in
-    their order -> [B, R_b, C, H, W] per blueprint.
+    Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, R * C, H, W], the inputs of the seeds of blueprints,
+    in their order -> [B, R_b, C, H, W] per blueprint.
     """
-    parts = {b: layout(b, channels).split(rows) for b, rows in flat.items()}
     found = _convolved({b: p for b, p in parts.items() if b in _CONVOLVED}, take)
     for b in parts.keys() - _CONVOLVED:
-        found[b] = ops.unfold(_OTHERS[b](parts[b], take(b)), flat[b].shape[0])
+        rows = next(iter(parts[b].values())).shape[0]
+        found[b] = ops.unfold(_OTHERS[b](parts[b], take(b)), rows)
     return found
 
 
-def gate(flat: Tensor, pooled: Tensor) -> Tensor:
-    """Openness of the gates per sample.  flat [R, G], pooled [B, R, C], mean over H, W -> [B, R] in (0, 1)."""
-    p = gate_layout(pooled.shape[-1]).split(flat)
+def gate(p: Leaves, pooled: Tensor) -> Tensor:
+    """Openness of the gates per sample.  p [R, *shape], pooled [B, R, C], mean over H, W -> [B, R] in (0, 1)."""
     hidden = F.silu(ops.linear(pooled, p["v1"], p["c1"]))
     return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1)
 

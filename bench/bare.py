@@ -46,7 +46,7 @@ class Bare:
         parts = -(-split.labels.shape[0] // CHUNK)
         counts = []
         for images, own in zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True):
-            logits = forward(images, rows, Growth((), (), ()), net=self.net).transpose(0, 1)
+            logits = forward(images, rows, Growth((), (), ()), net=self.net)
             nats = F.cross_entropy(logits.flatten(0, 1), own.flatten(), reduction="none").view(own.shape)
             right = (logits.argmax(-1) == own) & torch.isfinite(logits).all(-1)
             counts.append(torch.stack((right.sum(-1).to(nats.dtype), nats.sum(-1))))
@@ -63,7 +63,7 @@ class Bare:
         self, leaves: tuple[Tensor, ...], *, batch: Batch, frame: cnn.Frame
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         images = batch.images.transpose(0, 1).flatten(1, 2)
-        logits = forward(images, self._rows(leaves[0], frame), Growth((), (), ()), net=self.net).transpose(0, 1)
+        logits = forward(images, self._rows(leaves[0], frame), Growth((), (), ()), net=self.net)
         nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
         loss = nats.view(batch.labels.shape).mean(-1)
         correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)

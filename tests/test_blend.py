@@ -124,7 +124,7 @@ def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
     halves = half(added, alpha[:2], training[:2]), half(multiplied, alpha[2:], training[2:])
     y = blend(h, Deltas(d[:, :2], d[:, 2:]), *halves, gate)
     torch.testing.assert_close(y[:, 4], h[:, 4] + 0.25 * d[:, 0])
-    torch.testing.assert_close(y[:, 0], h[:, 0] + 0.5 * gate.open[:, :1] * d[:, 1])
+    torch.testing.assert_close(y[:, 0], h[:, 0] + 0.5 * gate.openness[:, :1] * d[:, 1])
     torch.testing.assert_close(y[:, 2], h[:, 2] * (1 + 0.75 * torch.tanh(d[:, 2])))
     torch.testing.assert_close(y[:, 1], h[:, 1] * (1 + torch.tanh(d[:, 3])))
     assert torch.equal(y[:, 3], h[:, 3])

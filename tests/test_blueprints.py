@@ -117,7 +117,7 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
 
 def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     _, gate = newborn(Blueprint.NORM, 8, rows=50)
-    opened = cnn.gate(cnn.gate_layout(8).split(gate), worlds.normal(6, 50, 8))
+    opened = cnn.gate(cnn.gate_layout(8).split(gate), worlds.normal(50, 6, 8))
     assert 0.8 < float(opened.mean()) < 0.95
     assert ((opened > 0) & (opened < 1)).all()
 

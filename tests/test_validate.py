@@ -146,7 +146,7 @@ def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(m
 
     def counted(*given, **knobs):
         logits = forward(*given, **knobs)
-        rows.append(logits.shape[1])
+        rows.append(logits.shape[0])
         return logits
 
     monkeypatch.setattr("morphogen.steps.validate.forward", counted)

@@ -59,20 +59,18 @@ def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layo
 
 def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *, net: Net) -> Index | None:
     """Whose the elements are; None where nothing runs."""
-    slots, count = len(net.slots), 0
-    tensor, owner = [], []
+    slots, pairs = len(net.slots), []
     for s, (site, kinds) in enumerate(zip(sites, layouts(crews, net=net), strict=True)):
         homes = () if site is None else (*site.home, site.gate_home)
-        for home, (size, kind) in zip(homes, kinds, strict=True):
-            for leaf in kind.leaves:
-                own = count + torch.arange(size, device=home.device)
-                tensor.append(own.unsqueeze(-1).expand(size, leaf.size).flatten())
-                owner.append(home * slots + s)
-                count += size
-    if not tensor:
+        blocks = zip(homes, kinds, strict=True)
+        pairs += [(home * slots + s, leaf.size) for home, (_, kind) in blocks for leaf in kind.leaves]
+    if not pairs:
         return None
-    tensors, owners = torch.cat(tensor), torch.cat(owner)
-    return Index(tensors, owners, (owners < envs * slots).index_select(0, tensors))
+    owner = torch.cat([owner for owner, _ in pairs])
+    parts = torch.arange(owner.shape[0], device=owner.device).split([owner.shape[0] for owner, _ in pairs])
+    sizes = [size for _, size in pairs]
+    tensor = torch.cat([own.repeat_interleave(size) for own, size in zip(parts, sizes, strict=True)])
+    return Index(tensor, owner, (owner < envs * slots).index_select(0, tensor))
 
 
 def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:

@@ -27,7 +27,7 @@ class Growth(NamedTuple):
 def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tensor:
     """Logits of every row.
 
-    Shapes: images [B, R * C, H, W], or [B, C, H, W] seen by all rows -> [B, R, classes], R = rows at the end.
+    Shapes: images [B, R * C, H, W], or [B, C, H, W] seen by all rows -> [R, B, classes], R = rows at the end.
     """
     places = {(slot.block, slot.surface): s for s, slot in enumerate(net.slots)}
     h = images
@@ -77,4 +77,4 @@ def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
 
 def _opened(seen: Tensor, site: Site, leaves: Leaves, *, rows: int) -> Tensor:
     """Openness of the gates per sample.  [B, G]."""
-    return seeds.gate(leaves, ops.mean_hw(seen, rows).index_select(1, site.gate_rows))
+    return seeds.gate(leaves, ops.mean_hw(seen, rows).index_select(0, site.gate_rows))

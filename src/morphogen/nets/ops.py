@@ -90,15 +90,14 @@ def max_pool2d(x: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [B, R, I], weight [R, O, I], bias [R, O] -> [B, R, O]."""
-    rows, turned = x.transpose(0, 1), weight.transpose(1, 2)
-    out = torch.bmm(rows, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, turned)
-    return out.transpose(0, 1)
+    """x [R, B, I], weight [R, O, I], bias [R, O] -> [R, B, O]."""
+    turned = weight.transpose(1, 2)
+    return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
 
 
 def mean_hw(x: Tensor, rows: int) -> Tensor:
-    """Mean over height and width.  x [B, R * C, H, W] -> [B, R, C]."""
-    return x.mean((2, 3)).unflatten(1, (rows, -1))
+    """Mean over height and width.  x [B, R * C, H, W] -> [R, B, C]."""
+    return x.mean((2, 3)).unflatten(1, (rows, -1)).transpose(0, 1)
 
 
 def group_norm(x: Tensor, gain: Tensor | None, bias: Tensor, *, groups: int) -> Tensor:

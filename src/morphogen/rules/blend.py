@@ -23,7 +23,7 @@ class Half(NamedTuple):
 class Gates(NamedTuple):
     """Gates of added rows."""
 
-    open: Tensor  # float [B, G], openness per sample
+    openness: Tensor  # float [B, G], per sample
     at: Tensor  # int64 [G], places among the added rows; one behind the last belongs to nobody
 
 

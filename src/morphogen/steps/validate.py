@@ -52,11 +52,11 @@ def validate(
 def _score(logits: Tensor, labels: Tensor, env: Tensor, now: Tensor) -> _Counts:
     """Counts of one piece.
 
-    Shapes: logits [B, R, classes]; labels int64 [E, B], -1 not in use; env int64 [R]; now int64 [E], row as it is.
+    Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use; env int64 [R]; now int64 [E], row as it is.
     """
     counted = labels >= 0
-    right = (labels.index_select(0, env) == logits.argmax(-1).T) & torch.isfinite(logits).all(-1).T
-    own = logits.index_select(1, now).transpose(0, 1)
+    right = (labels.index_select(0, env) == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
+    own = logits.index_select(0, now)
     nats = F.cross_entropy(own.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
     return _Counts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
 

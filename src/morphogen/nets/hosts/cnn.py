@@ -83,9 +83,9 @@ def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
 
 
 def head(x: Tensor, rows: Rows) -> Tensor:
-    """Logits; classes that are not in use have -1e4.  x [B, R * C, H, W] -> [B, R, classes]."""
+    """Logits; classes that are not in use have -1e4.  x [B, R * C, H, W] -> [R, B, classes]."""
     weight, bias, used = (
         rows.pick(v) for v in (rows.leaves["head.weight"], rows.leaves["head.bias"], rows.frame.classes)
     )
     logits = ops.linear(ops.mean_hw(x, weight.shape[0]), weight, bias)
-    return torch.where(used, logits, _MASKED)
+    return torch.where(used.unsqueeze(1), logits, _MASKED)

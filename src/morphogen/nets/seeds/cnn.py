@@ -70,9 +70,9 @@ def deltas(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor
 
 
 def gate(p: Leaves, pooled: Tensor) -> Tensor:
-    """Openness of the gates per sample.  p [R, *shape], pooled [B, R, C], mean over H, W -> [B, R] in (0, 1)."""
+    """Openness of the gates per sample.  p [R, *shape], pooled [R, B, C], mean over H, W -> [B, R] in (0, 1)."""
     hidden = F.silu(ops.linear(pooled, p["v1"], p["c1"]))
-    return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1)
+    return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1).T
 
 
 def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def _bottleneck(p: Leaves, x: Tensor) -> Tensor:
 def _attention(p: Leaves, x: Tensor) -> Tensor:
     hidden = F.silu(ops.linear(ops.mean_hw(x, p["b2"].shape[0]), p["w1"]))
     z = ops.linear(hidden, p["w2"], p["b2"])
-    return x * torch.tanh(z / 2).flatten(1)[..., None, None]
+    return x * torch.tanh(z / 2).transpose(0, 1).reshape(*x.shape[:2], 1, 1)
 
 
 def _norm(p: Leaves, x: Tensor) -> Tensor:

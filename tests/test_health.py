@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from morphogen.rules import tally
 from morphogen.rules.health import Gauge, health, ratio, smoothed
-from morphogen.rules.tally import Minibatch, add, averages, nothing
+from morphogen.rules.tally import Minibatch
 
 
 def _gauge(norm=1.0, vanishing=0, exploding=0, tensors=4):
@@ -42,30 +43,39 @@ def test_the_first_ratio_is_taken_as_it_is_and_later_ones_move_the_average():
     assert found.tolist() == pytest.approx([2.8, 1.0])
 
 
-def _minibatch(loss, norm, finite=True, sound=True, broken=False):
-    flags = torch.tensor([finite]), torch.tensor([norm]), torch.tensor([[sound]]), torch.tensor([[broken]])
-    return Minibatch(torch.tensor([loss]), torch.tensor([0.5]), *flags)
+def _minibatch(loss, norm, finite=True):
+    return Minibatch(*(torch.tensor([value]) for value in (loss, 0.5, finite, norm)))
 
 
-def test_an_epoch_averages_its_finite_minibatches_and_remembers_the_others():
-    tally = nothing(torch.zeros(1, 3), torch.zeros(1, 1))
-    tally = add(tally, _minibatch(2.0, 3.0), _gauge(norm=1.0))
-    tally = add(tally, _minibatch(4.0, 4.0, broken=True), _gauge(norm=7.0, vanishing=1))
+def test_an_epoch_averages_its_finite_minibatches():
+    sums = tally.nothing(torch.zeros(1, 3))
     nan = float("nan")
-    tally = add(tally, _minibatch(nan, nan, finite=False, sound=False), _gauge(norm=nan, exploding=4))
-    mean = averages(tally)
+    for seen in (_minibatch(2.0, 3.0), _minibatch(4.0, 4.0), _minibatch(nan, nan, finite=False)):
+        sums = tally.add(sums, seen)
+    mean = tally.averages(sums)
     assert float(mean.loss) == pytest.approx(3.0)
     assert float(mean.accuracy) == pytest.approx(50.0)
     assert float(mean.norm) == pytest.approx(12.5**0.5)
-    assert float(mean.seed_norm) == pytest.approx(5.0)
-    assert float(mean.seed_health) == pytest.approx((1 + 0.875 + 0) / 3)
+    assert (int(sums.finite), int(sums.total)) == (2, 3)
+
+
+def test_an_epoch_averages_the_sound_minibatches_of_a_seed_and_remembers_the_others():
+    yes, no = torch.tensor([[True]]), torch.tensor([[False]])
+    sums = tally.no_seeds(torch.zeros(1, 3), torch.zeros(1, 1))
+    assert not bool(sums.vanishing | sums.exploding | sums.broken)
+    sums = tally.add_seeds(sums, _gauge(norm=1.0), yes, no)
+    sums = tally.add_seeds(sums, _gauge(norm=7.0, vanishing=1), yes, yes)
+    sums = tally.add_seeds(sums, _gauge(norm=float("nan"), exploding=4), no, no)
+    mean = tally.seed_averages(sums, torch.tensor([3]))
+    assert float(mean.norm) == pytest.approx(5.0)
+    assert float(mean.health) == pytest.approx((1 + 0.875 + 0) / 3)
     assert mean.steady.tolist() == [[False]]
-    assert (int(tally.finite), int(tally.total)) == (2, 3)
-    assert bool(tally.vanishing & tally.exploding & tally.broken)
+    assert bool(sums.vanishing & sums.exploding & sums.broken)
 
 
 def test_an_epoch_without_a_finite_minibatch_has_zeros():
-    nan = float("nan")
-    tally = nothing(torch.zeros(1, 3), torch.zeros(1, 1))
-    mean = averages(add(tally, _minibatch(nan, nan, finite=False, sound=False), _gauge(norm=nan)))
-    assert [float(value) for value in mean[:4]] == [0.0, 0.0, 0.0, 0.0]
+    nan, no = float("nan"), torch.tensor([[False]])
+    mean = tally.averages(tally.add(tally.nothing(torch.zeros(1, 3)), _minibatch(nan, nan, finite=False)))
+    assert [float(value) for value in mean] == [0.0, 0.0, 0.0]
+    sums = tally.add_seeds(tally.no_seeds(torch.zeros(1, 3), torch.zeros(1, 1)), _gauge(norm=nan), no, no)
+    assert [float(value) for value in tally.seed_averages(sums, torch.tensor([1]))] == [0.0, 0.0, 0.0]

@@ -33,7 +33,7 @@ from morphogen.rules import (
 )
 from morphogen.rules.health import Gauge
 from morphogen.rules.rewards.table import build
-from morphogen.rules.tally import Minibatch, Tally
+from morphogen.rules.tally import Minibatch, SeedTally, Tally
 from morphogen.testing import scenes, strategies
 from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.permute import permute, permute_action
@@ -104,11 +104,9 @@ def judged(state):
 
 ONE, CELL = (), (3,)
 gauges = tensors((shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL))
-minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE), *[(yes, B, CELL)] * 2)
-tallies = tensors(
-    *[(shares, R, ONE)] * 3, *[(st.integers(0, 4), I, ONE)] * 2, *[(shares, R, CELL)] * 2,
-    (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3,
-)  # fmt: skip
+minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE))
+tallies = tensors(*[(shares, R, ONE)] * 3, *[(st.integers(0, 4), I, ONE)] * 2)
+seed_tallies = tensors(*[(shares, R, CELL)] * 2, (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3)
 rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
 blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
 windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
@@ -148,11 +146,19 @@ def health_of(norm, vanishing, exploding, count, sound):
 
 
 def added(*leaves):
-    return tally.add(Tally(*leaves[:11]), Minibatch(*leaves[11:17]), Gauge(*leaves[17:]))
+    return tally.add(Tally(*leaves[:5]), Minibatch(*leaves[5:]))
 
 
 def averaged(*leaves):
     return tally.averages(Tally(*leaves))
+
+
+def seeds_added(*leaves):
+    return tally.add_seeds(SeedTally(*leaves[:6]), Gauge(*leaves[6:10]), *leaves[10:])
+
+
+def seeds_averaged(*leaves):
+    return tally.seed_averages(SeedTally(*leaves[:6]), leaves[6])
 
 
 def signed(loss, starved, baseline, *bounds):
@@ -247,9 +253,20 @@ RULES = {
         for name in ("active", "blended", "cooling", "known", "occupied")
     },
     "stats.moments": (stats.moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
-    "tally.add": (added, st.tuples(tallies, minibatches, gauges).map(lambda p: p[0] + p[1] + p[2]), SLOTTED),
-    "tally.averages": (averaged, tallies, SLOTTED),
-    "tally.nothing": (tally.nothing, beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])), {}),
+    "tally.add": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
+    "tally.add_seeds": (
+        seeds_added,
+        st.tuples(seed_tallies, gauges, tensors(*[(yes, B, CELL)] * 2)).map(lambda p: p[0] + p[1] + p[2]),
+        SLOTTED,
+    ),
+    "tally.averages": (averaged, tallies, {}),
+    "tally.no_seeds": (tally.no_seeds, beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])), {}),
+    "tally.nothing": (tally.nothing, tensors((shares, R, (2,))), {}),
+    "tally.seed_averages": (
+        seeds_averaged,
+        st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
+        SLOTTED,
+    ),
     "transition.clear": (transition.clear, beside(slots, (yes, B, CELL)), SLOTTED),
     "transition.promote": (
         transition.promote,

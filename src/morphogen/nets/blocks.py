@@ -73,10 +73,8 @@ def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *,
     return Index(tensor, owner, (owner < envs * slots).index_select(0, tensor))
 
 
-def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
+def gauge(push: Tensor, where: Index, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
     """Norms of the gradients of all seeds, and what is wrong with them.  push [N]; like float [E, S]."""
-    if where is None:
-        return Gauge(*(torch.zeros_like(like) for _ in Gauge._fields))
     squares = push.new_zeros(where.owner.shape).index_add(0, where.tensor, push.square())
     norms = squares.sqrt()
     flags = (norms < vanishing, ~(norms <= exploding), torch.ones_like(norms, dtype=torch.bool))
@@ -87,9 +85,9 @@ def gauge(push: Tensor, where: Index | None, like: Tensor, *, vanishing: float, 
     return Gauge(square.sqrt(), *counts)
 
 
-def silenced(push: Tensor, where: Index | None) -> Tensor:
+def silenced(push: Tensor, where: Index) -> Tensor:
     """The gradient, exactly 0 where it is nobody's.  push [N]."""
-    return push if where is None else torch.where(where.real, push, 0.0)
+    return torch.where(where.real, push, 0.0)
 
 
 def shares(values: Tensor, where: Index) -> Tensor:

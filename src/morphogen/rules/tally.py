@@ -10,14 +10,12 @@ from morphogen.rules.health import Gauge, health
 
 
 class Minibatch(NamedTuple):
-    """What one minibatch measured, and what came of it."""
+    """What one minibatch measured of the envs."""
 
     loss: Tensor  # float [E], nats per sample
     correct: Tensor  # float [E], share of the samples
     finite: Tensor  # bool [E], the step of the host was applied
     norm: Tensor  # float [E], gradient of the host before clipping, L2
-    sound: Tensor  # bool [E, S], the seed's gradient and parameters are finite
-    broken: Tensor  # bool [E, S], an incubating seed skipped its own step
 
 
 class Tally(NamedTuple):
@@ -28,8 +26,13 @@ class Tally(NamedTuple):
     square: Tensor  # float [E], of the host's gradient norm
     finite: Tensor  # int64 [E], minibatches
     total: Tensor  # int64 [E], minibatches
-    seed_square: Tensor  # float [E, S]
-    seed_health: Tensor  # float [E, S]
+
+
+class SeedTally(NamedTuple):
+    """Sums over minibatches; norms over the sound ones."""
+
+    square: Tensor  # float [E, S], of the gradient norm
+    health: Tensor  # float [E, S]
     sound: Tensor  # int64 [E, S], minibatches
     vanishing: Tensor  # bool [E, S], in any minibatch
     exploding: Tensor  # bool [E, S]
@@ -37,30 +40,39 @@ class Tally(NamedTuple):
 
 
 class Averages(NamedTuple):
-    """An epoch; 0 where no minibatch was finite."""
+    """An epoch of the envs; 0 where no minibatch was finite."""
 
     loss: Tensor  # float [E], nats per sample
     accuracy: Tensor  # float [E], points
     norm: Tensor  # float [E], root mean square of the host's gradient norm
-    seed_norm: Tensor  # float [E, S]
-    seed_health: Tensor  # float [E, S]
+
+
+class SeedAverages(NamedTuple):
+    """An epoch of the seeds; 0 where no minibatch was sound."""
+
+    norm: Tensor  # float [E, S], root mean square of the gradient norm
+    health: Tensor  # float [E, S]
     steady: Tensor  # bool [E, S], every minibatch was sound
 
 
-def nothing(like: Tensor, slots: Tensor) -> Tally:
-    """An epoch before its first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape.
+def nothing(like: Tensor) -> Tally:
+    """An epoch before its first minibatch.  like float [E, ...].
 
     No two leaves are the same tensor: a graph is made for tensors that are, or for tensors that are not.
     """
-    env, slot, device = slots.shape[:1], slots.shape, slots.device
-    per_env, per_seed = (partial(torch.zeros, shape, device=device) for shape in (env, slot))
-    sums = [per_env(dtype=like.dtype) for _ in range(3)]
-    counts = [per_env(dtype=torch.int64) for _ in range(2)]
-    seeds = [per_seed(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)]
-    return Tally(*sums, *counts, *seeds)
+    zeros = partial(torch.zeros, like.shape[:1], device=like.device)
+    sums = [zeros(dtype=like.dtype) for _ in range(3)]
+    counts = [zeros(dtype=torch.int64) for _ in range(2)]
+    return Tally(*sums, *counts)
 
 
-def add(tally: Tally, seen: Minibatch, gauge: Gauge) -> Tally:
+def no_seeds(like: Tensor, slots: Tensor) -> SeedTally:
+    """The seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
+    zeros = partial(torch.zeros, slots.shape, device=slots.device)
+    return SeedTally(*(zeros(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)))
+
+
+def add(tally: Tally, seen: Minibatch) -> Tally:
     """The tally with one more minibatch."""
     return Tally(
         loss=tally.loss + torch.where(seen.finite, seen.loss, 0.0),
@@ -68,24 +80,36 @@ def add(tally: Tally, seen: Minibatch, gauge: Gauge) -> Tally:
         square=tally.square + torch.where(seen.finite, seen.norm, 0.0).square(),
         finite=tally.finite + seen.finite,
         total=tally.total + 1,
-        seed_square=tally.seed_square + torch.where(seen.sound, gauge.norm, 0.0).square(),
-        seed_health=tally.seed_health + health(gauge, seen.sound),
-        sound=tally.sound + seen.sound,
+    )
+
+
+def add_seeds(tally: SeedTally, gauge: Gauge, sound: Tensor, broken: Tensor) -> SeedTally:
+    """The tally with one more minibatch.
+
+    sound bool [E, S]: gradient and parameters of the seed are finite; broken: an incubating seed skipped its own step.
+    """
+    return SeedTally(
+        square=tally.square + torch.where(sound, gauge.norm, 0.0).square(),
+        health=tally.health + health(gauge, sound),
+        sound=tally.sound + sound,
         vanishing=tally.vanishing | (gauge.vanishing > 0),
-        exploding=tally.exploding | (gauge.exploding > 0) | ~seen.sound,
-        broken=tally.broken | seen.broken,
+        exploding=tally.exploding | (gauge.exploding > 0) | ~sound,
+        broken=tally.broken | broken,
     )
 
 
 def averages(tally: Tally) -> Averages:
-    """Means over the minibatches of the epoch."""
-    finite, sound = tally.finite.clamp(min=1), tally.sound.clamp(min=1)
-    total = tally.total.clamp(min=1).unsqueeze(-1)
+    """Means over the finite minibatches of the epoch."""
+    finite = tally.finite.clamp(min=1)
     return Averages(
-        loss=tally.loss / finite,
-        accuracy=100.0 * tally.correct / finite,
-        norm=(tally.square / finite).sqrt(),
-        seed_norm=(tally.seed_square / sound).sqrt(),
-        seed_health=tally.seed_health / total,
-        steady=tally.sound == tally.total.unsqueeze(-1),
+        loss=tally.loss / finite, accuracy=100.0 * tally.correct / finite, norm=(tally.square / finite).sqrt()
+    )
+
+
+def seed_averages(tally: SeedTally, total: Tensor) -> SeedAverages:
+    """Means over the minibatches of the epoch.  total int64 [E], their number."""
+    return SeedAverages(
+        norm=(tally.square / tally.sound.clamp(min=1)).sqrt(),
+        health=tally.health / total.clamp(min=1).unsqueeze(-1),
+        steady=tally.sound == total.unsqueeze(-1),
     )

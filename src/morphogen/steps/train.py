@@ -23,9 +23,9 @@ from morphogen.nets.sites import Site
 from morphogen.nets.slope import slope
 from morphogen.rules import tally
 from morphogen.rules.counts import host_params, seed_params
-from morphogen.rules.health import ratio, smoothed
+from morphogen.rules.health import Gauge, ratio, smoothed
 from morphogen.rules.stages import active, blended
-from morphogen.rules.tally import Averages, Minibatch, Tally
+from morphogen.rules.tally import Minibatch, SeedAverages, SeedTally, Tally
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Batch, TrainMetrics
 from morphogen.vocab.spec import HostSpec, LifecycleSpec
@@ -51,6 +51,14 @@ class Fixed(NamedTuple):
     finite: Tensor  # bool [E, S], parameters of the seed
 
 
+class Weighed(NamedTuple):
+    """What a minibatch says about the seeds."""
+
+    gauge: Gauge
+    sound: Tensor  # bool [E, S], gradient and parameters of the seed are finite
+    finite: Tensor  # bool [E], the env takes its step
+
+
 class Progress(NamedTuple):
     """An epoch under way."""
 
@@ -58,6 +66,7 @@ class Progress(NamedTuple):
     velocity: Weights
     streak: Tensor  # int64 [E, S]
     tally: Tally
+    seeds: SeedTally
     fixed: Fixed
 
 
@@ -69,7 +78,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
         blocks.flat(sites.gather(state.seeds, leaf, plan.train, where, net=net), host.params)
         for leaf in ("params", "momentum")
     )
-    sums = [state.seeds[name, "params"].sum(-1) for name in net.names]
+    whole = [state.seeds[name, "params"].sum(-1) for name in net.names]
     fixed = Fixed(
         frame=cnn.frame(state.instance, net.host, host.params),
         sites=where,
@@ -77,10 +86,11 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
-        finite=torch.isfinite(torch.stack(sums, dim=-1)),
+        finite=torch.isfinite(torch.stack(whole, dim=-1)),
     )
     pair = Weights(host.params, weights), Weights(host.momentum, velocity)
-    return Progress(*pair, slots.skip_streak, tally.nothing(host.params, slots.stage), fixed)
+    sums = tally.nothing(host.params), tally.no_seeds(host.params, slots.stage)
+    return Progress(*pair, slots.skip_streak, *sums, fixed)
 
 
 def train_minibatch(
@@ -90,20 +100,22 @@ def train_minibatch(
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
     (host_push, push), (loss, correct) = slope(objective, (weights.host, weights.grown))
-    push = blocks.silenced(push, fixed.index) if plan.padded else push
-    limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    gauge = blocks.gauge(push, fixed.index, progress.tally.seed_square, **limits)
     norm = torch.linalg.vector_norm(host_push, dim=-1)
-    sound = torch.isfinite(gauge.norm) & fixed.finite
-    finite = torch.isfinite(loss) & torch.isfinite(norm) & (sound | ~fixed.blended).all(-1)
-    live = finite.unsqueeze(-1) & sound & fixed.measured
-    broken = finite.unsqueeze(-1) & ~sound & fixed.training
-    seen = Minibatch(loss, correct, finite, norm, sound, broken)
-    host = _step_host(progress, host_push, seen, spec=spec)
-    grown = _step_seeds(progress, push, gauge.norm, live, spec=spec)
-    streak = torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak))
-    moved = (Weights(*pair) for pair in zip(host, grown, strict=True))
-    return Progress(*moved, streak, tally.add(progress.tally, seen, gauge), fixed), seen
+    finite = torch.isfinite(loss) & torch.isfinite(norm)
+    if fixed.index is not None:
+        push = blocks.silenced(push, fixed.index) if plan.padded else push
+        limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
+        gauge = blocks.gauge(push, fixed.index, progress.seeds.square, **limits)
+        sound = torch.isfinite(gauge.norm) & fixed.finite
+        finite = finite & (sound | ~fixed.blended).all(-1)
+        progress = _step_seeds(progress, fixed.index, push, Weighed(gauge, sound, finite), spec=spec)
+    seen = Minibatch(loss, correct, finite, norm)
+    host, velocity = _step_host(progress, host_push, seen, spec=spec)
+    return progress._replace(
+        weights=progress.weights._replace(host=host),
+        velocity=progress.velocity._replace(host=velocity),
+        tally=tally.add(progress.tally, seen),
+    ), seen
 
 
 def _objective(leaves: tuple[Tensor, ...], *, batch: Batch, fixed: Fixed, plan: Plan, net: Net) -> tuple[Tensor, tuple]:
@@ -123,26 +135,32 @@ def _step_host(progress: Progress, grads: Tensor, seen: Minibatch, *, spec: Host
     return sgd(progress.weights.host, progress.velocity.host, clipped, seen.finite, **knobs)
 
 
-def _step_seeds(
-    progress: Progress, push: Tensor, norm: Tensor, live: Tensor, *, spec: HostSpec
-) -> tuple[Tensor, Tensor]:
-    """Parameters and velocities of all seeds after the step.  push [N]; norm, live [E, S]."""
-    weights, velocity, index = progress.weights.grown, progress.velocity.grown, progress.fixed.index
-    if index is None:
-        return weights, velocity
-    factor = blocks.shares(torch.where(live, shrink(norm, max_norm=spec.max_grad_norm), -1.0), index)
-    return sgd(weights, velocity, push * factor, factor >= 0, lr=spec.seed_lr, momentum=spec.momentum)
+def _step_seeds(progress: Progress, index: blocks.Index, push: Tensor, seen: Weighed, *, spec: HostSpec) -> Progress:
+    """The step of everything that runs beside the hosts.  push [N]."""
+    fixed, (gauge, sound, finite) = progress.fixed, seen
+    live = finite.unsqueeze(-1) & sound & fixed.measured
+    broken = finite.unsqueeze(-1) & ~sound & fixed.training
+    factor = blocks.shares(torch.where(live, shrink(gauge.norm, max_norm=spec.max_grad_norm), -1.0), index)
+    knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
+    grown, velocity = sgd(progress.weights.grown, progress.velocity.grown, push * factor, factor >= 0, **knobs)
+    return progress._replace(
+        weights=progress.weights._replace(grown=grown),
+        velocity=progress.velocity._replace(grown=velocity),
+        streak=torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak)),
+        seeds=tally.add_seeds(progress.seeds, gauge, sound, broken),
+    )
 
 
 def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
     weights, velocity, mean = progress.weights, progress.velocity, tally.averages(progress.tally)
+    grown = tally.seed_averages(progress.seeds, progress.tally.total)
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", weights.grown), ("momentum", velocity.grown)):
-        grown = blocks.views(buffer, plan.train, net=net)
-        for slot, *ran in zip(net.slots, grown, progress.fixed.sites, plan.train, strict=True):
+        ran = blocks.views(buffer, plan.train, net=net)
+        for slot, *own in zip(net.slots, ran, progress.fixed.sites, plan.train, strict=True):
             storage = state.seeds[slot.name, leaf]
-            seeds[slot.name][leaf] = sites.scatter(storage, *ran, channels=slot.channels)
+            seeds[slot.name][leaf] = sites.scatter(storage, *own, channels=slot.channels)
     lead = {"batch_size": state.batch_size, "device": state.device}
     valid = progress.tally.finite > 0
     metrics = TrainMetrics(
@@ -151,30 +169,33 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
         valid=valid,
         skipped=progress.tally.total - progress.tally.finite,
         host_gradient_norm=mean.norm,
-        seed_skipped=progress.tally.broken.any(-1),
+        seed_skipped=progress.seeds.broken.any(-1),
         **lead,
     )
     signals = state.signals.replace(train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid)
     after = state.replace(
         host=state.host.replace(params=weights.host, momentum=velocity.host),
         seeds=TensorDict(seeds, **lead),
-        slots=_measured(state, progress, mean, net=net),
+        slots=_measured(state, progress, mean.norm, grown, net=net),
         signals=signals,
     )
     return after, metrics
 
 
-def _measured(state: EnvState, progress: Progress, mean: Averages, *, net: Net) -> Slots:
-    """Slots with the gradient leaves of the epoch; invalid where a seed does not run or is frozen."""
-    slots, sums, valid = state.slots, progress.tally, progress.fixed.measured
+def _measured(state: EnvState, progress: Progress, norm: Tensor, mean: SeedAverages, *, net: Net) -> Slots:
+    """Slots with the gradient leaves of the epoch; invalid where a seed does not run or is frozen.
+
+    norm [E], of the host's gradient.
+    """
+    slots, sums, valid = state.slots, progress.seeds, progress.fixed.measured
     own = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
-    now = ratio(mean.seed_norm, own, mean.norm.unsqueeze(-1), host)
+    now = ratio(mean.norm, own, norm.unsqueeze(-1), host)
     steady = valid & mean.steady
     average = smoothed(slots.gradient_ratio, slots.gradient_ratio_valid, now)
     return slots.replace(
-        gradient_norm=torch.where(valid, mean.seed_norm, 0.0),
-        gradient_health=torch.where(valid, mean.seed_health, 0.0),
+        gradient_norm=torch.where(valid, mean.norm, 0.0),
+        gradient_health=torch.where(valid, mean.health, 0.0),
         vanishing=valid & sums.vanishing,
         exploding=valid & sums.exploding,
         gradient_valid=valid,

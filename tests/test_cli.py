@@ -39,6 +39,7 @@ FLAGS = [
     ("--device", ["cpu"], "engine.devices", ["cpu"]),
     ("--compile", ["default"], "engine.compile", "default"),
     ("--threads", ["1"], "engine.threads", 1),
+    ("--no-phase-profile", [], "engine.phase_profile", False),
 ]
 # The same fields with other values, for a file that lies beneath the flag.
 BENEATH = {
@@ -52,6 +53,7 @@ BENEATH = {
     "reward.rule": "delta",
     "engine.devices": ["auto"],
     "engine.compile": "off",
+    "engine.phase_profile": True,
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {

@@ -21,3 +21,8 @@ def memory(device: torch.device) -> tuple[dict[str, Any], ...]:
             "ooms": found.get("num_ooms", 0),
         },
     )
+
+
+def name(device: torch.device) -> str:
+    """What the device is called; `cpu` for a CPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -89,7 +89,7 @@ def check_file(name: str, path: Path) -> None:
     try:
         if path.exists():
             raise ConfigError(f"{name} is {path}, which exists; want a new file")
-        _check_above(name, path.absolute().parent, "a new file")
+        _check_above(name, path, "a new file")
     except OSError as error:
         raise ConfigError(f"{name} is {path}; it cannot be used: {error.strerror}") from error
 

@@ -118,6 +118,19 @@ def parser(version: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_bench(commands)
+    commands.add_parser(
+        "rewards",
+        help="list the reward rules and compare what they pay",
+        description="List the reward rules, those of installed packages included, and print what each of them pays "
+        "scripted policies on synthetic learning curves.",
+        allow_abbrev=False,
+    )
+    return top
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
     train = commands.add_parser(
         "train",
         help="train a policy, or run a baseline on the same path",
@@ -128,6 +141,9 @@ def parser(version: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     _add_output(_add_settings(train))
+
+
+def _add_bench(commands: argparse._SubParsersAction) -> None:
     bench = commands.add_parser(
         "bench",
         help="measure how fast a configuration runs, and where its time goes",
@@ -143,14 +159,6 @@ def parser(version: str) -> argparse.ArgumentParser:
     grid = "measure every value of a field, as in envs=1,8,64; of several, every combination"
     rest.add_argument("--grid", metavar="KEY=V1,V2", nargs="+", action="extend", default=[], help=grid)
     rest.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
-    commands.add_parser(
-        "rewards",
-        help="list the reward rules and compare what they pay",
-        description="List the reward rules, those of installed packages included, and print what each of them pays "
-        "scripted policies on synthetic learning curves.",
-        allow_abbrev=False,
-    )
-    return top
 
 
 def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:

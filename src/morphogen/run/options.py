@@ -79,6 +79,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
     Flag("--no-phase-profile", "engine.phase_profile", "off", "", _WHERE, "keep no time of the phases of a round"),
 )
+_WHO = f"""policies of heuristic:
+{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in _BASELINES)}
+  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
@@ -91,16 +94,16 @@ examples:
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
 
-policies of train heuristic:
-{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in _BASELINES)}
-  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
+{_WHO}"""
 
 _BENCH_EPILOG = f"""Settings are those of `morphogen train`; {ROUNDS} rounds unless --rounds or --set says otherwise.
 
 examples:
   morphogen bench --envs 8                                        the default run, with 8 hosts
   morphogen bench --grid envs=1,8,64 engine.compile=off,default   six measurements
-  morphogen bench --task digits_impaired --rounds 6 --json x.json five rounds after the warm-up, kept in a file"""
+  morphogen bench --task digits_impaired --rounds 6 --json x.json five rounds after the warm-up, kept in a file
+
+{_WHO}"""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bench import bench_minibatch, bench_rollout, bench_validate, memory, roofline
 from bench.scenes import Scene, scene, sizes
-from bench.timing import Bench, Measure, close, milliseconds, over, parser, ratio, start
+from bench.timing import Bench, close, milliseconds, parser, start
+from morphogen.run.measures import Measure, over, ratio
 from morphogen.steps.train import start_epoch
 from morphogen.vocab.spec import DataSpec
 

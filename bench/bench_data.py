@@ -3,8 +3,9 @@
 import functools
 
 from bench.scenes import scheduler
-from bench.timing import Bench, Measure, over, run
+from bench.timing import Bench, run
 from morphogen.run.data.feed import Feed
+from morphogen.run.measures import Measure, over
 from morphogen.state.env import EnvState
 from morphogen.vocab.spec import DataSpec
 

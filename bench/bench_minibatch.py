@@ -10,7 +10,8 @@ import torch
 
 from bench.loop import LAYOUTS, Loop
 from bench.scenes import Scene, Step, scene
-from bench.timing import Bench, Measure, close, milliseconds, over, parser, ratio, start
+from bench.timing import Bench, close, milliseconds, parser, start
+from morphogen.run.measures import Measure, over, ratio
 
 SHORT = {"digits": "digits", "cifar_baseline": "cifar"}
 MINIBATCHES = {"digits": 8, "cifar_baseline": 1}  # in a timed call: at least 0.2 s on one core

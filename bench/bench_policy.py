@@ -3,9 +3,10 @@
 import torch
 
 from bench.scenes import scheduler
-from bench.timing import Bench, Measure, milliseconds, run
+from bench.timing import Bench, milliseconds, run
 from morphogen.nets.distribution import noise_lanes
 from morphogen.rules.legality import action_masks
+from morphogen.run.measures import Measure
 from morphogen.steps.observe import observe
 from morphogen.vocab.spec import DataSpec
 

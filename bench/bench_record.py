@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from bench.scenes import scheduler
-from bench.timing import Bench, Measure, milliseconds, run
+from bench.timing import Bench, milliseconds, run
+from morphogen.run.measures import Measure
 from morphogen.run.record import record
 from morphogen.run.telemetry.writer import JsonLines
 

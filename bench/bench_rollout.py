@@ -18,10 +18,11 @@ import torch
 from bench.bare import Bare
 from bench.chart import Line, draw
 from bench.scenes import planted, scene, scheduler, seeds
-from bench.timing import Bench, Measure, close, milliseconds, over, parser, ratio, start
+from bench.timing import Bench, close, milliseconds, parser, start
 from morphogen.run import scheduler as runner
 from morphogen.run import units
 from morphogen.run.data.feed import Feed
+from morphogen.run.measures import Measure, over, ratio
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.world import forget
 

@@ -16,11 +16,12 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from bench.scenes import scene
-from bench.timing import Bench, Measure, over, ratio, run
+from bench.timing import Bench, run
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
 from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.run.measures import Measure, over, ratio
 from morphogen.state.env import EnvState
 from morphogen.state.measure import RewardInputs, Score
 from morphogen.steps.score import score

@@ -7,7 +7,8 @@ for every coalition, the seeds that are off taken out, against the tree that sha
 import torch
 
 from bench.scenes import Scene, scene
-from bench.timing import Bench, Measure, milliseconds, ratio, run
+from bench.timing import Bench, milliseconds, run
+from morphogen.run.measures import Measure, ratio
 from morphogen.vocab.stage import Stage
 
 COALITIONS = (1, 2, 4, 8)

@@ -7,21 +7,18 @@ envs costs, over twice what the first does.
 
 import gc
 import multiprocessing
-from pathlib import Path
 
 import torch
 
 from bench.scenes import scene, sizes
-from bench.timing import Bench, Measure, over, run
-from morphogen.run.memory import keep_freed
+from bench.timing import Bench, run
+from morphogen.run.measures import Measure, over
+from morphogen.run.memory import keep_freed, status
 
-STATUS = Path("/proc/self/status")
 
-
-def status(name: str) -> int:
-    """A field of the status of this process, in bytes."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(name))
-    return 1024 * int(line.split()[1])
+def resident(name: str) -> int:
+    """A size of this process in bytes; 0 where the system tells none."""
+    return status(name) or 0
 
 
 def live(task: str, envs: int, device: str) -> None:
@@ -37,9 +34,9 @@ def peak(task: str, envs: int, device: str) -> int:
     if device == "cpu":
         keep_freed()  # as in a run
         live(task, 1, device)  # what is loaded and made only once
-        before = status("VmRSS")
+        before = resident("VmRSS")
         live(task, envs, device)
-        return status("VmHWM") - before
+        return resident("VmHWM") - before
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     live(task, envs, device)
@@ -58,7 +55,7 @@ def peaks(bench: Bench, task: str, sizes: list[int]) -> list[int]:
 def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
     """The rows on memory, from so many envs, twice and four times as many; none where the system tells nothing."""
     found = []
-    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or STATUS.exists() else ():
+    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or status("VmHWM") else ():
         low, middle, high = peaks(bench, task, [envs, 2 * envs, 4 * envs])
         found.append(over(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
         found.append(over(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))

@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from bench.scenes import Scene, scene, sizes
-from bench.timing import Bench, Measure, over, ratio, run
+from bench.timing import Bench, run
+from morphogen.run.measures import Measure, over, ratio
 
 SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bench import bench_minibatch, bench_rollout, bench_validate, memory, roofline
 from bench.scenes import sizes
-from bench.timing import Bench, Measure, close, parser, start
+from bench.timing import Bench, close, parser, start
+from morphogen.run.measures import Measure
 
 RESULTS = Path(__file__).parent / "results" / "summary.json"
 SHOWN = {  # rows of the README: measure, what it is, how a number is written

@@ -27,6 +27,7 @@ def facts(envs, epochs, first=0, total=None):
         success_accuracy=60.0,
         gamma=0.9,
         envs=envs if total is None else total,
+        samples=8,
         first=first,
         host={"base": 4},
     )

@@ -23,7 +23,8 @@ from bench import (
 from bench.bare import Bare
 from bench.loop import LAYOUTS, Loop
 from bench.scenes import scene
-from bench.timing import Bench, Measure, over, ratio, table, write
+from bench.timing import Bench, machine
+from morphogen.run.measures import Measure, over, ratio, table, write
 
 ROOT = Path(__file__).parents[1]
 KEYS = {"name", "value", "spread", "runs", "unit"}
@@ -111,7 +112,7 @@ def test_views_move_no_bytes_and_sums_do():
 def test_memory_is_what_more_envs_add_to_the_peak(monkeypatch, tmp_path):
     asked, told = [], tmp_path / "status"
     told.write_text("Name:\tpython\nVmHWM:\t    90 kB\nVmRSS:\t    30 kB\n")
-    monkeypatch.setattr(memory, "STATUS", told)
+    monkeypatch.setattr("morphogen.run.memory.STATUS", told)
     assert memory.peak("digits", 1, "cpu") == 60 * 1024
     monkeypatch.setattr(memory, "peaks", lambda bench, task, sizes: asked.append((task, sizes)) or [30, 50, 90])
     rows = {row.name: row.value for row in memory.measures(Bench(), {"tiny": ("digits", 10)})}
@@ -127,7 +128,7 @@ def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
     assert {row.name for row in rows} >= WANTED
     assert len({row.name for row in rows}) == len(rows)
     assert all(row.value > 0 and row.spread >= 0 for row in rows)
-    write(tmp_path / "new" / "table.json", quick, rows)
+    write(tmp_path / "new" / "table.json", machine(quick), rows)
     facts = json.loads((tmp_path / "new" / "table.json").read_text())
     assert set(facts) == {"machine", "measures"}
     assert all(set(row) == KEYS for row in facts["measures"])

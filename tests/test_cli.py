@@ -39,6 +39,7 @@ FLAGS = [
     ("--device", ["cpu"], "engine.devices", ["cpu"]),
     ("--compile", ["default"], "engine.compile", "default"),
     ("--threads", ["1"], "engine.threads", 1),
+    ("--no-phase-profile", [], "engine.phase_profile", False),
 ]
 # The same fields with other values, for a file that lies beneath the flag.
 BENEATH = {
@@ -52,6 +53,7 @@ BENEATH = {
     "reward.rule": "delta",
     "engine.devices": ["auto"],
     "engine.compile": "off",
+    "engine.phase_profile": True,
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
@@ -248,6 +250,17 @@ WRONG = [
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
     (["train", "--config", "."], "--config is ., which cannot be read"),
     (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, rent, loss, shaped'),
+    (["bench", "--envs", "0"], "envs is 0; want an integer in 1 .. 65536"),
+    (["bench", "--out", "x"], "unrecognized arguments: --out x"),
+    (["bench", "--rounds", "1"], "rounds is 1; want >= 2 to measure, of which the first one warms up"),
+    (["bench", "--grid", "envs"], '--grid is "envs"; want KEY=V1,V2, as in --grid envs=1,8'),
+    (["bench", "--grid", "envs="], '--grid is "envs="; want KEY=V1,V2, as in --grid envs=1,8'),
+    (["bench", "--grid", "envs=1,lots"], 'envs is "lots"; want an integer in 1 .. 65536'),
+    (["bench", "--grid", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
+    (["bench", "--grid", "envs=1,2,1"], "--grid has envs=1 twice; want it once"),
+    (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], "--grid has envs twice; want it once"),
+    (["bench", "--json", "/dev/null"], "--json is /dev/null, which exists; want a new file"),
+    (["bench", "--json", "/dev/null/x.json"], "--json is /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
     (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
     (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
@@ -350,11 +363,13 @@ def fresh(*words, cwd, then=""):
         (["train", "--help"], 0),
         (["train", "heuristic", "--help"], 0),
         (["rewards", "--help"], 0),
+        (["bench", "--help"], 0),
+        (["bench", "--grid", "envs=0,1"], 2),
         (["train", "--print-config"], 0),
         (["train", "--rounds", "0"], 2),
         (["train", "--out", "/dev/null"], 2),
     ],
-    ids=["help", "version", "train help", "baseline help", "rewards help", "print config", "fault", "out is a file"],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else None,
 )
 def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words, code):
     done = fresh(*words, cwd=tmp_path)
@@ -394,6 +409,7 @@ def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
     assert "Train a controller that grows neural networks" in text
     assert "train a policy, or run a baseline on the same path" in text
     assert "list the reward rules and compare what they pay" in text
+    assert "measure how fast a configuration runs, and where its time goes" in text
 
 
 def test_version_is_the_one_of_the_installed_package(capsys):

@@ -27,7 +27,7 @@ from morphogen.run.telemetry.events import (
 )
 from morphogen.run.telemetry.lines import KINDS, line, parse
 from morphogen.run.telemetry.ppo import REDUCTION, PpoUpdated, ppo_updated
-from morphogen.run.telemetry.summary import completed, summarise
+from morphogen.run.telemetry.summary import Costs, completed, summarise
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage
@@ -277,7 +277,7 @@ def test_stability_falls_with_the_variance_of_the_last_20_differences(accuracies
 
 
 def summary(found, rolling=(), **more):
-    settings = {"round": 0, "updated": True, "seconds": 2.0, "env_epochs": 10, **more}
+    settings = {"round": 0, "updated": True, "costs": Costs(2.0), "env_epochs": 10, "samples": 8, **more}
     return summarise(completed(found), rolling, **settings)
 
 
@@ -304,13 +304,23 @@ def test_rolling_accuracy_is_the_mean_of_the_last_ten_rounds():
 
 def test_seconds_do_not_count_in_comparing_summaries():
     found = told(live(1, 2, 3)[1], facts(2, 3))
-    assert summary(found)[0] == summary(found, seconds=9.0)[0]
+    assert summary(found)[0] == summary(found, costs=Costs(9.0, 1.0))[0]
     assert summary(found)[0] != summary(found, updated=False)[0]
+
+
+def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
+    found = told(live(1, 2, 3)[1], facts(2, 3))
+    phases = {"data": {"wall_s": 1.0}, "train": {"wall_s": 6.0}}
+    one, _ = summary(found, costs=Costs(4.0, 1.0, waited_s=0.5, phases=phases), env_epochs=6, samples=32)
+    assert (one.seconds, one.update_s, one.env_epochs_per_s, one.samples_per_s) == (4.0, 1.0, 1.5, 48.0)
+    assert (one.host_wait_time_share, one.data_wait_time_share) == (0.1, 0.2)
+    assert one.phases == phases
+    assert summary(found)[0].data_wait_time_share is None
 
 
 def test_a_round_without_episodes_has_no_summary():
     with pytest.raises(ValueError, match="without completed episodes"):
-        summarise((), (), round=0, updated=False, seconds=1.0, env_epochs=1)
+        summarise((), (), round=0, updated=False, costs=Costs(1.0), env_epochs=1, samples=1)
 
 
 JSON = st.recursive(

@@ -59,6 +59,17 @@ def test_every_crossing_is_counted_under_its_name():
     assert fences.ledger == {"plan": 1, "record": 0, "update": 0, "checkpoint": 1, "result": 1}
 
 
+def test_the_host_stands_still_only_in_fences_that_wait():
+    seconds = iter(range(100))
+    fences = Fences(CPU, lambda: next(seconds))
+    fences.send("record", tree())
+    fences.receive("record")
+    assert fences.stood == 0
+    fences.read("update", tree())
+    fences.plan(torch.tensor([1]))
+    assert fences.stood == 2
+
+
 def test_a_crossing_that_no_row_declares_is_refused():
     with pytest.raises(KeyError):
         Fences(CPU, time.perf_counter).send("metrics", tree())

@@ -9,7 +9,7 @@ import pytest
 from runs import live, tiny_setup, world_of
 
 from bench import summary
-from morphogen.run import cli, options
+from morphogen.run import cli, grid, options
 from morphogen.vocab.spec import LifecycleSpec
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +79,11 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
     assert cli.main([*words, "--print-config"]) == 0
 
 
+@pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
+def test_the_grids_of_the_page_are_accepted(command):
+    assert grid.points(options.parse(command.split(), "0"))
+
+
 def test_the_table_of_costs_is_that_of_the_file():
     assert summary.markdown(json.loads(summary.RESULTS.read_text())) in TEXT
 
@@ -96,5 +101,7 @@ def test_flags_that_the_page_names_exist():
         "--dry-run",
         "--print-config",
         "--help",
+        "--grid",
+        "--json",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

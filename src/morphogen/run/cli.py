@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, extensions, memory, options
+from morphogen.run import directory, extensions, grid, memory, options, process
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 
@@ -59,7 +59,7 @@ def _train(given: Namespace, command: str) -> None:
     out = directory.choose(given.out, task=spec.task, config=dump_config(spec))
     directory.check(out)
     signal.signal(signal.SIGTERM, _terminated)
-    _set_threads(spec.engine.threads)
+    process.set_threads(spec.engine.threads)
     memory.keep_freed()
     if given.dry_run:
         _dry_run(spec, out, command)
@@ -80,6 +80,24 @@ def _rewards(given: Namespace, command: str) -> None:
     _note(faults)
 
 
+def _bench(given: Namespace, command: str) -> None:
+    """Measure every point of the grid; what was measured is shown, however it ends."""
+    del command
+    specs = grid.points(given)
+    if given.json is not None:
+        directory.check_file("--json", given.json)
+    signal.signal(signal.SIGTERM, _terminated)
+    bench, console = _load("morphogen.run.bench"), _load("morphogen.run.console").Console()
+    found = {}
+    try:
+        for label, point in bench.measured(specs, given.json):
+            found[label] = point
+            print(bench.line(label, point), file=sys.stderr, flush=True)
+    finally:
+        for title, rows in bench.tables(found).items():
+            console.table(rows, title=title)
+
+
 def _note(lines: Iterable[str]) -> None:
     """What does not stop a command but should be known."""
     for line in lines:
@@ -95,12 +113,6 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     sys.exit(TERMINATED)
 
 
-def _set_threads(threads: int | None) -> None:
-    """Torch reads these when it is imported; without a number it takes one thread per core."""
-    if threads is not None:
-        os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
-
-
 def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
     """Open device and data, say what would run, write nothing."""
     setup = _load("morphogen.run.setup").build_setup(spec)
@@ -110,7 +122,7 @@ def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
         print(f"  {name:<22}{text}")
 
 
-COMMANDS: dict[str, Callable[[Namespace, str], None]] = {"train": _train, "rewards": _rewards}
+COMMANDS: dict[str, Callable[[Namespace, str], None]] = {"train": _train, "bench": _bench, "rewards": _rewards}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -79,13 +79,27 @@ def check(path: Path) -> None:
     """A run directory must be new or empty and lie where something can be written; else a ConfigError."""
     try:
         _check_free(path)
-        above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        _check_above("out", path, "a new or empty directory")
     except OSError as error:
         raise ConfigError(f"out is {path}; it cannot be used: {error.strerror}") from error
+
+
+def check_file(name: str, path: Path) -> None:
+    """A file that is asked for must be new and lie where something can be written; else a ConfigError."""
+    try:
+        if path.exists():
+            raise ConfigError(f"{name} is {path}, which exists; want a new file")
+        _check_above(name, path, "a new file")
+    except OSError as error:
+        raise ConfigError(f"{name} is {path}; it cannot be used: {error.strerror}") from error
+
+
+def _check_above(name: str, path: Path, wanted: str) -> None:
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not above.is_dir():
-        raise ConfigError(f"out is {path}, but {above} is a file; want a new or empty directory")
+        raise ConfigError(f"{name} is {path}, but {above} is a file; want {wanted}")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise ConfigError(f"out is {path}, but {above} cannot be written to; want a directory with write permission")
+        raise ConfigError(f"{name} is {path}, but {above} cannot be written to; want a directory with write permission")
 
 
 def _check_free(path: Path) -> None:

@@ -106,6 +106,11 @@ class Fences:
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
+    @property
+    def stood(self) -> float:
+        """Seconds so far in the fences at which the host stands still."""
+        return sum(self.waited[name] for name, fence in FENCES.items() if fence.waits)
+
     def plan(self, counts: Tensor) -> list[int]:
         """The sizes of the coming epoch.  counts int32 [L]; waits."""
         return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()

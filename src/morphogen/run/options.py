@@ -32,6 +32,7 @@ class Flag:
     text: str
 
 
+ROUNDS = 3  # that a benchmark runs, the warm-up included
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
 _BASELINES = tuple(name for name in POLICIES if name != "ppo")
 _PAID = (
@@ -76,7 +77,11 @@ FLAGS: tuple[Flag, ...] = (
         "--compile", "engine.compile", "word", "MODE", _WHERE, "off (default), default, reduce-overhead, max-autotune"
     ),
     Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
+    Flag("--no-phase-profile", "engine.phase_profile", "off", "", _WHERE, "keep no time of the phases of a round"),
 )
+_WHO = f"""policies of heuristic:
+{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in _BASELINES)}
+  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
@@ -89,9 +94,16 @@ examples:
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
 
-policies of train heuristic:
-{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in _BASELINES)}
-  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
+{_WHO}"""
+
+_BENCH_EPILOG = f"""Settings are those of `morphogen train`; {ROUNDS} rounds unless --rounds or --set says otherwise.
+
+examples:
+  morphogen bench --envs 8                                        the default run, with 8 hosts
+  morphogen bench --grid envs=1,8,64 engine.compile=off,default   six measurements
+  morphogen bench --task digits_impaired --rounds 6 --json x.json five rounds after the warm-up, kept in a file
+
+{_WHO}"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -109,16 +121,8 @@ def parser(version: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    train = commands.add_parser(
-        "train",
-        help="train a policy, or run a baseline on the same path",
-        description="Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train heuristic`).",
-        usage="morphogen train [ppo|heuristic] [flags]",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _add_flags(train)
+    _add_train(commands)
+    _add_bench(commands)
     commands.add_parser(
         "rewards",
         help="list the reward rules and compare what they pay",
@@ -129,17 +133,53 @@ def parser(version: str) -> argparse.ArgumentParser:
     return top
 
 
-def _add_flags(train: argparse.ArgumentParser) -> None:
-    train.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
-    train.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
-    groups = {name: train.add_argument_group(name) for name in (_TASK, _SIZE, _LEARN, _WHERE)}
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser(
+        "train",
+        help="train a policy, or run a baseline on the same path",
+        description="Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train heuristic`).",
+        usage="morphogen train [ppo|heuristic] [flags]",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_output(_add_settings(train))
+
+
+def _add_bench(commands: argparse._SubParsersAction) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure how fast a configuration runs, and where its time goes",
+        description="Run a few rounds of a configuration, given as for `train`, and print the rate, where the time "
+        "goes, the time of compiling and the peak of memory. The first round warms up and is told apart. No run "
+        "directory is written.",
+        usage="morphogen bench [ppo|heuristic] [flags]",
+        epilog=_BENCH_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    rest = _add_settings(bench)
+    grid = "measure every value of a field, as in envs=1,8,64; of several, every combination"
+    rest.add_argument("--grid", metavar="KEY=V1,V2", nargs="+", action="extend", default=[], help=grid)
+    rest.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
+
+
+def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Everything that makes a config; the group of what else there is."""
+    command.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
+    command.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
+    groups = {name: command.add_argument_group(name) for name in (_TASK, _SIZE, _LEARN, _WHERE)}
     for flag in FLAGS:
         more: dict[str, Any] = {"nargs": "+"} if flag.kind == "words" else {}
         more = {"action": "store_const", "const": "off"} if flag.kind == "off" else {"metavar": flag.value, **more}
         groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
-    rest = train.add_argument_group("settings and output")
+    rest = command.add_argument_group("settings and output")
     rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")
     rest.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any field; the value is JSON")
+    return rest
+
+
+def _add_output(rest: argparse._ArgumentGroup) -> None:
     rest.add_argument("--out", metavar="DIR", type=Path, help="run directory, new or empty (default: one in runs/)")
     rest.add_argument("--quiet", action="store_true", help="no progress, only the closing table")
     rest.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
@@ -150,7 +190,7 @@ def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
     """The parsed command line; `named` says whether ppo or heuristic was written out."""
     words = list(argv)
     named = len(words) > 1 and not words[1].startswith("-")
-    if words[:1] == ["train"] and not named:
+    if words[:1] in (["train"], ["bench"]) and not named:
         words.insert(1, "ppo")
     found = parser(version).parse_args(words)
     found.named = named
@@ -173,11 +213,12 @@ def flag_settings(given: argparse.Namespace) -> Settings:
     values = vars(given)
     for flag in FLAGS:
         if values[flag.path] is not None:
-            layers.append(_nested(flag.path, _READ[flag.kind](values[flag.path])))
+            layers.append(nested(flag.path, _READ[flag.kind](values[flag.path])))
     return reduce(merge, [*layers, _policy(given)], {})
 
 
-def _nested(path: str, value: Any) -> Settings:
+def nested(path: str, value: Any) -> Settings:
+    """`ppo.clip`, 0.1 -> {"ppo": {"clip": 0.1}}."""
     for name in reversed(path.split(".")):
         value = {name: value}
     return value
@@ -205,10 +246,10 @@ def read_config(path: Path) -> tuple[Settings, list[str]]:
         raise ConfigError(f"--config is {path}: {error}") from None
 
 
-def spec_of(given: argparse.Namespace) -> RunSpec:
-    """The spec that the command line asks for: defaults < preset < file < flags."""
-    flags = flag_settings(given)
+def spec_of(given: argparse.Namespace, *, beneath: Settings | None = None, above: Settings | None = None) -> RunSpec:
+    """The spec that the command line asks for: defaults < preset < file < `beneath` < flags < `above`."""
+    flags = merge(flag_settings(given), above or {})
     settings, found = read_config(given.config) if given.config else ({}, [])
     bare = given.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
-    return build(layered([base, settings, flags]), found)
+    return build(layered([base, settings, beneath or {}, flags]), found)

@@ -11,7 +11,7 @@ from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted, Event
 from morphogen.run.telemetry.memory import Facts, Memory, Record
 from morphogen.run.telemetry.ppo import ppo_updated
-from morphogen.run.telemetry.summary import NOTHING, Compiling, completed, summarise
+from morphogen.run.telemetry.summary import Costs, completed, summarise
 from morphogen.run.telemetry.writer import Sink
 
 
@@ -26,6 +26,7 @@ def facts(setup: Setup) -> Facts:
         success_accuracy=setup.task.success,
         gamma=spec.ppo.gamma,
         envs=spec.envs,
+        samples=spec.data.minibatches * spec.data.batch,
         host={"base": host.base, "blocks": host.blocks, "kernel": host.kernel, "pools": host.pools, "norm": host.norm},
     )
 
@@ -53,21 +54,18 @@ class Reporter:
         self,
         round: int,
         metrics: Mapping[str, Any] | None,
-        *,
-        rollout_s: float,
-        update_s: float,
-        compiling: Compiling = NOTHING,
+        costs: Costs,
     ) -> BatchSummary:
         """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
-        update = () if metrics is None else (ppo_updated(metrics, update_s=update_s),)
+        update = () if metrics is None else (ppo_updated(metrics, update_s=costs.update_s),)
         summary, self._rolling = summarise(
             self._episodes,
             self._rolling,
             round=round,
             updated=metrics is not None and bool(metrics["steps_done"] > 0),
-            seconds=rollout_s,
+            costs=costs,
             env_epochs=self._facts.envs * self._facts.epochs,
-            compiling=compiling,
+            samples=self._facts.samples,
         )
         self._episodes = ()
         self.tell(*update, summary, round=round)

@@ -16,6 +16,7 @@ from morphogen.learn.schedule import coefficients
 from morphogen.learn.update import deal, init_learner, minibatch_step, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.run.compile import Compiled
+from morphogen.run.device import memory
 from morphogen.run.fences import Fences
 from morphogen.run.policies import arm_of
 from morphogen.run.record import record
@@ -24,8 +25,9 @@ from morphogen.run.rollout import Rollout
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.telemetry.events import BatchSummary
-from morphogen.run.telemetry.summary import Compiling
+from morphogen.run.telemetry.summary import Compiling, Costs
 from morphogen.run.telemetry.writer import Sink
+from morphogen.run.timer import NO_TIMER, Timer
 from morphogen.run.world import Epoch, World, forget
 from morphogen.state import rng
 from morphogen.state.env import EnvState
@@ -50,6 +52,7 @@ class Moment(NamedTuple):
     """When a round began."""
 
     seconds: float
+    stood: float  # seconds in fences, so far
     compiled: Compiling
 
 
@@ -64,6 +67,8 @@ class Scheduler:
         arm = arm_of(spec.policy_name, setup)
         self.policy, self.control = parts.policy or arm.policy, parts.control or arm.control
         self.compiled = Compiled(spec.engine, compiler=parts.compiler, clock=parts.clock)
+        profiled = spec.engine.phase_profile
+        self.timer = Timer(setup.device, apart=lambda: self.compiled.done.compile_s) if profiled else NO_TIMER
         self.world = World(
             setup,
             self.fences,
@@ -71,6 +76,7 @@ class Scheduler:
             envs=spec.envs,
             control=self.control,
             compiled=self.compiled,
+            timer=self.timer,
         )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
@@ -90,7 +96,8 @@ class Scheduler:
 
     def run_round(self) -> BatchSummary:
         """One episode of all envs, then one update of the policy."""
-        started = Moment(self._running(), self.compiled.done)
+        started = Moment(self._running(), self.fences.stood, self.compiled.done)
+        self.timer.mark("reset")
         self.state = self.world.reset(self.round)
         hidden = self.policy.initial_hidden(self.setup.spec.envs, device=self.setup.device)
         segment = torch.ones_like(self.state.signals.measured)
@@ -104,6 +111,7 @@ class Scheduler:
         """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
         epoch = self.world.epoch(state, self.policy, self.params, hidden)
         self.rollout.write(t, epoch, segment)
+        self.timer.seal("record_read")
         self.fences.send("record", record(epoch), t % 2)
         if t > 0:
             self._read(t - 1)
@@ -114,6 +122,7 @@ class Scheduler:
     def _read(self, t: int) -> None:
         """Take in the record of an epoch of this round."""
         record = self.fences.receive("record", t % 2)
+        self.timer.take()
         self.reporter.take(record, (self.round, t))
         if self.control is not None:
             self.control.heed(record["missed"], t, f"round {self.round}")
@@ -124,16 +133,26 @@ class Scheduler:
 
     def _close_round(self, started: Moment) -> BatchSummary:
         rolled = self._running()
-        metrics = self.fences.read("update", self._update())
+        self.timer.mark("update")
+        leaves = self._update()
+        self.timer.seal("update")
+        metrics = self.fences.read("update", leaves)
+        self.timer.take()
         updated = self._running()
+        self.timer.mark("record_read")
         self._read(self.setup.spec.episode_length - 1)
         trained = metrics if self.learner is not None else None
         summary = self.reporter.end_round(
             self.round,
             trained,
-            rollout_s=rolled - started.seconds,
-            update_s=updated - rolled,
-            compiling=self.compiled.done.since(started.compiled),
+            Costs(
+                rollout_s=rolled - started.seconds,
+                update_s=updated - rolled,
+                waited_s=self.fences.stood - started.stood,
+                compiling=self.compiled.done.since(started.compiled),
+                phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
+                memory=memory(self.setup.device),
+            ),
         )
         if trained is not None and trained["skip_streak"] >= STRIKES:
             raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")

@@ -120,6 +120,7 @@ class _Run:
         if self.folder is None:
             return
         started, scheduler = self.clock(), self.scheduler
+        scheduler.timer.mark("checkpoint")
         facts = {"config_sha256": directory.config_hash(self.config), "data_sha256": self.setup.dataset.fingerprint}
         shared = {} if scheduler.learner is None else {"learner": scheduler.fences.save(scheduler.learner)}
         shared["signatures"] = tuple(map(tuple, scheduler.compiled.signatures))

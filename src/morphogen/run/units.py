@@ -21,6 +21,7 @@ from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, control
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
+from morphogen.run.timer import NO_TIMER, NoTimer
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import EnvState
@@ -196,15 +197,25 @@ def pieces(plan: Plan, *, setup: Setup) -> Pieces:
     )
 
 
-def body(state: EnvState, top: Head, key: Tensor, plan: Plan, *, own: Pieces, setup: Setup) -> Body:
+def body(
+    state: EnvState, top: Head, key: Tensor, plan: Plan, *, own: Pieces, setup: Setup, timer: NoTimer = NO_TIMER
+) -> Body:
     """Births .. reward, after the head of the epoch.  state: the one that was acted on."""
+    timer.mark("train")
     ready = sown(top.ticked, top.born, key, plan, setup=setup)
+    timer.mark("data")
     draws = setup.feed.epoch(ready)
+    timer.mark("train")
     progress = start_epoch(ready, plan, net=setup.net)
     for minibatch in range(setup.spec.data.minibatches):
-        progress, _ = own.train(progress, setup.feed.batch(draws, minibatch))
+        timer.mark("data")
+        batch = setup.feed.batch(draws, minibatch)
+        timer.mark("train")
+        progress, _ = own.train(progress, batch)
     trained, metrics = finish_epoch(ready, progress, plan, net=setup.net)
+    timer.mark("validate")
     validation = own.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)
+    timer.mark("tail")
     return Body(metrics, validation, own.tail(trained, top.outcome, validation, metrics, state))
 
 

@@ -19,6 +19,7 @@ from morphogen.run.data.instances import draw_instances
 from morphogen.run.fences import Fences
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
+from morphogen.run.timer import NO_TIMER, NoTimer
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import EnvState
@@ -79,11 +80,13 @@ class World:
         envs: int,
         control: Control | None = None,
         compiled: Compiled | None = None,
+        timer: NoTimer = NO_TIMER,
     ) -> None:
         """`compiled` None: everything runs eager."""
         self.setup, self.fences, self.purpose, self.control = setup, fences, instances, control
         self.key = rng.env_keys(setup.spec.seed, first, envs, setup.device)
         self.compiled = Compiled() if compiled is None else compiled
+        self.timer = timer
 
     def reset(self, episode: int) -> EnvState:
         """Fresh envs, validated once, so that the first observation is measured."""
@@ -106,10 +109,13 @@ class World:
     def epoch(self, state: EnvState, policy: Policy, params: TensorDict, hidden: TensorDict) -> Epoch:
         """One epoch: act, train, measure, judge, pay."""
         setup = self.setup
+        self.timer.mark("head")
         head = partial(units.head, setup=setup, policy=policy, narrowed=self.control)
         top = self.compiled.unit("head", head)(state, params, hidden, self.key)
+        self.timer.mark("plan_wait")
         plan, own = self._fitted(plans.read_plan(self.fences.plan(top.counts), setup.net))
-        return _epoch(state, top, units.body(state, top, self.key, plan, own=own, setup=setup))
+        rest = units.body(state, top, self.key, plan, own=own, setup=setup, timer=self.timer)
+        return _epoch(state, top, rest)
 
     def _fitted(self, plan: Plan) -> tuple[Plan, units.Pieces]:
         """The plan as it is run, and its units."""

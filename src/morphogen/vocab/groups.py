@@ -209,6 +209,7 @@ class EngineSpec(Spec):
     threads: int | None = want(None, Whole(low=1, high=4_096, null="one per core"))
     compile: str = want(OFF, Choice(names=_MODES))
     max_graphs: int = want(32, Whole(low=1, high=1_024))  # sizes of plans that are compiled; others run eager
+    phase_profile: bool = want(True, Flag())  # where the time of each round goes
 
     def across(self) -> list[str]:
         """Every device has a name that can exist; whether it does is found out when it is opened."""

@@ -159,9 +159,15 @@ class BatchSummary(Event):
     env_reward: tuple[float, ...]
     updated: bool  # the policy made at least one optimiser step
     anomalies: tuple[str, ...] = ()
-    seconds: float = field(default=0.0, compare=False)
+    seconds: float = field(default=0.0, compare=False)  # of the rollout
+    update_s: float = field(default=0.0, compare=False)  # of the policy
     env_epochs_per_s: float = field(default=0.0, compare=False)
+    samples_per_s: float = field(default=0.0, compare=False)  # that hosts were trained on
+    host_wait_time_share: float | None = field(default=None, compare=False)  # standing still in fences
+    data_wait_time_share: float | None = field(default=None, compare=False)  # drawing and gathering minibatches
     compile_s: float = field(default=0.0, compare=False)  # in none of the other times
+    phases: Json = field(default_factory=dict, compare=False)  # wall_s, host_cpu_s, device_s, count of each
+    memory: tuple[Json, ...] = field(default=(), compare=False)  # bytes on each CUDA device
     graphs: int = 0  # compiled in this round
     graph_fallbacks: int = 0  # epochs of this round that ran eager, for want of a graph
 

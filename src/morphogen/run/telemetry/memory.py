@@ -25,6 +25,7 @@ class Facts:
     success_accuracy: float  # percent
     gamma: float
     envs: int  # of the whole run
+    samples: int  # that a host is trained on, per epoch
     first: int = 0  # global index of the first env in a record
     host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
 

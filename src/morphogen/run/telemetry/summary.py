@@ -1,10 +1,11 @@
 """A round in numbers, from its completed episodes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted
+from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted, Json
 
 ROLLING_ROUNDS = 10
 
@@ -24,6 +25,25 @@ class Compiling(NamedTuple):
 NOTHING = Compiling()
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a round took.  The time of making graphs is in none of the other times."""
+
+    rollout_s: float
+    update_s: float = 0.0
+    waited_s: float = 0.0  # host, in fences
+    compiling: Compiling = NOTHING
+    phases: Json = field(default_factory=dict)  # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
+    memory: tuple[Json, ...] = ()  # of each CUDA device
+
+    def shares(self) -> dict[str, float | None]:
+        """What the host waited for, as shares of the wall time; None = not measured."""
+        wall = self.rollout_s + self.update_s
+        data = self.phases["data"]["wall_s"] if "data" in self.phases else None
+        seconds = {"host_wait_time_share": self.waited_s, "data_wait_time_share": data}
+        return {name: None if one is None or wall <= 0 else one / wall for name, one in seconds.items()}
+
+
 def completed(events: Sequence[Envelope]) -> tuple[EpisodeCompleted, ...]:
     """The episodes among events, in the order of the envs."""
     return tuple(event.data for event in events if isinstance(event.data, EpisodeCompleted))
@@ -35,12 +55,15 @@ def summarise(
     *,
     round: int,
     updated: bool,
-    seconds: float,
+    costs: Costs,
     env_epochs: int,
+    samples: int,
     anomalies: Sequence[str] = (),
-    compiling: Compiling = NOTHING,
 ) -> tuple[BatchSummary, tuple[float, ...]]:
-    """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
+    """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one.
+
+    env_epochs: of the round; samples: of an env and epoch.
+    """
     if not episodes:
         raise ValueError("a round without completed episodes has no summary")
     accuracy = [one.accuracy for one in episodes]
@@ -59,14 +82,26 @@ def summarise(
         env_reward=tuple(reward),
         updated=updated,
         anomalies=tuple(anomalies),
-        seconds=seconds,
-        env_epochs_per_s=env_epochs / seconds if seconds > 0 else 0.0,
-        **compiling._asdict(),
+        **_paces(costs, env_epochs, samples),
         **_spread(accuracy),
         **_means(episodes),
         **_totals(episodes),
     )
     return summary, rolling
+
+
+def _paces(costs: Costs, env_epochs: int, samples: int) -> dict[str, Any]:
+    rate = env_epochs / costs.rollout_s if costs.rollout_s > 0 else 0.0
+    return {
+        "seconds": costs.rollout_s,
+        "update_s": costs.update_s,
+        "env_epochs_per_s": rate,
+        "samples_per_s": rate * samples,
+        "phases": costs.phases,
+        "memory": costs.memory,
+        **costs.shares(),
+        **costs.compiling._asdict(),
+    }
 
 
 def _spread(accuracy: Sequence[float]) -> dict[str, float]:

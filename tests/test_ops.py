@@ -30,23 +30,34 @@ def _leaf(*shape, seed=0):
 def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel):
     samples, rows, channels, height, width = shape
     x, weight = _leaf(samples, rows * channels, height, width), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
-    ours = ops.conv2d(x, weight, groups=rows)
+    ours = ops.stacked_conv(x, weight, groups=rows)
     parts = [F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(x.split(channels, 1))]
     _close(ours, torch.cat(parts, 1), (x, weight))
     with torch.no_grad():
-        torch.testing.assert_close(ops.conv2d(x, weight, groups=rows), ours, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(ops.stacked_conv(x, weight, groups=rows), ours, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form, layout):
+    x, weight = _leaf(3, 4, 5, 5), _leaf(2, 3, 2, 3, 3, seed=1)
+    found = ops.stacked_conv(x, weight, groups=2, layout=layout, form=form)
+    assert found.is_contiguous(memory_format=layout)
+    parts = [F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(x.split(2, 1))]
+    _close(found, torch.cat(parts, 1), (x, weight))
+    assert torch.autograd.grad(found.sum(), x)[0].is_contiguous() or layout is form is torch.channels_last
 
 
 def test_a_convolution_of_shared_images_gives_every_row_its_own_features():
     x, weight = _leaf(3, 2, 5, 5), _leaf(4, 3, 2, 3, 3, seed=1)
     parts = [F.conv2d(x, weight[r], padding=1) for r in range(4)]
-    _close(ops.conv2d(x, weight, groups=1), torch.cat(parts, 1), (x, weight))
+    _close(ops.stacked_conv(x, weight, groups=1), torch.cat(parts, 1), (x, weight))
 
 
 def test_a_depthwise_convolution_filters_every_channel_alone():
     x, weight = _leaf(2, 6, 5, 4), _leaf(2, 3, 1, 3, 3, seed=1)
     parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(x.split(3, 1))]
-    _close(ops.conv2d(x, weight, groups=6), torch.cat(parts, 1), (x, weight))
+    _close(ops.stacked_conv(x, weight, groups=6), torch.cat(parts, 1), (x, weight))
 
 
 def test_a_linear_layer_of_rows_is_a_loop():
@@ -128,7 +139,7 @@ def test_a_row_that_is_not_finite_stays_alone():
     kept, share = torch.ones(3, 2), torch.full((3,), 1 / 32)
 
     def run(w):
-        z = ops.conv2d(x, w.requires_grad_(True), groups=3)
+        z = ops.stacked_conv(x, w.requires_grad_(True), groups=3)
         y = ops.max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
@@ -155,4 +166,4 @@ def test_leaves_are_views_in_order_and_start_where_they_should():
 
 def test_every_op_keeps_the_dtype():
     x, weight = normal(2, 4, 4, 4).double(), normal(2, 2, 2, 3, 3).double()
-    assert ops.max_pool2d(ops.conv2d(x, weight, groups=2)).dtype == torch.float64
+    assert ops.max_pool2d(ops.stacked_conv(x, weight, groups=2)).dtype == torch.float64

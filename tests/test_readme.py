@@ -103,5 +103,6 @@ def test_flags_that_the_page_names_exist():
         "--help",
         "--grid",
         "--json",
+        "--explain",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -2,7 +2,7 @@
 
 Activations are folded, `[B, R * C, H, W]` with the rows outermost: convolutions are grouped, pooling and group
 normalisation need no permutation, and choosing rows copies whole images.  The host keeps its channels innermost in
-memory (`INNERMOST`), where convolution and pooling are fastest (bench/bench_conv.py).  Parameters lead with `R`.
+memory (`INNERMOST`), where convolution and pooling are fastest.  Parameters lead with `R`.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 
 EPS = 1e-5
 INNERMOST = torch.channels_last
-_NARROW = 8  # input channels; measured by bench/bench_conv.py
+_NARROW = 8  # input channels
 
 
 def unfold(x: Tensor, rows: int) -> Tensor:
@@ -62,25 +62,36 @@ def _settled(x: Tensor) -> Tensor:
     return _Settled.apply(x) if x.requires_grad else x
 
 
-def choose(device: torch.device, channels_in: int, kernel: int, *, learning: bool) -> torch.memory_format:
-    """Layout of the images with which a grouped convolution runs fastest; the CPU learns narrow ones innermost."""
-    innermost = device.type == "cpu" and learning and channels_in < _NARROW and kernel > 1
-    return INNERMOST if innermost else torch.contiguous_format
+def choose(
+    device: torch.device, channels_in: int, kernel: int, *, layout: torch.memory_format, learning: bool
+) -> torch.memory_format:
+    """Layout in which a stacked convolution is computed fastest, given that of its result.
+
+    A rule and no measurement of the moment, so that rounding is the same in every run; `morphogen bench --explain`
+    measures what it rests on.  The CPU learns narrow convolutions, but not depthwise ones, with channels innermost.
+    """
+    narrow = device.type == "cpu" and learning and 1 < channels_in < _NARROW and kernel > 1
+    return INNERMOST if narrow else layout
 
 
-def conv2d(x: Tensor, weight: Tensor, *, groups: int, layout: torch.memory_format = torch.contiguous_format) -> Tensor:
+def stacked_conv(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    groups: int,
+    layout: torch.memory_format = torch.contiguous_format,
+    form: torch.memory_format | None = None,
+) -> Tensor:
     """Convolution that keeps height and width; `groups` = rows, or rows * channels for a depthwise one.
 
     Shapes: x [B, groups * I, H, W], weight [..., I, k, k] with all output channels in front -> [B, outputs, H, W], in
-    memory laid out as `layout`.
+    memory laid out as `layout`.  `form`: layout in which it is computed, None = as `choose` says.
     """
     flat = weight.flatten(0, -4).contiguous()
     kernel = flat.shape[-1]
-    own = layout
-    if layout is not INNERMOST:
-        own = choose(x.device, flat.shape[1], kernel, learning=torch.is_grad_enabled())
-        x = _settled(x) if own is INNERMOST else x
-    images = x.contiguous(memory_format=own)
+    if form is None:
+        form = choose(x.device, flat.shape[1], kernel, layout=layout, learning=torch.is_grad_enabled())
+    images = (x if form is layout else _settled(x)).contiguous(memory_format=form)
     return F.conv2d(images, flat, padding=kernel // 2, groups=groups).contiguous(memory_format=layout)
 
 

@@ -33,6 +33,11 @@ def apart(spec: RunSpec) -> Any:
     return process.apart("morphogen.run.probe", "probe", spec, threads=spec.engine.threads)
 
 
+def explained(spec: RunSpec) -> list[Row]:
+    """How the convolutions of a spec are computed, measured in a process of its own."""
+    return process.apart("morphogen.run.explain", "explain", spec, threads=spec.engine.threads)
+
+
 def measured(
     specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = apart
 ) -> Iterator[tuple[str, Point]]:

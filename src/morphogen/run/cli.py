@@ -88,6 +88,10 @@ def _bench(given: Namespace, command: str) -> None:
         directory.check_file("--json", given.json)
     signal.signal(signal.SIGTERM, _terminated)
     bench, console = _load("morphogen.run.bench"), _load("morphogen.run.console").Console()
+    if given.explain:
+        for label, spec in specs.items():
+            console.table(bench.explained(spec), title=label or bench.PLAIN)
+        return
     found = {}
     try:
         for label, point in bench.measured(specs, given.json):

@@ -161,7 +161,10 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
     rest = _add_settings(bench)
     grid = "measure every value of a field, as in envs=1,8,64; of several, every combination"
     rest.add_argument("--grid", metavar="KEY=V1,V2", nargs="+", action="extend", default=[], help=grid)
-    rest.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
+    explain = "measure only how the convolutions can be computed, and tell which way is chosen"
+    either = rest.add_mutually_exclusive_group()
+    either.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
+    either.add_argument("--explain", action="store_true", help=explain)
 
 
 def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:

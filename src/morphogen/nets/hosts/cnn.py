@@ -75,7 +75,7 @@ def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
     # Masked parameters instead of masked activations: the same zeros, in gradients too, on far smaller tensors.
     weight = weight * kept[..., None, None, None]
     gain, bias = gain * kept, bias * kept
-    z = ops.conv2d(x, weight, groups=x.shape[1] // weight.shape[2], layout=ops.INNERMOST)
+    z = ops.stacked_conv(x, weight, groups=x.shape[1] // weight.shape[2], layout=ops.INNERMOST)
     if host.norm == "batch":
         return F.relu(ops.batch_norm(z, gain, bias))
     share = rows.pick(rows.frame.share[i]).flatten()

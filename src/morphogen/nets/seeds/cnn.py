@@ -97,13 +97,13 @@ def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     if not kinds:
         return []
     weight = ops.join([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
-    z = ops.conv2d(take(*kinds), weight, groups=weight.shape[0])
+    z = ops.stacked_conv(take(*kinds), weight, groups=weight.shape[0])
     if Blueprint.CONV_HEAVY not in parts:
         return [z]
     heavy = parts[Blueprint.CONV_HEAVY]
     light, first = z.split([z.shape[1] - heavy["bias"].numel(), heavy["bias"].numel()], dim=1)
     hidden = _rectified(first, heavy["gain0"], heavy["bias0"])
-    return [light, ops.conv2d(hidden, heavy["conv"], groups=heavy["conv"].shape[0])]
+    return [light, ops.stacked_conv(hidden, heavy["conv"], groups=heavy["conv"].shape[0])]
 
 
 def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
@@ -114,15 +114,15 @@ def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     x = [take(Blueprint.CONV_SMALL)] if Blueprint.CONV_SMALL in parts else []
     if Blueprint.DEPTHWISE in parts:
         own = take(Blueprint.DEPTHWISE)
-        x.append(ops.conv2d(own, parts[Blueprint.DEPTHWISE]["dw"], groups=own.shape[1]))
+        x.append(ops.stacked_conv(own, parts[Blueprint.DEPTHWISE]["dw"], groups=own.shape[1]))
     weight = ops.join([parts[b]["conv"] for b in kinds])
-    return [ops.conv2d(ops.join(x, dim=1), weight, groups=weight.shape[0])]
+    return [ops.stacked_conv(ops.join(x, dim=1), weight, groups=weight.shape[0])]
 
 
 def _bottleneck(p: Leaves, x: Tensor) -> Tensor:
     rows, channels = p["bias"].shape
-    z = F.silu(ops.conv2d(x, p["down"], groups=rows))
-    z = ops.conv2d(F.silu(ops.conv2d(z, p["mid"], groups=rows)), p["up"], groups=rows)
+    z = F.silu(ops.stacked_conv(x, p["down"], groups=rows))
+    z = ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"], groups=rows)), p["up"], groups=rows)
     return ops.group_norm(z, p["gain"], p["bias"], groups=groups(channels))
 
 

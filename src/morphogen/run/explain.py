@@ -1,0 +1,90 @@
+"""How the convolutions of a configuration are computed: every form measured, beside the one that is chosen."""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.benchmark import Timer
+
+from morphogen.nets import ops
+from morphogen.nets.hosts import cnn
+from morphogen.nets.layout import Leaf
+from morphogen.nets.seeds import cnn as seeds
+from morphogen.run.memory import keep_freed
+from morphogen.run.setup import device_of
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS
+from morphogen.vocab.spec import RunSpec, cnn_spec
+
+FORMS = {"usual": torch.contiguous_format, "innermost": ops.INNERMOST}  # where the channels lie in memory
+LEAST = 0.02  # seconds that a form is measured for
+
+
+class Layer(NamedTuple):
+    """A convolution of all envs."""
+
+    name: str
+    channels_in: int  # of a group
+    channels: int  # of an env, that come out
+    size: int
+    kernel: int
+    depthwise: bool
+    layout: torch.memory_format  # of what comes out
+
+
+def explain(spec: RunSpec) -> list[dict[str, object]]:
+    """A row per convolution of a resolved spec: milliseconds of a training step in every form, the form chosen."""
+    keep_freed()
+    device = device_of(spec.engine.devices[0])
+    return [_row(layer, spec, device) for layer in layers(spec)]
+
+
+def layers(spec: RunSpec) -> list[Layer]:
+    """The convolutions of hosts and seeds, each shape once, with the first place where it is met."""
+    host, usual = cnn_spec(spec), torch.contiguous_format
+    sizes = {slot.block: slot.height for slot in reversed(host.declared)}
+    kernels = enumerate(leaf for leaf in cnn.layout(host).leaves if len(leaf.shape) == 4)
+    found = [_layer(f"host, {leaf.name}", leaf, sizes[i], ops.INNERMOST) for i, leaf in kernels]
+    for slot, blueprint in itertools.product(host.enabled(spec.slots), CNN_BLUEPRINTS):
+        kernels = [leaf for leaf in seeds.layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
+        found += [_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height, usual) for leaf in kernels]
+    first = {layer[1:]: layer for layer in reversed(found)}
+    return [layer for layer in found if first[layer[1:]] is layer]
+
+
+def _layer(name: str, leaf: Leaf, size: int, layout: torch.memory_format) -> Layer:
+    outputs, inputs, _, kernel = leaf.shape
+    depthwise = inputs == 1 and layout is not ops.INNERMOST  # a host's images may have a single channel
+    return Layer(name, inputs, outputs, size, kernel, depthwise, layout)
+
+
+def _row(layer: Layer, spec: RunSpec, device: torch.device) -> dict[str, object]:
+    times = {f"{name} ms": measured(layer, spec, form, device) for name, form in FORMS.items()}
+    chosen = ops.choose(device, layer.channels_in, layer.kernel, layout=layer.layout, learning=True)
+    shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
+    named = next(name for name, form in FORMS.items() if form is chosen)
+    return {"convolution": layer.name, "shape": shape, **times, "chosen": named}
+
+
+def measured(layer: Layer, spec: RunSpec, form: torch.memory_format, device: torch.device) -> float:
+    """Median milliseconds of forward and backward over all envs, one such network each."""
+    rows, samples = spec.envs, spec.data.batch
+    groups = rows * (layer.channels if layer.depthwise else 1)
+    images, weight, push = (
+        torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape)
+        for shape in (
+            (samples, groups * layer.channels_in, layer.size, layer.size),
+            (rows * layer.channels, layer.channels_in, layer.kernel, layer.kernel),
+            (samples, rows * layer.channels, layer.size, layer.size),
+        )
+    )
+    push = push.contiguous(memory_format=layer.layout)
+    leaves = images.requires_grad_(), weight.requires_grad_()
+
+    def step() -> tuple[Tensor, ...]:
+        out = ops.stacked_conv(*leaves, groups=groups, layout=layer.layout, form=form)
+        return torch.autograd.grad(out, leaves, push)
+
+    timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+    return 1e3 * timer.blocked_autorange(min_run_time=LEAST).median

@@ -12,7 +12,7 @@ from morphogen.vocab.spec import DataSpec
 def gather(feed: Feed, state: EnvState) -> None:
     """All minibatches of an epoch."""
     draws = feed.epoch(state)
-    for minibatch in range(feed.minibatches):
+    for minibatch in range(feed.spec.minibatches):
         feed.batch(draws, minibatch)
 
 
@@ -22,8 +22,8 @@ def measures(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Measur
     for name, augment in (("shifted", True), ("plain", False)):
         data = DataSpec(augment=augment, minibatches=minibatches)
         own = scheduler(envs, bench.device, data=data)
-        feed, state = own.setup.feed, own.world.reset(0)
-        samples = envs * feed.minibatches * feed.batch_size
+        feed, state = own.world.feed, own.world.reset(0)
+        samples = envs * feed.spec.minibatches * feed.spec.batch
         forms[name] = functools.partial(gather, feed, state)
         bench.saw(f"data_{name}", feed.batch(feed.epoch(state), 0).images)
     seconds = bench.interleaved(forms)

@@ -37,6 +37,7 @@ _BASELINES = tuple(name for name in POLICIES if name != "ppo")
 _PAID = (
     f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default delta)"
 )
+_PLACED = "training data on the device (resident) or read ahead from the host (streamed); default auto: by its size"
 FLAGS: tuple[Flag, ...] = (
     Flag("--preset", "preset", "word", "NAME", _TASK, "start from a named set of settings: " + ", ".join(PRESETS)),
     Flag("--task", "task", "word", "NAME", _TASK, "data and host network (default digits): " + ", ".join(TASKS)),
@@ -75,6 +76,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "--compile", "engine.compile", "word", "MODE", _WHERE, "off (default), default, reduce-overhead, max-autotune"
     ),
+    Flag("--placement", "data.placement", "word", "P", _WHERE, _PLACED),
     Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
 )
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.

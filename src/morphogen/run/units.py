@@ -19,6 +19,7 @@ from morphogen.rules.attribution import coalitions, measuring
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, control
+from morphogen.run.data.feed import Feed
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.state import rng
@@ -196,13 +197,13 @@ def pieces(plan: Plan, *, setup: Setup) -> Pieces:
     )
 
 
-def body(state: EnvState, top: Head, key: Tensor, plan: Plan, *, own: Pieces, setup: Setup) -> Body:
+def body(state: EnvState, top: Head, key: Tensor, plan: Plan, *, own: Pieces, feed: Feed, setup: Setup) -> Body:
     """Births .. reward, after the head of the epoch.  state: the one that was acted on."""
     ready = sown(top.ticked, top.born, key, plan, setup=setup)
-    draws = setup.feed.epoch(ready)
+    draws = feed.epoch(ready)
     progress = start_epoch(ready, plan, net=setup.net)
     for minibatch in range(setup.spec.data.minibatches):
-        progress, _ = own.train(progress, setup.feed.batch(draws, minibatch))
+        progress, _ = own.train(progress, feed.batch(draws, minibatch))
     trained, metrics = finish_epoch(ready, progress, plan, net=setup.net)
     validation = own.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)
     return Body(metrics, validation, own.tail(trained, top.outcome, validation, metrics, state))
@@ -222,7 +223,7 @@ def whole(
     """An epoch as one function of tensors, for a plan with room for all that the head decides.
 
     All shapes are fixed and nothing is read on the way, so that it is one graph, and a CUDA graph can capture it.  The
-    caller sees to the room: `Head.counts` says what was needed.
+    caller sees to the room: `Head.counts` says what was needed.  The data has to be resident.
     """
     top = head(state, params, hidden, key, setup=setup, policy=policy, narrowed=narrowed)
-    return top, body(state, top, key, plan, own=pieces(plan, setup=setup), setup=setup)
+    return top, body(state, top, key, plan, own=pieces(plan, setup=setup), feed=setup.feed, setup=setup)

@@ -40,10 +40,13 @@ class Stored:
             torch.index_select(self.parts[0], 0, rows, out=out)
             return
         ends = tuple(accumulate(map(len, self.parts)))
-        part = torch.bucketize(rows, torch.tensor(ends), right=True)
-        for number, (images, end) in enumerate(zip(self.parts, ends, strict=True)):
-            here = (part == number).nonzero().squeeze(-1)
-            out[here] = images.index_select(0, rows[here] - (end - len(images)))
+        rising, order = rows.sort()  # as they lie in the files
+        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1])))
+        found = [
+            images.index_select(0, piece - (end - len(images)))
+            for images, piece, end in zip(self.parts, pieces, ends, strict=True)
+        ]
+        torch.index_select(torch.cat(found), 0, order.argsort(), out=out)
 
     def to(self, device: torch.device | str) -> Tensor:
         """A copy of all of them on a device, uint8 [N, C, H, W]."""

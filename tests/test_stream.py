@@ -83,8 +83,8 @@ def pair(form, cifar, **settings):
     return [setup_of(where, task=task, instance=InstanceSpec(**ranges), data=data, **settings) for where in BOTH]
 
 
-def finished(setup, **parts):
-    scheduler = Scheduler(setup, Parts(**parts))
+def finished(setup):
+    scheduler = Scheduler(setup)
     with torch.no_grad():
         scheduler.run()
     return scheduler
@@ -239,9 +239,11 @@ def test_an_error_in_a_run_ends_its_thread():
             assert readers(), "nothing was read ahead"
             raise Lost("in the middle of an episode")
 
-    with pytest.raises(Lost):
-        finished(setup_of("streamed", rounds=2), on_epoch=stop)
+    scheduler = Scheduler(setup_of("streamed", rounds=2), Parts(on_epoch=stop))
+    with pytest.raises(Lost), torch.no_grad():
+        scheduler.run()
     assert not readers()
+    scheduler.world.close()
 
 
 def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
@@ -253,9 +255,10 @@ def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
         return real(self, *given)
 
     monkeypatch.setattr(World, "epoch", epoch)
-    with pytest.raises(Lost):
+    with pytest.raises(Lost) as caught:  # its traceback holds on to the world
         train_ppo_vectorized(tiny(final_episodes=4, data=DataSpec(**SMALL, placement="streamed")))
     assert not readers()
+    assert caught.value.args == ("in the closing comparison",)
 
 
 def test_a_new_episode_leaves_the_old_one_behind():

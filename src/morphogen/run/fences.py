@@ -157,7 +157,7 @@ class Fences:
             packing = Packing((("images", torch.uint8, shape),))
             self._rings[shape, depth] = tuple(Lane(packing, self.device) for _ in range(depth))
             for lane in self._rings[shape, depth]:
-                self._read(lane)  # what the memory was used for before is over
+                self._mark(lane)  # what the memory was used for before is over
         return self._rings[shape, depth]
 
     def refill(self, lane: Lane, fill: Callable[[Tensor], None]) -> None:
@@ -180,10 +180,10 @@ class Fences:
         if lane.ready is not None:
             torch.cuda.current_stream(self.device).wait_event(lane.ready)
         yield lane
-        self._read(lane)
+        self._mark(lane)
 
-    def _read(self, lane: Lane) -> None:
-        """The device has read the lane when it comes to this point."""
+    def _mark(self, lane: Lane) -> None:
+        """When the device comes to this point it has read the lane."""
         if lane.done is not None:
             lane.done.record(torch.cuda.current_stream(self.device))
 

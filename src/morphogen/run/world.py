@@ -84,10 +84,14 @@ class World:
     ) -> None:
         """`compiled` None: everything runs eager."""
         self.setup, self.fences, self.purpose, self.control = setup, fences, instances, control
-        key = rng.env_keys(setup.spec.seed, first, envs)
-        self.key = key.to(setup.device)
+        self.key = rng.env_keys(setup.spec.seed, first, envs, setup.device)
         self.feed: Feed = setup.feed or Streamed(
-            setup.dataset, setup.task, setup.spec, fences=fences, key=key, purpose=instances
+            setup.dataset,
+            setup.task,
+            setup.spec,
+            fences=fences,
+            key=rng.env_keys(setup.spec.seed, first, envs),
+            purpose=instances,
         )
         self.compiled = Compiled() if compiled is None else compiled
 

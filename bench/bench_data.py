@@ -1,6 +1,16 @@
-"""Minibatches of digits out of the resident data set, shifted or as they are: `python -m bench.bench_data`."""
+"""Minibatches of digits, shifted or as they are, out of the resident data set and streamed to the device.
+
+`python -m bench.bench_data`.  All minibatches of an epoch, and nothing else: what streaming costs a run that trains
+meanwhile is less, as far as the machine has a core left for the thread that reads ahead.
+"""
 
 import functools
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import count
+
+import torch
+from torch import Tensor
 
 from bench.scenes import scheduler
 from bench.timing import Bench, run
@@ -9,25 +19,35 @@ from morphogen.run.measures import Measure, over
 from morphogen.state.env import EnvState
 from morphogen.vocab.spec import DataSpec
 
+FORMS = {  # placement, augmentation
+    "shifted": ("resident", True),
+    "plain": ("resident", False),
+    "shifted_streamed": ("streamed", True),
+    "plain_streamed": ("streamed", False),
+}
 
-def gather(feed: Feed, state: EnvState) -> None:
-    """All minibatches of an epoch."""
-    draws = feed.epoch(state)
-    for minibatch in range(feed.minibatches):
-        feed.batch(draws, minibatch)
+
+def gather(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
+    """All minibatches of the next epoch; the images of the last one."""
+    clock = state.clock.replace(epoch=torch.full_like(state.clock.epoch, next(epochs)))
+    draws = feed.epoch(state.replace(clock=clock))
+    for minibatch in range(feed.spec.minibatches):
+        images = feed.batch(draws, minibatch).images
+    return images
 
 
 def measures(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Measure]:
     """Samples per second."""
     forms, samples = {}, 0
-    for name, augment in (("shifted", True), ("plain", False)):
-        data = DataSpec(augment=augment, minibatches=minibatches)
-        own = scheduler(envs, bench.device, data=data)
-        feed, state = own.setup.feed, own.world.reset(0)
-        samples = envs * feed.minibatches * feed.batch_size
-        forms[name] = functools.partial(gather, feed, state)
-        bench.saw(f"data_{name}", feed.batch(feed.epoch(state), 0).images)
-    seconds = bench.interleaved(forms)
+    with ExitStack() as worlds:
+        for name, (placement, augment) in FORMS.items():
+            data = DataSpec(placement=placement, augment=augment, minibatches=minibatches)
+            own = scheduler(envs, bench.device, data=data, episode_length=bench.runs + 2)
+            world = worlds.enter_context(closing(own.world))
+            forms[name] = functools.partial(gather, world.feed, world.reset(0), count())
+            samples = envs * minibatches * world.feed.spec.batch
+            bench.saw(f"data_{name}", forms[name]())
+        seconds = bench.interleaved(forms)
     return [over(f"data_{name}", [samples / t for t in found], "samples/s") for name, found in seconds.items()]
 
 

@@ -154,6 +154,12 @@ def test_every_part_has_a_row_and_a_checksum(part, quick):
     assert quick.checksums
 
 
+def test_streamed_batches_are_those_of_resident_data(quick):
+    bench_data.measures(quick, 2, 3)
+    seen = quick.checksums
+    assert seen["data_shifted"] == seen["data_shifted_streamed"] != seen["data_plain"] == seen["data_plain_streamed"]
+
+
 def test_rules_are_paid_alike_however_they_are_called():
     found = bench_rules.subjects(11, torch.device("cpu"))
     assert {"masks", "decode", "reward_delta", "reward_shaped"} <= set(found)

@@ -38,6 +38,7 @@ FLAGS = [
     ("--value-warmup-rounds", ["4"], "ppo.value_warmup_rounds", 4),
     ("--device", ["cpu"], "engine.devices", ["cpu"]),
     ("--compile", ["default"], "engine.compile", "default"),
+    ("--placement", ["streamed"], "data.placement", "streamed"),
     ("--threads", ["1"], "engine.threads", 1),
     ("--no-phase-profile", [], "engine.phase_profile", False),
 ]
@@ -50,6 +51,7 @@ BENEATH = {
     "instances": "task",
     "data.dir": "else/where",
     "data.augment": True,
+    "data.placement": "resident",
     "reward.rule": "delta",
     "engine.devices": ["auto"],
     "engine.compile": "off",

@@ -133,7 +133,8 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     ]
     assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule is "gold"; want one of {", ".join(RULES)}']
     assert faults('{"data": {"bach": 3}}') == [
-        "data.bach is unknown; want one of dir, batch, minibatches, val_samples, augment"
+        "data.bach is unknown; want one of dir, placement, resident_limit_gib, prefetch, batch, minibatches, "
+        "val_samples, augment"
     ]
 
 

@@ -25,6 +25,7 @@ RECORDS = 20
 
 def rows(samples):
     """Each sample as bytes, to compare as sets."""
+    samples = samples.to("cpu")
     return [p.numpy().tobytes() + bytes([int(n)]) for p, n in zip(samples.pixels, samples.labels, strict=True)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from morphogen.run.data import feed as feeds
 from morphogen.run.data.dataset import open_dataset
-from morphogen.run.data.feed import Feed, crops
+from morphogen.run.data.feed import Resident, crops
 from morphogen.run.data.instances import draw_instances
 from morphogen.state import rng
 from morphogen.vocab.instance import InstanceSpec
@@ -22,7 +22,7 @@ from morphogen.vocab.task import TASKS
 TASK = TASKS["digits"]
 DATA = DataSpec(batch=16, minibatches=3, val_samples=None)
 DATASET = open_dataset(TASK, DATA, "cpu")
-BATCHES = Feed(DATASET, TASK, DATA)
+BATCHES = Resident(DATASET, TASK, DATA)
 LEAVES = ("index", "labels", "row", "column")
 
 
@@ -167,7 +167,7 @@ def by_hand(draws, m, env, sample, *, shift):
 @pytest.mark.parametrize("flip", [False, True])
 def test_each_image_of_a_batch_is_its_sample_cropped_mirrored_and_normalised(flip):
     task = replace(TASK, shift=2, flip=flip)
-    feed = Feed(DATASET, task, DATA)
+    feed = Resident(DATASET, task, DATA)
     draws = feed.epoch(world(3))
     images = feed.batch(draws, 2).images
     for env in range(3):
@@ -177,7 +177,7 @@ def test_each_image_of_a_batch_is_its_sample_cropped_mirrored_and_normalised(fli
 
 def test_shifts_and_mirrors_are_uniform():
     task, data = replace(TASK, shift=1, flip=True), replace(DATA, batch=1000, minibatches=10)
-    draws = Feed(DATASET, task, data).epoch(world(4))
+    draws = Resident(DATASET, task, data).epoch(world(4))
     assert draws.mirrored is not None
     kind = (draws.row * 3 + draws.column) * 2 + draws.mirrored
     counts = torch.bincount(kind.flatten(), minlength=18).double()
@@ -186,20 +186,20 @@ def test_shifts_and_mirrors_are_uniform():
 
 
 def test_without_augmentation_images_are_the_stored_ones():
-    feed = Feed(DATASET, TASK, replace(DATA, augment=False))
+    feed = Resident(DATASET, TASK, replace(DATA, augment=False))
     draws = feed.epoch(world(2))
     batch = feed.batch(draws, 0)
     assert torch.equal(batch.images, DATASET.normalise(DATASET.train.pixels[draws.index[0]]))
 
 
 def test_leaving_augmentation_out_changes_no_sample_and_no_label():
-    plain = Feed(DATASET, TASK, replace(DATA, augment=False)).epoch(world())
+    plain = Resident(DATASET, TASK, replace(DATA, augment=False)).epoch(world())
     assert torch.equal(plain.index, BATCHES.epoch(world()).index)
     assert torch.equal(plain.labels, BATCHES.epoch(world()).labels)
 
 
 def test_difference_14_every_env_draws_from_the_whole_training_set():
-    index = Feed(DATASET, TASK, replace(DATA, batch=64, minibatches=100)).epoch(world(2, spec=single())).index
+    index = Resident(DATASET, TASK, replace(DATA, batch=64, minibatches=100)).epoch(world(2, spec=single())).index
     for env in range(2):
         assert len(set(index[:, env].flatten().tolist())) > 1100
 
@@ -210,7 +210,7 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
         normalise=DATASET.normalise,
         train=SimpleNamespace(pixels=DATASET.train.pixels.to("meta")),
     )
-    feed = Feed(dataset, replace(TASK, flip=True), DATA)
+    feed = Resident(dataset, replace(TASK, flip=True), DATA)
     state = world(3)
     there = SimpleNamespace(
         key=state.key.to("meta"),

@@ -117,7 +117,7 @@ def broken_batches(monkeypatch):
 
 def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finite(world, broken_batches):
     """An epoch without one applied step is an anomaly, and no panic by itself: the seeds stay."""
-    epochs = played(world, lambda t, state: broken_batches(t, state, world.setup.feed))
+    epochs = played(world, lambda t, state: broken_batches(t, state, world.feed))
     for now in epochs[4:]:
         assert now.train.skipped.tolist() == [0, world.setup.spec.data.minibatches, 0]
         assert now.report.anomaly.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
@@ -129,6 +129,6 @@ def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finit
 
 def test_where_one_starved_epoch_is_a_panic_the_seeds_go_with_it(tmp_path, broken_batches):
     world = grown(tmp_path, governor=GovernorSpec(panics=1))
-    epochs = played(world, lambda t, state: broken_batches(t, state, world.setup.feed))
+    epochs = played(world, lambda t, state: broken_batches(t, state, world.feed))
     assert epochs[4].report.panic.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
     seen_next(epochs[5], world)

@@ -9,44 +9,61 @@ from runs import cifar_files, live, tiny, tiny_setup, world_of
 from morphogen.run.fences import expected
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
+from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.vocab.spec import DataSpec
+from morphogen.vocab.spec import DataSpec, HostSpec, PpoSpec
+from morphogen.vocab.task import TASKS
 
-SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0")}
+SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0"), 6: TASKS["cifar_multichannel"].slots}
 
 
-def ledger(setup):
-    scheduler = Scheduler(setup)
+@pytest.fixture(scope="session")
+def cifar(tmp_path_factory):
+    """A folder of made-up CIFAR files, for hosts with six slots."""
+    folder = tmp_path_factory.mktemp("cifar")
+    cifar_files(folder)
+    return str(folder)
+
+
+def ledger(setup, *sinks):
+    scheduler = Scheduler(setup, Parts(sinks=sinks))
     with torch.no_grad():
         scheduler.run()
     return scheduler.fences.ledger
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["off", "debug"])
+@pytest.mark.parametrize("placement", ["resident", "streamed"])
 @pytest.mark.parametrize("slots", SLOTS)
-@pytest.mark.parametrize("envs", [1, 8, 32])
-def test_the_ledger_equals_the_fence_table_for_any_number_of_envs_and_slots(envs, slots):
-    found = ledger(tiny_setup(envs=envs, slots=SLOTS[slots], rounds=2, episode_length=3))
-    assert found == expected(rounds=2, epochs=3)
-
-
-@pytest.mark.parametrize("envs", [1, 8, 32])
-def test_the_ledger_equals_the_fence_table_with_six_slots(envs, tmp_path):
-    cifar_files(tmp_path)
-    data = DataSpec(dir=str(tmp_path), batch=2, minibatches=1, val_samples=4)
-    found = ledger(tiny_setup(task="cifar_multichannel", envs=envs, episode_length=2, data=data))
-    assert found == expected(rounds=1, epochs=2)
+@pytest.mark.parametrize("envs", [1, 4, 32])
+def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, tmp_path):
+    """For any number of envs and slots, wherever the data lies, whether nothing is told or every event."""
+    task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
+    data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
+    sinks = (JsonLines(tmp_path / "events.jsonl"),) if told else ()
+    few = {"rounds": 2, "episode_length": 5, "ppo": PpoSpec(epochs=1)}
+    found = ledger(tiny_setup(task=task, host=host, envs=envs, slots=SLOTS[slots], data=data, **few), *sinks)
+    assert found == expected(rounds=2, epochs=5, streamed=2 if placement == "streamed" else 0)
+    for sink in sinks:
+        sink.close()
+        assert sink.seq >= 2 * envs, "an episode of every env was told in each round"
 
 
 def test_a_baseline_crosses_as_often_as_a_trained_policy():
     assert ledger(tiny_setup(policy_name="heuristic")) == expected(rounds=1, epochs=6)
 
 
-def test_a_whole_run_crosses_once_more_per_save_and_evaluation(tmp_path):
+@pytest.mark.parametrize(("placement", "streamed"), [("resident", 0), ("streamed", 2)])
+def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, streamed, tmp_path):
+    data = DataSpec(placement=placement, batch=8, minibatches=2, val_samples=32)
     seen = []
     train_ppo_vectorized(
-        tiny(final_episodes=4), out=tmp_path / "run", on_round=lambda _, scheduler: seen.append(scheduler.fences)
+        tiny(final_episodes=4, data=data),
+        out=tmp_path / "run",
+        on_round=lambda _, scheduler: seen.append(scheduler.fences),
     )
-    assert seen[0].ledger == expected(rounds=1, epochs=6, evaluated_epochs=4 * 6, evaluations=4, saves=3)
+    more = {"evaluated_epochs": 4 * 6, "evaluations": 4, "saves": 3}
+    assert seen[0].ledger == expected(rounds=1, epochs=6, streamed=streamed, **more)
 
 
 @pytest.mark.parametrize("policy", ["random", "ppo"])

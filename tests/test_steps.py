@@ -152,7 +152,7 @@ def training(s):
         state, batch = (part[env : env + 1] for part in args[:2])
         return state, batch, s.plan(state)
 
-    batches = [s.setup.feed.batch(s.setup.feed.epoch(one.ticked), 0) for one in s.epochs]
+    batches = [s.world.feed.batch(s.world.feed.epoch(one.ticked), 0) for one in s.epochs]
     plan = s.plan(s.state)
     return train, [(s.state, batch, plan) for batch in batches], {"alone": alone, "tolerance": 1e-4}
 

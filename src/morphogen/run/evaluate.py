@@ -4,6 +4,7 @@ Every policy meets the same instances, hosts and batches (common random numbers)
 are paired.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +80,8 @@ def evaluate(
     spec = setup.spec
     envs = min(spec.envs, episodes)
     world = World(setup, fences, instances=Purpose.INSTANCE_HELD_OUT, envs=envs, control=control)
-    batches = [_batch(world, policy, params, HELD_OUT_EPISODE + i) for i in range(-(-episodes // envs))]
+    with closing(world):
+        batches = [_batch(world, policy, params, HELD_OUT_EPISODE + i) for i in range(-(-episodes // envs))]
     crossing = TensorDict({key: torch.cat([one[key] for one in batches], dim=-1) for key in batches[0]}, batch_size=[])
     found = {key: value[..., :episodes] for key, value in fences.read("result", crossing).items()}
     if control is not None:

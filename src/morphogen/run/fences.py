@@ -5,8 +5,8 @@ leaves.  On a CPU the same objects exist with plain buffers: same code path, sam
 """
 
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -30,17 +30,24 @@ FENCES: dict[str, Fence] = {
     "plan": Fence("device -> host", "epoch", True, "sizes of the groups that train and of the ablation tree"),
     "record": Fence("device -> host", "epoch", False, "what happened, read one epoch later"),
     "update": Fence("device -> host", "round", True, "metrics of the policy update"),
+    "batch": Fence("host -> device", "minibatch", False, "images of streamed data, copied ahead of their use"),
     "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
     "result": Fence("device -> host", "evaluation", True, "reported numbers"),
 }
 
 
-def expected(*, rounds: int, epochs: int, evaluated_epochs: int = 0, evaluations: int = 0, saves: int = 0) -> dict:
-    """The ledger that the table promises for a run: name -> crossings.  Independent of envs and slots."""
+def expected(
+    *, rounds: int, epochs: int, streamed: int = 0, evaluated_epochs: int = 0, evaluations: int = 0, saves: int = 0
+) -> dict:
+    """The ledger that the table promises for a run: name -> crossings.  Independent of envs and slots.
+
+    `streamed`: minibatches per epoch where the data is streamed, 0 where it is resident.
+    """
     return {
         "plan": rounds * epochs + evaluated_epochs,
         "record": rounds * epochs,
         "update": rounds,
+        "batch": (rounds * epochs + evaluated_epochs) * streamed,
         "checkpoint": saves,
         "result": evaluations,
     }
@@ -84,8 +91,11 @@ def _name(key: str | tuple[str, ...]) -> str:
     return key if isinstance(key, str) else ".".join(key)
 
 
-class _Lane:
-    """One staging buffer on the device, its pinned copy on the host, and the events between them."""
+class Lane:
+    """One staging buffer on the device, its pinned copy on the host, and the events between them.
+
+    `ready`: what is to be copied is there; `done`: it was copied, or, of what came to the device, read there.
+    """
 
     def __init__(self, packing: Packing, device: torch.device) -> None:
         cuda = device.type == "cuda"
@@ -103,8 +113,9 @@ class Fences:
         self.ledger = dict.fromkeys(FENCES, 0)
         self.waited = dict.fromkeys(FENCES, 0.0)
         self._clock = clock
-        self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._rings: dict[tuple[tuple[int, ...], int], tuple[Lane, ...]] = {}
+        self._stream, self._inward = (torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(2))
 
     @property
     def stood(self) -> float:
@@ -145,6 +156,42 @@ class Fences:
         self.send(name, tree)
         return self.receive(name)
 
+    def ring(self, shape: tuple[int, ...], depth: int) -> tuple[Lane, ...]:
+        """Lanes for minibatches uint8 [*shape] on their way to the device, made once."""
+        if (shape, depth) not in self._rings:
+            packing = Packing((("images", torch.uint8, shape),))
+            self._rings[shape, depth] = tuple(Lane(packing, self.device) for _ in range(depth))
+            for lane in self._rings[shape, depth]:
+                self._mark(lane)  # what the memory was used for before is over
+        return self._rings[shape, depth]
+
+    def refill(self, lane: Lane, fill: Callable[[Tensor], None]) -> None:
+        """Fill a lane once the device has read what it held, and start the copy; for a thread that may wait."""
+        if lane.done is not None:
+            lane.done.synchronize()
+        fill(lane.pinned)
+        with torch.cuda.stream(self._inward) if self._inward is not None else nullcontext():
+            lane.staging.copy_(lane.pinned, non_blocking=True)
+            if lane.ready is not None:
+                lane.ready.record(self._inward)
+
+    @contextmanager
+    def batch(self, arrival: Callable[[], Lane]) -> Iterator[Lane]:
+        """The lane that arrives next, to be read inside the block; the device waits for its copy, the host does not."""
+        started = self._clock()
+        lane = arrival()
+        self.waited["batch"] += self._clock() - started
+        self.ledger["batch"] += 1
+        if lane.ready is not None:
+            torch.cuda.current_stream(self.device).wait_event(lane.ready)
+        yield lane
+        self._mark(lane)
+
+    def _mark(self, lane: Lane) -> None:
+        """When the device comes to this point it has read the lane."""
+        if lane.done is not None:
+            lane.done.record(torch.cuda.current_stream(self.device))
+
     def save(self, tree: TensorDictBase) -> TensorDictBase:
         """A copy of a state on the host, for a checkpoint; waits."""
         self.ledger["checkpoint"] += 1
@@ -153,9 +200,9 @@ class Fences:
         self.waited["checkpoint"] += self._clock() - started
         return copy
 
-    def _lane(self, name: str, tree: TensorDictBase, slot: int) -> _Lane:
+    def _lane(self, name: str, tree: TensorDictBase, slot: int) -> Lane:
         packing = Packing.of(tree)
         lane = self._lanes.get((name, slot))
         if lane is None or lane.packing != packing:
-            lane = self._lanes[name, slot] = _Lane(packing, self.device)
+            lane = self._lanes[name, slot] = Lane(packing, self.device)
         return lane

@@ -38,6 +38,7 @@ _BASELINES = tuple(name for name in POLICIES if name != "ppo")
 _PAID = (
     f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default delta)"
 )
+_PLACED = "training data on the device (resident) or read ahead from the host (streamed); default auto: by its size"
 FLAGS: tuple[Flag, ...] = (
     Flag("--preset", "preset", "word", "NAME", _TASK, "start from a named set of settings: " + ", ".join(PRESETS)),
     Flag("--task", "task", "word", "NAME", _TASK, "data and host network (default digits): " + ", ".join(TASKS)),
@@ -76,6 +77,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "--compile", "engine.compile", "word", "MODE", _WHERE, "off (default), default, reduce-overhead, max-autotune"
     ),
+    Flag("--placement", "data.placement", "word", "P", _WHERE, _PLACED),
     Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
     Flag("--no-phase-profile", "engine.phase_profile", "off", "", _WHERE, "keep no time of the phases of a round"),
 )

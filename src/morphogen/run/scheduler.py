@@ -4,7 +4,8 @@ It is the only place that decides when the host waits for the device; every cros
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,12 +88,15 @@ class Scheduler:
 
     def run(self, on_round: Callable[[BatchSummary], bool | None] | None = None) -> tuple[BatchSummary, ...]:
         """All rounds; `on_round` returning False stops after the round."""
-        history: list[BatchSummary] = []
+        with closing(self.world):
+            return tuple(self._rounds(on_round))
+
+    def _rounds(self, on_round: Callable[[BatchSummary], bool | None] | None) -> Iterator[BatchSummary]:
         while self.round < self.setup.spec.rounds:
-            history.append(self.run_round())
-            if on_round is not None and on_round(history[-1]) is False:
-                break
-        return tuple(history)
+            summary = self.run_round()
+            yield summary
+            if on_round is not None and on_round(summary) is False:
+                return
 
     def run_round(self) -> BatchSummary:
         """One episode of all envs, then one update of the policy."""

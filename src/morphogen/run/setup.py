@@ -8,10 +8,10 @@ from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
 from morphogen.rules.rewards.rule import Rule
 from morphogen.run.data.dataset import Dataset, open_dataset
-from morphogen.run.data.feed import Feed
+from morphogen.run.data.feed import Resident
 from morphogen.run.rule import rule_of
 from morphogen.run.schedules import schedule_of
-from morphogen.vocab.groups import NEEDS_CUDA
+from morphogen.vocab.groups import NEEDS_CUDA, RESIDENT
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.schedule import Schedule
 from morphogen.vocab.spec import RunSpec, cnn_spec, limits, param_budget
@@ -29,7 +29,7 @@ class Setup:
     budget: int  # parameters that cost the whole price
     rule: Rule
     dataset: Dataset
-    feed: Feed
+    feed: Resident | None  # None where the data is streamed: every world reads its own
     schedule: Schedule | None  # what the policy of the spec has to follow
     device: torch.device
 
@@ -59,6 +59,7 @@ def build_setup(spec: RunSpec) -> Setup:
     net = Net(host=host, slots=host.enabled(spec.slots))
     budget, schedule = param_budget(spec), schedule_of(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, device)
+    resident, noisy = dataset.placement == RESIDENT, spec.instance.label_noise[1] > 0
     return Setup(
         spec=spec,
         task=task,
@@ -67,7 +68,7 @@ def build_setup(spec: RunSpec) -> Setup:
         budget=budget,
         rule=rule_of(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
         dataset=dataset,
-        feed=Feed(dataset, task, spec.data, noisy=spec.instance.label_noise[1] > 0),
+        feed=Resident(dataset, task, spec.data, noisy=noisy) if resident else None,
         schedule=schedule,
         device=device,
     )

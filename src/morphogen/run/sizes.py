@@ -20,6 +20,7 @@ def sizes(setup: Setup) -> dict[str, str]:
         "reward": spec.reward.rule,
         "device": str(setup.device),
         "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
+        "training data": setup.dataset.placement,
         "run": f"{spec.rounds:,} rounds of {spec.episode_length:,} epochs with {spec.envs:,} envs",
         "life of a host": f"{steps:,} minibatches of {spec.data.batch:,} samples",
         "host": f"{net.host_size:,} parameters",

@@ -19,6 +19,7 @@ from morphogen.rules.attribution import coalitions, measuring
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, control
+from morphogen.run.data.feed import Feed
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.timer import NO_TIMER, NoTimer
@@ -198,18 +199,26 @@ def pieces(plan: Plan, *, setup: Setup) -> Pieces:
 
 
 def body(
-    state: EnvState, top: Head, key: Tensor, plan: Plan, *, own: Pieces, setup: Setup, timer: NoTimer = NO_TIMER
+    state: EnvState,
+    top: Head,
+    key: Tensor,
+    plan: Plan,
+    *,
+    own: Pieces,
+    feed: Feed,
+    setup: Setup,
+    timer: NoTimer = NO_TIMER,
 ) -> Body:
     """Births .. reward, after the head of the epoch.  state: the one that was acted on."""
     timer.mark("train")
     ready = sown(top.ticked, top.born, key, plan, setup=setup)
     timer.mark("data")
-    draws = setup.feed.epoch(ready)
+    draws = feed.epoch(ready)
     timer.mark("train")
     progress = start_epoch(ready, plan, net=setup.net)
     for minibatch in range(setup.spec.data.minibatches):
         timer.mark("data")
-        batch = setup.feed.batch(draws, minibatch)
+        batch = feed.batch(draws, minibatch)
         timer.mark("train")
         progress, _ = own.train(progress, batch)
     trained, metrics = finish_epoch(ready, progress, plan, net=setup.net)
@@ -233,7 +242,7 @@ def whole(
     """An epoch as one function of tensors, for a plan with room for all that the head decides.
 
     All shapes are fixed and nothing is read on the way, so that it is one graph, and a CUDA graph can capture it.  The
-    caller sees to the room: `Head.counts` says what was needed.
+    caller sees to the room: `Head.counts` says what was needed.  The data has to be resident.
     """
     top = head(state, params, hidden, key, setup=setup, policy=policy, narrowed=narrowed)
-    return top, body(state, top, key, plan, own=pieces(plan, setup=setup), setup=setup)
+    return top, body(state, top, key, plan, own=pieces(plan, setup=setup), feed=setup.feed, setup=setup)

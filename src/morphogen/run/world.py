@@ -15,7 +15,9 @@ from morphogen.nets.plan import Plan
 from morphogen.nets.policy import Policy
 from morphogen.run import units
 from morphogen.run.compile import Compiled
+from morphogen.run.data.feed import Feed
 from morphogen.run.data.instances import draw_instances
+from morphogen.run.data.stream import Streamed
 from morphogen.run.fences import Fences
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
@@ -85,12 +87,21 @@ class World:
         """`compiled` None: everything runs eager."""
         self.setup, self.fences, self.purpose, self.control = setup, fences, instances, control
         self.key = rng.env_keys(setup.spec.seed, first, envs, setup.device)
+        self.feed: Feed = setup.feed or Streamed(
+            setup.dataset,
+            setup.task,
+            setup.spec,
+            fences=fences,
+            key=rng.env_keys(setup.spec.seed, first, envs),
+            purpose=instances,
+        )
         self.compiled = Compiled() if compiled is None else compiled
         self.timer = timer
 
     def reset(self, episode: int) -> EnvState:
         """Fresh envs, validated once, so that the first observation is measured."""
         setup, spec = self.setup, self.setup.spec
+        self.feed.start(episode)
         when = torch.full_like(self.key[:, 0], episode)
         instance = draw_instances(
             self.key, when, task=setup.task, spec=spec, labels=setup.dataset.labels, purpose=self.purpose
@@ -114,8 +125,12 @@ class World:
         top = self.compiled.unit("head", head)(state, params, hidden, self.key)
         self.timer.mark("plan_wait")
         plan, own = self._fitted(plans.read_plan(self.fences.plan(top.counts), setup.net))
-        rest = units.body(state, top, self.key, plan, own=own, setup=setup, timer=self.timer)
+        rest = units.body(state, top, self.key, plan, own=own, feed=self.feed, setup=setup, timer=self.timer)
         return _epoch(state, top, rest)
+
+    def close(self) -> None:
+        """End what runs beside the epochs: no more of them are wanted, or something went wrong."""
+        self.feed.close()
 
     def _fitted(self, plan: Plan) -> tuple[Plan, units.Pieces]:
         """The plan as it is run, and its units."""

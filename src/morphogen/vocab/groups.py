@@ -14,6 +14,7 @@ from morphogen.vocab.reward import LEGACY, RULES
 POSITIVE = Real(above=0)
 OFF, PLAIN, NEEDS_CUDA = "off", "default", "reduce-overhead"  # of the compile modes
 _MODES = (OFF, PLAIN, NEEDS_CUDA, "max-autotune")
+AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # where the training split lies
 _CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
@@ -24,6 +25,9 @@ class DataSpec(Spec):
     PATH: ClassVar[str] = "data"
 
     dir: str | None = want(None, Text(what="a path", null="$MORPHOGEN_DATA, else ./data"))
+    placement: str = want(AUTO, Choice(names=(AUTO, RESIDENT, STREAMED)))  # of the training split
+    resident_limit_gib: float = want(4.0, POSITIVE)  # size of all splits up to which auto is resident
+    prefetch: int = want(3, Whole(low=1, high=64))  # minibatches read ahead of streamed data
     batch: int = want(None, Whole(low=1, high=65_536, null=FROM_TASK))
     minibatches: int = want(None, Whole(low=1, high=100_000, null=FROM_TASK))
     val_samples: int | str | None = want("task", Whole(low=1, words=("task",), null="all"))

@@ -3,13 +3,15 @@
 import importlib
 import io
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from morphogen.errors import DataError
-from morphogen.run.data.splits import Samples, Splits, held_out
+from morphogen.run.data.splits import Samples, Splits, Stored, held_out
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -22,13 +24,16 @@ VALIDATION_SHARE = 10  # one training record in ten
 
 
 def read_cifar(folder: Path) -> Splits:
-    """Training, validation (a tenth of the training files) and test; binary files are preferred if both exist."""
+    """Training, validation (a tenth of the training files) and test; binary files are preferred if both exist.
+
+    Binary files are mapped: their images are read when they are asked for.
+    """
     samples = {name: _batch(folder, name) for name in (*TRAIN, TEST)}
-    pixels = torch.cat([samples[name].pixels for name in TRAIN])
     labels = torch.cat([samples[name].labels for name in TRAIN])
-    train, validation = held_out(Samples(pixels, labels), len(pixels) // VALIDATION_SHARE)
+    pixels = Stored(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
+    train, validation = held_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
-        raise DataError(f"{folder} holds {len(pixels)} training records; want at least {VALIDATION_SHARE}")
+        raise DataError(f"{folder} holds {len(labels)} training records; want at least {VALIDATION_SHARE}")
     return Splits(train, validation, samples[TEST])
 
 
@@ -40,10 +45,12 @@ def _batch(folder: Path, name: str) -> Samples:
 
 def read_binary(path: Path) -> Samples:
     """Records of one label byte and 3,072 pixel bytes."""
-    raw = np.frombuffer(_bytes(path), dtype=np.uint8)
-    if raw.size == 0 or raw.size % RECORD:
-        raise DataError(f"{path} has {raw.size} bytes; want a positive multiple of {RECORD}")
-    records = raw.reshape(-1, RECORD)
+    with _reading(path):
+        size = path.stat().st_size
+    if size == 0 or size % RECORD:
+        raise DataError(f"{path} has {size} bytes; want a positive multiple of {RECORD}")
+    with _reading(path):
+        records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
     return _samples(path, records[:, 1:], records[:, 0])
 
 
@@ -65,13 +72,15 @@ def _samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= CLASSES:
         raise DataError(f"{path} has a label {low if low < 0 else high}; want 0 .. {CLASSES - 1}")
-    images = torch.from_numpy(np.ascontiguousarray(pixels)).reshape(-1, *SHAPE)
+    images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
     return Samples(images, torch.from_numpy(labels.astype(np.int64)))
 
 
-def _bytes(path: Path) -> bytearray:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A DataError where the file cannot be read."""
     try:
-        return bytearray(path.read_bytes())  # writable, as tensors over it must be
+        yield
     except FileNotFoundError:
         raise DataError(
             f"{path} is missing; unpack the official CIFAR-10 archive so that {path.parents[1]} holds "
@@ -112,7 +121,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _unpickle(path: Path) -> object:
-    raw = _bytes(path)
+    with _reading(path):
+        raw = path.read_bytes()
     try:
         return _Unpickler(io.BytesIO(raw), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises whatever its damage leads to

@@ -1,4 +1,4 @@
-"""A data set as a run sees it: resident on the device, bytes as stored, normalised where they are read."""
+"""A data set as a run sees it: bytes as stored, normalised where they are read, on the device or streamed to it."""
 
 import os
 from dataclasses import dataclass
@@ -13,10 +13,12 @@ from morphogen.run.data.digits import read_digits
 from morphogen.run.data.splits import Samples, Splits, fingerprint
 from morphogen.state.measure import Split
 from morphogen.state.tree import table
+from morphogen.vocab.groups import AUTO, RESIDENT, STREAMED
 from morphogen.vocab.spec import DataSpec
 from morphogen.vocab.task import TaskSpec
 
 FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +38,19 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Three splits on one device.  `train` as stored; validation and test ready to be judged on, labels original."""
+    """Three splits, `train` as stored; validation and test ready to be judged on, labels original.
 
-    train: Samples
+    All of it is on one device but the training images of streamed data, which stay on the host.
+    """
+
+    placement: str  # resident or streamed
+    train: Samples  # where it is streamed: on the host
+    labels: Tensor  # of the training split, int64 [N], on the device
     normalise: Normalisation
     fingerprint: str  # sha256 of the stored bytes
     sizes: dict[str, int]
     _validation: Split
     _test: Samples
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels of the training split, int64 [N]."""
-        return self.train.labels
 
     def validation(self) -> Split:
         """The samples that every env is judged on after every epoch."""
@@ -65,8 +67,12 @@ def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> 
     normalise = Normalisation(task.scale, task.mean, task.std)
     _check(task, splits)
     count = _judged(task, spec, len(splits.validation))
+    placement = placed(splits, spec)
+    train = splits.train if placement == STREAMED else splits.train.to(device)
     return Dataset(
-        train=splits.train.to(device),
+        placement=placement,
+        train=train,
+        labels=train.labels.to(device),
         normalise=normalise,
         fingerprint=fingerprint(splits),
         sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
@@ -82,6 +88,20 @@ def read(task: TaskSpec, spec: DataSpec) -> Splits:
     if task.dataset == "cifar":
         return read_cifar(folder(spec))
     raise ConfigError(f"task {task.name} names the data set {task.dataset!r}; want digits or cifar")
+
+
+def placed(splits: Splits, spec: DataSpec) -> str:
+    """Where the training split lies, resident or streamed: as asked for, or by what all splits need."""
+    need = sum(samples.size for samples in (splits.train, splits.validation, splits.test)) / GIB
+    fits = need <= spec.resident_limit_gib
+    if spec.placement == RESIDENT and not fits:
+        raise ConfigError(
+            f"data.placement is {RESIDENT} and the data needs {need:.3g} GiB; want at most data.resident_limit_gib, "
+            f"which is {spec.resident_limit_gib:g}, or {STREAMED} or {AUTO}"
+        )
+    if spec.placement == AUTO:
+        return RESIDENT if fits else STREAMED
+    return spec.placement
 
 
 def folder(spec: DataSpec) -> Path:

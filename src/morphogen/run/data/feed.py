@@ -3,7 +3,9 @@
 One draw per epoch, keyed by (env, episode, epoch, minibatch); nothing depends on how many envs there are.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from torch.nn import functional
 
 from morphogen.run.data.dataset import Dataset
 from morphogen.state import rng
-from morphogen.state.env import EnvState, Instance
+from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import Batch
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.spec import DataSpec
@@ -29,23 +31,41 @@ class EpochDraws:
     mirrored: Tensor | None  # bool; None where nothing is ever mirrored
 
 
-class Feed:
-    """Training batches out of a resident data set."""
+class Position(NamedTuple):
+    """What decides which samples come next: also the part of a state that the host can work out by itself."""
+
+    key: Tensor  # int64 [E, 3]
+    instance: Instance
+    clock: Clock
+
+
+class Feed(ABC):
+    """Training batches: what is drawn on the device, wherever the images come from."""
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, noisy: bool = True) -> None:
         """`noisy` False leaves label noise out, for runs whose instances have none."""
-        self.batch_size, self.minibatches, self.noisy = spec.batch, spec.minibatches, noisy
+        self.spec, self.noisy = spec, noisy
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
         self.labels, self.normalise = dataset.labels, dataset.normalise
-        self.crops = crops(dataset.train.pixels, self.shift)
 
-    def epoch(self, state: EnvState) -> EpochDraws:
+    @abstractmethod
+    def cut(self, draws: EpochDraws, minibatch: int) -> Tensor:
+        """The images of a minibatch, cropped: uint8 [E, B, C, H, W]."""
+
+    @abstractmethod
+    def start(self, episode: int) -> None:
+        """An episode of all envs begins; its minibatches are asked for in order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more minibatches are asked for until the next start."""
+
+    def epoch(self, state: EnvState | Position) -> EpochDraws:
         """The draws of the epoch that comes next: no value is read by the host."""
-        lanes = self.batch_size
-        words = rng.bits(self._stream(state, Purpose.DATA), lanes)
-        index = sample_index(words, state.instance)
-        choice = rng.below(rng.bits(self._stream(state, Purpose.AUGMENT), lanes), self._variants())
+        index = epoch_index(state, self.spec)
+        words = rng.bits(streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
+        choice = rng.below(words, self._variants())
         side = 2 * self.shift + 1
         return EpochDraws(
             index=index,
@@ -57,29 +77,53 @@ class Feed:
 
     def batch(self, draws: EpochDraws, minibatch: int) -> Batch:
         """One minibatch: images float32 [E, B, C, H, W], normalised; labels int64 [E, B]."""
-        m = minibatch
-        pixels = self.crops[draws.index[m], :, draws.row[m], draws.column[m]]
+        pixels, labels = self.cut(draws, minibatch), draws.labels[minibatch]
         if draws.mirrored is not None:
-            mirrored = draws.mirrored[m].view(*pixels.shape[:2], 1, 1, 1)
+            mirrored = draws.mirrored[minibatch].view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
-        labels = draws.labels[m]
         return Batch(images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device)
 
     def _variants(self) -> int:
         return (2 * self.shift + 1) ** 2 * (2 if self.flip else 1)
 
-    def _stream(self, state: EnvState, purpose: Purpose) -> Tensor:
-        """Streams of all minibatches, int64 [M, E, 5]."""
-        clock = state.clock
-        minibatch = torch.arange(self.minibatches, device=state.key.device).unsqueeze(-1)
-        return rng.stream(state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
-
-    def _labels(self, state: EnvState, index: Tensor) -> Tensor:
+    def _labels(self, state: EnvState | Position, index: Tensor) -> Tensor:
         labels = mapped(self.labels[index], state.instance)
         if not self.noisy:
             return labels
         stream = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
         return noisy(labels, noise_words(stream, index, self.labels.shape[0]), state.instance)
+
+
+class Resident(Feed):
+    """Training batches out of images on the device."""
+
+    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, noisy: bool = True) -> None:
+        super().__init__(dataset, task, spec, noisy=noisy)
+        self.crops = crops(dataset.train.pixels, self.shift)
+
+    def start(self, episode: int) -> None:
+        """All images are at hand."""
+
+    def close(self) -> None:
+        """Nothing is held for an episode."""
+
+    def cut(self, draws: EpochDraws, minibatch: int) -> Tensor:
+        """Each sample's crop, out of all crops of all images."""
+        m = minibatch
+        return self.crops[draws.index[m], :, draws.row[m], draws.column[m]]
+
+
+def streams(state: EnvState | Position, purpose: Purpose, minibatches: int) -> Tensor:
+    """The streams of all minibatches of the epoch that comes next, int64 [M, E, 5]."""
+    clock = state.clock
+    minibatch = torch.arange(minibatches, device=state.key.device).unsqueeze(-1)
+    return rng.stream(state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
+
+
+def epoch_index(state: EnvState | Position, spec: DataSpec) -> Tensor:
+    """Which samples the minibatches of the epoch that comes next hold, by integer arithmetic: int64 [M, E, B]."""
+    words = rng.bits(streams(state, Purpose.DATA, spec.minibatches), spec.batch)
+    return sample_index(words, state.instance)
 
 
 def crops(pixels: Tensor, shift: int) -> Tensor:

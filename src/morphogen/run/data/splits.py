@@ -1,7 +1,9 @@
 """Samples as stored, and how a data set falls into training, validation and test: by a fixed key, never by the seed."""
 
 import hashlib
+import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -9,12 +11,60 @@ from torch import Tensor
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
+CHUNK = 4096  # images read at once where all are
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Images on the host where they are stored, as it may be in mapped files: none is read before it is asked for.
+
+    Indexing chooses and reads nothing; `read` and `to` read.
+    """
+
+    parts: tuple[Tensor, ...]  # uint8 [n, C, H, W] each
+    rows: Tensor  # int64 [N], places in all parts laid one after the other
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, C, H, W)."""
+        return (len(self.rows), *self.parts[0].shape[1:])
+
+    def __getitem__(self, index: Tensor) -> "Stored":
+        """The images at int64 indices [n], in that order."""
+        return Stored(self.parts, self.rows[index])
+
+    def read(self, index: Tensor, out: Tensor) -> None:
+        """Write the images at int64 indices [n] to `out`, uint8 [n, C, H, W]."""
+        rows = self.rows[index]
+        if len(self.parts) == 1:
+            torch.index_select(self.parts[0], 0, rows, out=out)
+            return
+        ends = tuple(accumulate(map(len, self.parts)))
+        rising, order = rows.sort()  # as they lie in the files
+        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1])))
+        found = [
+            images.index_select(0, piece - (end - len(images)))
+            for images, piece, end in zip(self.parts, pieces, ends, strict=True)
+        ]
+        torch.index_select(torch.cat(found), 0, order.argsort(), out=out)
+
+    def to(self, device: torch.device | str) -> Tensor:
+        """A copy of all of them on a device, uint8 [N, C, H, W]."""
+        out = torch.empty(self.shape, dtype=torch.uint8)
+        self.read(torch.arange(len(self.rows)), out)
+        return out.to(device)
+
+
+def stored(pixels: "Tensor | Stored") -> Stored:
+    """Images in memory, as if they were stored."""
+    return pixels if isinstance(pixels, Stored) else Stored((pixels,), torch.arange(len(pixels)))
+
 
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Images as stored.  pixels uint8 [N, C, H, W]; labels int64 [N]."""
 
-    pixels: Tensor
+    pixels: Tensor | Stored
     labels: Tensor
 
     def __len__(self) -> int:
@@ -24,8 +74,13 @@ class Samples:
         """The samples at int64 indices [n], in that order."""
         return Samples(self.pixels[index], self.labels[index])
 
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return math.prod(self.pixels.shape) + self.labels.nbytes
+
     def to(self, device: torch.device | str) -> "Samples":
-        """The same samples on a device."""
+        """The same samples in the memory of a device."""
         return Samples(self.pixels.to(device), self.labels.to(device))
 
 
@@ -59,6 +114,7 @@ def fingerprint(splits: Splits) -> str:
     """Sha256 over the stored bytes of the three splits, in order."""
     digest = hashlib.sha256()
     for samples in (splits.train, splits.validation, splits.test):
-        digest.update(samples.pixels.cpu().contiguous().numpy().tobytes())
-        digest.update(samples.labels.cpu().contiguous().numpy().tobytes())
+        for index in torch.arange(len(samples)).split(CHUNK):
+            digest.update(samples.pixels[index].to("cpu").numpy().tobytes())
+        digest.update(samples.labels.numpy().tobytes())
     return digest.hexdigest()

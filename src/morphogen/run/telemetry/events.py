@@ -73,6 +73,7 @@ class RunStarted(Event):
     config: Json
     config_sha256: str
     data_sha256: str
+    data_placement: str  # resident or streamed
     seed: int
     envs: int
     slots: tuple[str, ...]

@@ -1,17 +1,15 @@
 """Epochs of a run on digits, as the scheduler makes them: `python -m bench.bench_rollout [--envs 1 2 4] [--svg FILE]`.
 
 Prints env-epochs per second and the share of control (all but training and validation) over the number of envs, with
-mixed seeds in all slots and an untrained policy, and draws both.  `control_share` and `record_share` (a part of it) are
-those of the first epochs of a life, where hosts are bare and training is cheapest.
+mixed seeds in all slots that nobody touches, eager and, with `--compiled`, compiled, and draws them.
+
+`control_share` and `record_share` (a part of it) are those of the first epochs of a life under an untrained policy,
+where hosts are bare and training is cheapest.
 """
 
 import tempfile
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -19,85 +17,54 @@ from bench.bare import Bare
 from bench.chart import Line, draw
 from bench.scenes import planted, scene, scheduler, seeds
 from bench.timing import Bench, close, milliseconds, parser, start
-from morphogen.run import scheduler as runner
-from morphogen.run import units
-from morphogen.run.data.feed import Feed
 from morphogen.run.measures import Measure, over, ratio
+from morphogen.run.scheduler import Scheduler
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.world import forget
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIFE = 12  # epochs of a life that `control_share` looks at
-TRAINING = (
-    *((units, name, "train") for name in ("start_epoch", "train_minibatch", "finish_epoch")),
-    *((Feed, name, "train") for name in ("epoch", "batch")),
-)
-Parts = list[dict[str, float]]  # per epoch, seconds of its parts and of the whole
-
-
-class Watch:
-    """Seconds of the parts of an epoch."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.seconds = bench, dict.fromkeys(("epoch", "train", "validate", "record"), 0.0)
-
-    def around(self, part: str, call: Callable, when: Callable[..., bool] = lambda *_: True) -> Callable:
-        """The call, timed as a part wherever `when` says so of its arguments."""
-
-        def timed(*given: Any, **named: Any) -> Any:
-            if not when(*given):
-                return call(*given, **named)
-            self.bench.settle()
-            started = time.perf_counter()
-            found = call(*given, **named)
-            self.bench.settle()
-            self.seconds[part] += time.perf_counter() - started
-            return found
-
-        return timed
+WARM = 1  # epochs before them that count for nothing
+LEARNING = ("data", "train", "validate")  # phases; all others are control
+Parts = list[dict[str, float]]  # per epoch, seconds of its phases
 
 
 def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: Any) -> Parts:
-    """Seconds of the parts of so many epochs of one life; with `kind`, of a population that stands there at the start.
+    """Seconds of the phases of so many epochs of one life; with `kind`, of a population that stands there at the start.
 
-    A first epoch counts for nothing.  Events go to a file, as in a run.
+    Events go to a file, as in a run.
     """
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as patches:
+    with tempfile.TemporaryDirectory() as folder:
         sink = JsonLines(Path(folder) / "events.jsonl")
-        own = scheduler(envs, bench.device, sinks=(sink,), **settings)
-        watch = Watch(bench)
-        for place, name, part in (*TRAINING, (units, "validate", "validate")):
-            patches.enter_context(mock.patch.object(place, name, watch.around(part, getattr(place, name))))
-        for place, name in ((runner, "record"), (own, "_read")):
-            patches.enter_context(mock.patch.object(place, name, watch.around("record", getattr(place, name))))
-        send = watch.around("record", own.fences.send, lambda name, *_: name == "record")
-        patches.enter_context(mock.patch.object(own.fences, "send", send))
-        found = _live(own, watch, count + 1, kind)[1:]
+        found = _live(bench, scheduler(envs, bench.device, sinks=(sink,), **settings), count, kind)
         sink.close()
     return found
 
 
-def _live(own: runner.Scheduler, watch: Watch, count: int, kind: str) -> Parts:
+@torch.no_grad()
+def _live(bench: Bench, own: Scheduler, count: int, kind: str) -> Parts:
     """The first epochs of a life, each a round's epoch as the scheduler makes it."""
     setup, state = own.setup, own.world.reset(0)
     if kind:
         state = planted(state, setup.net, *seeds(kind, setup.spec.envs, len(setup.net.slots), setup.device))
     hidden = own.policy.initial_hidden(setup.spec.envs, device=setup.device)
     segment, found = torch.ones_like(state.signals.measured), []
-    for t in range(count):
-        watch.seconds = dict.fromkeys(watch.seconds, 0.0)
-        whole = watch.around("epoch", own.run_epoch)(state, hidden, segment, t)
-        state, segment = whole.after, whole.score.terminated
-        hidden = forget(whole.choice.hidden, segment)
-        found.append(watch.seconds)
-    watch.bench.saw(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
-    return found
+    for t in range(WARM + count):
+        epoch = own.run_epoch(state, hidden, segment, t)
+        state, segment = epoch.after, epoch.score.terminated
+        hidden = forget(epoch.choice.hidden, segment)
+        bench.settle()
+        spent = own.timer.close()
+        found.append({name: one.wall_s if one.device_s is None else one.device_s for name, one in spent.items()})
+    bench.saw(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
+    return found[WARM:]
 
 
 def shares(parts: Parts) -> tuple[list[float], list[float]]:
     """Share of control, with the record, and share of the record alone, epoch by epoch."""
-    control = [1.0 - (one["train"] + one["validate"]) / one["epoch"] for one in parts]
-    return control, [one["record"] / one["epoch"] for one in parts]
+    whole = [sum(one.values()) for one in parts]
+    control = [1.0 - sum(one[name] for name in LEARNING) / total for one, total in zip(parts, whole, strict=True)]
+    return control, [one["record_read"] / total for one, total in zip(parts, whole, strict=True)]
 
 
 def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **settings: Any) -> list[Measure]:
@@ -116,34 +83,44 @@ def empty_slots(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Mea
     return [ratio("empty_slots", seconds["slots"], seconds["bare"])]
 
 
-def scan(bench: Bench, sizes: tuple[int, ...] = ENVS, **settings: Any) -> list[Measure]:
+def scan(bench: Bench, sizes: tuple[int, ...] = ENVS, *, compiled: bool = False, **settings: Any) -> list[Measure]:
     """Env-epochs per second and the share of control over the number of envs."""
-    found = []
+    found, suffix = [], "_compiled" if compiled else ""
+    mode = "default" if compiled else "off"
     for envs in sizes:
-        parts = epochs(bench, envs, bench.runs, kind="mixed", **settings)
-        rate = [envs / one["epoch"] for one in parts]
-        found += [over(f"rollout_e{envs}", rate, "env-epochs/s")]
-        found += [over(f"rollout_e{envs}_control_share", shares(parts)[0], "share")]
-        found += [milliseconds(f"rollout_e{envs}_ms", [one["epoch"] for one in parts])]
+        parts = epochs(bench, envs, bench.runs, kind="mixed", policy_name="wait", compile=mode, **settings)
+        seconds = [sum(one.values()) for one in parts]
+        found += [over(f"rollout_e{envs}{suffix}", [envs / value for value in seconds], "env-epochs/s")]
+        found += [over(f"rollout_e{envs}{suffix}_control_share", shares(parts)[0], "share")]
+        found += [milliseconds(f"rollout_e{envs}{suffix}_ms", seconds)]
     return found
 
 
 def plot(path: Path, sizes: tuple[int, ...], rows: list[Measure]) -> None:
-    """Both curves over the number of envs."""
+    """All curves over the number of envs."""
     value = {row.name: row.value for row in rows}
-    rates = Line("env-epochs per second", [(envs, value[f"rollout_e{envs}"]) for envs in sizes])
-    share = Line("control, percent", [(envs, 100 * value[f"rollout_e{envs}_control_share"]) for envs in sizes])
-    path.write_text(draw("Epochs of envs on digits, mixed seeds", "envs", [rates, share]))
+
+    def line(words: str, suffix: str, factor: float = 1.0) -> Line:
+        return Line(words, [(envs, factor * value[f"rollout_e{envs}{suffix}"]) for envs in sizes])
+
+    lines = [line("env-epochs per second", ""), line("control, percent", "_control_share", 100.0)]
+    if f"rollout_e{sizes[0]}_compiled" in value:
+        lines += [
+            line("env-epochs per second, compiled", "_compiled"),
+            line("control, percent, compiled", "_compiled_control_share", 100.0),
+        ]
+    path.write_text(draw("Epochs of envs on digits, mixed seeds", "envs", lines))
 
 
 def main() -> None:
     """Print the rows on whole epochs and draw them."""
     own = parser(__doc__)
     own.add_argument("--envs", type=int, nargs="+", default=list(ENVS), metavar="E")
+    own.add_argument("--compiled", action="store_true", help="also compiled, which takes minutes per number of envs")
     own.add_argument("--svg", type=Path, metavar="FILE", help="draw the curves into this file")
     given = own.parse_args()
     bench, sizes = start(given), tuple(given.envs)
-    rows = scan(bench, sizes)
+    rows = [row for compiled in (False, True)[: 1 + given.compiled] for row in scan(bench, sizes, compiled=compiled)]
     if given.svg is not None:
         plot(given.svg, sizes, rows)
     close(given, bench, [*share_rows(bench), *empty_slots(bench), *rows])

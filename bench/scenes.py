@@ -110,9 +110,11 @@ def sizes(envs: int) -> dict[str, tuple[str, int]]:
     return {"digits": ("digits", envs), "cifar": ("cifar_baseline", max(1, envs // 4))}
 
 
-def scheduler(envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), **settings: Any) -> Scheduler:
+def scheduler(
+    envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), compile: str = "off", **settings: Any
+) -> Scheduler:
     """A run on digits as it is by default, up to the settings."""
-    spec = RunSpec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),)), **settings)
+    spec = RunSpec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),), compile=compile), **settings)
     return Scheduler(build_setup(resolve(spec)), Parts(sinks=sinks))
 
 

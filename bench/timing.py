@@ -72,12 +72,15 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--json", type=Path, metavar="FILE", help="also write the table to this file")
     made.add_argument("--runs", type=int, default=5, metavar="N", help="runs of every form (default 5)")
+    threads = torch.get_num_threads()
+    made.add_argument("--threads", type=int, default=threads, metavar="N", help=f"threads (default {threads})")
     made.add_argument("--device", type=torch.device, default=CPU, help="cpu (default) or cuda")
     return made
 
 
 def start(given: argparse.Namespace) -> Bench:
-    """The benchmark that the flags ask for, with memory held as in a run."""
+    """The benchmark that the flags ask for, with threads pinned and memory held as in a run."""
+    torch.set_num_threads(given.threads)
     keep_freed()
     return Bench(runs=given.runs, device=given.device)
 

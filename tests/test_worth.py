@@ -42,9 +42,9 @@ def kept(state, setup, *, alpha, bend):
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_three_is_worth_exactly_nothing(norm):
-    data = DataSpec(batch=32, minibatches=14, val_samples=200)
+    data = DataSpec(batch=32, minibatches=24, val_samples=200)
     setup = tiny_setup(
-        envs=3, episode_length=10, instances="single", data=data, host=HostSpec(norm=norm, lr=0.15, width=4)
+        envs=3, episode_length=10, instances="single", data=data, host=HostSpec(norm=norm, lr=0.1, width=4)
     )
     world = world_of(setup)
     state = live(world, "wait")[-1].after

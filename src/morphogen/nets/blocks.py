@@ -5,14 +5,15 @@ leaf.  So the optimiser is a few operations on one tensor, whatever runs, and a 
 in memory.  A gate belongs to its seed.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.nets.layout import Layout, Leaves
+from morphogen.nets.layout import Layout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
@@ -38,14 +39,27 @@ def flat(grown: Iterable[Grown | None], like: Tensor) -> Tensor:
 def views(buffer: Tensor, crews: tuple[Crew, ...], *, net: Net) -> tuple[Grown | None, ...]:
     """The inverse of `flat`, per slot; None where nothing runs."""
     kinds = layouts(crews, net=net)
-    sizes = [rows * leaf.size for slot in kinds for rows, kind in slot for leaf in kind.leaves]
-    pieces = iter(buffer.split(sizes))
-    found = [tuple(_leaves(pieces, rows, kind) for rows, kind in slot) for slot in kinds]
+    shapes = tuple((rows, *leaf.shape) for slot in kinds for rows, kind in slot for leaf in kind.leaves)
+    pieces = iter(_Cut.apply(buffer, shapes) if shapes else ())
+    found = [tuple({leaf.name: next(pieces) for leaf in kind.leaves} for _, kind in slot) for slot in kinds]
     return tuple(Grown(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
 
 
-def _leaves(pieces: Iterator[Tensor], rows: int, kind: Layout) -> Leaves:
-    return {leaf.name: next(pieces).view(rows, *leaf.shape) for leaf in kind.leaves}
+class _Cut(torch.autograd.Function):
+    """A buffer as views of given shapes: one node of the graph for all of them."""
+
+    @staticmethod
+    def forward(buffer: Tensor, shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
+        pieces = buffer.split([math.prod(shape) for shape in shapes])
+        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        """Nothing to keep."""
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
+        return torch.cat([grad.flatten() for grad in grads]), None
 
 
 def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layout], ...], ...]:

@@ -76,7 +76,7 @@ def gate(p: Leaves, pooled: Tensor) -> Tensor:
 
 
 def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
-    return F.relu(ops.group_norm(z, gain, bias, groups=groups(bias.shape[-1])))
+    return F.relu(ops.group_norm(z, gain, bias, groups=groups(bias.shape[-1])), inplace=True)
 
 
 def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor]:

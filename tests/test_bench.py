@@ -11,6 +11,7 @@ import torch
 from bench import (
     bench_cuda,
     bench_data,
+    bench_graphs,
     bench_policy,
     bench_record,
     bench_rollout,
@@ -151,6 +152,17 @@ def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
 def test_every_part_has_a_row_and_a_checksum(part, quick):
     assert all(row.value > 0 for row in part.measures(quick, 2))
     assert quick.checksums
+
+
+def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
+    monkeypatch.setattr(bench_graphs, "ENDING", {"ppo": "", "wait": "_wait"})
+    monkeypatch.setattr(bench_graphs, "EARLY", 1)
+    rows = {row.name: row.value for row in bench_graphs.measures(quick, 2, rounds=2)}
+    assert (rows["graphs"], rows["graphs_wait"]) == (5, 4)  # head, tail, update; one for each unit
+    assert rows["graphs_after_5_rounds"] == rows["graphs_after_5_rounds_wait"] == 2
+    assert (rows["graph_fallback_share_wait"], rows["graph_fallback_share_late_wait"]) == (0.5, 0.0)
+    assert rows["padding_overhead"] > rows["padding_overhead_wait"] == rows["padding_overhead_validate_wait"] == 1.0
+    assert len(quick.checksums) == 2
 
 
 def test_rules_are_paid_alike_however_they_are_called():

@@ -11,6 +11,7 @@ import torch
 from bench import (
     bench_cuda,
     bench_data,
+    bench_graphs,
     bench_policy,
     bench_record,
     bench_rollout,
@@ -158,6 +159,17 @@ def test_streamed_batches_are_those_of_resident_data(quick):
     bench_data.measures(quick, 2, 3)
     seen = quick.checksums
     assert seen["data_shifted"] == seen["data_shifted_streamed"] != seen["data_plain"] == seen["data_plain_streamed"]
+
+
+def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
+    monkeypatch.setattr(bench_graphs, "ENDING", {"ppo": "", "wait": "_wait"})
+    monkeypatch.setattr(bench_graphs, "EARLY", 1)
+    rows = {row.name: row.value for row in bench_graphs.measures(quick, 2, rounds=2)}
+    assert (rows["graphs"], rows["graphs_wait"]) == (5, 4)  # head, tail, update; one for each unit
+    assert rows["graphs_after_5_rounds"] == rows["graphs_after_5_rounds_wait"] == 2
+    assert (rows["graph_fallback_share_wait"], rows["graph_fallback_share_late_wait"]) == (0.5, 0.0)
+    assert rows["padding_overhead"] > rows["padding_overhead_wait"] == rows["padding_overhead_validate_wait"] == 1.0
+    assert len(quick.checksums) == 2
 
 
 def test_rules_are_paid_alike_however_they_are_called():

@@ -3,20 +3,23 @@
 import json
 import warnings
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 
 import pytest
 import torch
 import worlds
+from hypothesis import given
+from hypothesis import strategies as st
 from runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
-from morphogen.nets.padding import crews_of, padded, room
+from morphogen.nets.padding import crews_of, joined, padded
 from morphogen.nets.plan import bare_plan, read_plan
 from morphogen.run import units
 from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.cli import main
-from morphogen.run.compile import Compiled
+from morphogen.run.compile import LOOKING, Compiled, Fitted
 from morphogen.run.policies import arm_of
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
@@ -47,6 +50,7 @@ def book(most):
     return Compiled(engine(max_graphs=most), compiler=lambda function, **_: function)
 
 
+@cache
 def plan_of(seed):
     return worlds.plan(worlds.mixed(NET, ENVS, seed=seed), NET)
 
@@ -75,49 +79,103 @@ def test_nothing_is_padded_or_compiled_unless_it_is_asked_for():
     assert compiled.unit(None, len) is len
 
 
-def test_a_compiled_plan_has_the_sizes_of_buckets_and_exact_births():
-    plan = plan_of(0)
-    found, wide = book(8).fit(plan, ENVS).plan, padded(plan, ENVS)
-    assert (found.train, found.evaluate, found.rows, found.births) == (
-        wide.train,
-        wide.evaluate,
-        wide.rows,
-        plan.births,
-    )
+def lives(compiled, rounds, envs=ENVS):
+    """Rounds of plans under a book -> per round, how each of them was run."""
+    found = []
+    for number, plans in enumerate(rounds):
+        found.append([compiled.fit(plan, envs) for plan in plans])
+        compiled.learn(number, envs)
+    return found
 
 
-def test_what_was_seen_before_takes_no_new_signature():
-    compiled = book(8)
-    first = compiled.fit(plan_of(0), ENVS)
-    compiled.fit(plan_of(1), ENVS)
-    assert compiled.fit(plan_of(0), ENVS) == first
-    assert len(compiled.signatures) == 4
-
-
-def test_beyond_the_limit_a_plan_runs_in_the_smallest_signature_that_holds_it_or_eager():
-    compiled, plan = book(3), plan_of(0)
+def test_a_round_is_looked_at_before_anything_is_compiled_for_it():
+    compiled, plan = book(8), plan_of(0)
+    (first,), (second,) = lives(compiled, [[plan], [plan]])
+    assert (first.plan, first.train, first.validate) == (plan, None, None)
     wide = padded(plan, ENVS)
-    for factor in (4, 2):
-        crews = crews_of([factor * size for size in room(wide.train)])
-        compiled.fit(replace(BARE, train=crews), ENVS)
-    larger, bare = compiled.signatures[2], compiled.signatures[1]
-    assert [one.unit for one in compiled.signatures] == ["train", "validate", "train"]
-    found = compiled.fit(plan, ENVS)
-    assert found.train == larger
-    assert found.plan.train == crews_of(larger.sizes)
-    assert found.validate is None
+    assert (second.plan.train, second.plan.evaluate, second.plan.rows) == (wide.train, wide.evaluate, wide.rows)
+    assert second.plan.births == plan.births
+    assert [second.train, second.validate] == compiled.signatures
+    assert compiled.done.graph_fallbacks == 1
+
+
+def test_the_signatures_of_a_round_have_room_for_all_of_its_plans():
+    compiled, plans = book(8), [plan_of(seed) for seed in range(4)]
+    _, found = lives(compiled, [plans, plans])
+    assert {(one.train, one.validate) for one in found} == {tuple(compiled.signatures)}
+    assert compiled.done.graph_fallbacks == len(plans)
+
+
+def test_a_larger_plan_runs_eager_until_the_round_is_over_and_its_signature_replaces_the_one_before():
+    compiled = book(8)
+    whole = replace(BARE, train=crews_of([ENVS if at % 25 < 15 else 0 for at in range(75)]))
+    found = lives(compiled, [[BARE], [whole, BARE], [BARE, whole]])
+    small, large = (one for one in compiled.signatures if one.unit == "train")
+    assert large.holds(small)
+    assert [one.train for one in found[1]] == [None, small]
+    assert found[1][0].plan.train == whole.train
+    assert [one.train for one in found[2]] == [large, large]
+    assert compiled.done.graph_fallbacks == 2
+
+
+def test_a_new_signature_has_the_room_of_the_one_before():
+    compiled = book(8)
+    one, other = (replace(BARE, train=crews_of([0] * 25 * s + [6] * 3 + [0] * (72 - 25 * s))) for s in (0, 1))
+    *_, found = lives(compiled, [[one], [other], [one, other]])
+    assert all(run.train == compiled.signatures[-1] for run in found)
+    assert compiled.done.graph_fallbacks == 2
+
+
+def test_beyond_the_limit_there_is_no_new_signature_and_what_has_no_room_runs_eager():
+    compiled, plan = book(2), plan_of(0)
+    _, grown, again = lives(compiled, [[BARE], [plan], [plan, BARE]])
+    assert [one.unit for one in compiled.signatures] == ["train", "validate"]
+    assert again == [*grown, Fitted(replace(BARE, padded=True), *compiled.signatures)]
+    assert again[0] == Fitted(plan, None, None)
+    assert compiled.done.graph_fallbacks == 3
+
+
+def test_one_unit_may_run_eager_beside_the_other():
+    compiled, plan = book(1), plan_of(0)
+    _, (found,) = lives(compiled, [[plan], [plan]])
+    assert (found.train, found.validate) == (compiled.signatures[0], None)
     assert (found.plan.evaluate, found.plan.rows) == (plan.evaluate, plan.rows)
-    assert compiled.done.graph_fallbacks == 1
-    assert compiled.fit(BARE, ENVS)[1:] == (larger, bare)
-    assert compiled.done.graph_fallbacks == 1
-    assert len(compiled.signatures) == 3
+    assert compiled.done.graph_fallbacks == 2
 
 
-def test_a_run_that_goes_on_pads_as_before():
-    first = book(3)
-    fitted = [first.fit(plan_of(seed), ENVS) for seed in range(4)]
-    again = Compiled(first.spec, compiler=lambda f, **_: f, signatures=json.loads(json.dumps(first.signatures)))
-    assert [again.fit(plan_of(seed), ENVS) for seed in (3, 2, 1, 0)] == fitted[::-1]
+def test_after_the_first_rounds_nothing_new_is_compiled():
+    compiled, plan = book(8), plan_of(0)
+    early = lives(compiled, [[BARE]] * LOOKING + [[plan], [plan]])
+    assert early[-1] == [Fitted(plan, None, None)]
+    assert len(compiled.signatures) == 2
+    assert compiled.done.graph_fallbacks == 3
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=LOOKING + 3), st.integers(1, 9)
+)
+def test_whatever_grows_has_the_room_it_needs_in_few_graphs(seeds, most):
+    rounds = [[plan_of(seed) for seed in some] for some in seeds]
+    compiled = book(most)
+    for plan, found in zip(chain(*rounds), chain(*lives(compiled, rounds)), strict=True):
+        needed, got = (joined([one]) for one in (plan, found.plan))
+        assert joined([needed, got]) == got
+    assert len(compiled.signatures) <= min(most, 2 * LOOKING)
+
+
+@given(st.lists(st.integers(0, 60), min_size=2, max_size=LOOKING + 2), st.integers(1, LOOKING))
+def test_a_run_that_goes_on_after_any_round_pads_as_before(seeds, stop):
+    rounds = [[plan_of(seed), plan_of(seed + 1)] for seed in seeds]
+    first = book(8)
+    whole = lives(first, rounds)
+    begun = book(8)
+    lives(begun, rounds[:stop])
+    again = Compiled(begun.spec, compiler=lambda f, **_: f, signatures=json.loads(json.dumps(begun.signatures)))
+    rest = []
+    for number, plans in enumerate(rounds[stop:], stop):
+        rest.append([again.fit(plan, ENVS) for plan in plans])
+        again.learn(number, ENVS)
+    assert rest == whole[stop:]
     assert again.signatures == first.signatures
 
 
@@ -137,17 +195,17 @@ def same(found, wanted):
         torch.testing.assert_close(others[path], leaf, rtol=1e-5, atol=1e-5, msg=path)
 
 
-def test_a_life_of_seeds_makes_a_graph_per_signature_and_a_second_one_none(tmp_path):
+def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_no_graph(tmp_path):
     counter, file = Counting("eager"), tmp_path / "life.json"
-    scheduler, history, states = episode(small(file, rounds=2, engine=engine()), counter)
+    scheduler, history, states = episode(small(file, rounds=3, engine=engine()), counter)
     compiled, fixed = scheduler.compiled, 2  # head and tail; a schedule learns nothing
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
-    assert counter.graphs == compiled.done.graphs == len(compiled.signatures) + fixed
-    assert len([one for one in compiled.signatures if one.unit == "train"]) == 3  # nobody, both envs, one
-    assert [one.graphs for one in history] == [counter.graphs, 0]
-    assert compiled.done.graph_fallbacks == 0
-    assert history[0].compile_s > 0 == history[1].compile_s
-    for found, wanted in zip(states, episode(small(file, rounds=2))[2], strict=True):
+    assert [one.unit for one in compiled.signatures] == ["train", "validate"]
+    assert [one.graphs for one in history] == [fixed, 2, 0]
+    assert counter.graphs == compiled.done.graphs
+    assert [one.graph_fallbacks for one in history] == [11, 0, 0]  # ten epochs, and the validation before them
+    assert history[1].compile_s > 0 == history[2].compile_s
+    for found, wanted in zip(states, episode(small(file, rounds=3))[2], strict=True):
         same(found, wanted)
 
 
@@ -176,20 +234,20 @@ def test_the_time_of_making_a_graph_is_told_apart():
 
         return run
 
-    spec = small(policy_name="germinate_one", episode_length=2, engine=engine())
+    spec = small(policy_name="germinate_one", rounds=2, episode_length=2, engine=engine())
     scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, clock=lambda: now[0]))
     with torch.no_grad():
-        (told,) = scheduler.run()
-    assert told.graphs == len(scheduler.compiled.signatures) + 2
-    assert (told.seconds, told.compile_s) == (0.0, 100.0 * told.graphs)
+        history = scheduler.run()
+    assert [(one.graphs, one.seconds, one.compile_s) for one in history] == [(2, 0.0, 200.0)] * 2
 
 
 def test_a_run_with_too_few_graphs_goes_on_eager_and_says_so(tmp_path):
     counter, file = Counting("eager"), tmp_path / "life.json"
-    scheduler, history, states = episode(small(file, engine=engine(max_graphs=2)), counter)
-    assert counter.graphs == 2 + 2
-    assert history[0].graph_fallbacks == scheduler.compiled.done.graph_fallbacks > 0
-    same(states[0], episode(small(file))[2][0])
+    scheduler, history, states = episode(small(file, rounds=2, engine=engine(max_graphs=1)), counter)
+    assert counter.graphs == 1 + 2
+    assert [one.graph_fallbacks for one in history] == [11, 11]
+    assert scheduler.compiled.done.graph_fallbacks == 22
+    same(states[1], episode(small(file, rounds=2))[2][1])
 
 
 def test_the_coefficients_of_a_round_make_no_new_graph():
@@ -201,19 +259,6 @@ def test_the_coefficients_of_a_round_make_no_new_graph():
     assert [one.updated for one in history] == [True, True, True]
     assert counter.graphs == len(scheduler.compiled.signatures) + 3  # head, tail, update
     assert history[2].graphs == 0
-
-
-def joined(plans):
-    """The smallest plan with room for all of them."""
-    first = plans[0]
-    largest = lambda *sizes: tuple(map(max, *sizes))  # noqa: E731
-    return replace(
-        first,
-        train=crews_of(largest(*(room(plan.train) for plan in plans))),
-        evaluate=crews_of(largest(*(room(plan.evaluate) for plan in plans))),
-        births=largest(*(plan.births for plan in plans)),
-        rows=largest(*(plan.rows for plan in plans)),
-    )
 
 
 def lived(setup, length=8):
@@ -283,7 +328,7 @@ def test_a_mode_that_needs_cuda_is_refused_on_a_cpu(tmp_path, capsys):
 
 
 def test_the_signatures_of_a_run_are_in_its_checkpoint(tmp_path):
-    spec = small(policy_name="wait", engine=engine(max_graphs=2), episode_length=2)
+    spec = small(policy_name="wait", engine=engine(), episode_length=2)
     seen = []
     parts = Parts(compiler=lambda function, **_: function)
     train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run", on_round=lambda _, s: seen.append(s.compiled))

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.nets import blocks
-from morphogen.nets.padding import bucket, crews_of, padded, room
+from morphogen.nets.padding import bucket, crews_of, joined, padded, room
+from morphogen.nets.plan import Crew, Group, bare_plan
 from morphogen.steps.sow import born_rows, sow
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.testing import trees
+from morphogen.vocab.blueprint import Blueprint
 
 NET = worlds.net()
 ENVS = 6
@@ -90,6 +92,24 @@ def test_crews_are_told_by_their_numbers(seed):
 def test_padding_twice_is_padding_once():
     once = padded(worlds.plan(worlds.mixed(NET, ENVS), NET), ENVS)
     assert padded(once, ENVS) == once
+
+
+def test_a_kind_that_is_anywhere_has_room_everywhere_for_one_env_in_eight():
+    nothing = bare_plan(32, NET)
+    one = replace(nothing, train=(Crew((Group(Blueprint.NORM, 5, 0),), 0), *nothing.train[1:]))
+    wide = padded(one, 32)
+    assert wide.train == (Crew((Group(Blueprint.NORM, 8, 4),), 4), *[Crew((Group(Blueprint.NORM, 4, 4),), 4)] * 2)
+    assert wide.evaluate == (Crew((Group(Blueprint.NORM, 4, 4),), 4),) * 3
+    assert wide.rows == (64, 64, 64)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
+def test_joined_plans_have_the_room_of_the_largest_and_no_more(seeds):
+    plans = [worlds.plan(worlds.mixed(NET, ENVS, seed=seed), NET) for seed in seeds]
+    whole = joined(plans)
+    for numbers in (lambda plan: room(plan.train), lambda plan: room(plan.evaluate), lambda plan: plan.rows):
+        columns = zip(*(numbers(plan) for plan in plans), strict=True)
+        assert list(numbers(whole)) == [sorted(column)[-1] for column in columns]
 
 
 def test_envs_without_seeds_need_no_room():

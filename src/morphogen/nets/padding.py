@@ -1,12 +1,13 @@
 """Padding: the sizes of a plan rounded up to a few, so that few graphs serve all plans."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from morphogen.nets.plan import Crew, Group, Plan
 from morphogen.vocab.blueprint import Blueprint
 
 _WIDTH = 2 * len(Blueprint) - 1  # numbers that describe a crew
+_GATES = 0  # the first of them
+_SHARE = 8  # one env in so many has room to spare
 
 
 def bucket(rows: int, envs: int) -> int:
@@ -22,22 +23,43 @@ def _power(number: int) -> int:
 
 
 def padded(plan: Plan, envs: int) -> Plan:
-    """The plan with every size at its bucket.  Padding changes results by rounding only."""
+    """The plan with every size at its bucket, and room to spare.  Padding changes results by rounding only.
+
+    Which kinds of seeds grow differs less from plan to plan than where they do.  So a kind that is anywhere has room
+    everywhere: in every slot, under every algorithm, in training and in validation, for one env in eight; and gates,
+    which come late, wherever anything grows.  Where nothing grows there is room for nothing.
+    """
+    spare = max(1, envs // _SHARE)
+    sizes = [room(crews) for crews in (plan.train, plan.evaluate)]
+    kinds = {_kind(at) for numbers in sizes for at, rows in enumerate(numbers) if rows}
+    least = tuple(spare if kinds and _kind(at) in {_GATES, *kinds} else 0 for at in range(len(sizes[0])))
+    train, evaluate = (crews_of(_buckets(map(max, numbers, least), envs)) for numbers in sizes)
+    rows = [max(count, envs + spare) if kinds else count for count in plan.rows]
+    return Plan(train, evaluate, _buckets(plan.births, envs), _buckets(rows, envs), padded=True)
+
+
+def _kind(at: int) -> int:
+    """What a number of `room` counts, the gates or a blueprint, in whatever slot and half."""
+    return (at % _WIDTH + 1) // 2
+
+
+def _buckets(sizes: Iterable[int], envs: int) -> tuple[int, ...]:
+    return tuple(bucket(size, envs) for size in sizes)
+
+
+def joined(plans: Sequence[Plan]) -> Plan:
+    """The smallest plan with room for all of them."""
     return Plan(
-        train=_padded(plan.train, envs),
-        evaluate=_padded(plan.evaluate, envs),
-        births=tuple(bucket(count, envs) for count in plan.births),
-        rows=tuple(bucket(count, envs) for count in plan.rows),
+        train=crews_of(_largest([room(plan.train) for plan in plans])),
+        evaluate=crews_of(_largest([room(plan.evaluate) for plan in plans])),
+        births=_largest([plan.births for plan in plans]),
+        rows=_largest([plan.rows for plan in plans]),
         padded=True,
     )
 
 
-def _padded(crews: tuple[Crew, ...], envs: int) -> tuple[Crew, ...]:
-    return tuple(Crew(tuple(_roomy(group, envs) for group in crew.groups), bucket(crew.gates, envs)) for crew in crews)
-
-
-def _roomy(group: Group, envs: int) -> Group:
-    return replace(group, added=bucket(group.added, envs), multiplied=bucket(group.multiplied, envs))
+def _largest(sizes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*sizes, strict=True)))
 
 
 def room(crews: tuple[Crew, ...]) -> tuple[int, ...]:

@@ -1,7 +1,10 @@
 """What is compiled: the one place that calls the compiler, and the book of its graphs.
 
-Fixed units have one graph each.  Training and validation have one per *signature*, the sizes of the plan rounded up to
-buckets; a limited number of them is compiled, and what fits into none runs eager.
+Fixed units have one graph each.  Training and validation have one per *signature*, the room that a plan has for rows.
+Plans hardly ever repeat, and making a graph takes as long as hundreds of epochs; so graphs are made for rounds, not for
+plans.  After each of the first rounds in which some plan found no room, both units get a signature with room for all
+plans of the round, for all that had room before, and some to spare (`nets.padding`).  A plan without room in the newest
+one runs eager.  After these rounds nothing new is compiled, so that no late round stops for a graph.
 """
 
 import time
@@ -16,7 +19,7 @@ from torch._dynamo import config
 from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_map
 
-from morphogen.nets.padding import crews_of, padded, room
+from morphogen.nets.padding import crews_of, joined, padded, room
 from morphogen.nets.plan import Plan
 from morphogen.run.telemetry.summary import NOTHING, Compiling
 from morphogen.vocab.groups import OFF, PLAIN, EngineSpec
@@ -24,6 +27,7 @@ from morphogen.vocab.groups import OFF, PLAIN, EngineSpec
 _COMPILER = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
 _TREES = (torch.Tensor, TensorDictBase, TensorClass)  # `is_tensor_collection` remembers classes, which graphs guard on
 EAGER = EngineSpec(compile=OFF)
+LOOKING = 4  # first rounds, after each of which new signatures can be made; the round that follows compiles them
 _LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
 
 
@@ -44,7 +48,16 @@ class Signature(NamedTuple):
 
     def holds(self, other: "Signature") -> bool:
         """Whether there is room for everything of the other."""
-        return self.unit == other.unit and all(a >= b for a, b in zip(self.sizes, other.sizes, strict=True))
+        return all(a >= b for a, b in zip(self.sizes, other.sizes, strict=True))
+
+    def with_room(self, other: "Signature") -> "Signature":
+        """The smallest that holds both."""
+        return Signature(self.unit, tuple(map(max, self.sizes, other.sizes)))
+
+
+def _signatures(plan: Plan) -> tuple[Signature, Signature]:
+    """The sizes of a plan, for training and for validation."""
+    return Signature("train", room(plan.train)), Signature("validate", (*room(plan.evaluate), *plan.rows))
 
 
 class Fitted(NamedTuple):
@@ -66,39 +79,52 @@ class Compiled:
         clock: Callable[[], float] = time.perf_counter,
         signatures: Sequence[tuple[str, Sequence[int]]] = (),
     ) -> None:
-        """`signatures`: what a run that is continued had compiled, in its order, so that it pads as before."""
+        """`signatures`: those of a run that is continued, in their order, so that it pads as before."""
         self.spec = spec
         self.signatures = [Signature(unit, tuple(sizes)) for unit, sizes in signatures]
         self.done = NOTHING
         self._compiler, self._clock = compiler, clock
+        self._seen: list[Plan] = []  # of this round: what all plans needed together
+        self._short = False  # some plan of this round found no room
         self._units: dict[str | Signature, Callable] = {}
 
     def fit(self, plan: Plan, envs: int) -> Fitted:
-        """The plan in the sizes of compiled signatures where there are any; exact where it runs eager."""
+        """The plan in the sizes of the newest signatures where they have room; exact where it runs eager."""
         if self.spec.compile == OFF:
             return Fitted(plan, None, None)
-        wide = padded(plan, envs)
-        train = self._admitted(Signature("train", room(wide.train)))
-        judge = self._admitted(Signature("validate", (*room(wide.evaluate), *wide.rows)))
-        self._book(graph_fallbacks=int(train is None or judge is None))
+        self._seen = [joined([*self._seen, plan])]
+        train, judge = (self._newest(needed) for needed in _signatures(plan))
+        short = train is None or judge is None
+        self._short |= short
+        self._book(graph_fallbacks=int(short))
         levels = len(plan.rows)
         fitted = Plan(
             train=plan.train if train is None else crews_of(train.sizes),
             evaluate=plan.evaluate if judge is None else crews_of(judge.sizes[:-levels]),
             births=plan.births,
             rows=plan.rows if judge is None else judge.sizes[-levels:],
-            padded=True,
+            padded=train is not None or judge is not None,
         )
         return Fitted(fitted, train, judge)
 
-    def _admitted(self, wanted: Signature) -> Signature | None:
-        """The signature itself where there is one or one more may be; else the smallest with room for it, or None."""
-        if wanted in self.signatures:
-            return wanted
-        if len(self.signatures) < self.spec.max_graphs:
+    def _newest(self, needed: Signature) -> Signature | None:
+        """The newest signature of the unit, if it has room."""
+        one = next((one for one in reversed(self.signatures) if one.unit == needed.unit), None)
+        return one if one is not None and one.holds(needed) else None
+
+    def learn(self, round: int, envs: int) -> None:
+        """The end of a round: new signatures where one of its plans found no room."""
+        if self._short and round < LOOKING:
+            for wanted in _signatures(padded(self._seen[0], envs)):
+                self._admit(wanted)
+        self._seen, self._short = [], False
+
+    def _admit(self, wanted: Signature) -> None:
+        """A signature with room for this and for all before, unless there is one or no more may be."""
+        for one in self.signatures:
+            wanted = wanted.with_room(one) if one.unit == wanted.unit else wanted
+        if wanted not in self.signatures and len(self.signatures) < self.spec.max_graphs:
             self.signatures.append(wanted)
-            return wanted
-        return min((one for one in self.signatures if one.holds(wanted)), key=lambda one: sum(one.sizes), default=None)
 
     def unit(self, key: str | Signature | None, function: Callable) -> Callable:
         """The compiled form of a function, made where the key is new; the function itself where nothing is compiled."""

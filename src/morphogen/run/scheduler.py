@@ -160,6 +160,7 @@ class Scheduler:
         )
         if trained is not None and trained["skip_streak"] >= STRIKES:
             raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
+        self.compiled.learn(self.round, self.setup.spec.envs)
         self.round += 1
         return summary
 

@@ -79,6 +79,7 @@ class _Blend(torch.autograd.Function):
         factor, turned, base, added, at, *halves = ctx.saved_tensors
         first, last = Half(*halves[:3]), Half(*halves[3:])
         push, own, opened = None, None, None
+        grad = grad.contiguous()  # rows are chosen several times faster where their numbers lie together
         if factor is not None:
             push = grad.index_select(1, first.rows)
             opened = None if added is None else _opening(push, added, first, at)

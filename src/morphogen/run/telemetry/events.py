@@ -122,7 +122,7 @@ class RunCompleted(Event):
     error: str | None
     run_s: float
     graphs: int = 0  # compiled in this run
-    graph_fallbacks: int = 0  # epochs that ran eager, for want of a graph
+    graph_fallbacks: int = 0  # epochs and resets that ran eager, for want of a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class BatchSummary(Event):
     env_epochs_per_s: float = field(default=0.0, compare=False)
     compile_s: float = field(default=0.0, compare=False)  # in none of the other times
     graphs: int = 0  # compiled in this round
-    graph_fallbacks: int = 0  # epochs of this round that ran eager, for want of a graph
+    graph_fallbacks: int = 0  # those of this round that ran eager, for want of a graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class RunCompleted(Event):
     error: str | None
     run_s: float
     graphs: int = 0  # compiled in this run
-    graph_fallbacks: int = 0  # epochs that ran eager, for want of a graph
+    graph_fallbacks: int = 0  # epochs and resets that ran eager, for want of a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class BatchSummary(Event):
     phases: Json = field(default_factory=dict, compare=False)  # wall_s, host_cpu_s, device_s, count of each
     memory: tuple[Json, ...] = field(default=(), compare=False)  # bytes on each CUDA device
     graphs: int = 0  # compiled in this round
-    graph_fallbacks: int = 0  # epochs of this round that ran eager, for want of a graph
+    graph_fallbacks: int = 0  # those of this round that ran eager, for want of a graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class Compiling(NamedTuple):
     """What was compiled, and what could not be."""
 
     graphs: int = 0
-    graph_fallbacks: int = 0  # epochs that ran eager
+    graph_fallbacks: int = 0  # epochs and resets that ran eager
     compile_s: float = 0.0
 
     def since(self, before: "Compiling") -> "Compiling":

@@ -94,7 +94,7 @@ def measures(bench: Bench, *, short: bool = False, svg: Path | None = None) -> l
     run = {"data": DataSpec(minibatches=minibatches)}
     scan = bench_rollout.scan(bench, scanned, **run)
     if svg is not None:
-        bench_rollout.plot(svg, scanned, scan)
+        bench_rollout.plot(svg, scan, scanned)
     large = {"side": 64, "copied": 4096} if short else {"side": 8192, "copied": 2**28}
     found = [*training(bench, short=short), *bench_validate.measures(bench, few)]
     found += bench_rollout.share_rows(bench, few, SHORT if short else None, **run)

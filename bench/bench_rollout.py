@@ -1,7 +1,7 @@
 """Epochs of a run on digits, as the scheduler makes them: `python -m bench.bench_rollout [--envs 1 2 4] [--svg FILE]`.
 
 Prints env-epochs per second and the share of control (all but training and validation) over the number of envs, with
-mixed seeds in all slots that nobody touches, eager and, with `--compiled`, compiled, and draws them.
+mixed seeds in all slots that nobody touches, eager and, with `--compiled 1 32 512`, compiled, and draws them.
 
 `control_share` and `record_share` (a part of it) are those of the first epochs of a life under an untrained policy,
 where hosts are bare and training is cheapest.
@@ -24,7 +24,7 @@ from morphogen.run.world import forget
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIFE = 12  # epochs of a life that `control_share` looks at
-WARM = 1  # epochs before them that count for nothing
+WARM = 2  # epochs before them that count for nothing: after the first one graphs are asked for, in the next one made
 LEARNING = ("data", "train", "validate")  # phases; all others are control
 Parts = list[dict[str, float]]  # per epoch, seconds of its phases
 
@@ -55,6 +55,8 @@ def _live(bench: Bench, own: Scheduler, count: int, kind: str) -> Parts:
         hidden = forget(epoch.choice.hidden, segment)
         bench.settle()
         spent = own.timer.close()
+        if t == 0:
+            own.compiled.learn(0, setup.spec.envs)
         found.append({name: one.wall_s if one.device_s is None else one.device_s for name, one in spent.items()})
     bench.saw(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
     return found[WARM:]
@@ -96,18 +98,18 @@ def scan(bench: Bench, sizes: tuple[int, ...] = ENVS, *, compiled: bool = False,
     return found
 
 
-def plot(path: Path, sizes: tuple[int, ...], rows: list[Measure]) -> None:
+def plot(path: Path, rows: list[Measure], sizes: tuple[int, ...], compiled: tuple[int, ...] = ()) -> None:
     """All curves over the number of envs."""
     value = {row.name: row.value for row in rows}
 
-    def line(words: str, suffix: str, factor: float = 1.0) -> Line:
-        return Line(words, [(envs, factor * value[f"rollout_e{envs}{suffix}"]) for envs in sizes])
+    def line(words: str, own: tuple[int, ...], suffix: str, factor: float = 1.0) -> Line:
+        return Line(words, [(envs, factor * value[f"rollout_e{envs}{suffix}"]) for envs in own])
 
-    lines = [line("env-epochs per second", ""), line("control, percent", "_control_share", 100.0)]
-    if f"rollout_e{sizes[0]}_compiled" in value:
+    lines = [line("env-epochs per second", sizes, ""), line("control, percent", sizes, "_control_share", 100.0)]
+    if compiled:
         lines += [
-            line("env-epochs per second, compiled", "_compiled"),
-            line("control, percent, compiled", "_compiled_control_share", 100.0),
+            line("env-epochs per second, compiled", compiled, "_compiled"),
+            line("control, percent, compiled", compiled, "_compiled_control_share", 100.0),
         ]
     path.write_text(draw("Epochs of envs on digits, mixed seeds", "envs", lines))
 
@@ -116,13 +118,13 @@ def main() -> None:
     """Print the rows on whole epochs and draw them."""
     own = parser(__doc__)
     own.add_argument("--envs", type=int, nargs="+", default=list(ENVS), metavar="E")
-    own.add_argument("--compiled", action="store_true", help="also compiled, which takes minutes per number of envs")
+    own.add_argument("--compiled", type=int, nargs="*", default=[], metavar="E", help="also compiled; minutes for each")
     own.add_argument("--svg", type=Path, metavar="FILE", help="draw the curves into this file")
     given = own.parse_args()
-    bench, sizes = start(given), tuple(given.envs)
-    rows = [row for compiled in (False, True)[: 1 + given.compiled] for row in scan(bench, sizes, compiled=compiled)]
+    bench, sizes, compiled = start(given), tuple(given.envs), tuple(given.compiled)
+    rows = [*scan(bench, sizes), *scan(bench, compiled, compiled=True)]
     if given.svg is not None:
-        plot(given.svg, sizes, rows)
+        plot(given.svg, rows, sizes, compiled)
     close(given, bench, [*share_rows(bench), *empty_slots(bench), *rows])
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 WIDTH, HEIGHT, MARGIN = 720, 420, 60
-COLOURS = ("#1f5fa8", "#c0532b", "#3c8d4f")
+COLOURS = ("#1f5fa8", "#c0532b", "#3c8d4f", "#8a5aa8")
 
 
 @dataclass(frozen=True)

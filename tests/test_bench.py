@@ -1,5 +1,6 @@
 """The benchmarks measure what they say: compared forms compute the same, counts are right, tables are whole."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from bench.loop import LAYOUTS, Loop
 from bench.scenes import scene
 from bench.timing import Bench, machine
 from morphogen.run.measures import Measure, over, ratio, table, write
+from morphogen.run.scheduler import Parts
+from morphogen.vocab.groups import DataSpec
 
 ROOT = Path(__file__).parents[1]
 KEYS = {"name", "value", "spread", "runs", "unit"}
@@ -147,6 +150,17 @@ def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
         "waits_cifar_e4": 0,
     }
     assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 2
+
+
+def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
+    asked = []
+    only_counts = functools.partial(Parts, compiler=lambda call, **_: asked.append(call) or call)
+    monkeypatch.setattr("bench.scenes.Parts", only_counts)
+    data = DataSpec(batch=4, minibatches=1, val_samples=8)
+    rows = [*bench_rollout.scan(quick, (2,), data=data), *bench_rollout.scan(quick, (1,), compiled=True, data=data)]
+    assert len(asked) == 4  # head, training, validation, tail
+    bench_rollout.plot(tmp_path / "epochs.svg", rows, (2,), (1,))
+    assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
 
 
 @pytest.mark.parametrize("part", [bench_record, bench_policy, bench_data], ids=lambda part: part.__name__)

@@ -35,6 +35,7 @@ class Bench:
     def interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
         """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing."""
         gc.collect()
+        gc.freeze()  # what was measured before is not gone through again and again
         turns = [{name: self.seconds(form) for name, form in forms.items()} for _ in range(self.runs + warm)]
         return {name: [turn[name] for turn in turns[warm:]] for name in forms}
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -205,10 +206,9 @@ def test_curves_stay_inside_the_picture():
     assert chart.MARGIN <= min(ys) < max(ys) <= chart.HEIGHT - chart.MARGIN
 
 
-def test_threads_are_pinned_before_torch_is_there():
+@pytest.mark.parametrize(("given", "found"), [({}, os.cpu_count()), ({"OMP_NUM_THREADS": "1"}, 1)])
+def test_threads_are_pinned_before_torch_is_there(given, found):
     code = "import sys, bench; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"
-    named = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=named, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "1"
+    named = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **given}
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=named, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == str(found)

@@ -66,6 +66,11 @@ def test_gate_weighs_the_delta_and_learns_from_it(alpha):
     torch.testing.assert_close(dg, alpha * (push * d).sum((2, 3, 4)))
 
 
+def test_a_gate_learns_nothing_while_its_seed_is_silent():
+    _, _, (_, _, dg), _ = _run("gate", alpha=0.5, training=True)
+    assert torch.equal(dg, torch.zeros_like(dg))
+
+
 @pytest.mark.parametrize("algorithm", ["add", "multiply"])
 def test_in_training_the_value_is_the_hosts_and_the_seed_learns_its_full_effect(algorithm):
     y, (h, d, _), (dh, dd, _), push = _run(algorithm, alpha=0.0, training=True)

@@ -16,8 +16,7 @@ from torch import Tensor
 from morphogen.nets.layout import Layout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
-from morphogen.nets.seeds import cnn as seeds
-from morphogen.nets.sites import Grown, Site
+from morphogen.nets.sites import Grown, Site, crew_layouts
 from morphogen.rules.health import Gauge
 
 
@@ -66,8 +65,9 @@ def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layo
     """Rows and layout of every block, per slot; nothing where nothing runs."""
     found = []
     for crew, slot in zip(crews, net.slots, strict=True):
-        own = [(group.size, seeds.layout(group.blueprint, slot.channels)) for group in crew.groups]
-        found.append((*own, (crew.gates, seeds.gate_layout(slot.channels))) if own else ())
+        sizes = (*(group.size for group in crew.groups), crew.gates)
+        pairs = zip(sizes, crew_layouts(crew, slot.channels), strict=True)
+        found.append(tuple(pairs) if crew.groups else ())
     return tuple(found)
 
 

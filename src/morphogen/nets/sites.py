@@ -153,16 +153,16 @@ def gather(
 
 
 def _gather(storage: Tensor, crew: Crew, site: Site, *, channels: int) -> Grown:
-    kinds, gate = kinds_of(crew, channels), seeds.gate_layout(channels)
+    *kinds, gate = crew_layouts(crew, channels)
     grown = tuple(
         kind.split(storage[:, : kind.size].index_select(0, env)) for kind, env in zip(kinds, site.env, strict=True)
     )
     return Grown(grown, gate.split(storage[:, storage.shape[-1] - gate.size :].index_select(0, site.gate_env)))
 
 
-def kinds_of(crew: Crew, channels: int) -> tuple[Layout, ...]:
-    """Layout of the seeds of every group."""
-    return tuple(seeds.layout(group.blueprint, channels) for group in crew.groups)
+def crew_layouts(crew: Crew, channels: int) -> tuple[Layout, ...]:
+    """Layout of the seeds of every group, then that of the gates."""
+    return (*(seeds.layout(group.blueprint, channels) for group in crew.groups), seeds.gate_layout(channels))
 
 
 def scatter(storage: Tensor, grown: Grown | None, site: Site | None, crew: Crew, *, channels: int) -> Tensor:
@@ -170,8 +170,8 @@ def scatter(storage: Tensor, grown: Grown | None, site: Site | None, crew: Crew,
     if grown is None or site is None:
         return storage
     out = F.pad(storage, (0, 0, 0, 1))  # one row more: the home of what is padded
-    for kind, leaves, home in zip(kinds_of(crew, channels), grown.seeds, site.home, strict=True):
+    *kinds, gate = crew_layouts(crew, channels)
+    for kind, leaves, home in zip(kinds, grown.seeds, site.home, strict=True):
         out[:, : kind.size].index_copy_(0, home, kind.join(leaves))
-    gate = seeds.gate_layout(channels)
     out[:, out.shape[-1] - gate.size :].index_copy_(0, site.gate_home, gate.join(grown.gates))
     return out[:-1]

@@ -16,8 +16,8 @@ RESULTS = Path(__file__).parent / "results" / "summary.json"
 SHOWN = {  # rows of the README: measure, what it is, how a number is written
     "train_digits_e32_eager": ("training, digits, 32 envs, mixed seeds: times faster than the loop", "{:.1f}"),
     "train_digits_e32_compiled": ("the same, compiled", "{:.1f}"),
-    "train_digits_e32_light_eager": ("the same, one conv_light in each host", "{:.1f}"),
-    "train_digits_e32_none_eager": ("the same, no seeds", "{:.1f}"),
+    "train_digits_e32_light_eager": ("training, digits, one conv_light in each host, not compiled", "{:.1f}"),
+    "train_digits_e32_none_eager": ("training, digits, no seeds, not compiled", "{:.1f}"),
     "train_digits_e128_per_env": ("cost per env of 128 envs, over that of 32", "{:.2f}"),
     "train_cifar_e8_eager": ("training, cifar_baseline, 8 envs, mixed seeds: times faster than the loop", "{:.2f}"),
     "train_cifar_e32_eager": ("the same, 32 envs", "{:.2f}"),

@@ -104,5 +104,6 @@ def test_flags_that_the_page_names_exist():
         "--grid",
         "--json",
         "--explain",
+        "--full",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -12,7 +12,6 @@ from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
 from morphogen.rules.blend import Deltas, Gates, blend
-from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
 
@@ -27,54 +26,47 @@ class Growth(NamedTuple):
 def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tensor:
     """Logits of every row.
 
-    Shapes: images [B, R * C, H, W], or [B, C, H, W] seen by all rows -> [R, B, classes], R = rows at the end.
+    Shapes: images [E, B, C, H, W], or [B, C, H, W] seen by all rows -> [R, B, classes], R = rows at the end.
     """
     places = {(slot.block, slot.surface): s for s, slot in enumerate(net.slots)}
-    h = images
+    h = ops.innermost(images)
     for i in range(net.host.blocks):
         h = cnn.block(i, h, rows, net.host)
         for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
             h = ops.max_pool2d(h) if surface == POST_POOL else h
-            h, rows = _visit(h, rows, growth, places.get((i, surface)), channels=net.host.channels[i])
+            h, rows = _visit(h, rows, growth, places.get((i, surface)))
     return cnn.head(h, rows)
 
 
-def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None, *, channels: int) -> tuple[Tensor, cnn.Rows]:
+def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None) -> tuple[Tensor, cnn.Rows]:
     """Features and rows after a place that may hold slot s; nothing happens where nothing runs."""
     site, grown = (None, None) if s is None else (growth.sites[s], growth.grown[s])
     if s is None or site is None or grown is None:
         return h, rows
-    return _meet(h, rows, growth.crews[s], site, grown, channels=channels)
+    return _meet(h, rows, growth.crews[s], site, grown)
 
 
-def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown, *, channels: int) -> tuple[Tensor, cnn.Rows]:
+def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown) -> tuple[Tensor, cnn.Rows]:
     """Features after a slot, and the rows that they belong to."""
-    h = h.contiguous()  # whole images of a row together: rows are chosen and put back several times faster
     if site.children is not None:
-        h = ops.take(h, site.children, rows=h.shape[1] // channels)
-        rows = rows._replace(env=site.row_env)
-    count = h.shape[1] // channels
+        h, rows = ops.take(h, site.children), rows._replace(env=site.row_env)
     seen = h.detach()  # a CNN seed never sends a gradient back through its input
-    deltas = _deltas(ops.unfold(seen, count), crew, site, grown)
-    gates = Gates(_opened(seen, site, grown.gates, rows=count), site.gated) if crew.gates else None
-    return ops.fold(blend(ops.unfold(h, count), deltas, site.added, site.multiplied, gates)), rows
+    gates = Gates(_opened(seen, site, grown.gates), site.gated) if crew.gates else None
+    return blend(h, _deltas(seen, crew, site, grown), site.mix, gates), rows
 
 
 def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
-    """Deltas of the rows that are added and of those that multiply.  seen [B, R, C, H, W]."""
+    """Deltas of the rows that are added and of those that multiply, by group.  seen [B, H, W, R, C]."""
     kinds = tuple(group.blueprint for group in crew.groups)
     rows = dict(zip(kinds, site.rows, strict=True))
-
-    def take(*own: Blueprint) -> Tensor:
-        return ops.fold(seen.index_select(1, ops.join([rows[kind] for kind in own])))
-
-    found = seeds.deltas(dict(zip(kinds, grown.seeds, strict=True)), take)
-    halves = [found[group.blueprint].split([group.added, group.multiplied], dim=1) for group in crew.groups]
-    added = [first for (first, _), group in zip(halves, crew.groups, strict=True) if group.added]
-    multiplied = [last for (_, last), group in zip(halves, crew.groups, strict=True) if group.multiplied]
-    return Deltas(*(ops.join(parts, 1) if parts else None for parts in (added, multiplied)))
+    found = seeds.deltas(
+        dict(zip(kinds, grown.seeds, strict=True)),
+        lambda *own: ops.take(seen, ops.join([rows[kind] for kind in own])),
+    )
+    halves = [found[group.blueprint].split([group.added, group.multiplied], ops.ROWS) for group in crew.groups]
+    return Deltas(*zip(*halves, strict=True))
 
 
-def _opened(seen: Tensor, site: Site, leaves: Leaves, *, rows: int) -> Tensor:
+def _opened(seen: Tensor, site: Site, leaves: Leaves) -> Tensor:
     """Openness of the gates per sample.  [B, G]."""
-    return seeds.gate(leaves, ops.mean_hw(seen, rows).index_select(0, site.gate_rows))
+    return seeds.gate(leaves, ops.mean_hw(seen).index_select(0, site.gate_rows))

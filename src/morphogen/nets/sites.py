@@ -12,7 +12,7 @@ from morphogen.nets.layout import Layout, Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew, Plan, Seats, Tree, training_roster, validation_roster
 from morphogen.nets.seeds import cnn as seeds
-from morphogen.rules.blend import Half, half
+from morphogen.rules.blend import Mix, mix
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
@@ -26,8 +26,7 @@ class Site(NamedTuple):
     rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
-    added: Half
-    multiplied: Half
+    mix: Mix  # the added rows of all groups, then the multiplied ones
     gated: Tensor  # int64 [G], positions among the added rows; one behind the last where padded
     gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
@@ -65,13 +64,18 @@ def _joined(parts: Sequence[Seats]) -> Seats:
     return Seats(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _half(of: _Candidates, seats: Seats) -> Half:
+def _mix(of: _Candidates, seats: Seats, rows: int) -> Mix:
     at, taken = seats
-    return half(of.row[at], torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken)
+    return mix(of.row[at], torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken, count=rows)
 
 
-def _site(seats: Seats, crew: Crew, of: _Candidates, *, envs: int, split: tuple[Tensor, Tensor] | None = None) -> Site:
-    """The site of one slot.  seats [2, 13, C] of the slot; split: parent and env of every row after the slot."""
+def _site(
+    seats: Seats, crew: Crew, of: _Candidates, *, envs: int, rows: int, split: tuple[Tensor, Tensor] | None = None
+) -> Site:
+    """The site of one slot.
+
+    Shapes: seats [2, 13, C] of the slot; rows: of the features after it; split: parent and env of each of them.
+    """
     pairs = [
         [_cut(seats, part, group.blueprint.value, size) for part, size in enumerate((group.added, group.multiplied))]
         for group in crew.groups
@@ -86,8 +90,7 @@ def _site(seats: Seats, crew: Crew, of: _Candidates, *, envs: int, split: tuple[
         rows=of.row[whole.candidate].split(sizes),
         env=of.env[whole.candidate].split(sizes),
         home=torch.where(whole.taken, of.env[whole.candidate], envs).split(sizes),
-        added=_half(of, added),
-        multiplied=_half(of, multiplied),
+        mix=_mix(of, _joined((added, multiplied)), rows),
         gated=torch.where(gates.taken, place[gates.candidate], count),
         gate_rows=of.row[gates.candidate],
         gate_env=of.env[gates.candidate],
@@ -107,7 +110,7 @@ def training_sites(slots: Slots, plan: Plan) -> tuple[Site | None, ...]:
     envs = slots.stage.shape[0]
     own = torch.arange(envs, device=slots.stage.device)
     return tuple(
-        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), envs=envs) if crew.groups else None
+        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), envs=envs, rows=envs) if crew.groups else None
         for s, crew in enumerate(plan.train)
     )
 
@@ -124,7 +127,7 @@ def validation_sites(slots: Slots, limbs: Tree, plan: Plan, *, net: Net) -> tupl
         of = _candidates(slots, s, env, limbs.number[level + 1].flatten())
         whole = after == (envs if plan.padded else before)  # equal sizes with room left over may hold a split
         split = None if whole else _split(limbs, level, after)
-        sites[s] = _site(_of_slot(seats, s), crew, of, envs=envs, split=split) if crew.groups else None
+        sites[s] = _site(_of_slot(seats, s), crew, of, envs=envs, rows=after, split=split) if crew.groups else None
         before = after
     return tuple(sites[s] for s in range(len(net.slots)))
 

@@ -1,23 +1,26 @@
 """How the deltas of seeds enter the host's features h, for every stage and algorithm.
 
 ADD and GATE add `a g d`, MULTIPLY adds `h a tanh(d)`.  A seed in TRAINING adds exactly 0 and learns as if it added its
-full contribution; a seed at alpha 0 adds exactly 0.  Rows are seeds; sizes after them are free.
+full contribution; a seed at alpha 0 adds exactly 0.  Rows are seeds, in the axis before the channels; the sizes before
+it are free.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number -> what its bits are read as
+_ROWS = -2
 
 
-class Half(NamedTuple):
-    """The seeds of a slot that are blended in one way."""
+class Mix(NamedTuple):
+    """The seeds of a slot: those that are added, then those that multiply."""
 
     rows: Tensor  # int64 [N], rows of the features that they belong to
     factor: Tensor  # float [N], share of the delta that counts
     silent: Tensor  # bool [N], nothing is added, whatever the delta holds
+    place: Tensor  # int64 [R], the seed that every row of the features hears; N = none
 
 
 class Gates(NamedTuple):
@@ -28,94 +31,101 @@ class Gates(NamedTuple):
 
 
 class Deltas(NamedTuple):
-    """What seeds add to the features, before it is blended; None where there are no such seeds."""
+    """What seeds add to the features, before it is blended; in parts, as they were computed."""
 
-    added: Tensor | None  # float [B, N, ...]
-    multiplied: Tensor | None  # float [B, M, ...]
-
-
-def half(rows: Tensor, alpha: Tensor, training: Tensor) -> Half:
-    """How seeds are blended in.  rows int64 [N]; alpha float [N]; training bool [N]."""
-    return Half(rows, torch.where(training, 1.0, alpha), training | (alpha == 0))
+    added: Sequence[Tensor]  # float [B, ..., n, C] each
+    multiplied: Sequence[Tensor]  # float [B, ..., m, C] each
 
 
-def blend(features: Tensor, deltas: Deltas, added: Half, multiplied: Half, gates: Gates | None = None) -> Tensor:
+def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int) -> Mix:
+    """How seeds are blended in.  rows int64 [N]; alpha float [N]; training bool [N]; count: rows of the features."""
+    silent, seeds = training | (alpha == 0), rows.shape[0]
+    order = torch.arange(seeds, device=rows.device)
+    place = torch.full_like(rows[:1], seeds).expand(count + 1)
+    place = place.index_copy(0, torch.where(silent, count, rows), order)[:count]
+    return Mix(rows, torch.where(training, 1.0, alpha), silent, place)
+
+
+def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None) -> Tensor:
     """The features with all seeds of a slot blended in; no gates = all open.
 
-    Shapes: features [B, R, ...] -> the same.
+    Shapes: features [B, ..., R, C] -> the same.
     Promise: a silent row stays as it is, for any delta.  The gradient of an added delta is 1 in training, else alpha
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
     opened, at = (None, None) if gates is None else gates
-    return _Blend.apply(features, *deltas, opened, (at, added, multiplied))[0]
+    return _Blend.apply(features, opened, at, seeds, len(deltas.added), *deltas.added, *deltas.multiplied)[0]
 
 
 class _Blend(torch.autograd.Function):
-    """All seeds of a slot at once: passes over the features are what it costs, so they are few."""
+    """All seeds of a slot at once: passes over the features are what it costs, so they are few.
+
+    Every row takes what its seed adds from all of it laid together, with zeros behind: what is silent is never touched.
+    """
 
     @staticmethod
-    def forward(features: Tensor, added: Tensor | None, multiplied: Tensor | None, opened: Tensor | None, fixed: tuple):
-        at, first, last = fixed
-        out, factor, turned, base = features, None, None, None
-        if added is not None:
-            factor = _factor(first, opened, at, samples=features.shape[0]).to(added.dtype)
-            out = features.index_add(1, first.rows, _heard(added * _over(factor, added), first.silent))
-        if multiplied is not None:
-            turned, base = torch.tanh(multiplied), features.index_select(1, last.rows)
-            share = _heard(turned * base * _over(last.factor.to(base.dtype), base), last.silent)
-            out = features.index_add(1, last.rows, share) if added is None else out.index_add_(1, last.rows, share)
-        return out, factor, turned, base
+    def forward(
+        features: Tensor, opened: Tensor | None, at: Tensor | None, seeds: Mix, first: int, *deltas: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        turned, base, parts = None, None, list(deltas[:first])
+        count = _size(parts)
+        if _size(deltas[first:]):
+            turned = torch.tanh(torch.cat(deltas[first:], _ROWS))
+            base = features.index_select(_ROWS, seeds.rows[count:])
+            parts.append(turned * base)
+        factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
+        whole = torch.cat((*parts, torch.zeros_like(features[..., :1, :])), _ROWS)
+        heard = torch.cat((factor, factor[..., :1] * 0), -1).index_select(-1, seeds.place)
+        out = torch.addcmul(features, whole.index_select(_ROWS, seeds.place), _over(heard, features))
+        return out, factor, turned, base, whole if opened is not None else None
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        _, added, _, opened, (at, first, last) = inputs
+        _, _, at, seeds, first, *deltas = inputs
         _, *kept = output
+        ctx.sizes = [part.shape[_ROWS] for part in deltas]
+        ctx.added = sum(ctx.sizes[:first])
         ctx.mark_non_differentiable(*(part for part in kept if part is not None))
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*kept, added if opened is not None else None, at, *first, *last)
+        ctx.save_for_backward(*kept, at, *seeds)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        factor, turned, base, added, at, *halves = ctx.saved_tensors
-        first, last = Half(*halves[:3]), Half(*halves[3:])
-        push, own, opened = None, None, None
-        grad = grad.contiguous()  # rows are chosen several times faster where their numbers lie together
-        if factor is not None:
-            push = grad.index_select(1, first.rows)
-            opened = None if added is None else _opening(push, added, first, at)
-            push = push.mul_(_over(factor, push))
+        factor, turned, base, whole, at, *own = ctx.saved_tensors
+        seeds, grad = Mix(*own), grad.contiguous()
+        push = grad.index_select(_ROWS, seeds.rows)
+        opened = None if whole is None else _opening(push, whole, seeds, at)
+        push.mul_(_over(factor, push))
         if turned is not None:
-            slope = grad.index_select(1, last.rows).mul_(_over(last.factor.to(grad.dtype), grad))
-            own = torch.ops.aten.tanh_backward(slope * base, turned)
-            grad = grad.index_add(1, last.rows, _heard(slope.mul_(turned), last.silent))
-        return grad, push, own, opened, None
+            slope = push[..., ctx.added :, :]
+            share = torch.cat((slope * turned, torch.zeros_like(grad[..., :1, :])), _ROWS)
+            place = torch.where(seeds.place < ctx.added, turned.shape[_ROWS], seeds.place - ctx.added)
+            grad = grad + share.index_select(_ROWS, place)
+            slope.copy_(torch.ops.aten.tanh_backward(slope * base, turned))
+        return grad, opened, None, None, None, *push.split(ctx.sizes, _ROWS)
 
 
-def _factor(own: Half, opened: Tensor | None, at: Tensor | None, *, samples: int) -> Tensor:
-    """What the delta of every added row is multiplied by.  [N], or [B, N] with gates."""
+def _size(parts: Sequence[Tensor]) -> int:
+    return sum(part.shape[_ROWS] for part in parts)
+
+
+def _factor(seeds: Mix, opened: Tensor | None, at: Tensor | None, *, samples: int) -> Tensor:
+    """What the delta of every seed is multiplied by.  [N], or [B, N] with gates."""
     if opened is None or at is None:
-        return own.factor
-    whole = torch.cat((own.factor, own.factor.new_zeros(1))).to(opened.dtype)
+        return seeds.factor
+    whole = torch.cat((seeds.factor, seeds.factor.new_zeros(1))).to(opened.dtype)
     return whole.repeat(samples, 1).index_copy_(1, at, whole[at] * opened)[:, :-1]
 
 
-def _opening(push: Tensor, added: Tensor, own: Half, at: Tensor) -> Tensor:
-    """The gradient of the gates.  push, added [B, N, ...] -> [B, G]."""
-    place = at.clamp(max=added.shape[1] - 1)
-    found = (push.index_select(1, place) * added.index_select(1, place)).flatten(2).sum(-1) * own.factor[place]
-    return torch.where(own.silent[place], 0.0, found)
-
-
-def _heard(share: Tensor, silent: Tensor) -> Tensor:
-    """What is added, exactly 0 where a row is silent; in place.  share [B, N, ...]; silent bool [N].
-
-    Bits are masked, several times faster than choosing numbers, and unlike a product it is 0 for numbers that are none.
-    """
-    bits = share.view(_BITS[share.itemsize])
-    bits.bitwise_and_(_over(torch.where(silent, 0, -1).to(bits.dtype), share))
-    return share
+def _opening(push: Tensor, whole: Tensor, seeds: Mix, at: Tensor) -> Tensor:
+    """The gradient of the gates.  push, whole [B, ..., N, C] -> [B, G]."""
+    place = at.clamp(max=push.shape[_ROWS] - 1)
+    pair = push.index_select(_ROWS, place) * whole.index_select(_ROWS, place)
+    found = pair.sum(-1).flatten(1, -2).sum(1) if pair.dim() > 3 else pair.sum(-1)
+    return torch.where(seeds.silent[place], 0.0, found * seeds.factor[place])
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:
-    """Values per row, or per sample and row, ready to broadcast.  [R] or [B, R] -> [..., R, 1, ...]."""
-    return rows.reshape(*rows.shape, *(1,) * (like.dim() - 2))
+    """Values per row, or per sample and row, for all channels.  [R] or [B, R] -> [..., R, C]."""
+    wide = rows.unsqueeze(-1).repeat(*(1,) * rows.dim(), like.shape[-1])
+    return wide if rows.dim() == 1 else wide.view(rows.shape[0], *(1,) * (like.dim() - 3), *wide.shape[1:])

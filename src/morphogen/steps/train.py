@@ -122,7 +122,7 @@ def _objective(leaves: tuple[Tensor, ...], *, batch: Batch, fixed: Fixed, plan: 
     """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E])."""
     rows = cnn.Rows(cnn.layout(net.host).split(leaves[0]), fixed.frame, None)
     growth = Growth(plan.train, fixed.sites, blocks.views(leaves[1], plan.train, net=net))
-    logits = forward(batch.images.transpose(0, 1).flatten(1, 2), rows, growth, net=net)
+    logits = forward(batch.images, rows, growth, net=net)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
     correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)

@@ -68,24 +68,23 @@ class Rows(NamedTuple):
 def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
     """Convolution, normalisation, ReLU and width mask of block i.
 
-    Shapes: x [B, R * C_in, H, W], or [B, C_in, H, W] where all rows see the same images -> [B, R * C_i, H, W].
+    Shapes: x [B, H, W, R, C_in], or [B, H, W, 1, C_in] where all rows see the same images -> [B, H, W, R, C_i].
     """
     kept = rows.pick(rows.frame.kept[i])
     weight, gain, bias = (rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias"))
     # Masked parameters instead of masked activations: the same zeros, in gradients too, on far smaller tensors.
     weight = weight * kept[..., None, None, None]
     gain, bias = gain * kept, bias * kept
-    z = ops.stacked_conv(x, weight, groups=x.shape[1] // weight.shape[2], layout=ops.INNERMOST)
+    z = ops.stacked_conv(x, weight)
     if host.norm == "batch":
         return F.relu(ops.batch_norm(z, gain, bias))
-    share = rows.pick(rows.frame.share[i]).flatten()
-    return ops.kept_group_norm(z, gain, bias, kept=kept, share=share, floor=0.0)
+    return ops.kept_group_norm(z, gain, bias, kept=kept, share=rows.pick(rows.frame.share[i]), floor=0.0)
 
 
 def head(x: Tensor, rows: Rows) -> Tensor:
-    """Logits; classes that are not in use have -1e4.  x [B, R * C, H, W] -> [R, B, classes]."""
+    """Logits; classes that are not in use have -1e4.  x [B, H, W, R, C] -> [R, B, classes]."""
     weight, bias, used = (
         rows.pick(v) for v in (rows.leaves["head.weight"], rows.leaves["head.bias"], rows.frame.classes)
     )
-    logits = ops.linear(ops.mean_hw(x, weight.shape[0]), weight, bias)
+    logits = ops.linear(ops.mean_hw(x), weight, bias)
     return torch.where(used.unsqueeze(1), logits, _MASKED)

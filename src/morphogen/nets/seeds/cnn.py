@@ -59,13 +59,12 @@ def gate_layout(channels: int) -> Layout:
 def deltas(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor]:
     """What the seeds of a slot add to their input.
 
-    Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, R * C, H, W], the inputs of the seeds of blueprints,
-    in their order -> [B, R_b, C, H, W] per blueprint.
+    Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, H, W, R, C], the inputs of the seeds of blueprints, in
+    their order -> [B, H, W, R_b, C] per blueprint.
     """
     found = _convolved({b: p for b, p in parts.items() if b in _CONVOLVED}, take)
     for b in parts.keys() - _CONVOLVED:
-        rows = next(iter(parts[b].values())).shape[0]
-        found[b] = ops.unfold(_OTHERS[b](parts[b], take(b)), rows)
+        found[b] = _OTHERS[b](parts[b], take(b))
     return found
 
 
@@ -84,11 +83,10 @@ def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Te
     if not parts:
         return {}
     kinds = (*(b for b in _WIDE if b in parts), *(b for b in _POINT if b in parts))
-    z = ops.join([*_wide(parts, take), *_point(parts, take)], dim=1)
+    z = ops.join([*_wide(parts, take), *_point(parts, take)], ops.ROWS)
     scale, bias = (ops.join([parts[b][name] for b in kinds]) for name in ("scale", "bias"))
-    rows = ops.unfold(ops.per_channel(scale) * _rectified(z, None, bias), scale.shape[0])
     sizes = [parts[b]["bias"].shape[0] for b in kinds]
-    return dict(zip(kinds, rows.split(sizes, dim=1), strict=True))
+    return dict(zip(kinds, (scale * _rectified(z, None, bias)).split(sizes, ops.ROWS), strict=True))
 
 
 def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
@@ -97,13 +95,13 @@ def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     if not kinds:
         return []
     weight = ops.join([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
-    z = ops.stacked_conv(take(*kinds), weight, groups=weight.shape[0])
+    z = ops.stacked_conv(take(*kinds), weight)
     if Blueprint.CONV_HEAVY not in parts:
         return [z]
     heavy = parts[Blueprint.CONV_HEAVY]
-    light, first = z.split([z.shape[1] - heavy["bias"].numel(), heavy["bias"].numel()], dim=1)
-    hidden = _rectified(first, heavy["gain0"], heavy["bias0"])
-    return [light, ops.stacked_conv(hidden, heavy["conv"], groups=heavy["conv"].shape[0])]
+    rows = heavy["bias"].shape[0]
+    light, first = z.split([weight.shape[0] - rows, rows], ops.ROWS)
+    return [light, ops.stacked_conv(_rectified(first, heavy["gain0"], heavy["bias0"]), heavy["conv"])]
 
 
 def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
@@ -113,30 +111,25 @@ def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
         return []
     x = [take(Blueprint.CONV_SMALL)] if Blueprint.CONV_SMALL in parts else []
     if Blueprint.DEPTHWISE in parts:
-        own = take(Blueprint.DEPTHWISE)
-        x.append(ops.stacked_conv(own, parts[Blueprint.DEPTHWISE]["dw"], groups=own.shape[1]))
-    weight = ops.join([parts[b]["conv"] for b in kinds])
-    return [ops.stacked_conv(ops.join(x, dim=1), weight, groups=weight.shape[0])]
+        x.append(ops.stacked_conv(take(Blueprint.DEPTHWISE), parts[Blueprint.DEPTHWISE]["dw"]))
+    return [ops.stacked_conv(ops.join(x, ops.ROWS), ops.join([parts[b]["conv"] for b in kinds]))]
 
 
 def _bottleneck(p: Leaves, x: Tensor) -> Tensor:
-    rows, channels = p["bias"].shape
-    z = F.silu(ops.stacked_conv(x, p["down"], groups=rows))
-    z = ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"], groups=rows)), p["up"], groups=rows)
-    return ops.group_norm(z, p["gain"], p["bias"], groups=groups(channels))
+    z = F.silu(ops.stacked_conv(x, p["down"]))
+    z = ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"])
+    return ops.group_norm(z, p["gain"], p["bias"], groups=groups(x.shape[-1]))
 
 
 def _attention(p: Leaves, x: Tensor) -> Tensor:
-    hidden = F.silu(ops.linear(ops.mean_hw(x, p["b2"].shape[0]), p["w1"]))
+    hidden = F.silu(ops.linear(ops.mean_hw(x), p["w1"]))
     z = ops.linear(hidden, p["w2"], p["b2"])
-    return x * torch.tanh(z / 2).transpose(0, 1).reshape(*x.shape[:2], 1, 1)
+    return x * torch.tanh(z / 2).transpose(0, 1)[:, None, None]
 
 
 def _norm(p: Leaves, x: Tensor) -> Tensor:
-    rows, channels = p["bias"].shape
-    normal = ops.group_norm(x, p["gain"], p["bias"], groups=groups(channels))
-    weight = torch.tanh(p["w"]).unsqueeze(-1).expand(rows, channels)
-    return ops.per_channel(weight) * (normal - x)
+    normal = ops.group_norm(x, p["gain"], p["bias"], groups=groups(x.shape[-1]))
+    return torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous() * (normal - x)
 
 
 _WIDE = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)

@@ -11,7 +11,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
-from morphogen.rules.blend import Deltas, Gates, blend
+from morphogen.rules.blend import Deltas, Gates, blend, take
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
 
@@ -49,7 +49,7 @@ def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None) -> tuple[Te
 def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown) -> tuple[Tensor, cnn.Rows]:
     """Features after a slot, and the rows that they belong to."""
     if site.children is not None:
-        h, rows = ops.take(h, site.children), rows._replace(env=site.row_env)
+        h, rows = take(h, site.children), rows._replace(env=site.row_env)
     seen = h.detach()  # a CNN seed never sends a gradient back through its input
     gates = Gates(_opened(seen, site, grown.gates), site.gated) if crew.gates else None
     return blend(h, _deltas(seen, crew, site, grown), site.mix, gates), rows
@@ -61,7 +61,7 @@ def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
     rows = dict(zip(kinds, site.rows, strict=True))
     found = seeds.deltas(
         dict(zip(kinds, grown.seeds, strict=True)),
-        lambda *own: ops.take(seen, ops.join([rows[kind] for kind in own])),
+        lambda *own: take(seen, ops.join([rows[kind] for kind in own])),
     )
     halves = [found[group.blueprint].split([group.added, group.multiplied], ops.ROWS) for group in crew.groups]
     return Deltas(*zip(*halves, strict=True))

@@ -16,9 +16,6 @@ EPS = 1e-5
 ROWS = -2  # axis of the networks
 
 
-def take(x: Tensor, where: Tensor) -> Tensor:
-    """Chosen rows, in the order of `where`.  x [..., R, C], where int64 [N] -> [..., N, C]."""
-    return x.index_select(ROWS, where)
 
 
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:

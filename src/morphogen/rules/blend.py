@@ -37,6 +37,11 @@ class Deltas(NamedTuple):
     multiplied: Sequence[Tensor]  # float [B, ..., m, C] each
 
 
+def take(x: Tensor, where: Tensor) -> Tensor:
+    """Chosen rows, in the order of `where`.  x [..., R, C], where int64 [N] -> [..., N, C]."""
+    return x.flatten(0, -3).index_select(1, where).view(*x.shape[:_ROWS], -1, x.shape[-1])  # three axes: far faster
+
+
 def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int) -> Mix:
     """How seeds are blended in.  rows int64 [N]; alpha float [N]; training bool [N]; count: rows of the features."""
     silent, seeds = training | (alpha == 0), rows.shape[0]
@@ -71,12 +76,12 @@ class _Blend(torch.autograd.Function):
         count = _size(parts)
         if _size(deltas[first:]):
             turned = torch.tanh(torch.cat(deltas[first:], _ROWS))
-            base = features.index_select(_ROWS, seeds.rows[count:])
+            base = take(features, seeds.rows[count:])
             parts.append(turned * base)
         factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
         whole = torch.cat((*parts, torch.zeros_like(features[..., :1, :])), _ROWS)
         heard = torch.cat((factor, factor[..., :1] * 0), -1).index_select(-1, seeds.place)
-        out = torch.addcmul(features, whole.index_select(_ROWS, seeds.place), _over(heard, features))
+        out = torch.addcmul(features, take(whole, seeds.place), _over(heard, features))
         return out, factor, turned, base, whole if opened is not None else None
 
     @staticmethod
@@ -93,14 +98,14 @@ class _Blend(torch.autograd.Function):
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         factor, turned, base, whole, at, *own = ctx.saved_tensors
         seeds, grad = Mix(*own), grad.contiguous()
-        push = grad.index_select(_ROWS, seeds.rows)
+        push = take(grad, seeds.rows)
         opened = None if whole is None else _opening(push, whole, seeds, at)
         push.mul_(_over(factor, push))
         if turned is not None:
             slope = push[..., ctx.added :, :]
             share = torch.cat((slope * turned, torch.zeros_like(grad[..., :1, :])), _ROWS)
             place = torch.where(seeds.place < ctx.added, turned.shape[_ROWS], seeds.place - ctx.added)
-            grad = grad + share.index_select(_ROWS, place)
+            grad = grad + take(share, place)
             slope.copy_(torch.ops.aten.tanh_backward(slope * base, turned))
         return grad, opened, None, None, None, *push.split(ctx.sizes, _ROWS)
 
@@ -120,7 +125,7 @@ def _factor(seeds: Mix, opened: Tensor | None, at: Tensor | None, *, samples: in
 def _opening(push: Tensor, whole: Tensor, seeds: Mix, at: Tensor) -> Tensor:
     """The gradient of the gates.  push, whole [B, ..., N, C] -> [B, G]."""
     place = at.clamp(max=push.shape[_ROWS] - 1)
-    pair = push.index_select(_ROWS, place) * whole.index_select(_ROWS, place)
+    pair = take(push, place) * take(whole, place)
     found = pair.sum(-1).flatten(1, -2).sum(1) if pair.dim() > 3 else pair.sum(-1)
     return torch.where(seeds.silent[place], 0.0, found * seeds.factor[place])
 

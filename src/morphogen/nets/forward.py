@@ -56,15 +56,14 @@ def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown) -> tu
 
 
 def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
-    """Deltas of the rows that are added and of those that multiply, by group.  seen [B, H, W, R, C]."""
+    """Deltas of all rows, and which of them multiply.  seen [B, H, W, R, C]."""
     kinds = tuple(group.blueprint for group in crew.groups)
     rows = dict(zip(kinds, site.rows, strict=True))
     found = seeds.deltas(
         dict(zip(kinds, grown.seeds, strict=True)),
         lambda *own: take(seen, ops.join([rows[kind] for kind in own])),
     )
-    halves = [found[group.blueprint].split([group.added, group.multiplied], ops.ROWS) for group in crew.groups]
-    return Deltas(*zip(*halves, strict=True))
+    return Deltas(found, crew.multiplied)
 
 
 def _opened(seen: Tensor, site: Site, leaves: Leaves) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from morphogen.nets.plan import Crew, Group, Plan
+from morphogen.nets.plan import Crew, Plan, crew
 from morphogen.vocab.blueprint import Blueprint
 
 _WIDTH = 2 * len(Blueprint) - 1  # numbers that describe a crew
@@ -77,5 +77,5 @@ def crews_of(numbers: Sequence[int]) -> tuple[Crew, ...]:
 
 
 def _crew_of(numbers: Sequence[int]) -> Crew:
-    halves = zip(list(Blueprint)[1:], numbers[1::2], numbers[2::2], strict=True)
-    return Crew(tuple(Group(*half) for half in halves if any(half[1:])), numbers[0])
+    halves = zip(numbers[1::2], numbers[2::2], strict=True)
+    return crew(numbers[0], dict(zip(list(Blueprint)[1:], halves, strict=True)))

@@ -11,6 +11,8 @@ The sizes of a plan are room for rows, not their number, which stays on the devi
 first row and counts for nothing.  So a plan can be padded to a few sizes, for which there are compiled graphs.
 """
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +24,7 @@ from morphogen.rules.attribution import players
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
 from morphogen.state.tree import table
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.blueprint import COMPUTED, Blueprint
 from morphogen.vocab.stage import Algorithm
 
 _CODES = len(Blueprint)
@@ -46,13 +48,20 @@ class Group:
 class Crew:
     """All that runs at one slot."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...]  # in the order in which they are computed
     gates: int  # rows that run a gate network
 
     @property
     def size(self) -> int:
         """Rows of all groups."""
         return sum(group.size for group in self.groups)
+
+    @property
+    def multiplied(self) -> tuple[tuple[int, int], ...]:
+        """First and last + 1 of the rows under MULTIPLY, among those of all groups."""
+        ends = itertools.accumulate(group.size for group in self.groups)
+        pairs = zip(ends, self.groups, strict=True)
+        return tuple((end - group.multiplied, end) for end, group in pairs if group.multiplied)
 
     @property
     def room(self) -> int:
@@ -185,9 +194,12 @@ def _crews(sizes: list[int], multiplied: list[int]) -> tuple[Crew, ...]:
 
 
 def _crew(sizes: list[int], multiplied: list[int]) -> Crew:
-    pairs = zip(Blueprint, sizes, multiplied, strict=True)
-    groups = tuple(Group(b, size - many, many) for b, size, many in pairs if size and b is not Blueprint.NOOP)
-    return Crew(groups, sizes[0])
+    return crew(sizes[0], {b: (sizes[b] - multiplied[b], multiplied[b]) for b in COMPUTED})
+
+
+def crew(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> Crew:
+    """All that runs at a slot, from its gates and the rows of every blueprint that are added and that multiply."""
+    return Crew(tuple(Group(b, *halves[b]) for b in COMPUTED if any(halves[b])), gates)
 
 
 def bare_plan(envs: int, net: Net) -> Plan:

@@ -26,8 +26,8 @@ class Site(NamedTuple):
     rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
-    mix: Mix  # the added rows of all groups, then the multiplied ones
-    gated: Tensor  # int64 [G], positions among the added rows; one behind the last where padded
+    mix: Mix  # the rows of all groups
+    gated: Tensor  # int64 [G], positions among these; one behind the last where padded
     gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
     gate_home: Tensor  # int64 [G]
@@ -64,9 +64,10 @@ def _joined(parts: Sequence[Seats]) -> Seats:
     return Seats(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _mix(of: _Candidates, seats: Seats, rows: int) -> Mix:
+def _mix(of: _Candidates, seats: Seats, crew: Crew, rows: int) -> Mix:
     at, taken = seats
-    return mix(of.row[at], torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken, count=rows)
+    alpha, training = torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken
+    return mix(of.row[at], alpha, training, count=rows, multiplied=crew.multiplied)
 
 
 def _site(
@@ -80,17 +81,16 @@ def _site(
         [_cut(seats, part, group.blueprint.value, size) for part, size in enumerate((group.added, group.multiplied))]
         for group in crew.groups
     ]
-    added, multiplied = (_joined(part) for part in zip(*pairs, strict=True))
     whole, gates = _joined([part for pair in pairs for part in pair]), _cut(seats, 0, 0, crew.gates)
-    sizes, (nobody, count) = [group.size for group in crew.groups], (of.row.shape[0], added.taken.shape[0])
+    sizes, (nobody, count) = [group.size for group in crew.groups], (of.row.shape[0], whole.taken.shape[0])
     place = of.row.new_zeros(nobody + 1).index_copy(
-        0, torch.where(added.taken, added.candidate, nobody), torch.arange(count, device=of.row.device)
+        0, torch.where(whole.taken, whole.candidate, nobody), torch.arange(count, device=of.row.device)
     )
     return Site(
         rows=of.row[whole.candidate].split(sizes),
         env=of.env[whole.candidate].split(sizes),
         home=torch.where(whole.taken, of.env[whole.candidate], envs).split(sizes),
-        mix=_mix(of, _joined((added, multiplied)), rows),
+        mix=_mix(of, whole, crew, rows),
         gated=torch.where(gates.taken, place[gates.candidate], count),
         gate_rows=of.row[gates.candidate],
         gate_env=of.env[gates.candidate],

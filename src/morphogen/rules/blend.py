@@ -9,32 +9,37 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 _ROWS = -2
+Spans = tuple[tuple[int, int], ...]  # first and last + 1
 
 
 class Mix(NamedTuple):
-    """The seeds of a slot: those that are added, then those that multiply."""
+    """How the N seeds of a slot are blended in, M of which multiply."""
 
     rows: Tensor  # int64 [N], rows of the features that they belong to
     factor: Tensor  # float [N], share of the delta that counts
     silent: Tensor  # bool [N], nothing is added, whatever the delta holds
-    place: Tensor  # int64 [R], the seed that every row of the features hears; N = none
+    place: Tensor  # int64 [R], the seed that every row hears; N = none
+    source: Tensor  # int64 [R], what it hears, among all deltas, nothing, and the products of those that multiply
+    base: Tensor  # int64 [M], rows of those that multiply
+    product: Tensor  # int64 [R], the product that a row hears; M = none
 
 
 class Gates(NamedTuple):
-    """Gates of added rows."""
+    """Gates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
-    at: Tensor  # int64 [G], places among the added rows; one behind the last belongs to nobody
+    at: Tensor  # int64 [G], places among the seeds; one behind the last belongs to nobody
 
 
 class Deltas(NamedTuple):
-    """What seeds add to the features, before it is blended; in parts, as they were computed."""
+    """What seeds add to the features, before it is blended."""
 
-    added: Sequence[Tensor]  # float [B, ..., n, C] each
-    multiplied: Sequence[Tensor]  # float [B, ..., m, C] each
+    blocks: Sequence[Tensor]  # float [B, ..., n, C] each; all together, one after the other, the N seeds
+    multiplied: Spans = ()  # the seeds that multiply
 
 
 def take(x: Tensor, where: Tensor) -> Tensor:
@@ -42,13 +47,18 @@ def take(x: Tensor, where: Tensor) -> Tensor:
     return x.flatten(0, -3).index_select(1, where).view(*x.shape[:_ROWS], -1, x.shape[-1])  # three axes: far faster
 
 
-def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int) -> Mix:
-    """How seeds are blended in.  rows int64 [N]; alpha float [N]; training bool [N]; count: rows of the features."""
+def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> Mix:
+    """How seeds are blended in.
+
+    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: rows of the features; multiplied: spans of [0, N).
+    """
     silent, seeds = training | (alpha == 0), rows.shape[0]
-    order = torch.arange(seeds, device=rows.device)
-    place = torch.full_like(rows[:1], seeds).expand(count + 1)
-    place = place.index_copy(0, torch.where(silent, count, rows), order)[:count]
-    return Mix(rows, torch.where(training, 1.0, alpha), silent, place)
+    order = torch.arange(seeds + 1, device=rows.device)
+    place = order[-1:].expand(count + 1).index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
+    which = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
+    product = torch.full_like(order, which.shape[0]).index_copy(0, which, order[: which.shape[0]])[place]
+    source = torch.where(product < which.shape[0], seeds + 1 + product, place)
+    return Mix(rows, torch.where(training, 1.0, alpha), silent, place, source, rows[which], product)
 
 
 def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None) -> Tensor:
@@ -59,37 +69,34 @@ def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = No
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
     opened, at = (None, None) if gates is None else gates
-    return _Blend.apply(features, opened, at, seeds, len(deltas.added), *deltas.added, *deltas.multiplied)[0]
+    return _Blend.apply(features, opened, at, seeds, deltas.multiplied, *deltas.blocks)[0]
 
 
 class _Blend(torch.autograd.Function):
     """All seeds of a slot at once: passes over the features are what it costs, so they are few.
 
-    Every row takes what its seed adds from all of it laid together, with zeros behind: what is silent is never touched.
+    Every row takes what it hears from all that could be heard, with zeros behind: what is silent is never touched.
     """
 
     @staticmethod
     def forward(
-        features: Tensor, opened: Tensor | None, at: Tensor | None, seeds: Mix, first: int, *deltas: Tensor
+        features: Tensor, opened: Tensor | None, at: Tensor | None, seeds: Mix, spans: Spans, *blocks: Tensor
     ) -> tuple[Tensor | None, ...]:
-        turned, base, parts = None, None, list(deltas[:first])
-        count = _size(parts)
-        if _size(deltas[first:]):
-            turned = torch.tanh(torch.cat(deltas[first:], _ROWS))
-            base = take(features, seeds.rows[count:])
-            parts.append(turned * base)
+        turned, base, choices = None, None, [*blocks, _nothing(features)]
+        if spans:
+            turned, base = torch.tanh(_cut(blocks, spans)), take(features, seeds.base)
+            choices.append(turned * base)
+        whole = torch.cat(choices, _ROWS)
         factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
-        whole = torch.cat((*parts, torch.zeros_like(features[..., :1, :])), _ROWS)
-        heard = torch.cat((factor, factor[..., :1] * 0), -1).index_select(-1, seeds.place)
-        out = torch.addcmul(features, take(whole, seeds.place), _over(heard, features))
+        heard = F.pad(factor, (0, 1)).index_select(-1, seeds.place)
+        out = torch.addcmul(features, take(whole, seeds.source), _over(heard, features))
         return out, factor, turned, base, whole if opened is not None else None
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        _, _, at, seeds, first, *deltas = inputs
+        _, _, at, seeds, ctx.spans, *blocks = inputs
         _, *kept = output
-        ctx.sizes = [part.shape[_ROWS] for part in deltas]
-        ctx.added = sum(ctx.sizes[:first])
+        ctx.sizes = [block.shape[_ROWS] for block in blocks]
         ctx.mark_non_differentiable(*(part for part in kept if part is not None))
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*kept, at, *seeds)
@@ -102,35 +109,51 @@ class _Blend(torch.autograd.Function):
         opened = None if whole is None else _opening(push, whole, seeds, at)
         push.mul_(_over(factor, push))
         if turned is not None:
-            slope = push[..., ctx.added :, :]
-            share = torch.cat((slope * turned, torch.zeros_like(grad[..., :1, :])), _ROWS)
-            place = torch.where(seeds.place < ctx.added, turned.shape[_ROWS], seeds.place - ctx.added)
-            grad = grad + take(share, place)
-            slope.copy_(torch.ops.aten.tanh_backward(slope * base, turned))
+            slope = _cut((push,), ctx.spans)
+            grad = grad + take(torch.cat((slope * turned, _nothing(grad)), _ROWS), seeds.product)
+            _put(push, ctx.spans, torch.ops.aten.tanh_backward(slope * base, turned))
         return grad, opened, None, None, None, *push.split(ctx.sizes, _ROWS)
 
 
-def _size(parts: Sequence[Tensor]) -> int:
-    return sum(part.shape[_ROWS] for part in parts)
+def _nothing(like: Tensor) -> Tensor:
+    """One row that adds nothing.  [..., R, C] -> [..., 1, C]."""
+    return torch.zeros_like(like[..., :1, :], memory_format=torch.contiguous_format)
+
+
+def _cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
+    """The seeds of some spans, from blocks that follow each other.  [..., n, C] each -> [..., M, C]."""
+    pieces, first = [], 0
+    for block in blocks:
+        last = first + block.shape[_ROWS]
+        pieces += [block[..., start - first : end - first, :] for start, end in spans if first <= start < last]
+        first = last
+    return torch.cat(pieces, _ROWS)
+
+
+def _put(push: Tensor, spans: Spans, own: Tensor) -> None:
+    """Write the seeds of some spans.  push [..., N, C], own [..., M, C]."""
+    pieces = own.split([end - start for start, end in spans], _ROWS)
+    for (start, end), piece in zip(spans, pieces, strict=True):
+        push[..., start:end, :] = piece
 
 
 def _factor(seeds: Mix, opened: Tensor | None, at: Tensor | None, *, samples: int) -> Tensor:
     """What the delta of every seed is multiplied by.  [N], or [B, N] with gates."""
     if opened is None or at is None:
         return seeds.factor
-    whole = torch.cat((seeds.factor, seeds.factor.new_zeros(1))).to(opened.dtype)
+    whole = F.pad(seeds.factor, (0, 1)).to(opened.dtype)
     return whole.repeat(samples, 1).index_copy_(1, at, whole[at] * opened)[:, :-1]
 
 
 def _opening(push: Tensor, whole: Tensor, seeds: Mix, at: Tensor) -> Tensor:
     """The gradient of the gates.  push, whole [B, ..., N, C] -> [B, G]."""
     place = at.clamp(max=push.shape[_ROWS] - 1)
-    pair = take(push, place) * take(whole, place)
-    found = pair.sum(-1).flatten(1, -2).sum(1) if pair.dim() > 3 else pair.sum(-1)
+    sums = (take(push, place) * take(whole, place)).sum(-1)  # [B, ..., G]
+    found = sums.flatten(1, -2).sum(1) if sums.dim() > 2 else sums
     return torch.where(seeds.silent[place], 0.0, found * seeds.factor[place])
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:
     """Values per row, or per sample and row, for all channels.  [R] or [B, R] -> [..., R, C]."""
-    wide = rows.unsqueeze(-1).repeat(*(1,) * rows.dim(), like.shape[-1])
+    wide = rows.unsqueeze(-1).expand(*rows.shape, like.shape[-1]).contiguous()
     return wide if rows.dim() == 1 else wide.view(rows.shape[0], *(1,) * (like.dim() - 3), *wide.shape[1:])

@@ -27,6 +27,8 @@ class Blueprint(IntEnum):
 
 
 EMPTY = -1
+_SHARED = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
+COMPUTED = (*_SHARED, *(b for b in Blueprint if b not in (Blueprint.NOOP, *_SHARED)))  # those with like layers together
 CNN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in range(1, 8))
 TRANSFORMER_BLUEPRINTS: tuple[Blueprint, ...] = (
     Blueprint.ATTENTION,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.nets import ops
 from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
-from morphogen.vocab.blueprint import Blueprint, squeeze, waist
+from morphogen.vocab.blueprint import COMPUTED, Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
 Take = Callable[..., Tensor]  # blueprints -> inputs of their seeds
@@ -56,16 +56,15 @@ def gate_layout(channels: int) -> Layout:
     return Layout((*first, fan_in("v2", (1, hidden), hidden), Leaf("c2", (1,), fill=2.0)))
 
 
-def deltas(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor]:
-    """What the seeds of a slot add to their input.
+def deltas(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
+    """What the seeds of a slot add to their input, in blocks: one after the other, in the order of `COMPUTED`.
 
     Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, H, W, R, C], the inputs of the seeds of blueprints, in
-    their order -> [B, H, W, R_b, C] per blueprint.
+    their order -> [B, H, W, R, C], rows of all blocks together.
     """
-    found = _convolved({b: p for b, p in parts.items() if b in _CONVOLVED}, take)
-    for b in parts.keys() - _CONVOLVED:
-        found[b] = _OTHERS[b](parts[b], take(b))
-    return found
+    convolved = {b: parts[b] for b in (*_WIDE, *_POINT) if b in parts}
+    others = [_OTHERS[b](parts[b], take(b)) for b in COMPUTED if b in parts.keys() - convolved.keys()]
+    return [_convolved(convolved, take), *others] if convolved else others
 
 
 def gate(p: Leaves, pooled: Tensor) -> Tensor:
@@ -74,19 +73,15 @@ def gate(p: Leaves, pooled: Tensor) -> Tensor:
     return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1).T
 
 
-def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
-    return F.relu(ops.group_norm(z, gain, bias, groups=groups(bias.shape[-1])), inplace=True)
-
-
-def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> dict[Blueprint, Tensor]:
+def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> Tensor:
     """Those that end in a convolution, a normalisation, a ReLU and a scale."""
-    if not parts:
-        return {}
-    kinds = (*(b for b in _WIDE if b in parts), *(b for b in _POINT if b in parts))
     z = ops.join([*_wide(parts, take), *_point(parts, take)], ops.ROWS)
-    scale, bias = (ops.join([parts[b][name] for b in kinds]) for name in ("scale", "bias"))
-    sizes = [parts[b]["bias"].shape[0] for b in kinds]
-    return dict(zip(kinds, (scale * _rectified(z, None, bias)).split(sizes, ops.ROWS), strict=True))
+    scale, bias = (ops.join([own[name] for own in parts.values()]) for name in ("scale", "bias"))
+    return scale * _rectified(z, None, bias)
+
+
+def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
+    return ops.group_norm(z, gain, bias, groups=groups(z.shape[-1]), relu=True)
 
 
 def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
@@ -134,7 +129,6 @@ def _norm(p: Leaves, x: Tensor) -> Tensor:
 
 _WIDE = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
 _POINT = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-_CONVOLVED = {*_WIDE, *_POINT}
 _OTHERS: dict[Blueprint, Callable[[Leaves, Tensor], Tensor]] = {
     Blueprint.ATTENTION: _attention,
     Blueprint.NORM: _norm,

@@ -65,85 +65,69 @@ def mean_hw(x: Tensor) -> Tensor:
     return x.mean((1, 2)).transpose(0, 1)
 
 
+def group_norm(x: Tensor, gain: Tensor | None, bias: Tensor, *, groups: int) -> Tensor:
+    """Group normalisation of every row.  x [B, H, W, R, C]; gain (None = 1), bias [R, C]; groups per row."""
+    rows, weight = bias.shape[0], torch.ones_like(bias) if gain is None else gain
+    if not x.requires_grad:  # the CPU kernel for innermost channels crashes in a backward pass without that gradient
+        return torch.addcmul(bias, _activations(F.group_norm(_images(x), groups * rows, eps=EPS), rows), weight)
+    return _activations(F.group_norm(_images(x), groups * rows, weight.flatten(), bias.flatten(), EPS), rows)
+
+
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """Normalisation with the statistics of this batch alone.  x [B, H, W, R, C]; gain, bias [R, C]."""
     found = F.batch_norm(_images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=EPS)
     return _activations(found, bias.shape[0])
 
 
-class _Norm(torch.autograd.Function):
-    """Group normalisation, then a ReLU: passes over the activation are what it costs, so they are few."""
+class _KeptNorm(torch.autograd.Function):
+    """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few."""
 
     @staticmethod
-    def forward(x: Tensor, gain: Tensor | None, bias: Tensor, kept: Tensor | None, knobs: tuple) -> tuple[Tensor, ...]:
-        groups, share, relu = knobs  # share: a number, or [R, G]
-        mean = _pooled(x.sum((1, 2)), groups) * share
-        centred = x - _spread(mean, x, kept)
-        inverse = torch.rsqrt(_pooled(centred.square().sum((1, 2)), groups) * share + EPS)
-        slope = _spread(inverse, x, gain)
-        out = torch.addcmul(bias, centred, slope)
-        return out.clamp_min_(0.0) if relu else out, centred, inverse, slope
+    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, rest: tuple[Tensor, float]) -> tuple[Tensor, ...]:
+        share, floor = rest
+        mean = _pooled(x.sum((1, 2)), share) * share
+        centred = x - _spread(mean, kept)
+        inverse = torch.rsqrt(_pooled(centred.square().sum((1, 2)), share) * share + EPS)
+        slope = _spread(inverse, gain)
+        return torch.addcmul(bias, centred, slope).clamp_min_(floor), centred, inverse, slope
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        _, gain, _, kept, (ctx.groups, share, ctx.relu) = inputs
-        out, *own = output
-        ctx.mark_non_differentiable(*own)
+        _, gain, _, kept, (share, floor) = inputs
+        ctx.floor = floor
+        ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.share = None if isinstance(share, Tensor) else share
-        ctx.save_for_backward(out if ctx.relu else None, *own, gain, kept, share if ctx.share is None else None)
+        ctx.save_for_backward(*output, gain, kept, share)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         above, centred, inverse, slope, gain, kept, share = ctx.saved_tensors
-        share = ctx.share if share is None else share
-        push = grad.contiguous() if above is None else torch.ops.aten.threshold_backward(grad.contiguous(), above, 0.0)
+        push = torch.ops.aten.threshold_backward(grad.contiguous(), above, ctx.floor)
         level, tilt = push.sum((1, 2)), (push * centred).sum((1, 2))  # [B, R, C]
-        own = None if gain is None else (_grouped(tilt, ctx.groups) * inverse.unsqueeze(-1)).flatten(-2).sum(0)
-        if not ctx.needs_input_grad[0]:
-            return None, own, level.sum(0), None, None
-        sums = torch.stack((level, tilt))
-        flat, lean = _pooled(sums if gain is None else sums * gain, ctx.groups) * (inverse * share)  # [B, R, G]
-        out = torch.addcmul(_spread(-flat, push, kept), push, slope)
-        out.addcmul_(centred, _spread(-lean * inverse.square(), push, kept))
-        return out, own, level.sum(0), None, None
+        flat, lean = _pooled(torch.stack((level, tilt)) * gain, share) * (inverse * share)  # [B, R, G]
+        out = torch.addcmul(_spread(-flat, kept), push, slope)
+        out.addcmul_(centred, _spread(-lean * inverse.square(), kept))
+        own = tilt.unflatten(-1, (share.shape[-1], -1)) * inverse.unsqueeze(-1)
+        return out, own.flatten(-2).sum(0), level.sum(0), None, None
 
 
-def _grouped(values: Tensor, groups: int) -> Tensor:
-    """The channels of every group in an axis of their own.  [..., C] -> [..., G, C / G]."""
-    return values.unflatten(-1, (groups, -1))
+def _pooled(values: Tensor, share: Tensor) -> Tensor:
+    """Sums over the channels of every group.  [..., R, C], share [R, G] -> [..., R, G]."""
+    return values.unflatten(-1, (share.shape[-1], -1)).sum(-1)
 
 
-def _pooled(values: Tensor, groups: int) -> Tensor:
-    """Sums over the channels of every group.  [..., C] -> [..., G]."""
-    return _grouped(values, groups).sum(-1)
-
-
-def _spread(values: Tensor, like: Tensor, channels: Tensor | None) -> Tensor:
-    """Values of every group, times values of its channels if there are any, for all pixels.
-
-    Shapes: values [B, R, G]; like [B, H, W, R, C]; channels [R, C] -> [B, 1, 1, R, C].
-    """
-    groups, width = values.shape[-1], like.shape[-1]
-    if channels is None:
-        wide = values.unsqueeze(-1).expand(*values.shape, width // groups)
-    else:
-        wide = values.unsqueeze(-1) * _grouped(channels, groups)
-    return wide.flatten(-2)[:, None, None]
-
-
-def group_norm(x: Tensor, gain: Tensor | None, bias: Tensor, *, groups: int, relu: bool = False) -> Tensor:
-    """Group normalisation of every row.  x [B, H, W, R, C]; gain (None = 1), bias [R, C]; groups per row."""
-    share = groups / math.prod((*x.shape[1:3], x.shape[-1]))
-    return _Norm.apply(x, gain, bias, None, (groups, share, relu))[0]
+def _spread(values: Tensor, channels: Tensor) -> Tensor:
+    """Values of a group times values of its channels.  [B, R, G], [R, C] -> [B, 1, 1, R, C]."""
+    own = channels.unflatten(-1, (values.shape[-1], -1))
+    return (values.unsqueeze(-1) * own).flatten(-2)[:, None, None]
 
 
 def kept_group_norm(
-    x: Tensor, gain: Tensor, bias: Tensor, *, kept: Tensor, share: Tensor, relu: bool = False
+    x: Tensor, gain: Tensor, bias: Tensor, *, kept: Tensor, share: Tensor, floor: float = -math.inf
 ) -> Tensor:
     """Group normalisation whose statistics run over the kept channels only; the others come out as 0.
 
     Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
-    share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.
+    share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _Norm.apply(x, gain, bias, kept, (share.shape[-1], share, relu))[0]
+    return _KeptNorm.apply(x, gain, bias, kept, (share, floor))[0]

@@ -78,7 +78,7 @@ def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
     z = ops.stacked_conv(x, weight)
     if host.norm == "batch":
         return F.relu(ops.batch_norm(z, gain, bias))
-    return ops.kept_group_norm(z, gain, bias, kept=kept, share=rows.pick(rows.frame.share[i]), relu=True)
+    return ops.kept_group_norm(z, gain, bias, kept=kept, share=rows.pick(rows.frame.share[i]), floor=0.0)
 
 
 def head(x: Tensor, rows: Rows) -> Tensor:

@@ -81,7 +81,7 @@ def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> Tensor:
 
 
 def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
-    return ops.group_norm(z, gain, bias, groups=groups(z.shape[-1]), relu=True)
+    return F.relu(ops.group_norm(z, gain, bias, groups=groups(z.shape[-1])), inplace=True)
 
 
 def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:

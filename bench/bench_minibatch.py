@@ -11,6 +11,7 @@ import torch
 from bench.loop import LAYOUTS, Loop
 from bench.scenes import Scene, Step, scene
 from bench.timing import Bench, close, milliseconds, parser, start
+from morphogen.run.compile import options
 from morphogen.run.measures import Measure, over, ratio
 
 SHORT = {"digits": "digits", "cifar_baseline": "cifar"}
@@ -20,7 +21,7 @@ CLOSE = 2e-3  # largest difference of a host parameter between the forms, float3
 
 def compiled(scene: Scene) -> Step:
     """The training step as one graph."""
-    return torch.compile(scene.minibatch, fullgraph=True, dynamic=False)
+    return torch.compile(scene.minibatch, fullgraph=True, dynamic=False, options=options())
 
 
 def against_loop(

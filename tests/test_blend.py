@@ -6,19 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import noise, normal
 
-from morphogen.rules.blend import Deltas, Gates, blend, half
+from morphogen.rules.blend import Deltas, Gates, blend, mix
 
-SHAPE = (3, 2, 2, 2, 2)  # samples, rows, channels, height, width
+SHAPE = (3, 2, 2, 2, 2)  # samples, height, width, rows, channels
 ALPHAS = st.floats(0.0, 1.0, width=32)
 
 
 def _blended(algorithm, h, d, *, alpha, training, gate=None):
     """The features h with the delta of every row blended in."""
-    rows = torch.arange(h.shape[1])
-    own, nobody = half(rows, alpha, training), half(rows[:0], alpha[:0], training[:0])
-    if algorithm == "multiply":
-        return blend(h, Deltas(None, d), nobody, own)
-    return blend(h, Deltas(d, None), own, nobody, gate if gate is None else Gates(gate, rows))
+    count = h.shape[-2]
+    rows, spans = torch.arange(count), ((0, count),) if algorithm == "multiply" else ()
+    own = mix(rows, alpha, training, count=count, multiplied=spans)
+    return blend(h, Deltas([d], spans), own, gate if gate is None else Gates(gate, rows))
 
 
 def _run(algorithm, *, alpha, training, seed=0):
@@ -59,11 +58,11 @@ def test_multiply_scales_host_and_seed_gradients_by_the_table(alpha):
 @given(ALPHAS)
 def test_gate_weighs_the_delta_and_learns_from_it(alpha):
     y, (h, d, g), (dh, dd, dg), push = _run("gate", alpha=alpha, training=False)
-    open_ = g.view(3, 2, 1, 1, 1)
+    open_ = g.view(3, 1, 1, 2, 1)
     torch.testing.assert_close(y, h + alpha * open_ * d)
     torch.testing.assert_close(dh, push)
     torch.testing.assert_close(dd, alpha * open_ * push)
-    torch.testing.assert_close(dg, alpha * (push * d).sum((2, 3, 4)))
+    torch.testing.assert_close(dg, alpha * (push * d).sum((1, 2, 4)))
 
 
 def test_a_gate_learns_nothing_while_its_seed_is_silent():
@@ -97,7 +96,7 @@ def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
 
 
 def test_rows_keep_their_own_stage_and_alpha():
-    d, h = torch.ones(1, 4, 1), torch.full((1, 4, 1), 2.0)
+    d, h = torch.ones(1, 1, 4, 1), torch.full((1, 1, 4, 1), 2.0)
     alpha, training = torch.tensor([0.0, 0.25, 1.0, 0.0]), torch.tensor([True, False, False, False])
     sums, scaled = (_blended(way, h, d, alpha=alpha, training=training).flatten() for way in ("add", "multiply"))
     assert sums.tolist() == [2.0, 2.25, 3.0, 2.0]
@@ -122,14 +121,14 @@ def test_a_blend_keeps_the_dtype_of_the_features():
 
 
 def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
-    h, d = normal(3, 5, 2).double(), normal(3, 4, 2, seed=1).double()
-    alpha, training = torch.tensor([0.25, 0.5, 0.75, 1.0]), torch.zeros(4, dtype=torch.bool)
-    added, multiplied = torch.tensor([4, 0]), torch.tensor([2, 1])
-    gate = Gates(noise(3, 2).double(), torch.tensor([1, 2]))  # of the second added row, and of nobody
-    halves = half(added, alpha[:2], training[:2]), half(multiplied, alpha[2:], training[2:])
-    y = blend(h, Deltas(d[:, :2], d[:, 2:]), *halves, gate)
-    torch.testing.assert_close(y[:, 4], h[:, 4] + 0.25 * d[:, 0])
-    torch.testing.assert_close(y[:, 0], h[:, 0] + 0.5 * gate.openness[:, :1] * d[:, 1])
-    torch.testing.assert_close(y[:, 2], h[:, 2] * (1 + 0.75 * torch.tanh(d[:, 2])))
-    torch.testing.assert_close(y[:, 1], h[:, 1] * (1 + torch.tanh(d[:, 3])))
-    assert torch.equal(y[:, 3], h[:, 3])
+    h, d = normal(3, 2, 5, 2).double(), normal(3, 2, 4, 2, seed=1).double()
+    alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
+    rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
+    gate = Gates(noise(3, 2).double(), torch.tensor([2, 4]))  # of the third seed, and of nobody
+    blocks = Deltas([d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()], spans)
+    y = blend(h, blocks, mix(rows, alpha, training, count=5, multiplied=spans), gate)
+    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * d[..., 0, :])
+    torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * gate.openness[:, :1, None] * d[..., 2, :])
+    torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
+    torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))
+    assert torch.equal(y[..., 3, :], h[..., 3, :])

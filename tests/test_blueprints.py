@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from morphogen.nets import ops
 from morphogen.nets.seeds import cnn
-from morphogen.rules.blend import Deltas, Gates, blend, half
+from morphogen.rules.blend import Deltas, Gates, blend, mix
 from morphogen.steps.sow import birth
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count, gate_count
 from morphogen.vocab.slot import SlotSpec
@@ -39,9 +39,9 @@ def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.T
 
 
 def delta(blueprint, params, x):
-    """The delta of seeds of one kind.  params [R, P], x [B, R * C, H, W] -> [B, R, C, H, W]."""
-    leaves = cnn.layout(blueprint, x.shape[1] // len(params)).split(params)
-    return cnn.deltas({blueprint: leaves}, lambda _: x)[blueprint]
+    """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
+    (found,) = cnn.deltas({blueprint: cnn.layout(blueprint, x.shape[-1]).split(params)}, lambda _: x)
+    return found
 
 
 def norms(layout, row):
@@ -50,17 +50,14 @@ def norms(layout, row):
 
 
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
-    """What one seed adds to features h [B, C, H, W]."""
-    d, row = delta(blueprint, params, h.detach()), torch.zeros(1, dtype=torch.int64)
-    own = half(row, torch.tensor([alpha]), torch.tensor([training]))
-    nobody = half(row[:0], torch.zeros(0), torch.zeros(0, dtype=torch.bool))
-    if algorithm == "multiply":
-        return blend(h.unsqueeze(1), Deltas(None, d), nobody, own).squeeze(1) - h
+    """What one seed adds to features h [B, H, W, 1, C]."""
+    row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
+    own = mix(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
     gates = None
     if algorithm == "gate" and not training:
-        leaves = cnn.gate_layout(h.shape[1]).split(gate)
-        gates = Gates(cnn.gate(leaves, ops.mean_hw(h.detach(), 1)), row)
-    return blend(h.unsqueeze(1), Deltas(d, None), own, nobody, gates).squeeze(1) - h
+        leaves = cnn.gate_layout(h.shape[-1]).split(gate)
+        gates = Gates(cnn.gate(leaves, ops.mean_hw(h.detach())), row)
+    return blend(h, Deltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
@@ -75,7 +72,7 @@ def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
 def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm):
     for channels in WIDTHS:
         params, gate = newborn(blueprint, channels)
-        h = worlds.normal(2, channels, 3, 3)
+        h = worlds.normal(2, 3, 3, 1, channels)
         for alpha, training in ((0.0, True), (0.3, False), (1.0, False)):
             found = contribution(blueprint, algorithm, params, gate, h, alpha=alpha, training=training)
             assert torch.equal(h + found, h)
@@ -87,7 +84,7 @@ def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm)
 def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(blueprint, algorithm, training):
     for channels in (4, 6, 8, 12, 16, 32, 64, 128):
         params, gate = newborn(blueprint, channels)
-        h, push = worlds.normal(4, channels, 5, 5), worlds.normal(4, channels, 5, 5, seed=1)
+        h, push = worlds.normal(4, 5, 5, 1, channels), worlds.normal(4, 5, 5, 1, channels, seed=1)
         best = torch.zeros(len(cnn.layout(blueprint, channels).leaves))
         gates = torch.zeros(4)
 
@@ -109,8 +106,8 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(bluepr
 def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width):
     params, _ = newborn(blueprint, 4, rows)
     for dtype in (torch.float32, torch.float64):
-        x = worlds.normal(2, rows * 4, height, width).to(dtype)
-        found = delta(blueprint, params.to(dtype), x).flatten(1, 2)
+        x = worlds.normal(2, height, width, rows, 4).to(dtype)
+        found = delta(blueprint, params.to(dtype), x)
         assert found.shape == x.shape
         assert found.dtype == dtype
 

@@ -9,6 +9,7 @@ from worlds import noise, normal
 
 from morphogen.nets import ops
 from morphogen.nets.layout import Layout, Leaf, fan_in
+from morphogen.rules.blend import take
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
 
@@ -26,38 +27,44 @@ def _leaf(*shape, seed=0):
     return normal(*shape, seed=seed).double().requires_grad_(True)
 
 
+def _rows(x):
+    """The images of every row, as torch takes them.  x [B, H, W, R, C] -> R times [B, C, H, W]."""
+    return [row.permute(0, 3, 1, 2) for row in x.unbind(3)]
+
+
+def _stacked(parts):
+    """The inverse of `_rows`."""
+    return torch.stack([part.permute(0, 2, 3, 1) for part in parts], 3)
+
+
 @given(SHAPES, st.integers(1, 3), st.sampled_from([1, 3, 5]))
 def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel):
     samples, rows, channels, height, width = shape
-    x, weight = _leaf(samples, rows * channels, height, width), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
-    ours = ops.stacked_conv(x, weight, groups=rows)
-    parts = [F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(x.split(channels, 1))]
-    _close(ours, torch.cat(parts, 1), (x, weight))
+    x, weight = _leaf(samples, height, width, rows, channels), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
+    ours = ops.stacked_conv(x, weight)
+    _close(ours, _stacked([F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(_rows(x))]), (x, weight))
     with torch.no_grad():
-        torch.testing.assert_close(ops.stacked_conv(x, weight, groups=rows), ours, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(ops.stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form, layout):
-    x, weight = _leaf(3, 4, 5, 5), _leaf(2, 3, 2, 3, 3, seed=1)
-    found = ops.stacked_conv(x, weight, groups=2, layout=layout, form=form)
-    assert found.is_contiguous(memory_format=layout)
-    parts = [F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(x.split(2, 1))]
-    _close(found, torch.cat(parts, 1), (x, weight))
-    assert torch.autograd.grad(found.sum(), x)[0].is_contiguous() or layout is form is torch.channels_last
+def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form):
+    x, weight = _leaf(3, 5, 5, 2, 2), _leaf(2, 3, 2, 3, 3, seed=1)
+    found = ops.stacked_conv(x, weight, form=form)
+    assert found.is_contiguous()
+    _close(found, _stacked([F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(_rows(x))]), (x, weight))
 
 
 def test_a_convolution_of_shared_images_gives_every_row_its_own_features():
-    x, weight = _leaf(3, 2, 5, 5), _leaf(4, 3, 2, 3, 3, seed=1)
-    parts = [F.conv2d(x, weight[r], padding=1) for r in range(4)]
-    _close(ops.stacked_conv(x, weight, groups=1), torch.cat(parts, 1), (x, weight))
+    x, weight = _leaf(3, 5, 5, 1, 2), _leaf(4, 3, 2, 3, 3, seed=1)
+    parts = [F.conv2d(*_rows(x), weight[r], padding=1) for r in range(4)]
+    _close(ops.stacked_conv(x, weight), _stacked(parts), (x, weight))
 
 
 def test_a_depthwise_convolution_filters_every_channel_alone():
-    x, weight = _leaf(2, 6, 5, 4), _leaf(2, 3, 1, 3, 3, seed=1)
-    parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(x.split(3, 1))]
-    _close(ops.stacked_conv(x, weight, groups=6), torch.cat(parts, 1), (x, weight))
+    x, weight = _leaf(2, 5, 4, 2, 3), _leaf(2, 3, 1, 3, 3, seed=1)
+    parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(_rows(x))]
+    _close(ops.stacked_conv(x, weight), _stacked(parts), (x, weight))
 
 
 def test_a_linear_layer_of_rows_is_a_loop():
@@ -68,85 +75,94 @@ def test_a_linear_layer_of_rows_is_a_loop():
 
 @given(SHAPES)
 def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
-    x = _leaf(shape[0], shape[1], 2 + shape[3], 2 + shape[4])
-    _close(ops.max_pool2d(x), F.max_pool2d(x, 2), (x,))
+    x = _leaf(shape[0], 2 + shape[3], 2 + shape[4], shape[1], shape[2])
+    _close(ops.max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
 
 
 @pytest.mark.parametrize("gained", [True, False])
 def test_group_norm_of_rows_is_a_loop(gained):
-    x, gain, bias = _leaf(3, 2 * 8, 3, 3), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     own = [gain[r] if gained else torch.ones(8).double() for r in range(2)]
-    parts = [F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(x.split(8, 1))]
-    ours = ops.group_norm(x, gain if gained else None, bias, groups=4)
-    _close(ours, torch.cat(parts, 1), (x, gain, bias) if gained else (x, bias))
+    plain = _stacked([F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(_rows(x))])
+    _close(ops.group_norm(x, gain if gained else None, bias, groups=4), plain, (x, gain, bias) if gained else (x, bias))
+
+
+def test_group_norm_of_what_has_no_gradient_still_teaches_its_parameters():
+    x, gain, bias = normal(3, 3, 3, 2, 8).double(), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    plain = _stacked([F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))])
+    _close(ops.group_norm(x, gain, bias, groups=4), plain, (gain, bias))
 
 
 def _kept(counts, channels, groups, size):
     """Masks and shares of envs that keep so many channels."""
     kept = (torch.arange(channels) < torch.tensor(counts).unsqueeze(-1)).double()
     many = kept.unflatten(-1, (groups, -1)).sum(-1) * size
-    return kept, torch.where(many > 0, 1 / many.clamp(min=1), 0.0).flatten()
+    return kept, torch.where(many > 0, 1 / many.clamp(min=1), 0.0)
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.sampled_from([1, 2, 4]), st.integers(1, 4))
 def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, side):
     rows, size = len(counts), 8 // groups
     kept, share = _kept(counts, 8, groups, side * side)
-    channels = kept.view(1, -1, 1, 1)
-    x, gain, bias = _leaf(2, rows * 8, side, side), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
-    ours = ops.kept_group_norm(x * channels, gain * kept, bias * kept, kept=kept, share=share)
+    x, gain, bias = _leaf(2, side, side, rows, 8), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
+    ours = ops.kept_group_norm(x * kept, gain * kept, bias * kept, kept=kept, share=share)
     parts = []
-    for r, keep in enumerate(counts):
+    for r, (keep, own) in enumerate(zip(counts, _rows(x), strict=True)):
         for first in range(0, 8, size):
-            use = min(max(keep - first, 0), size)
-            own = x[:, 8 * r + first : 8 * r + first + use]
-            here = slice(first, first + use)
-            normal_part = F.group_norm(own, 1, gain[r, here], bias[r, here]) if use else own
-            parts += [normal_part, torch.zeros_like(x[:, : size - use])]
-    _close(ours, torch.cat(parts, 1), (x, gain, bias))
+            here = slice(first, first + min(max(keep - first, 0), size))
+            some = own[:, here]
+            found = F.group_norm(some, 1, gain[r, here], bias[r, here]) if some.shape[1] else some
+            parts += [found, torch.zeros_like(own[:, : size - found.shape[1]])]
+    _close(ours, torch.cat(parts, 1).permute(0, 2, 3, 1).unflatten(3, (rows, 8)), (x, gain, bias))
 
 
 def test_kept_group_norm_at_full_width_is_group_norm():
     kept, share = _kept([8, 8], 8, 2, 9)
-    x, gain, bias = _leaf(3, 16, 3, 3), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     ours = ops.kept_group_norm(x, gain, bias, kept=kept, share=share)
-    _close(ours, F.group_norm(x, 4, gain.flatten(), bias.flatten()), (x, gain, bias))
+    _close(ours, _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]), (x, gain, bias))
 
 
 def test_kept_group_norm_keeps_its_precision_far_from_zero():
-    x = 100 + normal(2, 4, 6, 6)
-    kept, share = torch.ones(1, 4), torch.full((1,), 1 / 144)
+    x = 100 + normal(2, 6, 6, 1, 4)
+    kept, share = torch.ones(1, 4), torch.full((1, 1), 1 / 144)
     ours = ops.kept_group_norm(x, kept, 0 * kept, kept=kept, share=share)
-    torch.testing.assert_close(ours.double(), F.group_norm(x.double(), 1), rtol=0, atol=1e-4)
+    plain = _stacked([F.group_norm(xr, 1) for xr in _rows(x.double())])
+    torch.testing.assert_close(ours.double(), plain, rtol=0, atol=1e-4)
 
 
 def test_batch_norm_normalises_with_its_own_minibatch():
-    x, gain, bias = _leaf(4, 6, 3, 3), _leaf(2, 3, seed=1), _leaf(2, 3, seed=2)
-    mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
-    plain = (x - mean) / (var + 1e-5).sqrt() * gain.view(1, -1, 1, 1) + bias.view(1, -1, 1, 1)
+    x, gain, bias = _leaf(4, 3, 3, 2, 3), _leaf(2, 3, seed=1), _leaf(2, 3, seed=2)
+    mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2), correction=0)
+    plain = (x - mean) / (var + 1e-5).sqrt() * gain + bias
     _close(ops.batch_norm(x, gain, bias), plain, (x, gain, bias))
 
 
 def test_choosing_rows_keeps_whole_images():
-    x, where = normal(2, 6, 2, 2), torch.tensor([2, 0, 2])
-    assert torch.equal(ops.take(x, where, rows=3), torch.cat([x[:, 4:], x[:, :2], x[:, 4:]], 1))
+    x = normal(2, 2, 2, 3, 2)
+    assert torch.equal(take(x, torch.tensor([2, 0, 2])), torch.stack([x[..., r, :] for r in (2, 0, 2)], -2))
+
+
+def test_images_come_with_their_channels_innermost():
+    shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
+    assert torch.equal(ops.innermost(shared), _stacked([shared]))
+    assert torch.equal(ops.innermost(own), _stacked(own.unbind()))
 
 
 def test_a_row_that_is_not_finite_stays_alone():
-    x, weight = normal(2, 6, 4, 4), normal(3, 2, 2, 3, 3, seed=1)
+    x, weight = normal(2, 4, 4, 3, 2), normal(3, 2, 2, 3, 3, seed=1)
     broken = weight.clone()
     broken[1] = torch.nan
-    kept, share = torch.ones(3, 2), torch.full((3,), 1 / 32)
+    kept, share = torch.ones(3, 2), torch.full((3, 1), 1 / 32)
 
     def run(w):
-        z = ops.stacked_conv(x, w.requires_grad_(True), groups=3)
+        z = ops.stacked_conv(x, w.requires_grad_(True))
         y = ops.max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
-    for clean, other in zip(run(weight), run(broken), strict=True):
-        rows = clean.unflatten(1, (3, 2)).movedim(1, 0) if clean.dim() == 4 else clean
-        others = other.unflatten(1, (3, 2)).movedim(1, 0) if other.dim() == 4 else other
-        assert torch.equal(rows[::2], others[::2])
+    (y, dw), (other, other_dw) = run(weight), run(broken)
+    assert torch.equal(y[..., ::2, :], other[..., ::2, :])
+    assert torch.equal(dw[::2], other_dw[::2])
 
 
 def test_leaves_are_views_in_order_and_start_where_they_should():
@@ -165,5 +181,5 @@ def test_leaves_are_views_in_order_and_start_where_they_should():
 
 
 def test_every_op_keeps_the_dtype():
-    x, weight = normal(2, 4, 4, 4).double(), normal(2, 2, 2, 3, 3).double()
-    assert ops.max_pool2d(ops.stacked_conv(x, weight, groups=2)).dtype == torch.float64
+    x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
+    assert ops.max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64

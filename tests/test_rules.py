@@ -123,17 +123,32 @@ def at_once(part, where, target):
     return alpha.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
 
 
+def mixed(alpha, training, spans=()):
+    """One seed for every row, in the order of the rows."""
+    own = torch.arange(alpha.shape[0], device=alpha.device)
+    return own, blend.mix(own, alpha, training, count=alpha.shape[0], multiplied=spans)
+
+
 def blended(way):
     """The features of rows in dim 0, their deltas all blended in one way."""
 
     def run(delta, host, alpha, training):
-        own = torch.arange(host.shape[0], device=host.device)
-        halves = blend.half(own, alpha, training), blend.half(own[:0], alpha[:0], training[:0])
-        delta, host = delta.transpose(0, 1), host.transpose(0, 1)
-        pair = blend.Deltas(delta, None) if way == "added" else blend.Deltas(None, delta)
-        return blend.blend(host, pair, *(halves if way == "added" else halves[::-1])).transpose(0, 1)
+        spans = ((0, host.shape[0]),) if way == "multiplied" else ()
+        delta, host = delta.movedim(0, -2), host.movedim(0, -2)
+        return blend.blend(host, blend.Deltas([delta], spans), mixed(alpha, training, spans)[1]).movedim(-2, 0)
 
     return run
+
+
+def heard(alpha, training):
+    """What is said of every row: how much counts, whether it is silent, whether it hears its own seed."""
+    own, mix = mixed(alpha, training)
+    return mix.factor, mix.silent, mix.place == own
+
+
+def taken(x):
+    """All rows, each of them chosen."""
+    return blend.take(x.movedim(0, -2), torch.arange(x.shape[0], device=x.device)).movedim(-2, 0)
 
 
 def remembered(pair):
@@ -187,7 +202,8 @@ RULES = {
     "attribution.players": (attribution.players, slots, SLOTTED),
     "blend.blend": (blended("added"), blends, {}),
     "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
-    "blend.half": (blend.half, tensors((st.integers(0, 9), I, ONE), (shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.take": (taken, tensors((shares, R, (2, 4))), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
     "counts.kept_channels": (partial(counts.kept_channels, channels=16), tensors((shares, R, ONE)), {}),
     "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 EPS = 1e-5
 ROWS = -2  # axis of the networks
+FORM = torch.channels_last  # in which convolutions are computed; `morphogen bench --explain` measures the other one too
 
 
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -22,8 +23,9 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def innermost(images: Tensor) -> Tensor:
-    """Images as layers take them.  images [B, C, H, W], seen by all rows, or [E, B, C, H, W] -> [B, H, W, 1 or E, C]."""
-    return images.unsqueeze(0).permute(1, 3, 4, 0, 2) if images.dim() == 4 else images.permute(1, 3, 4, 0, 2)
+    """Images as layers take them.  images [E, B, C, H, W], or [B, C, H, W] that all see -> [B, H, W, E or 1, C]."""
+    own = images if images.dim() == 5 else images.unsqueeze(0)
+    return own.permute(1, 3, 4, 0, 2).contiguous()
 
 
 def _images(x: Tensor) -> Tensor:
@@ -36,7 +38,7 @@ def _activations(images: Tensor, rows: int) -> Tensor:
     return images.permute(0, 2, 3, 1).contiguous().unflatten(3, (rows, -1))
 
 
-def stacked_conv(x: Tensor, weight: Tensor, *, form: torch.memory_format = torch.channels_last) -> Tensor:
+def stacked_conv(x: Tensor, weight: Tensor, *, form: torch.memory_format = FORM) -> Tensor:
     """Convolution that keeps height and width.
 
     Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] seen by all rows; weight [R, O, I, k, k] -> [B, H, W, R, O].  With as

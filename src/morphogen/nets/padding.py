@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from morphogen.nets.plan import Crew, Plan, crew
+from morphogen.nets.plan import Crew, Plan, crew_of
 from morphogen.vocab.blueprint import Blueprint
 
 _WIDTH = 2 * len(Blueprint) - 1  # numbers that describe a crew
@@ -78,4 +78,4 @@ def crews_of(numbers: Sequence[int]) -> tuple[Crew, ...]:
 
 def _crew_of(numbers: Sequence[int]) -> Crew:
     halves = zip(numbers[1::2], numbers[2::2], strict=True)
-    return crew(numbers[0], dict(zip(list(Blueprint)[1:], halves, strict=True)))
+    return crew_of(numbers[0], dict(zip(list(Blueprint)[1:], halves, strict=True)))

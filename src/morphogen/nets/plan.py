@@ -194,10 +194,10 @@ def _crews(sizes: list[int], multiplied: list[int]) -> tuple[Crew, ...]:
 
 
 def _crew(sizes: list[int], multiplied: list[int]) -> Crew:
-    return crew(sizes[0], {b: (sizes[b] - multiplied[b], multiplied[b]) for b in COMPUTED})
+    return crew_of(sizes[0], {b: (sizes[b] - multiplied[b], multiplied[b]) for b in COMPUTED})
 
 
-def crew(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> Crew:
+def crew_of(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> Crew:
     """All that runs at a slot, from its gates and the rows of every blueprint that are added and that multiply."""
     return Crew(tuple(Group(b, *halves[b]) for b in COMPUTED if any(halves[b])), gates)
 

@@ -50,7 +50,7 @@ def take(x: Tensor, where: Tensor) -> Tensor:
 def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> Mix:
     """How seeds are blended in.
 
-    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: rows of the features; multiplied: spans of [0, N).
+    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: those of the N that multiply.
     """
     silent, seeds = training | (alpha == 0), rows.shape[0]
     order = torch.arange(seeds + 1, device=rows.device)

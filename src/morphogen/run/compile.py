@@ -17,6 +17,7 @@ import torch
 from tensordict import TensorClass, TensorDictBase
 from torch._dynamo import config
 from torch._dynamo.utils import counters
+from torch._inductor import list_mode_options
 from torch.utils._pytree import tree_map
 
 from morphogen.nets.padding import crews_of, joined, padded, room
@@ -28,7 +29,17 @@ _COMPILER = r"torch\.|tensordict\."  # whose warnings, on what it meets in the c
 _TREES = (torch.Tensor, TensorDictBase, TensorClass)  # `is_tensor_collection` remembers classes, which graphs guard on
 EAGER = EngineSpec(compile=OFF)
 LOOKING = 4  # first rounds, after each of which new signatures can be made; the round that follows compiles them
+_WRITTEN = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 _LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
+
+
+def options(mode: str = PLAIN) -> dict[str, Any]:
+    """What the compiler is told, on top of a mode of `torch.compile` (plain = none).
+
+    It copies what is cheap into every place that needs it.  Where rows are chosen that means number by number, once per
+    choice; so results that are used twice are written to memory sooner than it would.
+    """
+    return {**_WRITTEN, **({} if mode == PLAIN else list_mode_options(mode))}
 
 
 def _own(leaf: Any) -> Any:
@@ -131,8 +142,7 @@ class Compiled:
         if key is None or self.spec.compile == OFF:
             return function
         if key not in self._units:
-            mode = None if self.spec.compile == PLAIN else self.spec.compile
-            graph = self._compiler(function, fullgraph=True, dynamic=False, mode=mode)
+            graph = self._compiler(function, fullgraph=True, dynamic=False, options=options(self.spec.compile))
             self._units[key] = partial(self._booked, graph)
         return self._units[key]
 

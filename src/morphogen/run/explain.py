@@ -1,4 +1,7 @@
-"""How the convolutions of a configuration are computed: every form measured, beside the one that is chosen."""
+"""How the convolutions of a configuration are computed: every form measured, beside the one that is chosen.
+
+Activations have their channels innermost, so the usual form pays for two changes of layout.
+"""
 
 import itertools
 import math
@@ -17,7 +20,7 @@ from morphogen.run.setup import device_of
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.spec import RunSpec, cnn_spec
 
-FORMS = {"usual": torch.contiguous_format, "innermost": ops.INNERMOST}  # where the channels lie in memory
+FORMS = {"usual": torch.contiguous_format, "innermost": torch.channels_last}  # where the channels lie in memory
 LEAST = 0.02  # seconds that a form is measured for
 
 
@@ -30,7 +33,6 @@ class Layer(NamedTuple):
     size: int
     kernel: int
     depthwise: bool
-    layout: torch.memory_format  # of what comes out
 
 
 def explain(spec: RunSpec) -> list[dict[str, object]]:
@@ -42,49 +44,46 @@ def explain(spec: RunSpec) -> list[dict[str, object]]:
 
 def layers(spec: RunSpec) -> list[Layer]:
     """The convolutions of hosts and seeds, each shape once, with the first place where it is met."""
-    host, usual = cnn_spec(spec), torch.contiguous_format
+    host = cnn_spec(spec)
     sizes = {slot.block: slot.height for slot in reversed(host.declared)}
     kernels = enumerate(leaf for leaf in cnn.layout(host).leaves if len(leaf.shape) == 4)
-    found = [_layer(f"host, {leaf.name}", leaf, sizes[i], ops.INNERMOST) for i, leaf in kernels]
+    found = [_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in kernels]
     for slot, blueprint in itertools.product(host.enabled(spec.slots), CNN_BLUEPRINTS):
         kernels = [leaf for leaf in seeds.layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
-        found += [_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height, usual) for leaf in kernels]
+        found += [_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in kernels]
     first = {layer[1:]: layer for layer in reversed(found)}
     return [layer for layer in found if first[layer[1:]] is layer]
 
 
-def _layer(name: str, leaf: Leaf, size: int, layout: torch.memory_format) -> Layer:
+def _layer(name: str, leaf: Leaf, size: int) -> Layer:
     outputs, inputs, _, kernel = leaf.shape
-    depthwise = inputs == 1 and layout is not ops.INNERMOST  # a host's images may have a single channel
-    return Layer(name, inputs, outputs, size, kernel, depthwise, layout)
+    depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
+    return Layer(name, inputs, outputs, size, kernel, depthwise)
 
 
 def _row(layer: Layer, spec: RunSpec, device: torch.device) -> dict[str, object]:
     times = {f"{name} ms": measured(layer, spec, form, device) for name, form in FORMS.items()}
-    chosen = ops.choose(device, layer.channels_in, layer.kernel, layout=layer.layout, learning=True)
     shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
-    named = next(name for name, form in FORMS.items() if form is chosen)
-    return {"convolution": layer.name, "shape": shape, **times, "chosen": named}
+    chosen = next(name for name, form in FORMS.items() if form is ops.FORM)
+    return {"convolution": layer.name, "shape": shape, **times, "chosen": chosen}
 
 
 def measured(layer: Layer, spec: RunSpec, form: torch.memory_format, device: torch.device) -> float:
     """Median milliseconds of forward and backward over all envs, one such network each."""
     rows, samples = spec.envs, spec.data.batch
-    groups = rows * (layer.channels if layer.depthwise else 1)
-    images, weight, push = (
+    channels = layer.channels if layer.depthwise else layer.channels_in
+    x, weight, push = (
         torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape)
         for shape in (
-            (samples, groups * layer.channels_in, layer.size, layer.size),
-            (rows * layer.channels, layer.channels_in, layer.kernel, layer.kernel),
-            (samples, rows * layer.channels, layer.size, layer.size),
+            (samples, layer.size, layer.size, rows, channels),
+            (rows, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
+            (samples, layer.size, layer.size, rows, layer.channels),
         )
     )
-    push = push.contiguous(memory_format=layer.layout)
-    leaves = images.requires_grad_(), weight.requires_grad_()
+    leaves = x.requires_grad_(), weight.requires_grad_()
 
     def step() -> tuple[Tensor, ...]:
-        out = ops.stacked_conv(*leaves, groups=groups, layout=layer.layout, form=form)
-        return torch.autograd.grad(out, leaves, push)
+        return torch.autograd.grad(ops.stacked_conv(*leaves, form=form), leaves, push)
 
     timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
     return 1e3 * timer.blocked_autorange(min_run_time=LEAST).median

@@ -59,8 +59,8 @@ def gate_layout(channels: int) -> Layout:
 def deltas(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     """What the seeds of a slot add to their input, in blocks: one after the other, in the order of `COMPUTED`.
 
-    Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, H, W, R, C], the inputs of the seeds of blueprints, in
-    their order -> [B, H, W, R, C], rows of all blocks together.
+    Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, H, W, R, C], inputs of the seeds of blueprints, in
+    their order -> [B, H, W, n, C] each.
     """
     convolved = {b: parts[b] for b in (*_WIDE, *_POINT) if b in parts}
     others = [_OTHERS[b](parts[b], take(b)) for b in COMPUTED if b in parts.keys() - convolved.keys()]

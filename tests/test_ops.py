@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from worlds import noise, normal
 
 from morphogen.nets import ops
+from morphogen.nets.innermost import innermost, max_pool2d
 from morphogen.nets.layout import Layout, Leaf, fan_in
 from morphogen.rules.blend import take
 
@@ -76,7 +77,7 @@ def test_a_linear_layer_of_rows_is_a_loop():
 @given(SHAPES)
 def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
     x = _leaf(shape[0], 2 + shape[3], 2 + shape[4], shape[1], shape[2])
-    _close(ops.max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
+    _close(max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
 
 
 @pytest.mark.parametrize("gained", [True, False])
@@ -145,8 +146,8 @@ def test_choosing_rows_keeps_whole_images():
 
 def test_images_come_with_their_channels_innermost():
     shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
-    assert torch.equal(ops.innermost(shared), _stacked([shared]))
-    assert torch.equal(ops.innermost(own), _stacked(own.unbind()))
+    assert torch.equal(innermost(shared), _stacked([shared]))
+    assert torch.equal(innermost(own), _stacked(own.unbind()))
 
 
 def test_a_row_that_is_not_finite_stays_alone():
@@ -157,7 +158,7 @@ def test_a_row_that_is_not_finite_stays_alone():
 
     def run(w):
         z = ops.stacked_conv(x, w.requires_grad_(True))
-        y = ops.max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
+        y = max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
     (y, dw), (other, other_dw) = run(weight), run(broken)
@@ -182,4 +183,4 @@ def test_leaves_are_views_in_order_and_start_where_they_should():
 
 def test_every_op_keeps_the_dtype():
     x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
-    assert ops.max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
+    assert max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64

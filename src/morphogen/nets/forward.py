@@ -6,6 +6,7 @@ from torch import Tensor
 
 from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
+from morphogen.nets.innermost import innermost, max_pool2d
 from morphogen.nets.layout import Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
@@ -29,11 +30,11 @@ def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tens
     Shapes: images [E, B, C, H, W], or [B, C, H, W] seen by all rows -> [R, B, classes], R = rows at the end.
     """
     places = {(slot.block, slot.surface): s for s, slot in enumerate(net.slots)}
-    h = ops.innermost(images)
+    h = innermost(images)
     for i in range(net.host.blocks):
         h = cnn.block(i, h, rows, net.host)
         for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
-            h = ops.max_pool2d(h) if surface == POST_POOL else h
+            h = max_pool2d(h) if surface == POST_POOL else h
             h, rows = _visit(h, rows, growth, places.get((i, surface)))
     return cnn.head(h, rows)
 

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.nets.innermost import activations, images
+
 EPS = 1e-5
 ROWS = -2  # axis of the networks
 FORM = torch.channels_last  # in which convolutions are computed; `morphogen bench --explain` measures the other one too
@@ -22,22 +24,6 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
-def innermost(images: Tensor) -> Tensor:
-    """Images as layers take them.  images [E, B, C, H, W], or [B, C, H, W] that all see -> [B, H, W, E or 1, C]."""
-    own = images if images.dim() == 5 else images.unsqueeze(0)
-    return own.permute(1, 3, 4, 0, 2).contiguous()
-
-
-def _images(x: Tensor) -> Tensor:
-    """The same memory as torch names its axes.  [B, H, W, R, C] -> [B, R * C, H, W]."""
-    return x.flatten(3).permute(0, 3, 1, 2)
-
-
-def _activations(images: Tensor, rows: int) -> Tensor:
-    """The inverse of `_images`."""
-    return images.permute(0, 2, 3, 1).contiguous().unflatten(3, (rows, -1))
-
-
 def stacked_conv(x: Tensor, weight: Tensor, *, form: torch.memory_format = FORM) -> Tensor:
     """Convolution that keeps height and width.
 
@@ -45,15 +31,10 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: torch.memory_format = FORM)
     many inputs as outputs and a weight [R, O, 1, k, k] every channel is filtered alone.
     `form`: layout in which it is computed.
     """
-    rows, kernel, images = weight.shape[0], weight.shape[-1], _images(x).contiguous(memory_format=form)
+    rows, kernel, inputs = weight.shape[0], weight.shape[-1], images(x).contiguous(memory_format=form)
     flat = weight.flatten(0, 1).contiguous()
-    found = F.conv2d(images, flat, padding=kernel // 2, groups=images.shape[1] // flat.shape[1])
-    return _activations(found, rows)
-
-
-def max_pool2d(x: Tensor) -> Tensor:
-    """Max pooling 2x2.  x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C]."""
-    return _activations(F.max_pool2d(_images(x), 2), x.shape[ROWS])
+    found = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
+    return activations(found, rows)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -71,14 +52,14 @@ def group_norm(x: Tensor, gain: Tensor | None, bias: Tensor, *, groups: int) -> 
     """Group normalisation of every row.  x [B, H, W, R, C]; gain (None = 1), bias [R, C]; groups per row."""
     rows, weight = bias.shape[0], torch.ones_like(bias) if gain is None else gain
     if not x.requires_grad:  # the CPU kernel for innermost channels crashes in a backward pass without that gradient
-        return torch.addcmul(bias, _activations(F.group_norm(_images(x), groups * rows, eps=EPS), rows), weight)
-    return _activations(F.group_norm(_images(x), groups * rows, weight.flatten(), bias.flatten(), EPS), rows)
+        return torch.addcmul(bias, activations(F.group_norm(images(x), groups * rows, eps=EPS), rows), weight)
+    return activations(F.group_norm(images(x), groups * rows, weight.flatten(), bias.flatten(), EPS), rows)
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """Normalisation with the statistics of this batch alone.  x [B, H, W, R, C]; gain, bias [R, C]."""
-    found = F.batch_norm(_images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=EPS)
-    return _activations(found, bias.shape[0])
+    found = F.batch_norm(images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=EPS)
+    return activations(found, bias.shape[0])
 
 
 class _KeptNorm(torch.autograd.Function):

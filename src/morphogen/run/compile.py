@@ -30,16 +30,18 @@ _TREES = (torch.Tensor, TensorDictBase, TensorClass)  # `is_tensor_collection` r
 EAGER = EngineSpec(compile=OFF)
 LOOKING = 4  # first rounds, after each of which new signatures can be made; the round that follows compiles them
 _WRITTEN = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
+_CALLED = {"cpp_wrapper": True}  # kernels are called from C++, which on a CPU saves as much as many of them take
 _LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
 
 
-def options(mode: str = PLAIN) -> dict[str, Any]:
-    """What the compiler is told, on top of a mode of `torch.compile` (plain = none).
+def options(device: str, mode: str = PLAIN) -> dict[str, Any]:
+    """What the compiler is told for a kind of device, on top of a mode of `torch.compile` (plain = none).
 
     It copies what is cheap into every place that needs it.  Where rows are chosen that means number by number, once per
     choice; so results that are used twice are written to memory sooner than it would.
     """
-    return {**_WRITTEN, **({} if mode == PLAIN else list_mode_options(mode))}
+    called = _CALLED if device == "cpu" else {}
+    return {**_WRITTEN, **called, **({} if mode == PLAIN else list_mode_options(mode))}
 
 
 def _own(leaf: Any) -> Any:
@@ -142,7 +144,8 @@ class Compiled:
         if key is None or self.spec.compile == OFF:
             return function
         if key not in self._units:
-            graph = self._compiler(function, fullgraph=True, dynamic=False, options=options(self.spec.compile))
+            told = options(self.spec.devices[0].partition(":")[0], self.spec.compile)
+            graph = self._compiler(function, fullgraph=True, dynamic=False, options=told)
             self._units[key] = partial(self._booked, graph)
         return self._units[key]
 

@@ -61,16 +61,18 @@ def per_env(bench: Bench, task: str, few: int, many: int, *, minibatches: int = 
     return [ratio(f"train_{SHORT[task]}_e{many}_per_env", each[str(many)], each[str(few)])]
 
 
-def measures(bench: Bench, *, graphs: bool, envs: int = 32) -> list[Measure]:
+def measures(bench: Bench, *, envs: int = 32) -> list[Measure]:
     """The rows on training."""
     sizes = (("digits", envs), ("cifar_baseline", max(1, envs // 4)), ("cifar_baseline", envs))
     found = [one for task, count in sizes for one in against_loop(bench, task, count)]
     for kind in ("none", "light"):
         found += against_loop(bench, "digits", envs, kind=kind)
-    found += per_env(bench, "digits", envs, 4 * envs)
-    for task in SHORT if graphs else ():
-        found += against_loop(bench, task, envs, graph=True)
-    return found
+    return [*found, *per_env(bench, "digits", envs, 4 * envs)]
+
+
+def graphs(bench: Bench, *, envs: int = 32) -> list[Measure]:
+    """The rows on compiled training; last in a process, since the compiler leaves much behind in it."""
+    return [one for task in SHORT for one in against_loop(bench, task, envs, graph=True)]
 
 
 def main() -> None:
@@ -79,7 +81,7 @@ def main() -> None:
     own.add_argument("--compiled", action="store_true", help="also the compiled forms, which take minutes")
     given = own.parse_args()
     bench = start(given)
-    close(given, bench, measures(bench, graphs=given.compiled))
+    close(given, bench, measures(bench) + (graphs(bench) if given.compiled else []))
 
 
 if __name__ == "__main__":

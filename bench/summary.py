@@ -35,10 +35,11 @@ SHOWN = {  # rows of the README: measure, what it is, how a number is written
 
 def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
     """All rows."""
-    found = bench_minibatch.measures(bench, graphs=full, envs=envs)
+    found = bench_minibatch.measures(bench, envs=envs)
     for part in (bench_validate.measures, bench_rollout.share_rows, bench_rollout.empty_slots):
         found += part(bench, envs)
-    return [*found, *roofline.measures(bench, sizes(envs)), *memory.measures(bench, sizes(envs))]
+    found += [*roofline.measures(bench, sizes(envs)), *memory.measures(bench, sizes(envs))]
+    return found + (bench_minibatch.graphs(bench, envs=envs) if full else [])
 
 
 def markdown(facts: dict) -> str:

@@ -46,7 +46,7 @@ _HOMES = {
     "state.measure": ("RewardInputs",),
     "state.schema": ("describe",),
     "run.checkpoint": ("load_checkpoint", "load_policy"),
-    "run.telemetry.events": ("BatchSummary",),
+    "run.telemetry.kinds.round": ("BatchSummary",),
     "run.scheduler": ("Parts", "Scheduler"),
     "run.train": ("train_ppo_vectorized",),
     "run.evaluate": ("evaluate",),

@@ -8,10 +8,12 @@ from typing import Any
 
 from morphogen.run.setup import Setup
 from morphogen.run.telemetry.derive import events
-from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted, Event
+from morphogen.run.telemetry.events import Envelope, Event
+from morphogen.run.telemetry.kinds.env import EpisodeCompleted
+from morphogen.run.telemetry.kinds.ppo import ppo_updated
+from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.memory import Facts, Memory, Record
-from morphogen.run.telemetry.ppo import ppo_updated
-from morphogen.run.telemetry.summary import Costs, completed, summarise
+from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
 from morphogen.run.telemetry.writer import Sink
 
 
@@ -58,17 +60,18 @@ class Reporter:
     ) -> BatchSummary:
         """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
         update = () if metrics is None else (ppo_updated(metrics, update_s=costs.update_s),)
+        env_epochs = self._facts.envs * self._facts.epochs
         summary, self._rolling = summarise(
             self._episodes,
             self._rolling,
             round=round,
             updated=metrics is not None and bool(metrics["steps_done"] > 0),
             costs=costs,
-            env_epochs=self._facts.envs * self._facts.epochs,
-            samples=self._facts.samples,
+            env_epochs=env_epochs,
         )
         self._episodes = ()
-        self.tell(*update, summary, round=round)
+        told = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
+        self.tell(*update, summary, *told, round=round)
         return summary
 
     def _write(self, found: Sequence[Envelope]) -> None:

@@ -25,7 +25,7 @@ from morphogen.run.reporter import Reporter
 from morphogen.run.rollout import Rollout
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
-from morphogen.run.telemetry.events import BatchSummary
+from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.summary import Compiling, Costs
 from morphogen.run.telemetry.writer import Sink
 from morphogen.run.timer import NO_TIMER, Timer

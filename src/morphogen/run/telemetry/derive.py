@@ -10,12 +10,10 @@ from itertools import pairwise
 import numpy as np
 
 from morphogen.run.telemetry.episode import episodes, topologies
-from morphogen.run.telemetry.events import (
-    Envelope,
-    Event,
+from morphogen.run.telemetry.events import Envelope, Event
+from morphogen.run.telemetry.kinds.env import HostStabilized, RolledBack
+from morphogen.run.telemetry.kinds.slot import (
     GateEvaluated,
-    HostStabilized,
-    RolledBack,
     SeedFossilized,
     SeedGerminated,
     SeedPruned,

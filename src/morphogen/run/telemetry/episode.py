@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.run.telemetry.events import EpisodeCompleted, TopologyRecorded, tidy
+from morphogen.run.telemetry.events import tidy
+from morphogen.run.telemetry.kinds.env import EpisodeCompleted, TopologyRecorded
 from morphogen.run.telemetry.memory import Array, Facts, Memory, Record, within
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint

@@ -1,0 +1,147 @@
+"""The lives of slots, epoch by epoch: the best round and the last one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Patch
+
+from morphogen.run.log import Log
+from morphogen.run.plots import canvas
+from morphogen.run.plots.canvas import Found, Plot
+from morphogen.run.telemetry.analytics import Row
+from morphogen.run.telemetry.events import Envelope
+from morphogen.vocab import stage as stages
+from morphogen.vocab.stage import Stage
+
+ENVS = 16  # that are shown
+TOLD = ("StageChanged", "SeedGerminated", "RolledBack")
+ROLLBACK = "rollback"
+OCCUPIED = tuple(stage.name for stage in stages.OCCUPIED)
+NAMED = 3  # epochs from which the name of a blueprint fits
+COLOURS = {
+    Stage.GERMINATED.name: canvas.YELLOW,
+    Stage.TRAINING.name: canvas.ORANGE,
+    Stage.BLENDING.name: canvas.SKY,
+    Stage.HOLDING.name: canvas.PURPLE,
+    Stage.FOSSILIZED.name: canvas.GREEN,
+    Stage.PRUNED.name: canvas.VERMILLION,
+    Stage.EMBARGOED.name: canvas.GREY,
+    Stage.RESETTING.name: canvas.PALE,
+}
+
+
+def lifecycle_rows(log: Log) -> list[Row]:
+    """Spans of epochs that a slot spent in a stage, and rollbacks; of the best round and of the last one."""
+    rounds = log.tables["rounds"]
+    if not rounds:
+        return []
+    best = max(rounds, key=lambda row: row["committed_mean"] or 0.0)["round"]
+    shown = {best: "best", **({} if best == rounds[-1]["round"] else {rounds[-1]["round"]: "last"})}
+    end = 1 + max((row["epoch"] for row in log.tables["episodes"]), default=0)
+    return [{"which": which, **row} for round, which in shown.items() for row in _of_round(log, round, end)]
+
+
+def _of_round(log: Log, round: int, end: int) -> list[Row]:
+    here = f'"round":{round},'
+    events = log.events(lambda line: here in line and any(f'"{name}"' in line for name in TOLD))
+    mine = [event for event in events if event.round == round and (event.env or 0) < ENVS]
+    places = sorted({(event.env, event.slot) for event in mine if event.slot is not None})
+    spans = [span for env, slot in places for span in _spans(mine, (env, slot), end)]
+    backs = [_row(event, ROLLBACK, (event.epoch, event.epoch)) for event in mine if event.name == "RolledBack"]
+    return [{"round": round, **row} for row in [*spans, *backs]]
+
+
+def _spans(events: Iterable[Envelope], place: tuple, end: int) -> Iterator[Row]:
+    """What a slot went through; stages that lasted no epoch are left out."""
+    own = [event for event in events if (event.env, event.slot) == place]
+    names = {event.epoch: event.data.blueprint for event in own if event.name == "SeedGerminated"}
+    moves = [event for event in own if event.name == "StageChanged"]
+    until = [*(event.epoch for event in moves[1:]), end]
+    name, seed = None, 0
+    for move, stop in zip(moves, until, strict=True):
+        if move.data.to == Stage.GERMINATED.name:
+            name, seed = names.get(move.epoch), seed + 1
+        if stop > move.epoch and move.data.to != Stage.DORMANT.name:
+            yield {**_row(move, move.data.to, (move.epoch, stop)), "seed": seed, "blueprint": name}
+
+
+def _row(event: Envelope, stage: str, when: tuple[int | None, int | None]) -> Row:
+    start, end = when
+    return {
+        "env": event.env,
+        "slot": event.slot,
+        "seed": None,
+        "blueprint": None,
+        "stage": stage,
+        "start": start,
+        "end": end,
+    }
+
+
+def _draw_lifecycle(found: Found) -> Figure:
+    return canvas.below(found, _lives, _height)
+
+
+def _height(rows: Sequence[Row]) -> float:
+    return 1.5 + 0.13 * max(6, *(len(_places(rows, which)) for which in ("best", "last")))
+
+
+def _places(rows: Sequence[Row], which: str) -> list[tuple[int, str]]:
+    return sorted({(row["env"], row["slot"]) for row in rows if row["which"] == which and row["slot"]})
+
+
+def _lives(part: SubFigure, rows: Sequence[Row]) -> None:
+    kinds = [which for which in ("best", "last") if any(row["which"] == which for row in rows)]
+    axes = part.subplots(1, len(kinds), squeeze=False)[0]
+    for ax, which in zip(axes, kinds, strict=True):
+        _gantt(ax, [row for row in rows if row["which"] == which], which)
+    used = {row["stage"] for row in rows}
+    patches = [Patch(color=colour, label=name.lower()) for name, colour in COLOURS.items() if name in used]
+    part.legend(handles=patches, loc="outside lower center", ncols=len(patches))
+
+
+def _gantt(ax: Axes, rows: list[Row], which: str) -> None:
+    """A row per env and slot, a bar per stage, a label per seed, a cross per rollback."""
+    places = _places(rows, which)
+    at = {place: i for i, place in enumerate(places)}
+    round = rows[0]["round"]
+    canvas.panel(ax, f"Round {round}, the {which} one", "epoch of the episode", "env and slot")
+    _bars(ax, [row for row in rows if row["slot"]], at)
+    for row in rows:
+        if row["stage"] == ROLLBACK:
+            mine = [i for place, i in at.items() if place[0] == row["env"]]
+            ax.plot([row["start"]] * len(mine), mine, linestyle="", marker="x", color=canvas.BLACK, markersize=5)
+    ax.set_yticks(range(len(places)), [f"{env} {slot}" for env, slot in places], fontsize=6)
+    for i, (one, other) in enumerate(pairwise(places)):
+        if one[0] != other[0]:
+            ax.axhline(i + 0.5, color=canvas.GREY, linewidth=0.5)
+    ax.set_ylim(len(places) - 0.5, -0.5)
+    ax.set_xlim(0, max(row["end"] for row in rows))
+    ax.grid(visible=False, axis="y")
+    canvas.whole_x(ax)
+
+
+def _bars(ax: Axes, rows: list[Row], at: dict[tuple[int, str], int]) -> None:
+    """A bar per span; the name of a seed where its life began."""
+    lives: dict[tuple[int, int], list[Row]] = {}
+    for row in rows:
+        y = at[row["env"], row["slot"]]
+        ax.barh(y, row["end"] - row["start"], left=row["start"], height=0.9, color=COLOURS[row["stage"]])
+        if row["stage"] in OCCUPIED:
+            lives.setdefault((y, row["seed"]), []).append(row)
+    for (y, _), life in lives.items():
+        start, end = life[0]["start"], life[-1]["end"]
+        if life[0]["blueprint"] and end - start >= NAMED:
+            ax.text(start + 0.1, y, life[0]["blueprint"], fontsize=5.5, va="center", clip_on=True)
+
+
+LIFECYCLE = Plot(
+    "lifecycle",
+    "Lives of the seeds",
+    f"The best round by committed accuracy, and the last one; the first {ENVS} envs. Bars are stages, the text is the "
+    "blueprint, a cross is a rollback of the env. A slot without a bar is empty.",
+    lifecycle_rows,
+    _draw_lifecycle,
+)

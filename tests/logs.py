@@ -298,7 +298,7 @@ def _totals(dice, round, episodes, records):
         effective=done,
         succeeded={name: count // 2 for name, count in done.items()},
         heads={"slot": dict.fromkeys(SLOTS, 3)},
-        outcomes={"DONE": steps - 5, "GATE_FAILED": 5},
+        outcomes={"DONE": steps, "GATE_FAILED": 5},
         reasons={"TOO_EARLY": 4, "CONTRIBUTION_LOW": 1},
         forced=3,
         missed=0,

@@ -50,6 +50,8 @@ _HOMES = {
     "run.scheduler": ("Parts", "Scheduler"),
     "run.train": ("train_ppo_vectorized",),
     "run.evaluate": ("evaluate",),
+    "run.inspect": ("tables",),
+    "run.report": ("report",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("steps", "rules", "nets", "learn", "state", "vocab")

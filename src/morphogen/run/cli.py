@@ -112,7 +112,9 @@ def _inspect(given: Namespace, command: str) -> None:
     """Print what a run directory or a checkpoint holds."""
     del command
     console = _load("morphogen.run.console").Console()
-    for title, rows in _load("morphogen.run.inspect").told(given.path):
+    facts, tables = _load("morphogen.run.inspect").told(given.path)
+    print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
+    for title, rows in tables.items():
         console.table(rows, title=title)
 
 

@@ -10,13 +10,12 @@ from morphogen.run.log import Log
 from morphogen.run.plots import canvas
 from morphogen.run.plots.canvas import Found, Plot, curves, legend, panel
 from morphogen.run.telemetry.analytics import Row, mean
-from morphogen.run.telemetry.views import of_round
+from morphogen.run.telemetry.views import VIEWS, of_round
 
 SLOPES = ("gradient_health", "gradient_health_min", "host_gradient_norm", "skipped")
 HIDDEN = ("h_rms", "c_rms", "h_env_rms_max", "c_env_rms_max")
 SEEN = ("clip_share", "near_clip_share", "outlier_share", "nonfinite_share", "drift")
 RATES = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
-ANOMALY = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
 NUDGE = 0.1  # between the crosses of runs
 WAITS = ("host_wait_time_share", "data_wait_time_share")
 
@@ -142,7 +141,7 @@ HEALTH = Plot(
     "observations that the policy sees cut off.",
     health_rows,
     _draw_health,
-    lambda log: [{name: row.get(name) for name in ANOMALY} for row in log.tables["anomalies"]],
+    lambda log: VIEWS["anomalies"](log.tables),
 )
 THROUGHPUT = Plot(
     "throughput",

@@ -40,9 +40,9 @@ def contribution_rows(log: Log) -> list[Row]:
         found["host_acc"],
     )
     for slot, share, interaction in zip(slots, found["shapley"], found["interaction_sum"], strict=True):
-        if not share and slot not in seeds:
-            continue
-        step = f"{slot}\n{seeds[slot]['blueprint'] if slot in seeds else 'rolled back'}"
+        if share is None or (not share and slot not in seeds):
+            continue  # nothing grows there, or it does not run yet
+        step = f"{slot} {seeds[slot]['blueprint'] if slot in seeds else '(gone)'}"
         rows.append({**head, "step": step, "low": level, "high": level + share, "interaction": interaction})
         level += share
     return [*rows, {**head, "step": END, "low": 0.0, "high": found["accuracy"], "interaction": None}]
@@ -70,7 +70,7 @@ def _contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     panel(bars, "Interaction with the other seeds", "accuracy, points", "")
     colours = [canvas.GREY if row["step"] in (START, END) else _signed(row["high"] - row["low"]) for row in rows]
     drawn = fall.bar(
-        [row["step"] for row in rows],
+        [_broken(row["step"]) for row in rows],
         [row["high"] - row["low"] for row in rows],
         0.6,
         bottom=[row["low"] for row in rows],
@@ -86,7 +86,7 @@ def _contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     if not seeds:
         canvas.blank(bars, "no seed with a partner")
         return
-    named, values = [row["step"] for row in seeds], [row["interaction"] for row in seeds]
+    named, values = [_broken(row["step"]) for row in seeds], [row["interaction"] for row in seeds]
     listed = bars.barh(named, values, 0.6, color=[_signed(value) for value in values])
     bars.bar_label(listed, fmt="%+.2f", padding=2, fontsize=8)
     bars.axvline(0, color=canvas.BLACK, linewidth=0.8)
@@ -96,6 +96,11 @@ def _contributions(part: SubFigure, rows: Sequence[Row]) -> None:
 
 def _signed(value: float) -> str:
     return canvas.BLUE if value >= 0 else canvas.VERMILLION
+
+
+def _broken(step: str) -> str:
+    """In two lines."""
+    return step.replace(" ", "\n", 1)
 
 
 def _amount(row: Row) -> str:

@@ -22,6 +22,20 @@ EPISODE = (
     *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks", "instance"),
 )
 
+ROLLBACK = (
+    "round",
+    "epoch",
+    "env",
+    "reason",
+    "loss",
+    "loss_limit",
+    "streak",
+    "penalty",
+    "seeds_pruned",
+    "snapshot_epoch",
+)
+ANOMALY = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
+
 
 def flat(row: Row, *names: str) -> Row:
     """A row with `name.part` in place of mappings; of the named columns only, if any are named."""
@@ -150,9 +164,9 @@ def best(tables: Tables) -> list[Row]:
     return [flat(known[i], *EPISODE) for i in front(points(known))]
 
 
-def plain(table: str) -> Callable[[Tables], list[Row]]:
-    """The rows of a folded table as they are."""
-    return lambda tables: [flat(row) for row in tables[table]]
+def plain(table: str, *names: str) -> Callable[[Tables], list[Row]]:
+    """The rows of a folded table as they are; of the named columns only, if any are named."""
+    return lambda tables: [flat(row, *names) for row in tables[table]]
 
 
 VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
@@ -164,7 +178,9 @@ VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
     "masks": masks,
     "episodes": episodes,
     "front": best,
-    **{table: plain(table) for table in ("updates", "rewards", "throughput", "phases", "rollbacks", "anomalies")},
+    "rollbacks": plain("rollbacks", *ROLLBACK),
+    "anomalies": plain("anomalies", *ANOMALY),
+    **{table: plain(table) for table in ("updates", "rewards", "throughput", "phases")},
 }
 
 

@@ -89,7 +89,7 @@ def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
         changes = [event.data.accuracy_change for event in [*kept, *gone]]
         assert score["accuracy_change"] == (pytest.approx(fmean(changes)) if changes else None)
         if worth:
-            assert score["contribution_per_1000_params"] == pytest.approx(1000 * fmean(worth) / score["params"])
+            assert score["contribution_per_1000_params"] * score["params"] == pytest.approx(1000 * fmean(worth))
 
 
 def test_seeds_that_are_neither_kept_nor_gone_are_alive_at_the_end():
@@ -124,7 +124,9 @@ def test_ops_by_epoch_count_every_step_once():
 def test_success_is_a_share_of_what_was_chosen():
     found = {row["op"]: row for row in views(fold(WHOLE))["ops"]}
     counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
+    taken = Counter(op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective)
     for op, row in found.items():
+        assert row["effective"] == taken[op]
         chosen = sum(one.sampled[op] for one in counts)
         assert row["sampled"] == chosen
         assert row["success_share"] == (sum(one.succeeded[op] for one in counts) / chosen if chosen else None)
@@ -149,7 +151,7 @@ def test_tables_are_plain_and_have_the_same_columns_in_every_row():
 def test_tables_of_nothing_are_empty_or_count_nothing():
     for name, rows in views(EMPTY).items():
         assert not rows or name == "ops"
-    assert {row["sampled"] for row in views(EMPTY)["ops"]} == {0}
+    assert {(row["effective"], row["sampled"]) for row in views(EMPTY)["ops"]} == {(0, None)}
 
 
 def test_flat_rows_name_what_was_inside():

@@ -206,7 +206,7 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
                     if (row["round"], row["env"], row["slot"]) == (event.round, env, slot)
                     and row["start"] <= event.epoch < row["end"]
                 ]
-                assert here == ([] if stage == "DORMANT" else [stage])
+                assert here == [stage]
     named = {(e.round, e.epoch, e.env, e.slot): e.data.blueprint for e in log.events(lambda t: "SeedGerminated" in t)}
     for row in spans:
         if row["stage"] == "GERMINATED":

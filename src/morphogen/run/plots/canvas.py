@@ -111,6 +111,7 @@ def legend(ax: Axes) -> None:
 
 def blank(ax: Axes, text: str = "no data") -> None:
     """Say in place of a curve that there is none."""
+    ax.set(xticks=(), yticks=())
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)
 
 
@@ -142,9 +143,9 @@ def curves(ax: Axes, found: Found, series: Mapping[str, str], *, x: str = "round
             style = {"color": colour(j if one else i), "linestyle": DASHES[turn % len(DASHES)]}
             label = name if one else f"{run} {name}" if len(series) > 1 else run
             drawn |= line(ax, rows, x, column, label=label, **style)
+    whole_x(ax)
     if not drawn:
         blank(ax)
-    whole_x(ax)
 
 
 def colour(i: int) -> str:

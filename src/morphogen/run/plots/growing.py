@@ -46,38 +46,39 @@ def lifecycle_rows(log: Log) -> list[Row]:
 def _of_round(log: Log, round: int, end: int) -> list[Row]:
     here = f'"round":{round},'
     events = log.events(lambda line: here in line and any(f'"{name}"' in line for name in TOLD))
-    mine = [event for event in events if event.round == round and (event.env or 0) < ENVS]
-    places = sorted({(event.env, event.slot) for event in mine if event.slot is not None})
-    spans = [span for env, slot in places for span in _spans(mine, (env, slot), end)]
-    backs = [_row(event, ROLLBACK, (event.epoch, event.epoch)) for event in mine if event.name == "RolledBack"]
+    mine = [event for event in events if event.round == round]
+    start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
+    places = [(env, slot) for env in range(min(ENVS, start["envs"])) for slot in start["slots"]]
+    spans = [
+        {"env": env, "slot": slot, **span}
+        for env, slot in places
+        for span in _spans([event for event in mine if (event.env, event.slot) == (env, slot)], end)
+    ]
+    backs = [
+        {"env": event.env, "slot": None, **_span(ROLLBACK, event.epoch, event.epoch)}
+        for event in mine
+        if event.name == "RolledBack" and (event.env or 0) < ENVS
+    ]
     return [{"round": round, **row} for row in [*spans, *backs]]
 
 
-def _spans(events: Iterable[Envelope], place: tuple, end: int) -> Iterator[Row]:
-    """What a slot went through; stages that lasted no epoch are left out."""
-    own = [event for event in events if (event.env, event.slot) == place]
-    names = {event.epoch: event.data.blueprint for event in own if event.name == "SeedGerminated"}
-    moves = [event for event in own if event.name == "StageChanged"]
-    until = [*(event.epoch for event in moves[1:]), end]
+def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
+    """What a slot went through, from the events of it; stages that lasted no epoch are left out."""
+    born = {event.epoch: event.data.blueprint for event in events if event.name == "SeedGerminated"}
+    moves = [(event.epoch, event.data.to) for event in events if event.name == "StageChanged"]
     name, seed = None, 0
-    for move, stop in zip(moves, until, strict=True):
-        if move.data.to == Stage.GERMINATED.name:
-            name, seed = names.get(move.epoch), seed + 1
-        if stop > move.epoch and move.data.to != Stage.DORMANT.name:
-            yield {**_row(move, move.data.to, (move.epoch, stop)), "seed": seed, "blueprint": name}
+    for (start, stage), (stop, _) in pairwise([(0, Stage.DORMANT.name), *moves, (end, "")]):
+        if stage == Stage.GERMINATED.name:
+            name, seed = born.get(start), seed + 1
+        if stop > start:
+            yield {
+                **_span(stage, start, stop),
+                **({} if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}),
+            }
 
 
-def _row(event: Envelope, stage: str, when: tuple[int | None, int | None]) -> Row:
-    start, end = when
-    return {
-        "env": event.env,
-        "slot": event.slot,
-        "seed": None,
-        "blueprint": None,
-        "stage": stage,
-        "start": start,
-        "end": end,
-    }
+def _span(stage: str, start: int | None, end: int | None) -> Row:
+    return {"stage": stage, "start": start, "end": end, "seed": None, "blueprint": None}
 
 
 def _draw_lifecycle(found: Found) -> Figure:
@@ -85,11 +86,12 @@ def _draw_lifecycle(found: Found) -> Figure:
 
 
 def _height(rows: Sequence[Row]) -> float:
-    return 1.5 + 0.13 * max(6, *(len(_places(rows, which)) for which in ("best", "last")))
+    return 1.5 + 0.13 * max(6, len(_places(rows)))
 
 
-def _places(rows: Sequence[Row], which: str) -> list[tuple[int, str]]:
-    return sorted({(row["env"], row["slot"]) for row in rows if row["which"] == which and row["slot"]})
+def _places(rows: Sequence[Row]) -> list[tuple[int, str]]:
+    """Envs and their slots, in the order of the rows."""
+    return list(dict.fromkeys((row["env"], row["slot"]) for row in rows if row["slot"]))
 
 
 def _lives(part: SubFigure, rows: Sequence[Row]) -> None:
@@ -99,16 +101,16 @@ def _lives(part: SubFigure, rows: Sequence[Row]) -> None:
         _gantt(ax, [row for row in rows if row["which"] == which], which)
     used = {row["stage"] for row in rows}
     patches = [Patch(color=colour, label=name.lower()) for name, colour in COLOURS.items() if name in used]
-    part.legend(handles=patches, loc="outside lower center", ncols=len(patches))
+    part.legend(handles=patches, loc="outside lower center", ncols=len(COLOURS))
 
 
 def _gantt(ax: Axes, rows: list[Row], which: str) -> None:
     """A row per env and slot, a bar per stage, a label per seed, a cross per rollback."""
-    places = _places(rows, which)
+    places = _places(rows)
     at = {place: i for i, place in enumerate(places)}
     round = rows[0]["round"]
     canvas.panel(ax, f"Round {round}, the {which} one", "epoch of the episode", "env and slot")
-    _bars(ax, [row for row in rows if row["slot"]], at)
+    _bars(ax, [row for row in rows if row["stage"] in COLOURS], at)
     for row in rows:
         if row["stage"] == ROLLBACK:
             mine = [i for place, i in at.items() if place[0] == row["env"]]

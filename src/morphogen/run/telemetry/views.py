@@ -63,6 +63,9 @@ def host_of(tables: Tables) -> CnnSpec | None:
     return None
 
 
+CHOSEN = ("sampled", "succeeded")
+
+
 def totals(rows: Iterable[Row], name: str) -> Counter[str]:
     """The sum of a column of counts by name."""
     found: Counter[str] = Counter()
@@ -87,16 +90,17 @@ def blueprints(tables: Tables) -> list[Row]:
 
 def ops(tables: Tables) -> list[Row]:
     """How often each op was chosen, took effect and was executed, and in which share of the steps it was legal."""
-    counts = {name: totals(tables["actions"], name) for name in ("sampled", "effective", "succeeded")}
-    return [
-        {
-            "op": op.name,
-            **{name: count[op.name] for name, count in counts.items()},
-            "success_share": _share(counts["succeeded"][op.name], counts["sampled"][op.name]),
-            "legal_share": mean(row["legal_share"].get(op.name) for row in tables["masks"]),
-        }
-        for op in Op
-    ]
+    done = totals(tables["episodes"], "ops")
+    return [{"op": op.name, "effective": done[op.name], **_choices(tables, op.name)} for op in Op]
+
+
+def _choices(tables: Tables, op: str) -> Row:
+    """What only levels above minimal tell."""
+    rows = tables["actions"]
+    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in CHOSEN)
+    share = None if not sampled or succeeded is None else succeeded / sampled
+    legal = mean(row["legal_share"].get(op) for row in tables["masks"])
+    return {"sampled": sampled, "succeeded": succeeded, "success_share": share, "legal_share": legal}
 
 
 def _share(part: int, whole: int) -> float | None:

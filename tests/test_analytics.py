@@ -89,7 +89,8 @@ def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
         changes = [event.data.accuracy_change for event in [*kept, *gone]]
         assert score["accuracy_change"] == (pytest.approx(fmean(changes)) if changes else None)
         if worth:
-            assert score["contribution_per_1000_params"] * score["params"] == pytest.approx(1000 * fmean(worth))
+            per_param = fmean(worth) / fmean(event.data.params for event in born)
+            assert score["contribution_per_1000_params"] == pytest.approx(1000 * per_param)
 
 
 def test_seeds_that_are_neither_kept_nor_gone_are_alive_at_the_end():

@@ -44,6 +44,13 @@ def test_tables_kept_live_are_those_of_the_log():
     assert EMPTY == fold([]) == analytics.Tables()
 
 
+def test_rows_stand_in_the_order_of_the_log():
+    tables = fold(WHOLE)
+    for event, table in (("RoundCompleted", "rounds"), ("EpisodeCompleted", "episodes"), ("EpochCompleted", "epochs")):
+        wanted = [(one.round, one.epoch, one.env) for one in WHOLE if one.name == event]
+        assert [(row["round"], row.get("epoch"), row.get("env")) for row in tables[table]] == wanted
+
+
 def test_updating_leaves_the_tables_before_as_they_were():
     before = fold(WHOLE[:50])
     again = fold(WHOLE[:50])

@@ -65,7 +65,7 @@ def _of_round(log: Log, round: int, end: int) -> list[Row]:
 def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
     """What a slot went through, from the events of it; stages that lasted no epoch are left out."""
     born = {event.epoch: event.data.blueprint for event in events if event.name == "SeedGerminated"}
-    moves = [(event.epoch, event.data.to) for event in events if event.name == "StageChanged"]
+    moves = [(event.epoch or 0, event.data.to) for event in events if event.name == "StageChanged"]
     name, seed = None, 0
     for (start, stage), (stop, _) in pairwise([(0, Stage.DORMANT.name), *moves, (end, "")]):
         if stage == Stage.GERMINATED.name:

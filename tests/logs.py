@@ -299,7 +299,7 @@ def _totals(dice, round, episodes, records):
         succeeded={name: count // 2 for name, count in done.items()},
         heads={"slot": dict.fromkeys(SLOTS, 3)},
         outcomes={"DONE": steps, "GATE_FAILED": 5},
-        reasons={"TOO_EARLY": 4, "CONTRIBUTION_LOW": 1},
+        reasons={"CONTRIBUTION_LOW": 1, "TOO_EARLY": 4, "BUSY": 0},
         forced=3,
         missed=0,
     )

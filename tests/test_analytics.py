@@ -140,6 +140,18 @@ def test_success_is_a_share_of_what_was_chosen():
         assert row["success_share"] == (sum(one.succeeded[op] for one in counts) / chosen if chosen else None)
 
 
+def test_verdicts_are_those_that_were_given_most_frequent_first():
+    found = views(fold(WHOLE))["verdicts"]
+    given = Counter()
+    for event in WHOLE:
+        if event.name == "ActionCounts":
+            given.update({("outcome", name): count for name, count in event.data.outcomes.items()})
+            given.update({("reason", name): count for name, count in event.data.reasons.items()})
+    assert {(row["what"], row["name"]): row["steps"] for row in found} == +given
+    reasons = [row["steps"] for row in found if row["what"] == "reason"]
+    assert reasons == sorted(reasons, reverse=True)
+
+
 def test_the_front_is_of_committed_accuracy():
     tables = fold(WHOLE)
     rows = views(tables)["front"]

@@ -166,6 +166,12 @@ def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, le
     assert not {"learning_curve", "lifecycle", "frontier", "blueprints", "ppo"} & absent
 
 
+def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
+    run = logs.write(tmp_path / "run", [event for event in logs.events(**SMALL) if event.slot is None])
+    assert {row["stage"] for row in rows_of(run, "lifecycle")} <= {"DORMANT", "rollback"}
+    assert (report(run).parent / "lifecycle.png").exists()
+
+
 def test_a_run_without_events_says_so_for_every_plot(tmp_path):
     run = logs.write(tmp_path / "run", result=False, **SMALL)
     (run / "events.jsonl").unlink()

@@ -65,6 +65,7 @@ def _draw_health(found: Found) -> Figure:
     curves(hidden, rounds, {"h_rms": "hidden", "c_rms": "cell"})
     curves(seen, rounds, {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"})
     curves(skipped, rounds, {"skipped": "skipped minibatches", "rollbacks": "rollbacks"})
+    skipped.set_ylim(0, max(1.0, skipped.get_ylim()[1]))
     _anomalies(anomalies, found)
     for ax in (health, norm, hidden, seen, skipped, anomalies):
         legend(ax)

@@ -127,7 +127,8 @@ def _blueprints(part: SubFigure, rows: Sequence[Row]) -> None:
         values = [row[fate] for row in rows]
         fates.barh(names, values, left=base, color=colour, label=fate.replace(".", ": "))
         base = [b + value for b, value in zip(base, values, strict=True)]
-    for shift, name, colour in ((-0.17, "contribution", canvas.BLUE), (0.17, "shapley", canvas.ORANGE)):
+    canvas.whole_x(fates)
+    for shift, name, colour in ((-0.17, "contribution", canvas.BLUE), (0.17, "shapley", canvas.PURPLE)):
         _dots(worth, rows, name, shift=shift, colour=colour)
     worth.axvline(0, color=canvas.BLACK, linewidth=0.8)
     price.barh(names, [row["macs_share"] or 0.0 for row in rows], color=canvas.SKY)

@@ -133,6 +133,7 @@ def verdicts(tables: Tables) -> list[Row]:
         {"what": what.rstrip("s"), "name": name, "steps": count}
         for what in ("outcomes", "reasons")
         for name, count in totals(tables["actions"], what).most_common()
+        if count
     ]
 
 

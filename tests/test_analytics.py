@@ -11,11 +11,15 @@ import logs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import tiny
 
+from morphogen.run.log import read
 from morphogen.run.telemetry import analytics
 from morphogen.run.telemetry.analytics import EMPTY, fold, merge, update
+from morphogen.run.telemetry.events import tidy
 from morphogen.run.telemetry.scores import Sample, scoreboard
 from morphogen.run.telemetry.views import VIEWS, flat, host_of, views
+from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.macs import host_macs, seed_macs
 from morphogen.vocab.task import TASKS
@@ -177,6 +181,18 @@ def test_tables_of_nothing_are_empty_or_count_nothing():
 def test_flat_rows_name_what_was_inside():
     assert flat({"a": {"b": {"c": 1}, "d": 2}, "e": 3}) == {"a.b.c": 1, "a.d": 2, "e": 3}
     assert flat({"a": 1, "b": 2}, "b", "z") == {"b": 2, "z": None}
+
+
+def test_scores_that_a_run_tells_after_a_round_are_those_of_its_log_up_to_there(tmp_path):
+    spec = tiny(rounds=3, policy_name="random")
+    train_ppo_vectorized(spec, out=tmp_path / "run")
+    events = list(read(tmp_path / "run" / "events.jsonl"))
+    told = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
+    assert [events[i].round for i in told] == [0, 1, 2]
+    for i in told:
+        wanted = scoreboard(fold(events[:i]).blueprints, TASKS["digits"].host)
+        assert events[i].data.scores == tidy(wanted)
+    assert sum(score["germinated"] for score in events[told[-1]].data.scores.values()) > 0
 
 
 def test_reading_a_run_loads_no_torch():

@@ -4,6 +4,7 @@ It reads copies only: nothing in a run depends on it.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from morphogen.run.setup import Setup
@@ -11,10 +12,11 @@ from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import ppo_updated
-from morphogen.run.telemetry.kinds.round import BatchSummary
+from morphogen.run.telemetry.kinds.round import BatchSummary, BlueprintScores
 from morphogen.run.telemetry.memory import Facts, Memory
 from morphogen.run.telemetry.names import Record
 from morphogen.run.telemetry.rounds import Scale, round_events, scale
+from morphogen.run.telemetry.scores import Tally, added, scoreboard, tallies
 from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
 from morphogen.run.telemetry.writer import Sink
 
@@ -44,6 +46,8 @@ class Reporter:
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
         self._first: Scale | None = None
+        self._host = setup.net.host
+        self._seeds: Mapping[str, Tally] = {}  # by blueprint
 
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
@@ -53,6 +57,7 @@ class Reporter:
         """The record of the epoch at (round, epoch)."""
         found, self._memory = events(record, self._memory, position, self._facts)
         self._episodes = self._episodes + completed(found)
+        self._seeds = reduce(added, map(tallies, found), self._seeds)
         self._write(found)
 
     def end_round(
@@ -74,7 +79,8 @@ class Reporter:
             env_epochs=env_epochs,
         )
         pace = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
-        self.tell(*update, summary, *self._looks(metrics), *pace, round=round)
+        scores = BlueprintScores(scoreboard(self._seeds, self._host))
+        self.tell(*update, summary, *self._looks(metrics), *pace, scores, round=round)
         self._episodes = ()
         return summary
 

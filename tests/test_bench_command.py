@@ -115,17 +115,17 @@ def rows_of(*control, device=None):
 
     On a device what is short on the host is long.
     """
-    warm, *rest = rounds(control, device)
-    return {row.name: row for row in probe.rows(warm, rest)}
+    return {row.name: row for row in probe.rows(list(rounds(control, device)))}
 
 
 def rounds(control, device):
     names = {"env_epochs_per_s": 1.0, "samples_per_s": 1.0, "update_s": 1.0, "host_wait_time_share": None}
-    counts = {"compile_s": 2.0, "graphs": 1, "graph_fallbacks": 0, "rollbacks": 1, "memory": ()}
+    pace = SimpleNamespace(**names, compile_s=2.0)
+    summary = SimpleNamespace(graphs=1, graph_fallbacks=0, rollbacks=1)
     for seconds in control:
         walls = {"head": 3.0, "tail": seconds - 4.0, "record_read": 1.0, "train": 10.0 - seconds}
         phases = {name: {"wall_s": wall, "device_s": 10 - wall if device else None} for name, wall in walls.items()}
-        yield SimpleNamespace(**names, **counts, phases=phases)
+        yield {"RoundCompleted": summary, "Throughput": pace, "PhaseProfile": SimpleNamespace(phases=phases)}
 
 
 def test_control_is_head_tail_and_record_and_counts_are_sums():

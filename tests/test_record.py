@@ -10,7 +10,8 @@ from runs import live, tiny_setup, world_of
 from morphogen.run.record import record
 from morphogen.run.reporter import facts
 from morphogen.run.telemetry.derive import events
-from morphogen.run.telemetry.events import GateEvaluated, RolledBack, StageChanged
+from morphogen.run.telemetry.kinds.env import RolledBack
+from morphogen.run.telemetry.kinds.slot import GateEvaluated, StageChanged
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import Gate, Removal, Stage

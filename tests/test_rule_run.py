@@ -121,7 +121,7 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     assert load_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
     for one in told(tmp_path / "run", "EpisodeCompleted"):
         assert one["components"] == {"streak": one["reward"]}
-    assert result.history[0].reward_mean > 0
+    assert (result.history[0].reward_mean or 0) > 0
 
 
 def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):

@@ -87,7 +87,7 @@ CLOCKS = {
     "host_wait_time_share",
     "data_wait_time_share",
     "phases",
-    "memory",
+    "rollout_s",
     "compile_s",
     "save_s",
     "run_s",

@@ -6,8 +6,10 @@ import pytest
 import torch
 from runs import tiny, tiny_setup
 
+from morphogen.run.probe import by_round
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
+from morphogen.run.telemetry.writer import Kept
 from morphogen.run.timer import NO_TIMER, PHASES, NoTimer, Timer
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.spec import DataSpec, EngineSpec
@@ -142,10 +144,11 @@ def test_the_device_waiting_for_a_graph_is_no_work(monkeypatch):
 
 
 def rounds(**fields):
-    """A scheduler after two rounds, and what they were summed up to."""
-    scheduler = Scheduler(build_setup(tiny(rounds=2, **fields)))
+    """A scheduler after two rounds, what they were summed up to, and the events about each."""
+    kept = Kept()
+    scheduler = Scheduler(build_setup(tiny(rounds=2, **fields)), Parts(sinks=(kept,)))
     with torch.no_grad():
-        return scheduler, scheduler.run()
+        return scheduler, scheduler.run(), by_round(kept.events)
 
 
 @pytest.mark.parametrize("policy", ["ppo", "random"])
@@ -156,13 +159,13 @@ def test_timers_change_no_bit_of_a_run(policy):
     assert (on[0].state == off[0].state).all()
     assert (on[0].params == off[0].params).all()
     assert on[1] == off[1]
-    assert [one.phases for one in off[1]] == [{}, {}]
-    assert [one.data_wait_time_share for one in off[1]] == [None, None]
+    assert ["PhaseProfile" in one for one in (*on[2], *off[2])] == [True, True, False, False]
+    assert [one["Throughput"].data_wait_time_share for one in off[2]] == [None, None]
 
 
 def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
-    _, (_, last) = rounds(episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32))
-    assert {phase: one["count"] for phase, one in last.phases.items()} == {
+    _, _, (_, last) = rounds(episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32))
+    assert {phase: one["count"] for phase, one in last["PhaseProfile"].phases.items()} == {
         **dict.fromkeys(("reset", "update"), 1),
         **dict.fromkeys(("head", "plan_wait", "validate", "tail"), 5),
         "record_read": 5 + 1,
@@ -172,25 +175,31 @@ def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
 
 
 def test_phases_leave_no_moment_of_a_round_out():
-    ticks, scheduler = itertools.count(), Scheduler(tiny_setup())
+    ticks, kept = itertools.count(), Kept()
+    scheduler = Scheduler(tiny_setup(), Parts(sinks=(kept,)))
     scheduler.timer = scheduler.world.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
     began = next(ticks)
     with torch.no_grad():
-        summary = scheduler.run_round()
+        scheduler.run_round()
     ended = next(ticks)
     marked = ended - began - 2  # between the first and the last reading of the clock
-    assert sum(one["wall_s"] for one in summary.phases.values()) == marked
+    (told,) = by_round(kept.events)
+    assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
 
 
 def test_rates_and_seconds_of_a_round_are_of_the_same_work():
-    ticks = itertools.count()
-    scheduler = Scheduler(tiny_setup(rounds=2, envs=4, episode_length=5), Parts(clock=lambda: float(next(ticks))))
+    ticks, kept = itertools.count(), Kept()
+    parts = Parts(clock=lambda: float(next(ticks)), sinks=(kept,))
+    scheduler = Scheduler(tiny_setup(rounds=2, envs=4, episode_length=5), parts)
     with torch.no_grad():
-        for one in scheduler.run():
-            assert one.env_epochs_per_s * one.seconds == pytest.approx(4 * 5)
-            assert one.samples_per_s * one.seconds == pytest.approx(4 * 5 * 2 * 8)
-            wall = one.seconds + one.update_s
-            assert one.host_wait_time_share == pytest.approx((5 + 1) / wall)  # a tick per fence
+        summaries = scheduler.run()
+    for summary, told in zip(summaries, by_round(kept.events), strict=True):
+        one = told["Throughput"]
+        assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)
+        assert one.env_epochs_per_s * one.rollout_s == pytest.approx(4 * 5)
+        assert one.samples_per_s * one.rollout_s == pytest.approx(4 * 5 * 2 * 8)
+        wall = one.rollout_s + one.update_s
+        assert one.host_wait_time_share == pytest.approx((5 + 1) / wall)  # a tick per fence
 
 
 def test_saving_is_a_phase_of_its_own(tmp_path):
@@ -210,6 +219,7 @@ def test_the_timer_that_is_off_has_every_method_of_the_other():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="events need a CUDA device; this machine has none")
 def test_on_a_cuda_device_the_phases_of_a_round_have_device_times():
     torch.cuda.set_sync_debug_mode("default")
-    _, (_, last) = rounds(engine=EngineSpec(devices=("cuda",)))
-    assert all(one["device_s"] > 0 for name, one in last.phases.items() if name in ("head", "train", "validate"))
-    assert last.memory[0]["peak_bytes"] >= last.memory[0]["allocated_bytes"] > 0
+    _, _, (_, last) = rounds(engine=EngineSpec(devices=("cuda",)))
+    phases = last["PhaseProfile"].phases
+    assert all(phases[name]["device_s"] > 0 for name in ("head", "train", "validate"))
+    assert last["MemoryUsed"].peak_bytes >= last["MemoryUsed"].allocated_bytes > 0

@@ -46,10 +46,12 @@ _HOMES = {
     "state.measure": ("RewardInputs",),
     "state.schema": ("describe",),
     "run.checkpoint": ("load_checkpoint", "load_policy"),
-    "run.telemetry.events": ("BatchSummary",),
+    "run.telemetry.kinds.round": ("BatchSummary",),
     "run.scheduler": ("Parts", "Scheduler"),
     "run.train": ("train_ppo_vectorized",),
     "run.evaluate": ("evaluate",),
+    "run.inspect": ("tables",),
+    "run.report": ("report",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("steps", "rules", "nets", "learn", "state", "vocab")

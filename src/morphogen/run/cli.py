@@ -102,6 +102,22 @@ def _bench(given: Namespace, command: str) -> None:
             console.table(rows, title=title)
 
 
+def _report(given: Namespace, command: str) -> None:
+    """Write the report of run directories and say where it is."""
+    del command
+    print(_load("morphogen.run.report").report(*given.runs, out=given.out))
+
+
+def _inspect(given: Namespace, command: str) -> None:
+    """Print what a run directory or a checkpoint holds."""
+    del command
+    console = _load("morphogen.run.console").Console()
+    facts, tables = _load("morphogen.run.inspect").told(given.path)
+    print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
+    for title, rows in tables.items():
+        console.table(rows, title=title)
+
+
 def _note(lines: Iterable[str]) -> None:
     """What does not stop a command but should be known."""
     for line in lines:
@@ -126,7 +142,13 @@ def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
         print(f"  {name:<22}{text}")
 
 
-COMMANDS: dict[str, Callable[[Namespace, str], None]] = {"train": _train, "bench": _bench, "rewards": _rewards}
+COMMANDS: dict[str, Callable[[Namespace, str], None]] = {
+    "train": _train,
+    "bench": _bench,
+    "rewards": _rewards,
+    "report": _report,
+    "inspect": _inspect,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

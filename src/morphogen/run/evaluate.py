@@ -20,7 +20,7 @@ from morphogen.run.fences import Fences
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.statistics import interval, stability
-from morphogen.run.telemetry.events import Evaluated
+from morphogen.run.telemetry.kinds.run import Evaluated
 from morphogen.run.world import World, forget
 from morphogen.vocab.purpose import Purpose
 

@@ -132,7 +132,30 @@ def parser(version: str) -> argparse.ArgumentParser:
         "scripted policies on synthetic learning curves.",
         allow_abbrev=False,
     )
+    _add_reading(commands)
     return top
+
+
+def _add_reading(commands: argparse._SubParsersAction) -> None:
+    """Commands that only read what runs wrote."""
+    report = commands.add_parser(
+        "report",
+        help="draw runs: one HTML page with every picture, and their numbers as CSV",
+        description="Write a page with learning curves, lives of the seeds, actions, rewards, sizes and health of a "
+        "run, or of several side by side; every picture as PNG and its numbers as CSV beside it. Works on a run that "
+        "is not over. Needs the extra morphogen[report].",
+        allow_abbrev=False,
+    )
+    report.add_argument("runs", metavar="RUN_DIR", nargs="+", type=Path, help="run directories")
+    report.add_argument("--out", metavar="DIR", type=Path, help="where it goes (default: report/ in the first of them)")
+    inspect = commands.add_parser(
+        "inspect",
+        help="print what a run directory or a checkpoint holds",
+        description="Print what a run is, how far it came, and its tables: rounds, blueprints, actions, anomalies; or "
+        "where a checkpoint stands and which files it consists of.",
+        allow_abbrev=False,
+    )
+    inspect.add_argument("path", metavar="PATH", type=Path, help="run directory, or a checkpoint in one")
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:

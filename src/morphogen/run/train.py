@@ -16,7 +16,8 @@ from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import Setup, build_setup
 from morphogen.run.sizes import sizes
-from morphogen.run.telemetry.events import BatchSummary, CheckpointSaved, RunCompleted, RunStarted
+from morphogen.run.telemetry.kinds.round import BatchSummary
+from morphogen.run.telemetry.kinds.run import CheckpointSaved, RunCompleted, RunStarted
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.observation import ENV, SLOT
@@ -209,7 +210,9 @@ class _Run:
             epochs=spec.episode_length,
             minibatches=spec.data.minibatches,
             batch=spec.data.batch,
+            world=1,
             devices=(str(setup.device),),
+            precision="float32",
             compile=spec.engine.compile,
             host_params=setup.net.host_size,
             obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),

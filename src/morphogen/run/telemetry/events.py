@@ -1,15 +1,22 @@
-"""Events: one frozen dataclass per kind, the envelope around it, and one JSON line for both.  No tensors here.
+"""Events: what all of them share, and the envelope around them.  The kinds are in `kinds`.  No tensors here.
 
 Numbers are tidied when an event is made: at most 7 significant digits, None for what is not finite; so an event read
-back from its line equals the one that was written.
+back from its line equals the one that was written.  An event whose fields are not of their types cannot be made.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
+
+from morphogen.run.telemetry.shape import Check, check
+from morphogen.vocab.fields import show
 
 Json = dict[str, Any]
+LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
+SEVERITIES = ("info", "warning", "error")
+COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
 
 
 def tidy(value: Any) -> Any:
@@ -33,21 +40,77 @@ class Event:
     __slots__ = ()
     NAME: ClassVar[str] = ""  # of the event, where the dataclass is called differently
     LEVEL: ClassVar[str] = "minimal"  # lowest level at which it is written
-    LIFECYCLE: ClassVar[bool] = True  # never dropped
+    LIFECYCLE: ClassVar[bool] = False  # never dropped
     SEVERITY: ClassVar[str] = "info"
+    WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
 
     def __post_init__(self) -> None:
-        for one in fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, one.name, tidy(getattr(self, one.name)))
+        for name, hint, good in _checks(type(self)):
+            value = tidy(getattr(self, name))
+            object.__setattr__(self, name, value)
+            if not good(value):
+                raise ValueError(f"{type(self).__name__}.{name.rstrip('_')} is {show(value)}; want {_text(hint)}")
 
     def payload(self) -> Json:
         """The fields by name, as they stand in the file (`from_` without the underscore)."""
         return {one.name.rstrip("_"): getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
 
 
+@cache
+def _checks(kind: type[Event]) -> tuple[tuple[str, Any, Check], ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((one.name, hints[one.name], check(hints[one.name])) for one in fields(kind))  # type: ignore[arg-type]
+
+
+def _text(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+
+
+class RunEvent(Event):
+    """About the run."""
+
+    __slots__ = ()
+    LIFECYCLE: ClassVar[bool] = True
+
+
+class RoundEvent(Event):
+    """About a round."""
+
+    __slots__ = ()
+    LEVEL: ClassVar[str] = "normal"
+    WHERE: ClassVar[tuple[str, ...]] = ("round",)
+
+
+class EpochEvent(Event):
+    """About an epoch of all envs of a record: tuples over envs, [E], or over envs and slots, [E][S]."""
+
+    __slots__ = ()
+    LEVEL: ClassVar[str] = "debug"
+    WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch")
+
+
+class EnvEvent(Event):
+    """About one env in one epoch."""
+
+    __slots__ = ()
+    LIFECYCLE: ClassVar[bool] = True
+    WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch", "env", "episode")
+
+
+class SlotEvent(Event):
+    """About one slot of one env in one epoch."""
+
+    __slots__ = ()
+    LIFECYCLE: ClassVar[bool] = True
+    WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch", "env", "episode", "slot")
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event and what it is about; None where a coordinate does not apply."""
+    """An event and what it is about; None where a coordinate does not apply.
+
+    `severity`, `level`: those of the kind where they are not given; the level is not part of the line.
+    """
 
     data: Event
     round: int | None = None
@@ -55,244 +118,43 @@ class Envelope:
     env: int | None = None
     episode: int | None = None
     slot: str | None = None
+    arm: str | None = None
+    severity: str = ""
+    late: bool = False  # written after its time, when the level was raised
+    level: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "severity", self.severity or self.data.SEVERITY)
+        object.__setattr__(self, "level", self.level or self.data.LEVEL)
+        for fault in self._faults():
+            raise ValueError(f"{self.name} {fault}")
 
     @property
     def name(self) -> str:
         """The name of the event: that of its dataclass, or what the dataclass says."""
         return self.data.NAME or type(self.data).__name__
 
+    @property
+    def where(self) -> Json:
+        """The coordinates that apply, in the order of the line."""
+        return {name: value for name in COORDINATES if (value := getattr(self, name)) is not None}
 
-@dataclass(frozen=True, slots=True)
-class RunStarted(Event):
-    """Set-up is done."""
-
-    run_id: str
-    command: str
-    task: str
-    preset: str | None
-    config: Json
-    config_sha256: str
-    data_sha256: str
-    data_placement: str  # resident or streamed
-    seed: int
-    envs: int
-    slots: tuple[str, ...]
-    rounds: int
-    epochs: int
-    minibatches: int
-    batch: int
-    devices: tuple[str, ...]
-    compile: str  # mode
-    host_params: int
-    obs_dim: int
-    policy_params: int
-    versions: Json
+    def _faults(self) -> Iterator[str]:
+        where = self.where
+        if missing := [name for name in self.data.WHERE if name not in where]:
+            yield f"has no {', '.join(missing)}"
+        if (self.env is None) != (self.episode is None):
+            yield f"has env {self.env} and episode {self.episode}; want both or neither"
+        if bad := [name for name, value in where.items() if not _coordinate(name, value)]:
+            yield f"has {bad[0]} {show(where[bad[0]])}; want {'a name' if bad[0] in NAMED else 'an integer >= 0'}"
+        if self.severity not in SEVERITIES:
+            yield f"has severity {show(self.severity)}; want one of {', '.join(SEVERITIES)}"
+        if type(self.late) is not bool:
+            yield f"has late {show(self.late)}; want true or false"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSaved(Event):
-    """A checkpoint is complete."""
-
-    path: str
-    kind: str  # periodic, final, stop
-    size_bytes: int
-    save_s: float
+NAMED = ("slot", "arm")
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated(Event):
-    """The frozen policy was judged on held-out instances; each metric as {mean, low, high}, 95 % interval."""
-
-    episodes: int
-    split: str
-    network_value: Json
-    committed_accuracy: Json
-    params_ratio: Json
-    success_share: Json
-    stability: Json
-
-
-@dataclass(frozen=True, slots=True)
-class RunCompleted(Event):
-    """The last event of a run."""
-
-    status: str  # completed, stopped, failed
-    rounds_done: int
-    best_round: int | None
-    best_accuracy: float | None
-    error: str | None
-    run_s: float
-    graphs: int = 0  # compiled in this run
-    graph_fallbacks: int = 0  # epochs and resets that ran eager, for want of a graph
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSummary(Event):
-    """One round in numbers; means are over all envs, final values are those of the last epoch."""
-
-    NAME: ClassVar[str] = "RoundCompleted"
-    LIFECYCLE: ClassVar[bool] = False
-
-    round: int
-    episodes_completed: int
-    accuracy_mean: float  # percent, like every accuracy
-    accuracy_std: float
-    accuracy_min: float
-    accuracy_max: float
-    committed_mean: float
-    loss_mean: float | None
-    rolling_accuracy: float  # mean of accuracy_mean over the last at most 10 rounds
-    reward_mean: float  # sum of an episode's rewards
-    reward_std: float
-    return_mean: float  # discounted
-    network_value_mean: float
-    params_ratio_mean: float
-    stability_mean: float
-    germinated: int
-    fossilized: int
-    contributing: int
-    pruned: int
-    live: int
-    rollbacks: int
-    success_share: float
-    env_accuracy: tuple[float, ...]
-    env_committed: tuple[float, ...]
-    env_reward: tuple[float, ...]
-    updated: bool  # the policy made at least one optimiser step
-    anomalies: tuple[str, ...] = ()
-    seconds: float = field(default=0.0, compare=False)  # of the rollout
-    update_s: float = field(default=0.0, compare=False)  # of the policy
-    env_epochs_per_s: float = field(default=0.0, compare=False)
-    samples_per_s: float = field(default=0.0, compare=False)  # that hosts were trained on
-    host_wait_time_share: float | None = field(default=None, compare=False)  # standing still in fences
-    data_wait_time_share: float | None = field(default=None, compare=False)  # drawing and gathering minibatches
-    compile_s: float = field(default=0.0, compare=False)  # in none of the other times
-    phases: Json = field(default_factory=dict, compare=False)  # wall_s, host_cpu_s, device_s, count of each
-    memory: tuple[Json, ...] = field(default=(), compare=False)  # bytes on each CUDA device
-    graphs: int = 0  # compiled in this round
-    graph_fallbacks: int = 0  # those of this round that ran eager, for want of a graph
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeCompleted(Event):
-    """One life of one host is over."""
-
-    accuracy: float
-    committed_accuracy: float
-    initial_accuracy: float
-    best_accuracy: float
-    loss: float | None
-    success: bool
-    stability: float  # (0, 1]
-    reward: float
-    discounted_return: float
-    network_value: float
-    components: Json  # sum of each reward component
-    unmeasured_steps: int
-    detectors: Json  # hits of each
-    params: int  # of the network as delivered
-    params_ratio: float  # the same over the host's
-    germinated: int
-    fossilized: int
-    contributing: int  # fossils worth at least a point when last measured
-    pruned: int
-    live: int  # neither fossilized nor pruned
-    rollbacks: int
-    ops: Json  # effective ops, they sum to the epochs
-    instance: Json
-    topology: tuple[Json, ...]  # slot, blueprint, stage, alpha, contribution of every seed
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyRecorded(Event):
-    """What was grown for good: the fossils of an env at the end of its life."""
-
-    sha256: str  # of the manifest as canonical JSON
-    manifest: Json
-
-
-@dataclass(frozen=True, slots=True)
-class RolledBack(Event):
-    """The governor put an env back to its last healthy snapshot."""
-
-    SEVERITY: ClassVar[str] = "warning"
-
-    reason: str
-    loss: float | None
-    loss_limit: float | None
-    streak: int
-    penalty: float
-    seeds_pruned: int
-    snapshot_epoch: int  # -1: the reset state
-
-
-@dataclass(frozen=True, slots=True)
-class HostStabilized(Event):
-    """The host's loss settled for the first time in its episode."""
-
-    LEVEL: ClassVar[str] = "normal"
-    LIFECYCLE: ClassVar[bool] = False
-
-    stable_epochs: int
-    loss: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SeedGerminated(Event):
-    """A slot got a seed."""
-
-    blueprint: str
-    params: int
-    algorithm: str
-    tempo: int  # epochs of the first ramp
-    alpha_target: float
-    accuracy: float  # before
-
-
-@dataclass(frozen=True, slots=True)
-class StageChanged(Event):
-    """A slot changed its stage; values as of before the move."""
-
-    from_: str
-    to: str
-    cause: str  # action, tick, govern
-    blueprint: str | None
-    alpha: float
-    age: int
-    epochs_in_stage: int
-
-
-@dataclass(frozen=True, slots=True)
-class GateEvaluated(Event):
-    """A gate was asked."""
-
-    LEVEL: ClassVar[str] = "normal"
-    LIFECYCLE: ClassVar[bool] = False
-
-    gate: str
-    passed: bool
-    failed: tuple[str, ...]  # names of the checks
-
-
-@dataclass(frozen=True, slots=True)
-class SeedFossilized(Event):
-    """A seed is kept for good; values as of the last epoch before."""
-
-    blueprint: str
-    params: int
-    age: int
-    contribution: float | None
-    shapley: float | None
-    accuracy_change: float  # since germination, the host's own progress included
-
-
-@dataclass(frozen=True, slots=True)
-class SeedPruned(Event):
-    """A seed is gone; values as of the last epoch before."""
-
-    blueprint: str
-    params: int
-    age: int
-    reason: str  # action, ramp, governor
-    contribution: float | None
-    accuracy_change: float
+def _coordinate(name: str, value: Any) -> bool:
+    return isinstance(value, str) if name in NAMED else type(value) is int and value >= 0

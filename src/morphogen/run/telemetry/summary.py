@@ -1,11 +1,13 @@
 """A round in numbers, from its completed episodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from morphogen.run.telemetry.events import BatchSummary, Envelope, EpisodeCompleted, Json
+from morphogen.run.telemetry.events import Envelope, Json, RoundEvent
+from morphogen.run.telemetry.kinds.env import EpisodeCompleted
+from morphogen.run.telemetry.kinds.round import BatchSummary, MemoryUsed, PhaseProfile, Throughput
 
 ROLLING_ROUNDS = 10
 
@@ -36,13 +38,6 @@ class Costs:
     phases: Json = field(default_factory=dict)  # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
     memory: tuple[Json, ...] = ()  # of each CUDA device
 
-    def shares(self) -> dict[str, float | None]:
-        """What the host waited for, as shares of the wall time; None = not measured."""
-        wall = self.rollout_s + self.update_s
-        data = self.phases["data"]["wall_s"] if "data" in self.phases else None
-        seconds = {"host_wait_time_share": self.waited_s, "data_wait_time_share": data}
-        return {name: None if one is None or wall <= 0 else one / wall for name, one in seconds.items()}
-
 
 def completed(events: Sequence[Envelope]) -> tuple[EpisodeCompleted, ...]:
     """The episodes among events, in the order of the envs."""
@@ -57,32 +52,32 @@ def summarise(
     updated: bool,
     costs: Costs,
     env_epochs: int,
-    samples: int,
     anomalies: Sequence[str] = (),
 ) -> tuple[BatchSummary, tuple[float, ...]]:
     """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one.
 
-    env_epochs: of the round; samples: of an env and epoch.
+    env_epochs: of the round.
     """
     if not episodes:
         raise ValueError("a round without completed episodes has no summary")
     accuracy = [one.accuracy for one in episodes]
     reward = [one.reward for one in episodes]
-    losses = [one.loss for one in episodes if one.loss is not None]
     rolling = (*rolling, fmean(accuracy))[-ROLLING_ROUNDS:]
     summary = BatchSummary(
         round=round,
         episodes_completed=len(episodes),
-        loss_mean=fmean(losses) if losses else None,
         rolling_accuracy=fmean(rolling),
-        reward_mean=fmean(reward),
-        reward_std=pstdev(reward),
+        reward_mean=_mean(reward),
+        reward_std=pstdev(_known(reward)) if _known(reward) else None,
         env_accuracy=tuple(accuracy),
         env_committed=tuple(one.committed_accuracy for one in episodes),
         env_reward=tuple(reward),
         updated=updated,
         anomalies=tuple(anomalies),
-        **_paces(costs, env_epochs, samples),
+        seconds=costs.rollout_s,
+        env_epochs_per_s=_rate(env_epochs, costs),
+        graphs=costs.compiling.graphs,
+        graph_fallbacks=costs.compiling.graph_fallbacks,
         **_spread(accuracy),
         **_means(episodes),
         **_totals(episodes),
@@ -90,18 +85,38 @@ def summarise(
     return summary, rolling
 
 
-def _paces(costs: Costs, env_epochs: int, samples: int) -> dict[str, Any]:
-    rate = env_epochs / costs.rollout_s if costs.rollout_s > 0 else 0.0
-    return {
-        "seconds": costs.rollout_s,
-        "update_s": costs.update_s,
-        "env_epochs_per_s": rate,
-        "samples_per_s": rate * samples,
-        "phases": costs.phases,
-        "memory": costs.memory,
-        **costs.shares(),
-        **costs.compiling._asdict(),
-    }
+def paces(costs: Costs, *, env_epochs: int, samples: int) -> tuple[RoundEvent, ...]:
+    """How fast a round was and what it took; samples: of an env and epoch."""
+    rate, wall = _rate(env_epochs, costs), costs.rollout_s + costs.update_s
+    data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
+    throughput = Throughput(
+        env_epochs_per_s=rate,
+        samples_per_s=None if rate is None else rate * samples,
+        host_wait_time_share=_share(costs.waited_s, wall),
+        data_wait_time_share=_share(data, wall),
+        rollout_s=costs.rollout_s,
+        update_s=costs.update_s,
+        compile_s=costs.compiling.compile_s,
+    )
+    profile = (PhaseProfile(phases=costs.phases),) if costs.phases else ()
+    return (throughput, *profile, *(MemoryUsed(**one) for one in costs.memory))
+
+
+def _rate(env_epochs: int, costs: Costs) -> float | None:
+    return env_epochs / costs.rollout_s if costs.rollout_s > 0 else None
+
+
+def _share(seconds: float | None, wall: float) -> float | None:
+    return None if seconds is None or wall <= 0 else seconds / wall
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return fmean(known) if known else None
 
 
 def _spread(accuracy: Sequence[float]) -> dict[str, float]:
@@ -113,11 +128,12 @@ def _spread(accuracy: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _means(episodes: Sequence[EpisodeCompleted]) -> dict[str, float]:
+def _means(episodes: Sequence[EpisodeCompleted]) -> dict[str, Any]:
     return {
+        "loss_mean": _mean(one.loss for one in episodes),
+        "return_mean": _mean(one.discounted_return for one in episodes),
+        "network_value_mean": _mean(one.network_value for one in episodes),
         "committed_mean": fmean(one.committed_accuracy for one in episodes),
-        "return_mean": fmean(one.discounted_return for one in episodes),
-        "network_value_mean": fmean(one.network_value for one in episodes),
         "params_ratio_mean": fmean(one.params_ratio for one in episodes),
         "stability_mean": fmean(one.stability for one in episodes),
         "success_share": fmean(one.success for one in episodes),

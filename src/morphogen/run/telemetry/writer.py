@@ -26,6 +26,23 @@ class Sink(Protocol):
         ...
 
 
+class Kept:
+    """A sink that keeps what it takes."""
+
+    def __init__(self) -> None:
+        self.events: list[Envelope] = []
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Keep a batch."""
+        self.events += events
+
+    def flush(self) -> None:
+        """Nothing is on its way."""
+
+    def close(self) -> None:
+        """What was kept stays."""
+
+
 class JsonLines:
     """A sink that appends JSON lines to a file."""
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
-from morphogen.run.telemetry.events import Event, tidy
+from morphogen.run.telemetry.events import RoundEvent, tidy
 
 # The reduction is part of the type; `once`: measured for the update as a whole.
 Mean = Annotated[float | None, "mean"]
-HeadMean = Annotated[dict[str, float] | None, "mean"]
+HeadMean = Annotated[dict[str, float | None] | None, "mean"]
 Max = Annotated[float | None, "max"]
 Min = Annotated[float | None, "min"]
 First = Annotated[float | None, "first"]
@@ -20,10 +20,10 @@ Whole = Annotated[int | None, "once"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PpoUpdated(Event):
+class PpoUpdated(RoundEvent):
     """One update; None = not measured.  `*_head` hold a number per head of the action."""
 
-    LIFECYCLE: ClassVar[bool] = False
+    LEVEL: ClassVar[str] = "minimal"
 
     policy_loss: Mean = None
     value_loss: Mean = None
@@ -62,14 +62,20 @@ class PpoUpdated(Event):
     forced_share: Once = None
     rollback_rows: Whole = None
     nonfinite: Counts = None  # source -> count
+    layer_health: HeadMean = None  # leaf of the policy -> 0..1, of its gradient
     update_s: Once = None
+
+
+def _number_of(held: Any) -> type:
+    values = get_args(held)[1] if get_origin(held) is dict else held
+    return (get_args(values) or (values,))[0]
 
 
 _HINTS = get_type_hints(PpoUpdated, include_extras=True)
 REDUCTION: dict[str, str] = {one.name: _HINTS[one.name].__metadata__[0] for one in fields(PpoUpdated)}
 _HELD = {name: get_args(hint.__origin__)[0] for name, hint in _HINTS.items() if name in REDUCTION}
 # What a number of each field is: float, int or bool; of a mapping, what its values are.
-_NUMBER: dict[str, type] = {name: (get_args(held) or (held,))[-1] for name, held in _HELD.items()}
+_NUMBER: dict[str, type] = {name: _number_of(held) for name, held in _HELD.items()}
 
 
 def ppo_updated(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:

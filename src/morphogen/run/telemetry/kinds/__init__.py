@@ -1,0 +1,1 @@
+"""The kinds of events, one module per unit of time."""

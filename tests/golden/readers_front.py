@@ -1,0 +1,18 @@
+"""Readers of golden rows: the Pareto front of episodes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from morphogen.run.telemetry.front import Point, Reference, front, hypervolume
+
+
+def read_pareto(row: dict, dtype: torch.dtype) -> None:
+    """Analytics are of Python numbers, whatever the dtype."""
+    points = [Point(**episode) for episode in row["episodes"]]
+    assert list(front(points)) == row["front"]
+    assert hypervolume(points, Reference(*row["reference"])) == pytest.approx(row["hypervolume"], rel=1e-12, abs=1e-12)
+
+
+READERS: dict[str, Callable[[dict, torch.dtype], None]] = {"telemetry.pareto": read_pareto}

@@ -8,11 +8,13 @@ from typing import Any
 
 from morphogen.run.setup import Setup
 from morphogen.run.telemetry.derive import events
-from morphogen.run.telemetry.events import Envelope, Event
+from morphogen.run.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import ppo_updated
 from morphogen.run.telemetry.kinds.round import BatchSummary
-from morphogen.run.telemetry.memory import Facts, Memory, Record
+from morphogen.run.telemetry.memory import Facts, Memory
+from morphogen.run.telemetry.names import Record
+from morphogen.run.telemetry.rounds import Scale, round_events, scale
 from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
 from morphogen.run.telemetry.writer import Sink
 
@@ -41,6 +43,7 @@ class Reporter:
         self._memory: Memory | None = None
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
+        self._first: Scale | None = None
 
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
@@ -55,24 +58,32 @@ class Reporter:
     def end_round(
         self,
         round: int,
-        metrics: Mapping[str, Any] | None,
+        metrics: Mapping[str, Any],
         costs: Costs,
     ) -> BatchSummary:
-        """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
-        update = () if metrics is None else (ppo_updated(metrics, update_s=costs.update_s),)
+        """The summary of a round whose records were all taken; metrics: what the `update` fence brought."""
+        trained = "steps_done" in metrics
+        update = (ppo_updated(metrics, update_s=costs.update_s),) if trained else ()
         env_epochs = self._facts.envs * self._facts.epochs
         summary, self._rolling = summarise(
             self._episodes,
             self._rolling,
             round=round,
-            updated=metrics is not None and bool(metrics["steps_done"] > 0),
+            updated=trained and bool(metrics["steps_done"] > 0),
             costs=costs,
             env_epochs=env_epochs,
         )
+        pace = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
+        self.tell(*update, summary, *self._looks(metrics), *pace, round=round)
         self._episodes = ()
-        told = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
-        self.tell(*update, summary, *told, round=round)
         return summary
+
+    def _looks(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
+        """What the round looked like.  A round without an epoch was refused before."""
+        if self._memory is None:
+            return ()
+        self._first = self._first or scale(metrics)
+        return tuple(round_events(self._memory.tally, metrics, self._first, self._facts))
 
     def _write(self, found: Sequence[Envelope]) -> None:
         for sink in self._sinks:

@@ -120,6 +120,16 @@ def test_a_seed_that_is_kept_is_whole_even_where_no_alpha_is_recorded():
     assert (kept.stage, kept.blueprint, kept.alpha, kept.contribution) == ("FOSSILIZED", "norm", 1.0, 2.5)
 
 
+@pytest.mark.parametrize(("level", "alpha"), [("normal", 0.5), ("minimal", None)])
+def test_an_alpha_is_shown_as_long_as_epochs_tell_it_whatever_comes_first(level, alpha):
+    """A seed that goes back from holding to blending has an alpha that only epochs know."""
+    back = moved("HOLDING", "BLENDING", 0, 2)
+    told = epoch(0, 2, alpha=((0.5, None), (None, None), (None, None)))
+    for order in ([told, back], [back, told]):
+        found = at_level([*germinated(), moved("GERMINATED", "HOLDING", 0, 1), *order], level)
+        assert seen([started(level=level), *found]).envs[0].slots[0].alpha == alpha
+
+
 def test_episodes_tell_what_epochs_did_not():
     low = seen([started(), episode(0, 1)])
     assert (low.envs[1].accuracy.drawn, low.envs[1].reward, low.envs[1].params_ratio) == ((60.0,), 0.75, 1.25)

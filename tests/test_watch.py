@@ -2,13 +2,16 @@
 
 import io
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from functools import reduce
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import acted, anomaly, at_level, ended, epoch, evaluated, germinated, moved, started, summary, whole, written
 from rich.console import Console
@@ -44,7 +47,7 @@ def row(text, start):
 
 def test_a_screen_says_how_far_the_run_is():
     text = screen([started(rounds=4), epoch(0, 3), summary(0), epoch(1, 1)])
-    assert "runs/x  running  digits, ppo, seed 7, 3 envs, telemetry normal" in text
+    assert "running  digits, ppo, seed 7, 3 envs, telemetry normal  runs/x" in text
     assert "round 2/4  epoch 2/4" in text
     assert "38%  1,234 env-epochs/s  ETA 0:25" in text
 
@@ -110,7 +113,8 @@ def test_a_run_that_is_silent_is_said_to_be_so_until_it_has_ended():
     assert "nothing new" not in screen(whole(), idle=125.0)
 
 
-@given(count=st.integers(0, 60), width=st.integers(80, 200), height=st.integers(34, 70), envs=st.integers(1, 90))
+@settings(max_examples=15)
+@given(count=st.integers(0, 60), width=st.integers(80, 200), height=st.integers(34, 60), envs=st.integers(1, 40))
 def test_a_screen_fits_its_terminal(count, width, height, envs):
     text = screen(whole(envs=envs)[:count], Frame(width, height))
     lines = text.splitlines()
@@ -183,7 +187,7 @@ def test_off_a_terminal_there_is_a_screen_for_every_round_and_a_last_one(tmp_pat
     events, out = whole(rounds=3), io.StringIO()
     portions = [[event] for event in events]
     loop.watch(tmp_path / "run", out=out, wait=growing(tmp_path / "run" / "events.jsonl", portions))
-    heads = [one.split()[1] for one in out.getvalue().splitlines() if "seed 7" in one]
+    heads = [one.split()[0] for one in out.getvalue().splitlines() if "seed 7" in one]
     assert heads == ["running"] * 3 + ["completed"]
 
 
@@ -204,11 +208,12 @@ def test_a_log_that_a_resume_cuts_is_told_anew(tmp_path):
         path.write_text("".join(line(one, seq=i, time=5.0) for i, one in again))
 
     loop.watch(tmp_path / "run", out=out, wait=wait)
-    last = out.getvalue().rpartition("runs")[2].rpartition("seed 7")
-    assert "round 1/2  epoch 1/4" in last[2]
-    assert "stopped" in last[0]
+    last = out.getvalue().rpartition("stopped  digits")[2]
+    assert "round 1/2  epoch 1/4" in last
+    assert "in 1:05" in last
 
 
+@settings(max_examples=20)
 @given(cut=st.integers(0, 40_000))
 def test_a_log_cut_at_any_byte_has_a_screen(tmp_path_factory, cut):
     run, out = tmp_path_factory.mktemp("runs") / "run", io.StringIO()
@@ -257,6 +262,39 @@ def test_the_command_waits_for_a_run_and_refuses_what_is_none(tmp_path, capsys, 
     (tmp_path / "file").write_text("")
     assert cli.main(["watch", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("morphogen: error: RUN is")
+
+
+def until(look, word, seconds=30.0):
+    """What stands on a terminal as soon as it holds the word."""
+    end = time.monotonic() + seconds
+    while word not in (text := look()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return text
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux to look at a terminal with")
+def test_a_real_terminal_shows_the_run_and_is_left_with_its_last_screen(tmp_path):
+    path = run_of(tmp_path / "run")
+    written(path, whole()[:8])
+    tmux = ["tmux", "-L", f"watch-{os.getpid()}", "-f", os.devnull]
+    command = f"env -u COLUMNS -u LINES {sys.executable} -m morphogen.run.cli watch {tmp_path / 'run'}"
+    subprocess.run(
+        [*tmux, "new-session", "-d", "-x", "110", "-y", "40", f"{command}; echo ended with $?; sleep 60"], check=True
+    )
+
+    def look():
+        return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True, check=True).stdout
+
+    try:
+        first = until(look, "3 envs")
+        written(path, whole()[8:])
+        last = until(look, "ended with")
+    finally:
+        subprocess.run([*tmux, "kill-session"], check=True)
+    assert "running" in first.splitlines()[0]
+    assert row(first, "0 ").split()[1:3] == ["training", "norm"]
+    assert "2 rounds in 1:05" in last
+    assert "ended with 0" in last
 
 
 def test_watching_loads_no_torch(tmp_path):

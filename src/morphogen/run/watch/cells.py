@@ -72,9 +72,14 @@ def amount(value: float | None, form: str = ".1f") -> str:
     return "-" if value is None else format(value, form)
 
 
+def look(stage: str) -> tuple[str, str, str]:
+    """Word, letter and colour of a stage; one that is not known here is its own word."""
+    return STAGES.get(stage, (stage, "?", ""))
+
+
 def slot(found: Slot, width: int, ramp: str = RAMP) -> Text:
     """A slot in so many columns (one of WIDTHS)."""
-    word, letter, style = STAGES[found.stage]
+    word, letter, style = look(found.stage)
     alpha = found.alpha if found.stage in _ALPHA else None
     if width == WIDTHS[2]:
         return Text(letter + ("" if alpha is None else step(alpha, ramp)), style)
@@ -86,4 +91,5 @@ def slot(found: Slot, width: int, ramp: str = RAMP) -> Text:
 
 def actions(found: Sequence[Action], width: int) -> str:
     """The newest actions, a letter each, the newest last; in small letters what was not executed."""
-    return "".join(OPS[one.op] if one.success else OPS[one.op].lower() for one in found[-width:])
+    letters = ((OPS.get(one.op, "?"), one.success) for one in found[-width:])
+    return "".join(letter if success else letter.lower() for letter, success in letters)

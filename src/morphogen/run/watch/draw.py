@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from morphogen.run.console import duration
+from morphogen.run.telemetry.kinds.run import RunStarted
 from morphogen.run.telemetry.words import counts
 from morphogen.run.watch import cells
 from morphogen.run.watch.cells import Frame, amount
@@ -16,47 +17,52 @@ from morphogen.run.watch.view import Env, Note, View
 SEVERITIES = {"info": "", "warning": "yellow", "error": "bold red"}
 STATUS = {"running": "bold", "completed": "bold green", "stopped": "yellow", "failed": "bold red"}
 QUIET = 30.0  # seconds without a new line before it is said
-CURVE, NAME, NUMBER, BAR = 24, 14, 9, 16  # columns
-ACTIONS, ALARMS, NOTES = 12, 4, 5  # columns of actions; lines of warnings and of the life of seeds
 WHOLE = Frame()  # no limit to the lines
 LEAST = 3  # rows of envs, however low the screen is
-# what a level leaves out
+ALARMS, NOTES = 4, 5  # lines
+COLUMNS = {"env": 3, "params": 6, "reward": 7, "actions": 12}  # of an env, besides slots and accuracy
+NAME, NUMBER, BAR = 13, 8, 16
+CURVES = (6, 24)  # columns of a curve, at least and at most
+# what is left out
+MINIMAL = "level minimal: alphas, accuracies, rewards and actions of epochs are not recorded"
 LIFECYCLE_ONLY = "lifecycle_only: nothing but the run, whole episodes and the life of seeds is recorded"
-MISSING = {"minimal": "level minimal: alphas, accuracies, rewards and actions of epochs are not recorded"}
 
 
 def draw(view: View, *, run: str, idle: float = 0.0, frame: Frame = WHOLE) -> RenderableType:
     """The whole screen; `run`: where the run lies, `idle`: seconds since its last line was written."""
-    if view.started is None:
+    started = view.started
+    if started is None:
         return Text(f"{run}: no event yet; waiting for the run to begin")
-    top: list[RenderableType] = [_head(view, run), _progress(view), *map(_line, _remarks(view, idle)), Text()]
+    top: list[RenderableType] = [
+        _head(started, view, run),
+        _progress(started, view),
+        *map(_line, _remarks(view, idle)),
+        Text(),
+    ]
     sums = [Text(), *map(_line, _sums(view)), Text()]
     legend = [Text(), Text(cells.LEGEND, "dim")]
     around = len(top) + 1 + len(sums) + ALARMS + NOTES + 2 + len(cells.LEGEND) // frame.width + 2
     rows = len(view.envs) if frame.height is None else max(LEAST, frame.height - around)
-    return Group(*top, _envs(view, rows, frame), *sums, _below(view, frame), *legend)
+    if rows < started.envs:
+        sums[0] = _line(f"... and {started.envs - rows} envs more", "dim")
+    return Group(*top, _envs(view.envs[:rows], started.slots, frame), *sums, _below(view, frame), *legend)
 
 
 def _line(text: str, style: str = "") -> Text:
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
-def _head(view: View, run: str) -> Text:
-    started = view.started
-    assert started is not None
+def _head(started: RunStarted, view: View, run: str) -> Text:
     status = "running" if view.ended is None else view.ended.status
-    head = _line(f"{run}  ").append(status, STATUS[status])
     who = started.config.get("policy_name", "ppo")
-    return head.append(f"  {started.task}, {who}, seed {started.seed}, {started.envs} envs, telemetry {view.level}")
+    what = f"{started.task}, {who}, seed {started.seed}, {started.envs} envs, telemetry {view.level}"
+    return _line("").append(status, STATUS[status]).append(f"  {what}  {run}")
 
 
-def _progress(view: View) -> Table:
-    started, summary = view.started, view.summary
-    assert started is not None
-    share = view.share
+def _progress(started: RunStarted, view: View) -> Table:
+    share, summary, left = view.share, view.summary, view.seconds_left
     where = f"round {(view.round or 0) + 1}/{started.rounds}  epoch {(view.epoch or 0) + 1}/{started.epochs} "
     rate = "" if summary is None else f"  {amount(summary.env_epochs_per_s, ',.0f')} env-epochs/s"
-    left = view.seconds_left
     eta = "" if left is None or view.ended is not None else f"  ETA {duration(left)}"
     grid = Table.grid(padding=(0, 1))
     grid.add_row(_line(where), ProgressBar(total=1.0, completed=share, width=BAR), _line(f"{share:.0%}{rate}{eta}"))
@@ -65,7 +71,7 @@ def _progress(view: View) -> Table:
 
 def _remarks(view: View, idle: float) -> list[str]:
     """What there is to say about the run as a whole."""
-    found = [LIFECYCLE_ONLY] if view.lifecycle_only else [MISSING[view.level]] if view.level in MISSING else []
+    found = [LIFECYCLE_ONLY] if view.lifecycle_only else [MINIMAL] if view.level == "minimal" else []
     if view.ended is None and idle > QUIET:
         found.append(f"nothing new for {duration(idle)}: the run may wait, have been stopped, or be gone")
     if view.dropped:
@@ -95,40 +101,42 @@ def _interval(found: dict[str, float | None], form: str) -> str:
     return f"{amount(found['mean'], form)} ({amount(found['low'], form)} .. {amount(found['high'], form)})"
 
 
-def _envs(view: View, rows: int, frame: Frame) -> Table:
-    """One row per env, as many as there is room for."""
-    assert view.started is not None
-    names = view.started.slots
-    others = 5 + NUMBER + 7 + 8 + ACTIONS + 6
-    width = next((one for one in cells.WIDTHS if (one + 1) * len(names) + others + 6 <= frame.width), cells.WIDTHS[-1])
-    curve = min(CURVE, max(6, frame.width - others - (width + 1) * len(names)))
-    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
-    grid.add_column("env", justify="right")
+def _envs(envs: Sequence[Env], names: Sequence[str], frame: Frame) -> Table:
+    """One row per env; slots in as many words as there is room for, then the curve."""
+    least, most = CURVES
+    room = frame.width - sum(COLUMNS.values()) - len(COLUMNS) - NUMBER
+    width = next((one for one in cells.WIDTHS if (one + 1) * len(names) + least <= room), cells.WIDTHS[-1])
+    curve = min(most, max(least, room - (width + 1) * len(names)))
+    grid = _table()
+    grid.add_column("env", width=COLUMNS["env"], justify="right", no_wrap=True)
     for name in names:
         grid.add_column(name, width=width, no_wrap=True)
-    grid.add_column("accuracy %", width=curve + 1 + 5, no_wrap=True)
-    grid.add_column("params", justify="right", no_wrap=True)
-    grid.add_column("reward", justify="right", no_wrap=True)
-    grid.add_column("actions", width=ACTIONS, no_wrap=True)
-    for number, env in enumerate(view.envs[:rows]):
+    grid.add_column("accuracy %", width=curve + NUMBER - 1, no_wrap=True)
+    for name in ("params", "reward", "actions"):
+        grid.add_column(name, width=COLUMNS[name], justify="left" if name == "actions" else "right", no_wrap=True)
+    for number, env in enumerate(envs):
         slots = [cells.slot(one, width, frame.ramp) for one in env.slots]
         grid.add_row(str(number), *slots, *_numbers(env, curve, frame))
     return grid
 
 
+def _table() -> Table:
+    return Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+
+
 def _numbers(env: Env, curve: int, frame: Frame) -> tuple[str, ...]:
     line = cells.spark(env.accuracy.drawn, curve, frame.ramp)
     return (
-        f"{line:<{curve}} {amount(env.accuracy.last):>5}",
+        f"{line:<{curve}} {amount(env.accuracy.last):>{NUMBER - 2}}",
         "-" if env.params_ratio is None else f"x{env.params_ratio:.2f}",
         amount(env.reward, "+.3f"),
-        cells.actions(env.actions, ACTIONS),
+        cells.actions(env.actions, COLUMNS["actions"]),
     )
 
 
 def _sums(view: View) -> list[str]:
     """All envs together."""
-    words = {cells.STAGES[name][0]: count for name, count in view.stages.items()}
+    words = {cells.look(name)[0]: count for name, count in view.stages.items()}
     found = [f"slots of all envs: {counts(words)}"]
     if view.actions is not None:
         done = view.actions.succeeded
@@ -150,11 +158,11 @@ def _below(view: View, frame: Frame) -> Table:
 
 
 def _curve(frame: Frame) -> int:
-    return min(CURVE, frame.width // 5)
+    return min(CURVES[1], frame.width // 5)
 
 
 def _curves(view: View, frame: Frame) -> Table:
-    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    grid = _table()
     grid.add_column("over rounds", width=NAME)
     grid.add_column("", width=_curve(frame))
     grid.add_column("first", width=NUMBER, justify="right")
@@ -168,4 +176,4 @@ def _curves(view: View, frame: Frame) -> Table:
 def _notes(title: str, found: Sequence[Note], most: int) -> list[Text]:
     """The newest notes, the newest first."""
     lines = [_line(f"{one.where}  {one.text}", SEVERITIES[one.severity]) for one in reversed(found[-most:])]
-    return [Text(title, "dim"), *(lines or [Text("none")])]
+    return [Text(f"{title}, by round:epoch", "dim"), *(lines or [Text("none")])]

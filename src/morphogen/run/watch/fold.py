@@ -143,12 +143,12 @@ def _slot(view: View, event: Envelope, **fields: Any) -> View:
 
 def _moved(view: View, event: Envelope, data: StageChanged) -> View:
     view = replace(view, stages=_more(view.stages, {data.from_: -1, data.to: 1}))
-    alpha = 1.0 if data.to in WHOLE else None
-    return _slot(view, event, stage=data.to, blueprint=data.blueprint, alpha=alpha)
+    known = {"alpha": 1.0} if data.to in WHOLE else {"alpha": None} if view.sparse else {}
+    return _slot(view, event, stage=data.to, blueprint=data.blueprint, **known)
 
 
 def _germinated(view: View, event: Envelope, data: SeedGerminated) -> View:
-    return _slot(view, event, blueprint=data.blueprint, contribution=None)
+    return _slot(view, event, blueprint=data.blueprint, alpha=None, contribution=None)
 
 
 def _fossilized(view: View, event: Envelope, data: SeedFossilized) -> View:

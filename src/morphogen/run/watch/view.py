@@ -125,6 +125,11 @@ class View:
         return self.config.get("telemetry", {}).get("lifecycle_only", False)
 
     @property
+    def sparse(self) -> bool:
+        """Whether epochs are not written as a whole: what they alone tell is not known."""
+        return self.lifecycle_only or self.level == "minimal"
+
+    @property
     def share(self) -> float:
         """How much of the run is over, 0 .. 1."""
         if self.started is None or self.round is None:

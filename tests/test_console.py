@@ -9,7 +9,7 @@ from logs import anomaly, epoch, rolled_back
 
 from morphogen.run.console import Console, amount, closing, duration
 from morphogen.run.telemetry.events import Envelope
-from morphogen.run.telemetry.kinds.run import CheckpointFailed, SinkFailed, TelemetryDropped
+from morphogen.run.telemetry.kinds.run import CheckpointFailed, SinkFailed
 from morphogen.vocab.spec import RunSpec, resolve
 
 SPEC = resolve(RunSpec(rounds=4))
@@ -108,7 +108,6 @@ def test_the_progress_knows_the_accuracy_of_the_last_epoch_where_it_is_recorded(
 
 
 FAILED = Envelope(SinkFailed(sink="wandb", error="no network"))
-LOST = Envelope(TelemetryDropped(dropped={"ActionsTaken": 1_200, "RewardsPaid": 0}, writer_wait_s=0.5))
 UNSAVED = Envelope(CheckpointFailed(path="checkpoints/x", error="disk full"))
 
 
@@ -119,7 +118,6 @@ UNSAVED = Envelope(CheckpointFailed(path="checkpoints/x", error="disk full"))
             False,
             [
                 "warning: wandb gets no more events: no network",
-                "warning: events that were not written: ActionsTaken 1,200",
                 "error: checkpoints/x was not saved: disk full",
                 "warning: kl_spike: 0.2, limit 0.1",
             ],
@@ -130,14 +128,11 @@ UNSAVED = Envelope(CheckpointFailed(path="checkpoints/x", error="disk full"))
 def test_what_is_out_of_the_ordinary_is_said_at_once_and_what_was_lost_in_the_end(quiet, said):
     err, out = io.StringIO(), io.StringIO()
     with Console(quiet, err=err, out=out) as console:
-        console.write([LOST, LOST, UNSAVED, anomaly(3), rolled_back(), anomaly(3, "wait_only", "info")])
+        console.write([UNSAVED, anomaly(3), rolled_back(), anomaly(3, "wait_only", "info")])
         console.write([FAILED])
-        console.finish(SimpleNamespace(history=[], run_dir=None))
+        console.finish(SimpleNamespace(history=[], run_dir=None), lost=["wandb failed: no network"])
     assert sorted(set(err.getvalue().splitlines())) == sorted(said)
-    assert out.getvalue().splitlines()[1:] == [
-        "events that were not written: ActionsTaken 2,400",
-        "wandb gets no more events: no network",
-    ]
+    assert out.getvalue().splitlines()[1:] == ["wandb failed: no network"]
 
 
 def test_a_round_says_what_was_rolled_back_and_the_summary_which_rounds_had_anomalies():

@@ -10,7 +10,6 @@ from rich import box, console, progress, table
 
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.kinds.epoch import EpochCompleted
-from morphogen.run.telemetry.kinds.run import SinkFailed, TelemetryDropped
 from morphogen.run.telemetry.words import counts, said
 from morphogen.vocab.spec import RunSpec
 
@@ -48,7 +47,7 @@ def writer(stream: TextIO) -> console.Console:
 class Console:
     """Live progress on a terminal, and everywhere a line per round.  `quiet`: errors, closing table and summary only.
 
-    A sink of events too: it says at once what is out of the ordinary, and in the end what was not written.
+    A sink of events too: it says at once what is out of the ordinary.
     """
 
     def __init__(
@@ -64,8 +63,6 @@ class Console:
         self._bar: progress.Progress | None = None
         self._began, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
         self._done, self._accuracy = 0.0, None
-        self._dropped: Counter[str] = Counter()
-        self._failed: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -112,14 +109,10 @@ class Console:
         )
 
     def write(self, events: Iterable[Envelope]) -> None:
-        """Take events: say what is out of the ordinary in the whole run, count what is not written."""
+        """Take events: the accuracy of the epoch, and what is out of the ordinary in the run as a whole."""
         for event in events:
             if isinstance(event.data, EpochCompleted):
                 self._accuracy = _mean(event.data.val_acc)
-            if isinstance(event.data, TelemetryDropped):
-                self._dropped.update(event.data.dropped)
-            if isinstance(event.data, SinkFailed):
-                self._failed.append(str(said(event)))
             if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
                 self._say(f"{event.severity}: {said(event)}")
 
@@ -141,11 +134,10 @@ class Console:
             grid.add_row(*(value if isinstance(value, str) else amount(value) for value in row.values()))  # type: ignore[arg-type]
         self._out.print(grid)
 
-    def finish(self, result: Any) -> None:
-        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
+    def finish(self, result: Any, *, lost: Sequence[str] = ()) -> None:
+        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir; what sinks lost."""
         self._stop()
-        lost = [f"events that were not written: {counts(self._dropped)}"] if self._dropped else []
-        for line in [*closing(result.history, self._clock() - self._began), *lost, *self._failed]:
+        for line in [*closing(result.history, self._clock() - self._began), *lost]:
             self._out.print(line, soft_wrap=True)
         if result.run_dir is not None:
             self._out.print(f"files: {result.run_dir}", soft_wrap=True)

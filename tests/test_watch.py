@@ -11,13 +11,14 @@ import time
 from functools import reduce
 
 import pytest
+import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import acted, anomaly, at_level, ended, epoch, evaluated, germinated, moved, started, summary, whole, written
 from rich.console import Console
 
 from morphogen.errors import ConfigError
-from morphogen.run import cli
+from morphogen.run import cli, console, train
 from morphogen.run.telemetry.lines import line
 from morphogen.run.watch import cells, loop
 from morphogen.run.watch.cells import Frame
@@ -36,9 +37,9 @@ class Screen(io.StringIO):
 def screen(events, frame=WIDE, idle=0.0):
     """What is drawn after the events, as text."""
     view = reduce(update, events, View())
-    console = Console(width=frame.width, file=io.StringIO(), record=True, markup=False, highlight=False)
-    console.print(draw(view, run="runs/x", idle=idle, frame=frame))
-    return console.export_text()
+    paper = Console(width=frame.width, file=io.StringIO(), record=True, markup=False, highlight=False)
+    paper.print(draw(view, run="runs/x", idle=idle, frame=frame))
+    return paper.export_text()
 
 
 def row(text, start):
@@ -125,8 +126,8 @@ def test_a_screen_fits_its_terminal(count, width, height, envs):
 def test_a_terminal_without_other_characters_gets_ascii():
     view = reduce(update, [*whole(rounds=3)[:-4], moved("TRAINING", "HOLDING", 2)], View())
     raw = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    console = Console(width=120, file=raw, markup=False, highlight=False)
-    console.print(draw(view, run="runs/x", frame=Frame(120, ascii=console.options.ascii_only)))
+    paper = Console(width=120, file=raw, markup=False, highlight=False)
+    paper.print(draw(view, run="runs/x", frame=Frame(120, ascii=paper.options.ascii_only)))
     raw.flush()
     assert b"holding    norm" in raw.buffer.getvalue()
 
@@ -308,6 +309,20 @@ def test_watching_loads_no_torch(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "END 0 []"
     assert "completed" in done.stdout
+
+
+def test_a_real_run_is_told_by_its_console_and_by_its_log(tmp_path):
+    err, text, out = io.StringIO(), io.StringIO(), io.StringIO()
+    told = train.train_ppo_vectorized(
+        runs.tiny(rounds=2), out=tmp_path / "run", console=console.Console(err=err, out=text)
+    )
+    assert [one.split()[1] for one in err.getvalue().splitlines() if one.startswith("round ")] == ["1/2", "2/2"]
+    assert "2 rounds in" in text.getvalue()
+    loop.watch(tmp_path / "run", once=True, out=out)
+    assert "round 2/2  epoch 6/6" in out.getvalue()
+    rows = out.getvalue().partition("\nenv ")[2].splitlines()[1:5]
+    accuracies = [one.rpartition(" x")[0].split()[-1] for one in rows]
+    assert accuracies == [f"{value:.1f}" for value in told.history[-1].env_accuracy]
 
 
 def test_a_judged_policy_is_on_the_screen_before_the_end():

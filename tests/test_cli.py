@@ -264,6 +264,8 @@ WRONG = [
     (["bench", "--json", "/dev/null"], "--json is /dev/null, which exists; want a new file"),
     (["bench", "--json", "/dev/null/x.json"], "--json is /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
+    (["watch"], "the following arguments are required: RUN"),
+    (["watch", "/dev/null"], "RUN is /dev/null, whose config.json cannot be read"),
     (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
     (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
 ]
@@ -366,6 +368,7 @@ def fresh(*words, cwd, then=""):
         (["train", "heuristic", "--help"], 0),
         (["rewards", "--help"], 0),
         (["bench", "--help"], 0),
+        (["watch", "--help"], 0),
         (["bench", "--grid", "envs=0,1"], 2),
         (["train", "--print-config"], 0),
         (["train", "--rounds", "0"], 2),
@@ -412,6 +415,7 @@ def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
     assert "train a policy, or run a baseline on the same path" in text
     assert "list the reward rules and compare what they pay" in text
     assert "measure how fast a configuration runs, and where its time goes" in text
+    assert "follow a running run in the terminal" in text
 
 
 def test_version_is_the_one_of_the_installed_package(capsys):

@@ -1,11 +1,15 @@
 """What a run says: progress to stderr, results to stdout, and how numbers are written for people."""
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
+from small_logs import anomaly, epoch, rolled_back
 
 from morphogen.run.console import Console, amount, closing, duration
+from morphogen.run.telemetry.events import Envelope
+from morphogen.run.telemetry.kinds.run import CheckpointFailed, SinkFailed
 from morphogen.vocab.spec import RunSpec, resolve
 
 SPEC = resolve(RunSpec(rounds=4))
@@ -23,6 +27,8 @@ def summary(round, **more):
         "live": 21,
         "fossilized": 5,
         "pruned": 3,
+        "rollbacks": 0,
+        "anomalies": (),
         "env_epochs_per_s": 1234.5,
     }
     return SimpleNamespace(round=round, **{**numbers, **more})
@@ -41,7 +47,7 @@ def told(quiet=False, err=None):
         for round in range(4):
             console.epoch(round, 0, (round + 0.5) / 4)
             now[0] += 60.0
-            console.epoch(round, 47, (round + 1) / 4)
+            console.epoch(round, 23, (round + 1) / 4)
             console.round(summary(round))
         console.table(ROWS, title="held-out instances")
         console.finish(SimpleNamespace(history=[summary(round) for round in range(4)], run_dir="runs/x"))
@@ -52,7 +58,8 @@ def test_off_a_terminal_every_round_is_one_line_on_stderr():
     err, _ = told()
     lines = [line for line in err.splitlines() if line.startswith("round ")]
     assert len(lines) == 4
-    assert lines[0].startswith("round 1/4  return 0.500  value 0.750  alive 21  fossilized 5  pruned 3")
+    start = "round 1/4  accuracy 80.0 %  return 0.500  value 0.750  alive 21  fossilized 5  pruned 3"
+    assert lines[0].startswith(start)
     assert "1,234 env-epochs/s" in lines[0]
     assert [line.partition("ETA ")[2] for line in lines] == ["3:00", "2:00", "1:00", ""]
     assert "\x1b" not in err
@@ -75,12 +82,68 @@ def test_table_and_summary_are_on_stdout_quiet_or_not():
     assert out.splitlines()[-1] == "files: runs/x"
 
 
-def test_on_a_terminal_one_line_is_kept_up_to_date_and_goes_away():
+def plain(text):
+    """What a terminal shows, without its control sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_on_a_terminal_progress_is_kept_up_to_date_above_which_every_round_is_a_line():
     err, out = told(err=Screen())
     assert "\x1b[" in err
-    assert "round 4/4  epoch 48  100%  closing" in err
-    assert "alive 21  fossilized 5  pruned 3" in err
     assert "\x1b" not in out
+    shown = plain(err)
+    assert re.search(r"round 4/4  epoch 24/24 \S+ +100% accuracy 82.0 %  13 env-epochs/s  closing", shown)
+    rounds = [one for one in re.split(r"[\r\n]", shown) if one.startswith("round ") and "return" in one]
+    assert [one.split()[1] for one in rounds] == ["1/4", "2/4", "3/4", "4/4"]
+
+
+def test_the_progress_knows_the_accuracy_of_the_last_epoch_where_it_is_recorded():
+    for events, accuracy in [([], "-"), ([epoch(0, 2)], "52.1")]:
+        err = Screen()
+        with Console(err=err, out=io.StringIO(), clock=lambda: 0.0) as console:
+            console.start(SPEC, {})
+            console.write(events)
+            console.epoch(0, 3, 0.2)
+        assert f"accuracy {accuracy} %" in plain(err.getvalue())
+
+
+FAILED = Envelope(SinkFailed(sink="wandb", error="no network"))
+UNSAVED = Envelope(CheckpointFailed(path="checkpoints/x", error="disk full"))
+
+
+@pytest.mark.parametrize(
+    ("quiet", "said"),
+    [
+        (
+            False,
+            [
+                "warning: wandb gets no more events: no network",
+                "error: checkpoints/x was not saved: disk full",
+                "warning: kl_spike: 0.2, limit 0.1",
+            ],
+        ),
+        (True, ["error: checkpoints/x was not saved: disk full"]),
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_said_at_once_and_what_was_lost_in_the_end(quiet, said):
+    err, out = io.StringIO(), io.StringIO()
+    with Console(quiet, err=err, out=out) as console:
+        console.write([UNSAVED, anomaly(3), rolled_back(), anomaly(3, "wait_only", "info")])
+        console.write([FAILED])
+        console.finish(SimpleNamespace(history=[], run_dir=None), lost=["wandb failed: no network"])
+    assert sorted(set(err.getvalue().splitlines())) == sorted(said)
+    assert out.getvalue().splitlines()[1:] == ["wandb failed: no network"]
+
+
+def test_a_round_says_what_was_rolled_back_and_the_summary_which_rounds_had_anomalies():
+    err, out = io.StringIO(), io.StringIO()
+    with Console(err=err, out=out) as console:
+        console.start(SPEC, {})
+        console.round(summary(0, rollbacks=3))
+        history = [summary(0, anomalies=("rollbacks",)), summary(1, anomalies=("rollbacks", "kl_spike"))]
+        console.finish(SimpleNamespace(history=history, run_dir=None))
+    assert "pruned 3  rolled back 3" in err.getvalue()
+    assert "rounds with anomalies: rollbacks 2, kl_spike 1" in out.getvalue()
 
 
 def test_a_run_without_rounds_or_rows_still_ends_well():

@@ -105,5 +105,7 @@ def test_flags_that_the_page_names_exist():
         "--json",
         "--explain",
         "--full",
+        "--once",
+        "--quiet",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -1,5 +1,6 @@
 """The command `morphogen`: reads the flags, checks everything, then starts the run.  Nothing heavy loads before."""
 
+import contextlib
 import importlib
 import os
 import shlex
@@ -118,6 +119,14 @@ def _inspect(given: Namespace, command: str) -> None:
         console.table(rows, title=title)
 
 
+def _watch(given: Namespace, command: str) -> None:
+    """Follow a run; Ctrl-C is how one leaves, at any moment."""
+    del command
+    signal.signal(signal.SIGTERM, _terminated)
+    with contextlib.suppress(KeyboardInterrupt):
+        _load("morphogen.run.watch.loop").watch(given.run, once=given.once)
+
+
 def _note(lines: Iterable[str]) -> None:
     """What does not stop a command but should be known."""
     for line in lines:
@@ -148,6 +157,7 @@ COMMANDS: dict[str, Callable[[Namespace, str], None]] = {
     "rewards": _rewards,
     "report": _report,
     "inspect": _inspect,
+    "watch": _watch,
 }
 
 if __name__ == "__main__":

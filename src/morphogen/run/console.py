@@ -2,11 +2,15 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TextIO
 
-from rich import box, console, live, table, text
+from rich import box, console, progress, table
 
+from morphogen.run.telemetry.events import Envelope
+from morphogen.run.telemetry.kinds.epoch import EpochCompleted
+from morphogen.run.telemetry.words import counts, said
 from morphogen.vocab.spec import RunSpec
 
 LEGEND = (
@@ -15,6 +19,12 @@ LEGEND = (
 )
 WIDTH = 120  # of tables where no terminal sets a width
 EDGE = 5  # rounds at either end that the closing summary compares
+COLUMNS = (
+    progress.TextColumn("{task.fields[where]}", markup=False),
+    progress.BarColumn(bar_width=20),
+    progress.TaskProgressColumn(),
+    progress.TextColumn("{task.fields[numbers]}", markup=False),
+)
 
 
 def amount(value: float | None, digits: int = 3) -> str:
@@ -29,12 +39,16 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _writer(stream: TextIO) -> console.Console:
+def writer(stream: TextIO) -> console.Console:
+    """A console on a stream, as wide as its terminal; text is taken as it is."""
     return console.Console(file=stream, width=None if stream.isatty() else WIDTH, markup=False, highlight=False)
 
 
 class Console:
-    """Live line on a terminal, one line per round elsewhere.  `quiet`: the closing table and summary only."""
+    """Live progress on a terminal, and everywhere a line per round.  `quiet`: errors, closing table and summary only.
+
+    A sink of events too: it says at once what is out of the ordinary.
+    """
 
     def __init__(
         self,
@@ -44,11 +58,11 @@ class Console:
         out: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._err, self._out = _writer(err or sys.stderr), _writer(out or sys.stdout)
+        self._err, self._out = writer(err or sys.stderr), writer(out or sys.stdout)
         self._quiet, self._clock = quiet, clock
-        self._live: live.Live | None = None
-        self._began, self._rounds, self._done = clock(), 0, 0.0
-        self._latest = ""
+        self._bar: progress.Progress | None = None
+        self._began, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
+        self._done, self._accuracy = 0.0, None
 
     def __enter__(self) -> Self:
         return self
@@ -59,31 +73,54 @@ class Console:
     def start(self, spec: RunSpec, facts: Mapping[str, object]) -> None:
         """Say what is going to run, before the first round."""
         self._began, self._rounds = self._clock(), spec.rounds
+        self._epochs, self._envs = spec.episode_length or 0, spec.envs
         if self._quiet:
             return
         for name, fact in facts.items():
             self._say(f"{name:<22}{fact}")
         self._say(LEGEND)
         if self._err.is_terminal:
-            self._live = live.Live(console=self._err, refresh_per_second=4, transient=True)
-            self._live.start()
+            self._bar = progress.Progress(*COLUMNS, console=self._err, refresh_per_second=4, transient=True)
+            self._bar.add_task("", total=1.0, where=f"round 1/{self._rounds}", numbers="")
+            self._bar.start()
 
     def epoch(self, round: int, epoch: int, done_share: float) -> None:
         """One epoch is over; `done_share` in 0 .. 1 of the whole run."""
         self._done = done_share
-        if self._live is not None:
-            where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}  {done_share:.0%}  {self._eta() or 'closing'}"
-            self._live.update(text.Text(f"{where}\n{self._latest}", no_wrap=True, overflow="ellipsis"))
+        if self._bar is None:
+            return
+        where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
+        spent = self._clock() - self._began
+        rate = done_share * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
+        numbers = f"accuracy {amount(self._accuracy, 1)} %  {amount(rate, 0)} env-epochs/s  {self._eta() or 'closing'}"
+        self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
 
     def round(self, summary: Any) -> None:
         """One round is over; `summary`: its BatchSummary."""
-        self._latest = (
+        self._accuracy = summary.accuracy_mean
+        if self._quiet:
+            return
+        back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
+        self._say(
+            f"round {summary.round + 1}/{self._rounds}  accuracy {amount(summary.accuracy_mean, 1)} %  "
             f"return {amount(summary.return_mean)}  value {amount(summary.network_value_mean)}  "
-            f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}  "
-            f"{amount(summary.env_epochs_per_s, 0)} env-epochs/s"
+            f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
+            f"{amount(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )
-        if self._live is None and not self._quiet:
-            self._say(f"round {summary.round + 1}/{self._rounds}  {self._latest}  {self._eta()}".rstrip())
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Take events: the accuracy of the epoch, and what is out of the ordinary in the run as a whole."""
+        for event in events:
+            if isinstance(event.data, EpochCompleted):
+                self._accuracy = _mean(event.data.val_acc)
+            if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
+                self._say(f"{event.severity}: {said(event)}")
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Nothing is to be closed: the summary comes after the last event."""
 
     def table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
         """A table on stdout, a row each; the keys of the first row are the columns."""
@@ -97,10 +134,10 @@ class Console:
             grid.add_row(*(value if isinstance(value, str) else amount(value) for value in row.values()))  # type: ignore[arg-type]
         self._out.print(grid)
 
-    def finish(self, result: Any) -> None:
-        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
+    def finish(self, result: Any, *, lost: Sequence[str] = ()) -> None:
+        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir; what sinks lost."""
         self._stop()
-        for line in closing(result.history, self._clock() - self._began):
+        for line in [*closing(result.history, self._clock() - self._began), *lost]:
             self._out.print(line, soft_wrap=True)
         if result.run_dir is not None:
             self._out.print(f"files: {result.run_dir}", soft_wrap=True)
@@ -114,9 +151,9 @@ class Console:
         self._err.print(line, soft_wrap=True)
 
     def _stop(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
 def closing(history: Sequence[Any], seconds: float) -> list[str]:
@@ -127,7 +164,9 @@ def closing(history: Sequence[Any], seconds: float) -> list[str]:
     numbers = {"return": "return_mean", "network value": "network_value_mean", "accuracy %": "accuracy_mean"}
     trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
     where = f"best round: {best.round + 1} with a mean accuracy of {amount(best.accuracy_mean, 1)} %"
-    return [f"{len(history)} rounds in {duration(seconds)}", *trends, where]
+    odd = counts(Counter(kind for summary in history for kind in summary.anomalies))
+    anomalies = [f"rounds with anomalies: {odd}"] if odd else []
+    return [f"{len(history)} rounds in {duration(seconds)}", *trends, where, *anomalies]
 
 
 def _trend(values: list[float | None]) -> str:

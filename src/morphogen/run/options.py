@@ -125,6 +125,7 @@ def parser(version: str) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_bench(commands)
+    _add_watch(commands)
     commands.add_parser(
         "rewards",
         help="list the reward rules and compare what they pay",
@@ -190,6 +191,18 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
     either = rest.add_mutually_exclusive_group()
     either.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
     either.add_argument("--explain", action="store_true", help=explain)
+
+
+def _add_watch(commands: argparse._SubParsersAction) -> None:
+    watch = commands.add_parser(
+        "watch",
+        help="follow a running run in the terminal",
+        description="Follow a run in the terminal: its envs with slots and alphas, curves, actions, anomalies. The run "
+        "may not have begun yet; the view ends with it, or with Ctrl-C, which the run does not notice.",
+        allow_abbrev=False,
+    )
+    watch.add_argument("run", metavar="RUN", type=Path, help="its run directory")
+    watch.add_argument("--once", action="store_true", help="print how it stands now, and end")
 
 
 def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -71,7 +71,7 @@ class _Run:
         self.history: list[BatchSummary] = []
         self.folder = None if out is None else directory.create(out, config=self.config, manifest=self._manifest())
         self.lines = None if self.folder is None else JsonLines(self.folder.events)
-        sinks = (*parts.sinks, *(() if self.lines is None else (self.lines,)))
+        sinks = (*parts.sinks, *(sink for sink in (self.lines, console) if sink is not None))
         self.scheduler = Scheduler(setup, replace(parts, sinks=sinks, on_epoch=parts.on_epoch or self._on_epoch))
 
     def whole(self, on_round: Callable[[BatchSummary, Scheduler], bool | None] | None) -> TrainResult:

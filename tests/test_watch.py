@@ -14,8 +14,21 @@ import pytest
 import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_logs import acted, anomaly, at_level, ended, epoch, evaluated, germinated, moved, started, summary, whole, written
 from rich.console import Console
+from small_logs import (
+    acted,
+    anomaly,
+    at_level,
+    ended,
+    epoch,
+    evaluated,
+    germinated,
+    moved,
+    started,
+    summary,
+    whole,
+    written,
+)
 
 from morphogen.errors import ConfigError
 from morphogen.run import cli, console, train

@@ -1,5 +1,7 @@
 """The reporter: turns records, as they arrive on the host, into events, and rounds into summaries.
 
+What the next epoch needs is worked out at once; events of an epoch are made by the thread that writes them.
+
 It reads copies only: nothing in a run depends on it.
 """
 
@@ -7,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from morphogen.run.setup import Setup
+from morphogen.run.telemetry.batch import Moment
 from morphogen.run.telemetry.derive import events
+from morphogen.run.telemetry.dispatch import AnySink, Dispatch, Losses
+from morphogen.run.telemetry.episode import episodes
 from morphogen.run.telemetry.events import Envelope, Event
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import ppo_updated
 from morphogen.run.telemetry.kinds.round import BatchSummary
-from morphogen.run.telemetry.memory import Facts, Memory, Record
-from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
-from morphogen.run.telemetry.writer import Sink
+from morphogen.run.telemetry.memory import Facts, Memory, Record, remember
+from morphogen.run.telemetry.summary import Costs, paces, summarise
+from morphogen.run.telemetry.watch import Watcher
 
 
 def facts(setup: Setup) -> Facts:
@@ -36,44 +41,58 @@ def facts(setup: Setup) -> Facts:
 class Reporter:
     """Events and summaries of one run."""
 
-    def __init__(self, setup: Setup, sinks: Sequence[Sink]) -> None:
-        self._facts, self._sinks = facts(setup), tuple(sinks)
+    def __init__(self, setup: Setup, sinks: Sequence[AnySink]) -> None:
+        self._facts, telemetry = facts(setup), setup.spec.telemetry
+        self._dispatch = Dispatch(sinks, telemetry, epochs=self._facts.epochs)
+        self._watcher = Watcher(self._facts, telemetry, rounds=setup.spec.rounds)
         self._memory: Memory | None = None
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
 
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
-        self._write([Envelope(one, round=round) for one in data])
+        self._dispatch.tell([Envelope(one, round=round) for one in data])
 
     def take(self, record: Record, position: tuple[int, int]) -> None:
         """The record of the epoch at (round, epoch)."""
-        found, self._memory = events(record, self._memory, position, self._facts)
-        self._episodes = self._episodes + completed(found)
-        self._write(found)
+        before, known = self._memory, self._facts
+        _, self._memory = remember(record, before, position, known)
+        if position[1] == known.epochs - 1:
+            self._episodes = tuple(data for _, data in episodes(record, self._memory, known))
+        signs, report = self._watcher.epoch(record, position)
+        self._dispatch.epoch(Moment(lambda: (*events(record, before, position, known)[0], *signs)), report)
 
     def end_round(
         self,
         round: int,
-        metrics: Mapping[str, Any] | None,
+        metrics: Mapping[str, Any],
         costs: Costs,
     ) -> BatchSummary:
-        """The summary of a round whose records were all taken; metrics of the update, None for a baseline."""
-        update = () if metrics is None else (ppo_updated(metrics, update_s=costs.update_s),)
-        env_epochs = self._facts.envs * self._facts.epochs
+        """The summary of a round whose records were all taken; metrics: what the `update` fence brought."""
+        trained = "steps_done" in metrics
+        update = (ppo_updated(metrics, update_s=costs.update_s),) if trained else ()
+        env_epochs, before = self._facts.envs * self._facts.epochs, self._rolling
+        rollbacks = sum(one.rollbacks for one in self._episodes)
+        kinds, signs, report = self._watcher.round(round, metrics, rollbacks, costs.memory)
         summary, self._rolling = summarise(
             self._episodes,
-            self._rolling,
+            before,
             round=round,
-            updated=metrics is not None and bool(metrics["steps_done"] > 0),
+            updated=trained and bool(metrics["steps_done"] > 0),
             costs=costs,
             env_epochs=env_epochs,
+            anomalies=kinds,
         )
-        self._episodes = ()
         told = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
-        self.tell(*update, summary, *told, round=round)
+        found = (*update, summary, *told, *self._watcher.direction(summary, before))
+        self._dispatch.tell([*(Envelope(one, round=round) for one in found), *signs])
+        self._dispatch.judge(report)
         return summary
 
-    def _write(self, found: Sequence[Envelope]) -> None:
-        for sink in self._sinks:
-            sink.write(found)
+    def flush(self) -> None:
+        """What was told so far is to be durable."""
+        self._dispatch.flush()
+
+    def close(self, *last: Event) -> Losses:
+        """Tell the last event, wait until everything is written or given up, and say what was lost."""
+        return self._dispatch.close(*last)

@@ -25,9 +25,9 @@ from morphogen.run.reporter import Reporter
 from morphogen.run.rollout import Rollout
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
+from morphogen.run.telemetry.dispatch import AnySink
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.summary import Compiling, Costs
-from morphogen.run.telemetry.writer import Sink
 from morphogen.run.timer import NO_TIMER, Timer
 from morphogen.run.world import Epoch, World, forget
 from morphogen.state import rng
@@ -43,7 +43,7 @@ class Parts:
 
     policy: Policy | None = None  # acts without being trained; default: as the spec names it
     control: Control | None = None  # narrows what the policy may choose; default: as the spec names it
-    sinks: Sequence[Sink] = ()
+    sinks: Sequence[AnySink] = ()  # each may also be a function of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
@@ -145,10 +145,9 @@ class Scheduler:
         updated = self._running()
         self.timer.mark("record_read")
         self._read(self.setup.spec.episode_length - 1)
-        trained = metrics if self.learner is not None else None
         summary = self.reporter.end_round(
             self.round,
-            trained,
+            metrics,
             Costs(
                 rollout_s=rolled - started.seconds,
                 update_s=updated - rolled,
@@ -158,7 +157,7 @@ class Scheduler:
                 memory=memory(self.setup.device),
             ),
         )
-        if trained is not None and trained["skip_streak"] >= STRIKES:
+        if metrics.get("skip_streak", 0) >= STRIKES:
             raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
         self.compiled.learn(self.round, self.setup.spec.envs)
         self.round += 1

@@ -45,6 +45,7 @@ def observation(*lead: int, slots: int = 3, seed: int = 0) -> Observation:
         slots=per_slot,
         blueprints=torch.randint(-1, 13, (*lead, slots), generator=draw),
         finite=torch.ones(*lead, dtype=torch.bool),
+        nonfinite=torch.zeros(*lead, dtype=torch.int64),
         batch_size=list(lead),
     )
 

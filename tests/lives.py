@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from morphogen.run.telemetry.memory import Facts
-from morphogen.vocab.action import Op
+from morphogen.vocab.action import RELEVANT, Op
 from morphogen.vocab.stage import Algorithm, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
@@ -152,11 +152,59 @@ class Env:
         row["rolled_back"] = self.govern(t)
         row["stage"], row["alpha"] = self.stages(), [slot.alpha for slot in self.slots]
         self.close()
-        return {**row, **self.pay(t, row["rolled_back"])}
+        return {**row, **self.chosen(row["op_effective"]), **self.worth(row), **self.pay(t, row["rolled_back"])}
 
     def measure(self):
         for slot in self.slots:
             slot.contribution = round(self.dice.uniform(-2, 4), 3) if slot.stage in BLENDED else None
+
+    def chosen(self, op):
+        """The action behind an op, which is now and then vetoed, and what it was chosen from."""
+        vetoed = self.dice.random() < 0.1
+        legal = [True, *(self.dice.random() < 0.5 for _ in list(Op)[1:])]
+        used = [head == 0 or RELEVANT[op][head] for head in range(8)]
+        return {
+            "action": [op, *(self.dice.randrange(3) for _ in range(7))],
+            "success": not vetoed,
+            "outcome": 2 if vetoed else 0,
+            "reason": 23 if vetoed else 0,
+            "forced": self.dice.random() < 0.2,
+            "missed": self.dice.random() < 0.05,
+            "op_legal": legal,
+            "op_prob": [round(self.dice.random(), 3) for _ in Op],
+            "legal_choices": [self.dice.randint(1, 3) if one else 0 for one in used],
+            **{name: [-0.5 if one else 0.0 for one in used] for name in ("log_prob", "entropy")},
+            "value": 0.25,
+        }
+
+    def worth(self, row):
+        """What was measured of training and of the seeds; now and then nothing."""
+        exact, trained = self.dice.random() < 0.8, self.dice.random() < 0.9
+        graded = [slot.stage in BLENDED for slot in self.slots]
+        numbers = {
+            "gradient_norm": 0.5,
+            "gradient_health": 1.0,
+            "gradient_ratio": 0.75,
+            "velocity": 0.1,
+            "interaction_sum": -0.5,
+            "boost_received": 0.25,
+        }
+        return {
+            **{name: [value * one for one in graded] for name, value in numbers.items()},
+            **{f"{name}_valid": graded for name in ("gradient", "gradient_ratio", "velocity")},
+            "interaction_valid": [exact and one for one in row["contribution_valid"]],
+            "vanishing": [False] * len(SLOTS),
+            "exploding": graded,
+            "train_valid": trained,
+            **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm"), 0.5 * trained),
+            "skipped": 0 if trained else 2,
+            "forwards": 4,
+            "exact": exact,
+            "measured": True,
+            "acc_table": [float(10 * m) * exact for m in range(8)],
+            "host_acc": 40.0,
+            "committed_acc": self.accuracy - 5,
+        }
 
     def pay(self, t, rolled_back):
         components = [0.0, round(self.dice.uniform(-1, 1), 3), 0.0, 0.0, -1.0 if rolled_back else 0.0]
@@ -191,11 +239,16 @@ def stacked(rows):
     return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
 
 
+FLAGS = ("gate_passed", "contribution_valid", "rolled_back", "unmeasured", "stabilized", "detectors", "success")
+FLAGS += ("forced", "missed", "op_legal", "exploding", "vanishing", "train_valid", "exact", "measured")
+FLAGS += ("gradient_valid", "gradient_ratio_valid", "velocity_valid", "interaction_valid")
+
+
 def live(seed, envs, epochs):
     """Envs that lived for some epochs, and their records."""
     there = [Env(random.Random(f"{seed}-{env}")) for env in range(envs)]
     records = [stacked([env.epoch(t) for env in there]) for t in range(epochs)]
     for record in records:
-        for flag in ("gate_passed", "contribution_valid", "rolled_back", "unmeasured", "stabilized", "detectors"):
+        for flag in FLAGS:
             record[flag] = record[flag].astype(bool)
     return there, records

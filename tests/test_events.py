@@ -160,7 +160,7 @@ def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
     for e in range(envs):
         rows = [{name: leaf[e : e + 1] for name, leaf in record.items()} for record in records]
         alone = told(rows, facts(1, epochs, first=e, total=envs), round=3)
-        assert alone == [event for event in whole if event.env == e]
+        assert [event for event in alone if event.env is not None] == [event for event in whole if event.env == e]
 
 
 @lifetimes
@@ -174,7 +174,7 @@ def test_telling_changes_neither_record_nor_memory(seed, envs, epochs):
         assert first[0] == again[0]
         assert all((before[0][name] == record[name]).all() for name in record)
         if memory is not None:
-            names = [one.name for one in fields(memory)]
+            names = [one.name for one in fields(memory) if one.name != "tally"]
             assert all(np.array_equal(getattr(before[1], n), getattr(memory, n), equal_nan=True) for n in names)
         memory = first[1]
 
@@ -248,6 +248,8 @@ def test_a_scripted_life_gives_the_expected_counts():
         "SeedFossilized": 1,
         "TopologyRecorded": 1,
         "EpisodeCompleted": 2,
+        "EpochCompleted": 20,
+        "AblationsMeasured": 1,
     }
 
 
@@ -455,10 +457,12 @@ def test_update_metrics_become_an_event():
     assert (event.steps_done, event.stopped_by_kl) == (2, True)
     assert isinstance(event.steps_done, int)
     assert set(event.entropy_head) >= {"op", "slot", "alpha_curve"}
-    assert event.nonfinite == {"loss": 2, "gradient": 2, "rollout": 2}
+    assert event.nonfinite == {"loss": 2, "gradient": 2, "rollout": 2, "metric": 0}
     assert event.update_s == 0.5
+    broken = ppo_updated({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
+    assert (broken.kl, broken.nonfinite["metric"]) == (None, 1)
     unknown = [one.name for one in fields(PpoUpdated) if getattr(event, one.name) is None]
-    assert unknown == ["explained_variance", "layer_health"]
+    assert unknown == ["explained_variance"]
     assert parse(line(Envelope(event, round=1), seq=0, time=0.0)).data == event
 
 

@@ -7,9 +7,12 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.nets.controller import leaves
 from morphogen.vocab.action import HEADS
 
-Measured = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or [8] over the heads
+Measured = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
+# Parameters of the policy, whatever its size; those of a head that a run does without are never valid.
+LAYERS = tuple(leaf.name for leaf in leaves(1, 1, contribution=True))
 
 
 class Reduction(Enum):
@@ -44,8 +47,15 @@ STEP: dict[str, Reduction] = {
     "gradient_norm_head": Reduction.MEAN,
     "nonfinite.loss": Reduction.SUM,
     "nonfinite.gradient": Reduction.SUM,
+    "layer_health": Reduction.MEAN,
 }
-PER_HEAD = {"entropy_head": HEADS, "clip_share_head": HEADS, "gradient_norm_head": (*HEADS, "value")}
+# Metrics of several numbers, and what each is about.
+PARTS = {
+    "entropy_head": HEADS,
+    "clip_share_head": HEADS,
+    "gradient_norm_head": (*HEADS, "value"),
+    "layer_health": LAYERS,
+}
 # Metrics of the round as a whole.
 ONCE: tuple[str, ...] = (
     "epochs_done",
@@ -72,7 +82,7 @@ ONCE: tuple[str, ...] = (
 
 
 def _labels(name: str) -> tuple[str, ...]:
-    return tuple(f"{name}.{head}" for head in PER_HEAD[name]) if name in PER_HEAD else (name,)
+    return tuple(f"{name}.{part}" for part in PARTS[name]) if name in PARTS else (name,)
 
 
 STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP for label in _labels(name))

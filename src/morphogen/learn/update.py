@@ -8,11 +8,12 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 from morphogen.learn.loss import objective
-from morphogen.learn.metrics import STEP_NAMES, Measured, assemble, pack, reduce
+from morphogen.learn.metrics import LAYERS, STEP_NAMES, Measured, assemble, pack, reduce
 from morphogen.learn.normalise import observe_rows
 from morphogen.learn.prepare import prepare
 from morphogen.learn.schedule import Coefficients
@@ -20,6 +21,7 @@ from morphogen.nets.controller import Net
 from morphogen.nets.distribution import ROWS, SCORES, keys
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import RecurrentPolicy
+from morphogen.rules.health import layer_health, shares
 from morphogen.rules.rewards.scale import ScaleState, init_scale
 from morphogen.state.tree import table
 from morphogen.vocab.action import SIZES, Head
@@ -165,8 +167,8 @@ def minibatch_step(
     limit = spec.target_kl
     stopped = carry.stopped if limit is None else carry.stopped | (measured["kl"][0] > KL_STOP * limit)
     after = _moved(carry, _clipped(grads, norm, spec.max_grad_norm), ok & ~stopped, lr=weights.lr, spec=spec)
-    told = {**measured, **_step_metrics(loss, norm, ok, stopped, spec), "gradient_norm_head": (_head_norms(grads), ok)}
-    return after._replace(stopped=stopped), told
+    parts = {"gradient_norm_head": (_head_norms(grads), ok), "layer_health": _layers(grads)}
+    return after._replace(stopped=stopped), {**measured, **_step_metrics(loss, norm, ok, stopped, spec), **parts}
 
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
@@ -220,6 +222,14 @@ def _head_norms(grads: Net) -> Tensor:
     op = _norm([grads["op.out.weight"], grads["op.out.bias"]])
     value = _norm([grad for name, grad in grads.items() if name.startswith("value.")])
     return torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
+
+
+def _layers(grads: Net) -> tuple[Tensor, Tensor]:
+    """Health of every layer's gradient, and whether there is such a layer.  -> float, bool [LAYERS]."""
+    signs = [shares(grads[name]) for name in LAYERS if name in grads]
+    found = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health
+    valid = torch.arange(len(LAYERS), device=found.device) < len(signs)  # what a run does without comes last
+    return F.pad(found, (0, len(LAYERS) - len(signs))), valid
 
 
 def _used(weights: Coefficients, streak: Tensor) -> Measured:

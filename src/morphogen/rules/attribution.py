@@ -32,6 +32,7 @@ class Worth(NamedTuple):
     without: Tensor  # [E, S], all on but this one
     shapley: Tensor  # [E, S]
     interaction: Tensor  # [E, S, S]
+    table: Tensor  # [E, 2^N], accuracy with exactly the positions of the column's bits on
 
 
 def players(slots: Slots) -> Tensor:
@@ -114,6 +115,7 @@ def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor
         interaction_sum=interaction.sum(-1),
         boost_received=interaction.amax(-1),  # at least the 0 of the diagonal
         interaction_valid=known,
+        acc_table=torch.where(exact.unsqueeze(-1), worth.table, 0.0),
         measured=measured,
         exact=exact,
         forwards=torch.zeros_like(measured, dtype=torch.int64),
@@ -178,6 +180,7 @@ def _exact_worth(accuracy: Tensor, live: Tensor, fossil: Tensor) -> Worth:
         without=accuracy.gather(1, torch.ones_like(position) << position),
         shapley=shapley(values, positions).gather(1, position),
         interaction=rows.gather(2, position.unsqueeze(1).expand(-1, position.shape[1], -1)),
+        table=values,
     )
 
 
@@ -213,4 +216,5 @@ def _sampled_worth(accuracy: Tensor, coalition: Tensor, live: Tensor) -> Worth:
         without=accuracy[:, 2 : 2 + slots],
         shapley=marginals(value, members[:, :, 1:] & ~members[:, :, :-1]),
         interaction=torch.zeros_like(accuracy[:, :1]).unsqueeze(-1).expand(envs, slots, slots),
+        table=accuracy[:, : 2**EXACT],
     )

@@ -1,4 +1,4 @@
-"""Gradient health of seeds: how large the gradient is, per parameter tensor and against the host's."""
+"""Health in numbers: gradients of seeds and of the policy's layers, the memory of the policy."""
 
 from typing import NamedTuple
 
@@ -34,3 +34,64 @@ def ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params
 def smoothed(before: Tensor, valid: Tensor, now: Tensor) -> Tensor:
     """Moving average; the first measurement is taken as it is."""
     return torch.where(valid, 0.9 * before + 0.1 * now, now)
+
+
+LARGE = 10.0  # gradient from which an element of a layer counts as large
+
+
+def norm(x: Tensor) -> Tensor:
+    """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square leaves the range."""
+    most = x.abs().amax(-1)
+    unit = torch.where(most > 0, most, 1.0).unsqueeze(-1)
+    return most * (x / unit).square().sum(-1).sqrt()
+
+
+class Layer(NamedTuple):
+    """What the gradient of a layer is like."""
+
+    health: Tensor  # float [...], in [0, 1]
+    dead: Tensor  # bool [...]
+    exploding: Tensor  # bool [...]
+
+
+def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> Layer:
+    """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign decides.
+
+    Shapes: zero, large float [...]; finite bool [...], all elements are.
+    """
+    score = torch.where(zero > 0.3, 0.7, torch.ones_like(zero))
+    score = torch.where((zero > 0.5) | (large > 0.05), 0.5, score)
+    score = torch.where(large > 0.1, 0.1, score)
+    dead = zero > 0.9
+    return Layer(torch.where(dead | ~finite, 0.0, score), dead, large > 0.1)
+
+
+def shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What `layer_health` judges a gradient [...] by; each 0-d."""
+    kinds = (gradient == 0, gradient.abs() > LARGE)
+    zero, large = (kind.to(gradient.dtype).mean() for kind in kinds)
+    return zero, large, gradient.isfinite().all()
+
+
+class Memory(NamedTuple):
+    """The size of a hidden state; what is not finite counts as 0.  All 0-d."""
+
+    rms: Tensor  # over all elements
+    env_rms_mean: Tensor  # of the envs, each over its layers and units
+    env_rms_max: Tensor
+    abs_max: Tensor
+    nonfinite: Tensor  # int64, elements
+
+
+def memory(hidden: Tensor) -> Memory:
+    """How large a hidden state is.  float [L, E, H] -> each 0-d."""
+    finite = hidden.isfinite()
+    known = torch.where(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
+    per_env = norm(known) / known.shape[1] ** 0.5
+    return Memory(
+        rms=norm(per_env) / known.shape[0] ** 0.5,
+        env_rms_mean=per_env.mean(),
+        env_rms_max=per_env.amax(),
+        abs_max=known.abs().amax(),
+        nonfinite=(~finite).sum(),
+    )

@@ -4,8 +4,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.rules.legality import head_choices
 from morphogen.run.world import Epoch
 from morphogen.state.env import Signals, Slots
+from morphogen.vocab.action import Head
 from morphogen.vocab.fault import Fault
 from morphogen.vocab.stage import Removal, Stage
 
@@ -13,11 +15,27 @@ from morphogen.vocab.stage import Removal, Stage
 def record(epoch: Epoch) -> TensorDict:
     """All leaves of the record, [E, ...], flat."""
     groups = (_before(epoch), _measured(epoch), _slots(epoch), _action(epoch), _reward(epoch), _governed(epoch))
-    return TensorDict({name: _narrow(leaf) for group in groups for name, leaf in group.items()}, batch_size=[])
+    leaves = {name: leaf for group in groups for name, leaf in group.items()}
+    told = {name: _narrow(name, leaf) for name, leaf in {**leaves, "nonfinite": _nonfinite(leaves)}.items()}
+    return TensorDict(told, batch_size=[])
 
 
-def _narrow(leaf: Tensor) -> Tensor:
-    return leaf.to(torch.int32) if leaf.dtype == torch.int64 else leaf
+_CODES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
+_CODES += ("op_effective", "outcome", "reason", "panic", "anomaly")
+_SMALL = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
+_SMALL += ("panic_streak", "snapshot_epoch", "stable_epochs")
+# Integers that need fewer bits than the others, which are int32.
+_KINDS = {**dict.fromkeys(_CODES, torch.int8), **dict.fromkeys(_SMALL, torch.int16)}
+
+
+def _narrow(name: str, leaf: Tensor) -> Tensor:
+    return leaf.to(_KINDS.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
+
+
+def _nonfinite(leaves: dict[str, Tensor]) -> Tensor:
+    """Numbers of the record that are not finite, int64 [E]."""
+    reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
+    return (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
 
 
 def _before(epoch: Epoch) -> dict[str, Tensor]:
@@ -40,10 +58,13 @@ def _measured(epoch: Epoch) -> dict[str, Tensor]:
         "clean_improvement": worth.clean_improvement,
         "measured": worth.measured,
         "exact": worth.exact,
+        "acc_table": worth.acc_table,
         "contribution": worth.contribution,
         "contribution_valid": worth.contribution_valid,
         "shapley": worth.shapley,
         "interaction_sum": worth.interaction_sum,
+        "boost_received": worth.boost_received,
+        "interaction_valid": worth.interaction_valid,
         "forwards": worth.forwards,
     }
 
@@ -75,7 +96,12 @@ def _slots(epoch: Epoch) -> dict[str, Tensor]:
         "gradient_health": after.gradient_health,
         "gradient_ratio": after.gradient_ratio,
         "gradient_valid": after.gradient_valid,
-        "accuracy_at_germination": ticked.accuracy_at_germination,
+        "gradient_ratio_valid": after.gradient_ratio_valid,
+        "vanishing": after.vanishing,
+        "exploding": after.exploding,
+        "velocity": after.velocity,
+        "velocity_valid": after.velocity_valid,
+        "since_measured": after.since_measured,
     }
 
 
@@ -105,7 +131,7 @@ def _action(epoch: Epoch) -> dict[str, Tensor]:
         "missed": epoch.missed,
         "op_prob": choice.op_prob,
         "op_legal": epoch.masks.op,
-        "legal_choices": choice.choices,
+        "legal_choices": head_choices(epoch.masks, choice.action[:, Head.OP]),
         "log_prob": choice.log_prob,
         "entropy": choice.entropy,
         "value": choice.value,

@@ -10,14 +10,16 @@ from typing import Any
 
 from morphogen.run.setup import Setup
 from morphogen.run.telemetry.batch import Moment
-from morphogen.run.telemetry.derive import events
+from morphogen.run.telemetry.derive import details, events
 from morphogen.run.telemetry.dispatch import AnySink, Dispatch, Losses
 from morphogen.run.telemetry.episode import episodes
-from morphogen.run.telemetry.events import Envelope, Event
+from morphogen.run.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import ppo_updated
 from morphogen.run.telemetry.kinds.round import BatchSummary
-from morphogen.run.telemetry.memory import Facts, Memory, Record, remember
+from morphogen.run.telemetry.memory import Facts, Memory, remember
+from morphogen.run.telemetry.names import Record
+from morphogen.run.telemetry.rounds import Scale, round_events, scale
 from morphogen.run.telemetry.summary import Costs, paces, summarise
 from morphogen.run.telemetry.watch import Watcher
 
@@ -48,6 +50,7 @@ class Reporter:
         self._memory: Memory | None = None
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
+        self._first: Scale | None = None
 
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
@@ -56,11 +59,16 @@ class Reporter:
     def take(self, record: Record, position: tuple[int, int]) -> None:
         """The record of the epoch at (round, epoch)."""
         before, known = self._memory, self._facts
-        _, self._memory = remember(record, before, position, known)
+        _, after = remember(record, before, position, known)
         if position[1] == known.epochs - 1:
-            self._episodes = tuple(data for _, data in episodes(record, self._memory, known))
+            self._episodes = tuple(data for _, data in episodes(record, after, known))
         signs, report = self._watcher.epoch(record, position)
-        self._dispatch.epoch(Moment(lambda: (*events(record, before, position, known)[0], *signs)), report)
+        moment = Moment(
+            lambda: (*events(record, before, position, known)[0], *signs),
+            lambda: details(record, after, position, known),
+        )
+        self._dispatch.epoch(moment, report)
+        self._memory = after
 
     def end_round(
         self,
@@ -83,11 +91,18 @@ class Reporter:
             env_epochs=env_epochs,
             anomalies=kinds,
         )
-        told = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
-        found = (*update, summary, *told, *self._watcher.direction(summary, before))
+        pace = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
+        found = (*update, summary, *self._looks(metrics), *pace, *self._watcher.direction(summary, before))
         self._dispatch.tell([*(Envelope(one, round=round) for one in found), *signs])
         self._dispatch.judge(report)
         return summary
+
+    def _looks(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
+        """What the round looked like.  A round without an epoch was refused before."""
+        if self._memory is None:
+            return ()
+        self._first = self._first or scale(metrics)
+        return tuple(round_events(self._memory.tally, metrics, self._first, self._facts))
 
     def flush(self) -> None:
         """What was told so far is to be durable."""

@@ -14,10 +14,11 @@ from tensordict import TensorDict
 
 from morphogen.errors import TrainingDiverged
 from morphogen.learn.schedule import coefficients
+from morphogen.learn.survey import survey
 from morphogen.learn.update import deal, init_learner, minibatch_step, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
+from morphogen.run import device
 from morphogen.run.compile import Compiled
-from morphogen.run.device import memory
 from morphogen.run.fences import Fences
 from morphogen.run.policies import arm_of
 from morphogen.run.record import record
@@ -103,13 +104,14 @@ class Scheduler:
         started = Moment(self._running(), self.fences.stood, self.compiled.done)
         self.timer.mark("reset")
         self.state = self.world.reset(self.round)
-        hidden = self.policy.initial_hidden(self.setup.spec.envs, device=self.setup.device)
+        hidden = memory = self.policy.initial_hidden(self.setup.spec.envs, device=self.setup.device)
         segment = torch.ones_like(self.state.signals.measured)
         for t in range(self.setup.spec.episode_length):
             epoch = self.run_epoch(self.state, hidden, segment, t)
             self.state, segment = epoch.after, epoch.score.terminated
-            hidden = forget(epoch.choice.hidden, segment)
-        return self._close_round(started)
+            memory = epoch.choice.hidden
+            hidden = forget(memory, segment)
+        return self._close_round(started, memory)
 
     def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
         """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
@@ -135,10 +137,10 @@ class Scheduler:
         """The clock, which stands still where a graph is made."""
         return self.parts.clock() - self.compiled.done.compile_s
 
-    def _close_round(self, started: Moment) -> BatchSummary:
+    def _close_round(self, started: Moment, hidden: TensorDict) -> BatchSummary:
         rolled = self._running()
         self.timer.mark("update")
-        leaves = self._update()
+        leaves = self._update(hidden)
         self.timer.seal("update")
         metrics = self.fences.read("update", leaves)
         self.timer.take()
@@ -154,7 +156,7 @@ class Scheduler:
                 waited_s=self.fences.stood - started.stood,
                 compiling=self.compiled.done.since(started.compiled),
                 phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
-                memory=memory(self.setup.device),
+                memory=device.memory(self.setup.device),
             ),
         )
         if metrics.get("skip_streak", 0) >= STRIKES:
@@ -163,11 +165,11 @@ class Scheduler:
         self.round += 1
         return summary
 
-    def _update(self) -> TensorDict:
-        """Train the policy on the rollout; the metrics.  A baseline learns nothing and reports its rewards."""
-        spec, rows = self.setup.spec, self.rollout.whole()
+    def _update(self, hidden: TensorDict) -> TensorDict:
+        """Train the policy on the rollout; what is told of both.  A baseline learns nothing.  hidden [E], the last."""
+        spec, rows, used = self.setup.spec, self.rollout.whole(), self.params.get("observation", None)
         if self.learner is None or not isinstance(self.policy, RecurrentPolicy):
-            return TensorDict({"reward_mean": rows["reward"].mean()}, batch_size=[])
+            return survey(rows["observation"], hidden, None, None)
         self.learner, metrics = update(
             self.learner,
             rows,
@@ -179,7 +181,7 @@ class Scheduler:
             step=self.compiled.unit("update", minibatch_step),
         )
         self.params = self.learner.params
-        return metrics
+        return metrics.update(survey(rows["observation"], hidden, used, self.params["observation"]))
 
     def _minibatches(self) -> torch.Tensor:
         """Which envs each minibatch of each PPO epoch holds: int64 [K, n, E / n]."""

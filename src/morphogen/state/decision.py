@@ -12,6 +12,7 @@ class Observation(TensorClass["frozen"]):
     slots: Tensor  # float32 [E, S, 45]
     blueprints: Tensor  # int64 [E, S], a `Blueprint`; -1 without a seed
     finite: Tensor  # bool [E], no raw feature had to be replaced
+    nonfinite: Tensor  # int64 [E], raw features that were replaced
 
 
 class ActionMasks(TensorClass["frozen"]):

@@ -60,6 +60,7 @@ class Attribution(TensorClass["frozen"]):
     interaction_sum: Tensor  # float32 [E, S]
     boost_received: Tensor  # float32 [E, S]
     interaction_valid: Tensor  # bool [E, S]
+    acc_table: Tensor  # float32 [E, 2^N], per set of positions that are on, flag `exact`
     measured: Tensor  # bool [E], this epoch was not skipped
     exact: Tensor  # bool [E], all coalitions were evaluated
     forwards: Tensor  # int64 [E], coalitions evaluated

@@ -36,12 +36,14 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
     each, each_ok = _finite(
         torch.cat(_slots(state, limits, share, allowed, net=net, length=episode_length), -1), "slots"
     )
+    good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)
     return Observation(
         env=env,
         instance=instance,
         slots=each,
         blueprints=torch.where(occupied(slots.stage), slots.blueprint, -1),
-        finite=env_ok.all(-1) & instance_ok.all(-1) & each_ok.flatten(1).all(-1),
+        finite=good.all(-1),
+        nonfinite=(~good).sum(-1),
         batch_size=state.batch_size,
         device=state.device,
     )

@@ -154,6 +154,7 @@ def found(
         interaction_sum=wide,
         boost_received=wide,
         interaction_valid=wide.bool(),
+        acc_table=val.unsqueeze(-1).expand(-1, 2**slots).clone(),
         measured=torch.full((len(accuracy),), measured),
         exact=torch.full((len(accuracy),), measured),
         forwards=torch.ones(len(accuracy), dtype=torch.int64),

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from morphogen.run.telemetry import epoch as epochs
 from morphogen.run.telemetry.episode import episodes, topologies
 from morphogen.run.telemetry.events import Envelope, Event
 from morphogen.run.telemetry.kinds.env import HostStabilized, RolledBack
@@ -19,7 +20,8 @@ from morphogen.run.telemetry.kinds.slot import (
     SeedPruned,
     StageChanged,
 )
-from morphogen.run.telemetry.memory import MOMENTS, Array, Facts, Memory, Record, remember
+from morphogen.run.telemetry.memory import MOMENTS, Facts, Memory, remember
+from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
 
@@ -53,9 +55,10 @@ class Step:
 def events(
     record: Record, memory: Memory | None, position: tuple[int, int], facts: Facts
 ) -> tuple[tuple[Envelope, ...], Memory]:
-    """The events of the epoch at (round, epoch), by env and in the order in which they happened, and the next memory.
+    """The events of the epoch at (round, epoch) up to the normal level, and the next memory.
 
-    The memory is that of the epoch before, as `remember` takes it.
+    What is about all envs comes first, then env by env what happened, in its order.  The memory is that of the epoch
+    before, as `remember` takes it.
     """
     round, epoch = position
     told, after = remember(record, memory, position, facts)
@@ -64,7 +67,24 @@ def events(
     if epoch == facts.epochs - 1:
         found += [step.about(env, data) for env, data in episodes(record, after, facts)]
         found += [step.about(env, data) for env, data in topologies(record, after, facts)]
-    return tuple(sorted(found, key=lambda event: event.env or 0)), after
+    return (*_epoch(step), *sorted(found, key=lambda event: event.env or 0)), after
+
+
+def details(record: Record, memory: Memory, position: tuple[int, int], facts: Facts) -> tuple[Envelope, ...]:
+    """The events of an epoch that only the debug level writes.  memory: the one that `events` returned with it."""
+    round, epoch = position
+    found = [*epochs.details(record, memory, facts)]
+    if epoch < facts.epochs - 1:
+        found.append(epochs.ablations_measured(record))
+    return tuple(Envelope(data, round=round, epoch=epoch) for data in found)
+
+
+def _epoch(step: Step) -> Iterator[Envelope]:
+    """How all envs stand; after the last epoch of a round also what every seed is worth."""
+    yield Envelope(epochs.epoch_completed(step.record), round=step.round, epoch=step.epoch)
+    if step.epoch == step.facts.epochs - 1:
+        worth = epochs.ablations_measured(step.record)
+        yield Envelope(worth, round=step.round, epoch=step.epoch, level="normal")
 
 
 def _where(mask: Array) -> list[list[int]]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from morphogen.run.telemetry.events import tidy
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted, TopologyRecorded
-from morphogen.run.telemetry.memory import Array, Facts, Memory, Record, within
+from morphogen.run.telemetry.memory import Facts, Memory, within
+from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.reward import DETECTORS

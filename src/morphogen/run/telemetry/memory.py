@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from morphogen.run.telemetry import tally
+from morphogen.run.telemetry.names import Array, Record
+from morphogen.run.telemetry.tally import Tally
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, Stage
 
-Array = np.ndarray[Any, Any]
-Record = dict[str, Array]
 STABILITY_EPOCHS = 20  # differences of accuracy that stability looks at
 
 
@@ -57,6 +58,7 @@ class Memory:
     rollbacks: Array
     ops: Array  # [E, 6] effective ops
     stabilized: Array  # bool
+    tally: Tally  # of all envs
 
 
 def begin(record: Record, facts: Facts) -> Memory:
@@ -87,6 +89,7 @@ def begin(record: Record, facts: Facts) -> Memory:
         rollbacks=count,
         ops=np.zeros((envs, len(Op)), dtype=np.int64),
         stabilized=np.zeros(envs, dtype=bool),
+        tally=tally.nothing(slots, len(facts.components)),
     )
 
 
@@ -128,6 +131,7 @@ def advance(memory: Memory, record: Record, epoch: int, facts: Facts) -> Memory:
         rollbacks=memory.rollbacks + record["rolled_back"],
         ops=memory.ops + (record["op_effective"][:, None] == np.arange(len(Op))),
         stabilized=memory.stabilized | record["stabilized"],
+        tally=tally.add(memory.tally, record),
     )
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from morphogen.run.telemetry.anomaly import ERROR, INFO, WARNING, Counts, Finding
-from morphogen.run.telemetry.memory import Array, Record, entered
+from morphogen.run.telemetry.memory import entered
+from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, HOSTAGE_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage

@@ -7,7 +7,8 @@ from typing import Any
 from morphogen.run.telemetry.anomaly import INFO, Finding, Report, Watch, anomalies, drop, measured, trend
 from morphogen.run.telemetry.events import Envelope, Event
 from morphogen.run.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, TrendDetected
-from morphogen.run.telemetry.memory import Facts, Record
+from morphogen.run.telemetry.memory import Facts
+from morphogen.run.telemetry.names import Record
 from morphogen.run.telemetry.sightings import Sights, look
 from morphogen.vocab.telemetry import TelemetrySpec
 

@@ -211,7 +211,8 @@ def test_causes_that_take_rounds_are_found_when_their_time_has_come():
     assert found(update(**low, gradient_norm=1.0), rounds=4) == {"entropy_collapse": 2}
     steep = lambda round: {"update": {"gradient_norm": 1.0 + round, "gradient_norm_valid": True}}  # noqa: E731
     assert found(steep, rounds=3) == {"gradient_drift": 2}
-    assert found(rounds=4, policy_name="wait") == {"wait_only": 2}
+    idle = lambda round: {"record": {"action": 0, "forced": False}}  # noqa: E731
+    assert found(idle, rounds=4, policy_name="wait") == {"wait_only": 2}
 
 
 def test_a_device_that_is_almost_full_is_found():

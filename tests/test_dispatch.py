@@ -69,6 +69,7 @@ def test_a_cause_raises_the_level_for_five_epochs_and_tells_late_what_the_five_b
     assert epochs_of(events, "RewardsPaid") == [9, 10, 11, 12, 13]
     assert epochs_of(events, "RewardsPaid", late=True) == [4, 5, 6, 7, 8]
     assert epochs_of(events, "HostStabilized") == list(range(18))
+    assert epochs_of(events, "HostStabilized", late=True) == []
     raised = [event.data for event in events if event.name == "TelemetryEscalated"]
     assert [(one.reason, one.until_round, one.until_epoch) for one in raised] == [("RolledBack, kl_spike", 2, 1)]
 

@@ -85,6 +85,12 @@ def test_a_rule_fires_for_its_cause_and_no_other_does(wanted, change):
     assert kinds_of({**HEALTHY, **change}) == wanted.split()
 
 
+@pytest.mark.parametrize(("round", "wanted"), [(0, []), (1, []), (2, ["gradient_drift", "observation_clipped"])])
+def test_what_is_compared_with_the_rounds_before_is_judged_once_there_are_two(round, wanted):
+    update = {**HEALTHY, "gradient_norm": 9.0, "observation.clip_share": 0.5}
+    assert kinds_of(update, counts=CALM._replace(round=round)) == wanted
+
+
 @pytest.mark.parametrize(
     ("wanted", "change"),
     [

@@ -29,6 +29,7 @@ LIMITS: dict[str, float] = {
     "hidden_vanishing": 1e-6,
     "behaviour_gap": 1e-3,  # nats
     "observation_clipped": 0.01,  # share
+    "young_rounds": 2,  # in which drift and clipping are not judged: one round is no past to compare with
     "envs_nonfinite": 0.0,  # share of envs
     "rollbacks": 0.25,  # per env
     "wait_only": 0.95,  # share of free steps

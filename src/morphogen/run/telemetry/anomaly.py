@@ -64,9 +64,10 @@ def anomalies(
     found += _crowd(counts, limits)
     entropies, low = entropy(update, watch.low, limits)
     idle, waits = _wait_only(counts, watch.waits, limits)
-    steep, gradient = _drift(update, watch.gradient, limits)
+    changed, gradient = _changes(update, watch.gradient, limits)
+    changed = changed if counts.round >= limits["young_rounds"] else []
     full, warned = _memory(devices, watch.warned, limits, counts.round)
-    return [*found, *entropies, *idle, *steep, *full], Watch(low, waits, gradient, warned)
+    return [*found, *entropies, *idle, *changed, *full], Watch(low, waits, gradient, warned)
 
 
 def ratio(update: Numbers, limits: Numbers) -> Iterator[Finding]:
@@ -118,11 +119,7 @@ def _hidden(update: Numbers, limits: Numbers) -> Iterator[Finding]:
             yield Finding("hidden_vanishing", WARNING, rms, limits["hidden_vanishing"], part)
 
 
-def _observation(update: Numbers, limits: Numbers) -> Iterator[Finding]:
-    yield from _above("observation_clipped", update.get("observation.clip_share"), limits["observation_clipped"])
-
-
-RULES = (ratio, divergence, value, _update, _hidden, _observation)
+RULES = (ratio, divergence, value, _update, _hidden)
 
 
 def _above(
@@ -164,10 +161,15 @@ def _wait_only(counts: Counts, before: int, limits: Numbers) -> tuple[list[Findi
     return [idle] if streak >= max(limits["wait_rounds"], 1) else [], streak
 
 
-def _drift(update: Numbers, before: float | None, limits: Numbers) -> tuple[list[Finding], float | None]:
+def _changes(update: Numbers, before: float | None, limits: Numbers) -> tuple[list[Finding], float | None]:
+    """What is unlike the rounds before, and the average of the gradient's norm."""
     norm = update.get("gradient_norm", math.nan)
     drift, after = gradient_drift(norm if math.isfinite(norm) else None, before)
-    return list(_above("gradient_drift", drift, limits["gradient_drift"])), after
+    found = [
+        *_above("gradient_drift", drift, limits["gradient_drift"]),
+        *_above("observation_clipped", update.get("observation.clip_share"), limits["observation_clipped"]),
+    ]
+    return found, after
 
 
 def _memory(

@@ -171,6 +171,8 @@ def test_each_quantity_is_what_its_coalitions_say(world):
             both = value[1 << i | 1 << j] - value[1 << i] - value[1 << j] + value[0]
             close(got.interaction[e, i, j], both)
             close(got.interaction[e, j, i], both)
+        on = [bits(s for s in members if m >> s & 1) for m in range(len(value))]
+        assert got.acc_table[e].tolist() == [value[coalition] for coalition in on]
         close(got.interaction_sum[e], got.interaction[e].sum(1))
         close(got.boost_received[e], got.interaction[e].max(1).values.clamp_min(0))
 
@@ -381,7 +383,7 @@ def test_a_skipped_epoch_knows_accuracy_and_committed_accuracy_and_nothing_else(
     assert got.committed_acc.tolist() == [30.0, 10.0]
     assert got.measured.tolist() == [False, True]  # without players nothing is skipped
     assert not got.contribution_valid.any()
-    for name in ("clean_improvement", "contribution", "shapley", "interaction", "host_acc"):
+    for name in ("clean_improvement", "contribution", "shapley", "interaction", "host_acc", "acc_table"):
         assert (getattr(got, name)[0] == 0).all(), name
 
 

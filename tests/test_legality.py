@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.errors import ConfigError
-from morphogen.rules.legality import action_masks, available, choices, forced, legal
+from morphogen.rules.legality import action_masks, available, choices, forced, head_choices, legal
 from morphogen.testing.permute import permute
 from morphogen.testing.scenes import limits_of, make, one
 from morphogen.testing.strategies import limits, slot_states
@@ -209,6 +209,17 @@ def test_choices_are_the_actions_that_enumeration_finds(data, slots):
     expected = [count_actions(masks, e, slots.stage.shape[1]) for e in range(len(slots))]
     assert choices(masks).tolist() == expected
     assert forced(masks).tolist() == [n == 1 for n in expected]
+
+
+@given(st.data(), slot_states(max_envs=2))
+def test_choices_of_a_head_are_counted_for_the_op_that_was_chosen(data, slots):
+    masks = action_masks(slots, data.draw(limits(slots)))
+    for op in Op:
+        found = head_choices(masks, torch.full((len(slots),), int(op)))
+        for e in range(len(slots)):
+            free = {head: int(getattr(masks, head.label)[e].sum()) for head in Head if head is not Head.SLOT}
+            free[Head.SLOT] = sum(bool(yes) for yes in masks.slot[e, op])
+            assert found[e].tolist() == [free[head] if RELEVANT[op][head] else 0 for head in Head]
 
 
 def test_the_sizes_of_the_choice_are_those_of_the_spec():

@@ -127,6 +127,7 @@ def test_a_changed_table_changes_the_hash(monkeypatch):
 def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
     found = see(*world)
     assert found.finite.all()
+    assert not found.nonfinite.any()
     for name, features in VECTORS.items():
         leaf = getattr(found, name)
         assert leaf.dtype == torch.float32
@@ -189,6 +190,7 @@ def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
         assert getattr(found, name).isfinite().all()
         assert torch.equal(getattr(found, name)[0], getattr(clean, name)[0])
     assert found.finite[0]
+    assert torch.equal(found.nonfinite > 0, ~found.finite)
     changed = any(not torch.equal(getattr(found, name)[1], getattr(clean, name)[1]) for name in VECTORS)
     if changed and not (leaf == "width" and bad != bad):
         flag = {f.name: f.flag for f in (*ENV, *SLOT)}.get(leaf)

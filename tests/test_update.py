@@ -146,6 +146,20 @@ def test_a_gradient_that_overflows_under_a_finite_loss_changes_nothing():
     assert (after.step, found["steps_done"][0]) == (0, 0)
 
 
+def test_every_layer_is_judged_before_clipping_and_one_that_is_not_there_is_not():
+    steep = WEIGHTS._replace(value=1e12)
+    _, found = minibatch_step(
+        carry_of(LEARNER), rows_of(ROLLOUT), POLICY.initial_hidden(4), steep, policy=POLICY, spec=SPEC
+    )
+    score, valid = found["layer_health"]
+    named = dict(zip(metrics.LAYERS, score.tolist(), strict=True))
+    assert (named["value.out.weight"], named["value.out.bias"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert named["op.out.bias"] > 0.1
+    assert dict(zip(metrics.LAYERS, valid.tolist(), strict=True)) == {
+        name: not name.startswith("contribution") for name in metrics.LAYERS
+    }
+
+
 def test_rounds_without_an_applied_step_are_counted_until_one_is_applied():
     net = LEARNER.params["net"].clone()
     net["mix.in.bias"][0] = math.nan

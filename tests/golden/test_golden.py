@@ -9,11 +9,6 @@ import torch
 
 # Subject -> what the rows are about; they are read as soon as a reader for them stands in `readers_*.py`.
 LATER = {
-    "telemetry.gradient_health": "health of gradients",
-    "telemetry.gradient_ratio": "health of gradients",
-    "telemetry.gradient_drift": "health of gradients",
-    "telemetry.layer_health": "health of gradients",
-    "telemetry.hidden_health": "health of the policy's memory",
     "telemetry.pareto": "analytics",
 }
 READERS = {

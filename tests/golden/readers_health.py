@@ -1,0 +1,66 @@
+"""Readers of golden rows: gradients of seeds, of the policy and of its layers; the memory of the policy."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from morphogen.nets.blocks import Index, gauge
+from morphogen.rules.health import health, layer_health, memory, ratio
+from morphogen.run.telemetry.drift import gradient_drift
+from morphogen.vocab.spec import LifecycleSpec
+
+
+def close(value: float) -> object:
+    """Equal to six digits, whatever the size."""
+    return pytest.approx(value, rel=1e-6, abs=1e-30)
+
+
+def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
+    tensors = [torch.tensor([float(x) for x in tensor], dtype=dtype) for tensor in row["gradients"]]
+    push, limits = torch.cat(tensors), LifecycleSpec()
+    whose = torch.arange(len(tensors)).repeat_interleave(torch.tensor([tensor.numel() for tensor in tensors]))
+    index = Index(whose, torch.zeros(len(tensors), dtype=torch.int64), torch.ones_like(push, dtype=torch.bool))
+    found = gauge(push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding)
+    assert float(health(found, found.norm.isfinite())) == close(row["health"])
+    assert bool(found.vanishing > 0) == row["vanishing"]
+    assert bool(found.exploding > 0) == row["exploding"]
+    if isinstance(row["norm"], float):
+        assert float(found.norm) == close(row["norm"])
+
+
+def read_gradient_ratio(row: dict, dtype: torch.dtype) -> None:
+    norms = {name: torch.tensor(row[f"{name}_norm"], dtype=dtype) for name in ("seed", "host")}
+    counts = {name: torch.tensor(row[f"{name}_params"]) for name in ("seed", "host")}
+    assert float(ratio(norms["seed"], counts["seed"], norms["host"], counts["host"])) == close(row["ratio"])
+
+
+def read_gradient_drift(row: dict, dtype: torch.dtype) -> None:
+    """Of Python numbers, whatever the dtype."""
+    average = None
+    for norm, drift, after in zip(row["norms"], row["drift"], row["ema_after"], strict=True):
+        found, average = gradient_drift(norm, average)
+        assert (found, average) == (close(drift), close(after))
+
+
+def read_layer_health(row: dict, dtype: torch.dtype) -> None:
+    shares = (torch.tensor(row[f"{name}_fraction"], dtype=dtype) for name in ("zero", "large"))
+    found = layer_health(*shares, torch.tensor(row["nonfinite"] == 0))
+    assert float(found.health) == close(row["health"])
+    assert (bool(found.dead), bool(found.exploding)) == (row["dead"], row["exploding"])
+
+
+def read_hidden_health(row: dict, dtype: torch.dtype) -> None:
+    found = memory(torch.tensor(row["hidden"], dtype=dtype))
+    for name in ("rms", "env_rms_mean", "env_rms_max", "abs_max"):
+        assert float(getattr(found, name)) == close(row[name]), name
+    assert int(found.nonfinite) == 0
+
+
+READERS: dict[str, Callable[[dict, torch.dtype], None]] = {
+    "telemetry.gradient_health": read_gradient_health,
+    "telemetry.gradient_ratio": read_gradient_ratio,
+    "telemetry.gradient_drift": read_gradient_drift,
+    "telemetry.layer_health": read_layer_health,
+    "telemetry.hidden_health": read_hidden_health,
+}

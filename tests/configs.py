@@ -21,6 +21,7 @@ GROUPS = (
     specs.PpoSpec,
     specs.EngineSpec,
     specs.InstanceSpec,
+    specs.TelemetrySpec,
 )
 WIDE = 1e6  # where a bound is open
 
@@ -34,7 +35,11 @@ def path_of(spec, field):
     return f"{spec.PATH}.{field.name}" if spec.PATH else field.name
 
 
-FIELDS = [(spec, field) for spec in (*GROUPS, specs.LegacyRewardSpec, specs.RunSpec) for field in plain_fields(spec)]
+FIELDS = [
+    (spec, field)
+    for spec in (*GROUPS, specs.LegacyRewardSpec, specs.WandbSpec, specs.RunSpec)
+    for field in plain_fields(spec)
+]
 FIELD_IDS = [path_of(spec, field) for spec, field in FIELDS]
 
 

@@ -1,5 +1,6 @@
 """The command line: every flag and its rank, exit codes, help, and what is never loaded or written."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
 from morphogen.run import cli, options
+from morphogen.run.telemetry.dispatch import NOTHING_LOST, Losses
 from morphogen.vocab.codec import build, dump_config, layered
 from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.spec import resolve
@@ -41,6 +43,16 @@ FLAGS = [
     ("--placement", ["streamed"], "data.placement", "streamed"),
     ("--threads", ["1"], "engine.threads", 1),
     ("--no-phase-profile", [], "engine.phase_profile", False),
+    ("--telemetry-level", ["debug"], "telemetry.level", "debug"),
+    ("--telemetry-dir", ["some/where"], "telemetry.dir", "some/where"),
+    ("--lifecycle-only", [], "telemetry.lifecycle_only", True),
+    ("--logger", ["tensorboard", "csv"], "telemetry.loggers", ["csv", "tensorboard"]),
+    ("--wandb-project", ["p"], "telemetry.wandb.project", "p"),
+    ("--wandb-entity", ["e"], "telemetry.wandb.entity", "e"),
+    ("--wandb-group", ["g"], "telemetry.wandb.group", "g"),
+    ("--wandb-name", ["n"], "telemetry.wandb.name", "n"),
+    ("--wandb-tags", ["b", "a"], "telemetry.wandb.tags", ["b", "a"]),
+    ("--wandb-mode", ["offline"], "telemetry.wandb.mode", "offline"),
 ]
 # The same fields with other values, for a file that lies beneath the flag.
 BENEATH = {
@@ -56,6 +68,16 @@ BENEATH = {
     "engine.devices": ["auto"],
     "engine.compile": "off",
     "engine.phase_profile": True,
+    "telemetry.level": "minimal",
+    "telemetry.dir": "else/where",
+    "telemetry.lifecycle_only": False,
+    "telemetry.loggers": ["mlflow"],
+    "telemetry.wandb.project": "q",
+    "telemetry.wandb.entity": "q",
+    "telemetry.wandb.group": "q",
+    "telemetry.wandb.name": "q",
+    "telemetry.wandb.tags": ["q"],
+    "telemetry.wandb.mode": "disabled",
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
@@ -164,12 +186,13 @@ def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
 @pytest.fixture
 def started(monkeypatch):
     """What a run was started with; `raises` makes it fail."""
-    calls = SimpleNamespace(spec=None, keywords=None, raises=None)
+    calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=NOTHING_LOST)
 
     def train(spec, **keywords):
         calls.spec, calls.keywords = spec, keywords
         if calls.raises is not None:
             raise calls.raises
+        return SimpleNamespace(losses=calls.losses)
 
     real = cli._load
     fake = SimpleNamespace(train_ppo_vectorized=train)
@@ -211,6 +234,33 @@ def test_each_error_has_its_exit_code_and_one_line_without_traceback(started, tm
     started.raises = error
     assert cli.main(["train", "--out", str(tmp_path / "run")]) == code
     assert capsys.readouterr().err == f"morphogen: error: {error}\n"
+
+
+@pytest.mark.parametrize(("incomplete", "code"), [(True, 6), (False, 0)])
+def test_a_run_whose_event_file_lacks_lines_ends_with_6_and_every_loss_is_told(
+    started, tmp_path, capsys, incomplete, code
+):
+    started.losses = Losses({"csv": {"EpochCompleted": 3}}, {"events.jsonl": "disk full"}, incomplete)
+    assert cli.main(["train", "--out", str(tmp_path / "run")]) == code
+    assert capsys.readouterr().err.splitlines() == [
+        "morphogen: note: csv was too slow for 3 EpochCompleted; these events were dropped",
+        "morphogen: note: events.jsonl failed: disk full",
+    ]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_logger_without_its_package_is_refused_before_anything_loads(started, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert cli.main(["train", "--logger", "csv", name, "--out", str(tmp_path / "run")]) == 2
+    assert f'want pip install "morphogen[{name}]"' in capsys.readouterr().err
+    assert started.spec is None
+
+
+def test_an_event_file_of_another_run_is_left_alone(started, tmp_path, capsys):
+    (tmp_path / "events.jsonl").write_text("mine")
+    assert cli.main(["train", "--telemetry-dir", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
+    assert f"telemetry.dir is {tmp_path}/events.jsonl, which exists; want a new file" in capsys.readouterr().err
+    assert started.spec is None
 
 
 def test_an_unexpected_error_keeps_its_traceback(started, tmp_path):

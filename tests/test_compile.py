@@ -240,6 +240,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
     scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, clock=lambda: now[0], sinks=(kept,)))
     with torch.no_grad():
         history = scheduler.run()
+    scheduler.reporter.close()
     assert [(one.graphs, one.seconds) for one in history] == [(2, 0.0)] * 2
     assert [one["Throughput"].compile_s for one in by_round(kept.events)] == [200.0, 200.0]
 

@@ -11,7 +11,7 @@ from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.vocab.spec import DataSpec, HostSpec, PpoSpec
+from morphogen.vocab.spec import DataSpec, HostSpec, PpoSpec, TelemetrySpec
 from morphogen.vocab.task import TASKS
 
 SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0"), 6: TASKS["cifar_multichannel"].slots}
@@ -29,6 +29,7 @@ def ledger(setup, *sinks):
     scheduler = Scheduler(setup, Parts(sinks=sinks))
     with torch.no_grad():
         scheduler.run()
+    scheduler.reporter.close()
     return scheduler.fences.ledger
 
 
@@ -38,14 +39,15 @@ def ledger(setup, *sinks):
 @pytest.mark.parametrize("envs", [1, 4, 32])
 def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, tmp_path):
     """For any number of envs and slots, wherever the data lies, whether nothing is told or every event."""
+    few = {"rounds": 2, "episode_length": 5, "ppo": PpoSpec(epochs=1)}
+    telemetry = TelemetrySpec(level="debug" if told else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
     sinks = (JsonLines(tmp_path / "events.jsonl"),) if told else ()
-    few = {"rounds": 2, "episode_length": 5, "ppo": PpoSpec(epochs=1)}
-    found = ledger(tiny_setup(task=task, host=host, envs=envs, slots=SLOTS[slots], data=data, **few), *sinks)
+    where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
+    found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
     assert found == expected(rounds=2, epochs=5, streamed=2 if placement == "streamed" else 0)
     for sink in sinks:
-        sink.close()
         assert sink.seq >= 2 * envs, "an episode of every env was told in each round"
 
 
@@ -203,6 +205,7 @@ def test_sinks_and_hooks_change_no_number_of_the_run():
     with torch.no_grad():
         watched.run()
         plain.run()
+    watched.reporter.close()
     assert (watched.params["net"] == plain.params["net"]).all()
     assert (watched.state == plain.state).all()
     assert epochs == [(0, t) for t in range(6)]

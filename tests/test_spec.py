@@ -23,6 +23,8 @@ from morphogen.vocab.spec import (
     PpoSpec,
     RewardSpec,
     RunSpec,
+    TelemetrySpec,
+    WandbSpec,
     cnn_spec,
     instance_ranges,
     limits,
@@ -184,6 +186,20 @@ DEFAULTS = {
         "max_grad_norm": 1.0,
         "weight_decay": 0,
     },
+    TelemetrySpec: {
+        "level": "normal",
+        "lifecycle_only": False,
+        "escalate": True,
+        "escalation_epochs": 5,
+        "dir": None,
+        "loggers": (),
+        "queue": 64,
+        "close_timeout_s": 30,
+        "plateau_threshold": None,
+        "improvement_threshold": None,
+        "console": True,
+    },
+    WandbSpec: {"project": None, "entity": None, "group": None, "name": None, "tags": (), "mode": "online"},
 }
 
 

@@ -148,7 +148,9 @@ def rounds(**fields):
     kept = Kept()
     scheduler = Scheduler(build_setup(tiny(rounds=2, **fields)), Parts(sinks=(kept,)))
     with torch.no_grad():
-        return scheduler, scheduler.run(), by_round(kept.events)
+        history = scheduler.run()
+    scheduler.reporter.close()
+    return scheduler, history, by_round(kept.events)
 
 
 @pytest.mark.parametrize("policy", ["ppo", "random"])
@@ -182,6 +184,7 @@ def test_phases_leave_no_moment_of_a_round_out():
     with torch.no_grad():
         scheduler.run_round()
     ended = next(ticks)
+    scheduler.reporter.close()
     marked = ended - began - 2  # between the first and the last reading of the clock
     (told,) = by_round(kept.events)
     assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
@@ -193,6 +196,7 @@ def test_rates_and_seconds_of_a_round_are_of_the_same_work():
     scheduler = Scheduler(tiny_setup(rounds=2, envs=4, episode_length=5), parts)
     with torch.no_grad():
         summaries = scheduler.run()
+    scheduler.reporter.close()
     for summary, told in zip(summaries, by_round(kept.events), strict=True):
         one = told["Throughput"]
         assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)

@@ -21,7 +21,7 @@ ROUND = ("RoundCompleted", "ActionCounts", "MaskHitRates", "RewardSummary", "Thr
 ROUND += ("ObservationStats",)
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
 LIFE = {"SeedGerminated", "StageChanged", "GateEvaluated", "SeedFossilized", "SeedPruned", "TopologyRecorded"}
-LIFE |= {"RolledBack", "HostStabilized"}
+LIFE |= {"RolledBack", "HostStabilized", "TrendDetected", "PerformanceDropped"}
 
 
 def run(tmp_path, **fields):
@@ -87,8 +87,10 @@ def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(told):
 
 def test_observations_are_clipped_and_drift_from_the_second_round_on():
     kept = Kept()
+    scheduler = Scheduler(build_setup(tiny(rounds=3)), Parts(sinks=(kept,)))
     with torch.no_grad():
-        Scheduler(build_setup(tiny(rounds=3)), Parts(sinks=(kept,))).run()
+        scheduler.run()
+    scheduler.reporter.close()
     seen = [one["ObservationStats"] for one in by_round(kept.events)]
     assert [one.clip_share is None for one in seen] == [True, False, False]
     assert [one.drift == 0 for one in seen] == [True, False, False]

@@ -36,6 +36,7 @@ _HOMES = {
         "RewardSpec",
         "RunSpec",
         "SignalSpec",
+        "TelemetrySpec",
         "resolve",
     ),
     "vocab.task": ("TASKS",),

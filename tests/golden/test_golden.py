@@ -9,7 +9,6 @@ import torch
 
 # Subject -> what the rows are about; they are read as soon as a reader for them stands in `readers_*.py`.
 LATER = {
-    **{f"telemetry.{kind}": "anomalies" for kind in ("ratio", "kl", "value", "entropy_collapse", "performance_drop")},
     "telemetry.pareto": "analytics",
 }
 READERS = {

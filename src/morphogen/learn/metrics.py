@@ -102,13 +102,12 @@ def mean_by_head(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pack(measured: Measured) -> tuple[Tensor, Tensor]:
-    """One step's metrics in the order of `STEP_NAMES`.  -> value float64 [M], valid bool [M]."""
+    """One step's metrics in the order of `STEP_NAMES`, finite or not.  -> value float64 [M], valid bool [M]."""
     if measured.keys() != STEP.keys():
         raise ValueError(f"metrics are {sorted(measured)}; want {sorted(STEP)}")
     values = torch.cat([measured[name][0].detach().reshape(-1).double() for name in STEP])
     valid = torch.cat([measured[name][1].expand_as(measured[name][0]).reshape(-1) for name in STEP])
-    finite = values.isfinite()
-    return torch.where(finite, values, 0.0), valid & finite
+    return values, valid
 
 
 def reduce(values: Tensor, valid: Tensor, counted: Tensor) -> Measured:

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, extensions, grid, memory, options, process
+from morphogen.run import directory, extensions, grid, memory, options, process, sinks
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 
-USAGE, DATA, CHECKPOINT, DIVERGED, INTERRUPTED, TERMINATED = 2, 3, 4, 5, 130, 143
+USAGE, DATA, CHECKPOINT, DIVERGED, INCOMPLETE, INTERRUPTED, TERMINATED = 2, 3, 4, 5, 6, 130, 143
 EXITS: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, USAGE),
     (DataError, DATA),
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         extensions.announce()
         given = options.parse(words, metadata.version("morphogen"))
-        COMMANDS[given.command](given, shlex.join(["morphogen", *words]))
+        code = COMMANDS[given.command](given, shlex.join(["morphogen", *words]))
         sys.stdout.flush()
     except tuple(kind for kind, _ in EXITS) as error:
         return _refused(error)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has left: nothing to tell, and nobody to tell it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    return code or 0
 
 
 def _refused(error: Exception) -> int:
@@ -51,23 +51,27 @@ def _refused(error: Exception) -> int:
     return next(code for kind, code in EXITS if isinstance(error, kind))
 
 
-def _train(given: Namespace, command: str) -> None:
+def _train(given: Namespace, command: str) -> int | None:
     spec = resolve(options.spec_of(given))
     if given.print_config:
         sys.stdout.write(dump_config(spec))
-        return
+        return None
     _note([line for name, line in extensions.refused().items() if name == spec.reward.rule])
     out = directory.choose(given.out, task=spec.task, config=dump_config(spec))
     directory.check(out)
+    sinks.check(spec)
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
     memory.keep_freed()
     if given.dry_run:
         _dry_run(spec, out, command)
-        return
-    console = _load("morphogen.run.console").Console(quiet=given.quiet)
+        return None
+    console = _load("morphogen.run.console").Console(quiet=given.quiet or not spec.telemetry.console)
     with console:
-        _load("morphogen.run.train").train_ppo_vectorized(spec, out=out, console=console, command=command)
+        train = _load("morphogen.run.train").train_ppo_vectorized
+        losses = train(spec, out=out, console=console, command=command).losses
+    _note(losses.lines())
+    return INCOMPLETE if losses.incomplete else None
 
 
 def _rewards(given: Namespace, command: str) -> None:
@@ -151,7 +155,7 @@ def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
         print(f"  {name:<22}{text}")
 
 
-COMMANDS: dict[str, Callable[[Namespace, str], None]] = {
+COMMANDS: dict[str, Callable[[Namespace, str], int | None]] = {
     "train": _train,
     "bench": _bench,
     "rewards": _rewards,

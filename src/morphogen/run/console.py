@@ -134,10 +134,10 @@ class Console:
             grid.add_row(*(value if isinstance(value, str) else amount(value) for value in row.values()))  # type: ignore[arg-type]
         self._out.print(grid)
 
-    def finish(self, result: Any, *, lost: Sequence[str] = ()) -> None:
-        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir; what sinks lost."""
+    def finish(self, result: Any) -> None:
+        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
         self._stop()
-        for line in [*closing(result.history, self._clock() - self._began), *lost]:
+        for line in closing(result.history, self._clock() - self._began):
             self._out.print(line, soft_wrap=True)
         if result.run_dir is not None:
             self._out.print(f"files: {result.run_dir}", soft_wrap=True)

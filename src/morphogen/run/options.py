@@ -15,6 +15,7 @@ from morphogen.vocab.preset import DEFAULT_PRESET, PRESETS
 from morphogen.vocab.reward import RULES
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, RunSpec
 from morphogen.vocab.task import TASKS
+from morphogen.vocab.telemetry import LEVELS, LOGGERS
 
 _WHOLE = re.compile("[+-]?[0-9]{1,30}")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
@@ -26,7 +27,7 @@ class Flag:
 
     name: str
     path: str
-    kind: str  # word, number, words, one (a list of one), off (no value: false)
+    kind: str  # word, number, words, one (a list of one), on and off (no value: true, false)
     value: str  # name of the value in the help
     group: str
     text: str
@@ -34,6 +35,7 @@ class Flag:
 
 ROUNDS = 3  # that a benchmark runs, the warm-up included
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
+_TOLD = "what is written about it"
 _BASELINES = tuple(name for name in POLICIES if name != "ppo")
 _PAID = (
     f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default delta)"
@@ -80,6 +82,16 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--placement", "data.placement", "word", "P", _WHERE, _PLACED),
     Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
     Flag("--no-phase-profile", "engine.phase_profile", "off", "", _WHERE, "keep no time of the phases of a round"),
+    Flag("--telemetry-level", "telemetry.level", "word", "L", _TOLD, f"{', '.join(LEVELS)} (default normal)"),
+    Flag("--telemetry-dir", "telemetry.dir", "word", "DIR", _TOLD, "where the event file goes (default: with the run)"),
+    Flag("--lifecycle-only", "telemetry.lifecycle_only", "on", "", _TOLD, "only events about lives of seeds and hosts"),
+    Flag("--logger", "telemetry.loggers", "words", "NAME", _TOLD, f"also write scalars to {', '.join(LOGGERS)}"),
+    Flag("--wandb-project", "telemetry.wandb.project", "word", "NAME", _TOLD, "project (default morphogen)"),
+    Flag("--wandb-entity", "telemetry.wandb.entity", "word", "NAME", _TOLD, "team or user"),
+    Flag("--wandb-group", "telemetry.wandb.group", "word", "NAME", _TOLD, "group of runs"),
+    Flag("--wandb-name", "telemetry.wandb.name", "word", "NAME", _TOLD, "name (default: that of the run directory)"),
+    Flag("--wandb-tags", "telemetry.wandb.tags", "words", "TAG", _TOLD, "tags"),
+    Flag("--wandb-mode", "telemetry.wandb.mode", "word", "MODE", _TOLD, "online (default), offline, disabled"),
 )
 _WHO = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in _BASELINES)}
@@ -88,7 +100,7 @@ _EPILOG = f"""A preset is a named set of settings, a config file is JSON with th
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
 exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint, 5 training diverged,
-130 and 143 stopped by a signal.
+6 done, but lines of the event file are missing, 130 and 143 stopped by a signal.
 
 examples:
   morphogen train                              train a policy on digits
@@ -209,10 +221,11 @@ def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Everything that makes a config; the group of what else there is."""
     command.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
     command.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
-    groups = {name: command.add_argument_group(name) for name in (_TASK, _SIZE, _LEARN, _WHERE)}
+    groups = {name: command.add_argument_group(name) for name in (_TASK, _SIZE, _LEARN, _WHERE, _TOLD)}
     for flag in FLAGS:
         more: dict[str, Any] = {"nargs": "+"} if flag.kind == "words" else {}
-        more = {"action": "store_const", "const": "off"} if flag.kind == "off" else {"metavar": flag.value, **more}
+        bare = flag.kind in ("on", "off")
+        more = {"action": "store_const", "const": flag.kind} if bare else {"metavar": flag.value, **more}
         groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
     rest = command.add_argument_group("settings and output")
     rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")
@@ -245,7 +258,14 @@ def number(text: str) -> int | float | str:
     return float(text) if _REAL.fullmatch(text) else text
 
 
-_READ = {"word": str, "number": number, "words": list, "one": lambda text: [text], "off": lambda text: False}
+_READ = {
+    "word": str,
+    "number": number,
+    "words": list,
+    "one": lambda text: [text],
+    "on": lambda text: True,
+    "off": lambda text: False,
+}
 
 
 def flag_settings(given: argparse.Namespace) -> Settings:

@@ -40,6 +40,7 @@ def probe(spec: RunSpec) -> Found:
     try:
         with torch.no_grad():
             rounds = scheduler.run()
+        scheduler.reporter.close()
     except torch.OutOfMemoryError as error:
         raise DeviceError(f"{scheduler.setup.device} has too little memory: {str(error).partition('.')[0]}") from None
     facts = measures.machine(device=name(scheduler.setup.device), threads=torch.get_num_threads())

@@ -1,5 +1,8 @@
 """The reporter: turns records, as they arrive on the host, into events, and rounds into summaries.
 
+What happened is worked out at once; the many numbers of level debug only where they are written, by the thread that
+writes.
+
 It reads copies only: nothing in a run depends on it.
 """
 
@@ -8,7 +11,9 @@ from functools import reduce
 from typing import Any
 
 from morphogen.run.setup import Setup
-from morphogen.run.telemetry.derive import events
+from morphogen.run.telemetry.batch import Moment
+from morphogen.run.telemetry.derive import details, events
+from morphogen.run.telemetry.dispatch import AnySink, Dispatch, Losses
 from morphogen.run.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import ppo_updated
@@ -18,7 +23,7 @@ from morphogen.run.telemetry.names import Record
 from morphogen.run.telemetry.rounds import Scale, round_events, scale
 from morphogen.run.telemetry.scores import Tally, added, scoreboard, tallies
 from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
-from morphogen.run.telemetry.writer import Sink
+from morphogen.run.telemetry.watch import Watcher
 
 
 def facts(setup: Setup) -> Facts:
@@ -40,8 +45,10 @@ def facts(setup: Setup) -> Facts:
 class Reporter:
     """Events and summaries of one run."""
 
-    def __init__(self, setup: Setup, sinks: Sequence[Sink]) -> None:
-        self._facts, self._sinks = facts(setup), tuple(sinks)
+    def __init__(self, setup: Setup, sinks: Sequence[AnySink]) -> None:
+        self._facts, telemetry = facts(setup), setup.spec.telemetry
+        self._dispatch = Dispatch(sinks, telemetry, epochs=self._facts.epochs)
+        self._watcher = Watcher(self._facts, telemetry, rounds=setup.spec.rounds)
         self._memory: Memory | None = None
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
@@ -51,14 +58,17 @@ class Reporter:
 
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
-        self._write([Envelope(one, round=round) for one in data])
+        self._dispatch.tell([Envelope(one, round=round) for one in data])
 
     def take(self, record: Record, position: tuple[int, int]) -> None:
         """The record of the epoch at (round, epoch)."""
-        found, self._memory = events(record, self._memory, position, self._facts)
+        found, after = events(record, self._memory, position, self._facts)
+        signs, report = self._watcher.epoch(record, position)
+        moment = Moment(lambda: (*found, *signs), lambda: details(record, after, position, self._facts))
+        self._dispatch.epoch(moment, report)
+        self._memory = after
         self._episodes = self._episodes + completed(found)
         self._seeds = reduce(added, map(tallies, found), self._seeds)
-        self._write(found)
 
     def end_round(
         self,
@@ -69,18 +79,23 @@ class Reporter:
         """The summary of a round whose records were all taken; metrics: what the `update` fence brought."""
         trained = "steps_done" in metrics
         update = (ppo_updated(metrics, update_s=costs.update_s),) if trained else ()
-        env_epochs = self._facts.envs * self._facts.epochs
+        env_epochs, before = self._facts.envs * self._facts.epochs, self._rolling
+        rollbacks = sum(one.rollbacks for one in self._episodes)
+        kinds, signs, report = self._watcher.round(round, metrics, rollbacks, costs.memory)
         summary, self._rolling = summarise(
             self._episodes,
-            self._rolling,
+            before,
             round=round,
             updated=trained and bool(metrics["steps_done"] > 0),
             costs=costs,
             env_epochs=env_epochs,
+            anomalies=kinds,
         )
         pace = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
         scores = BlueprintScores(scoreboard(self._seeds, self._host))
-        self.tell(*update, summary, *self._looks(metrics), *pace, scores, round=round)
+        found = (*update, summary, *self._looks(metrics), *pace, scores, *self._watcher.direction(summary, before))
+        self._dispatch.tell([*(Envelope(one, round=round) for one in found), *signs])
+        self._dispatch.judge(report)
         self._episodes = ()
         return summary
 
@@ -91,6 +106,10 @@ class Reporter:
         self._first = self._first or scale(metrics)
         return tuple(round_events(self._memory.tally, metrics, self._first, self._facts))
 
-    def _write(self, found: Sequence[Envelope]) -> None:
-        for sink in self._sinks:
-            sink.write(found)
+    def flush(self) -> None:
+        """What was told so far is to be durable."""
+        self._dispatch.flush()
+
+    def close(self, *last: Event) -> Losses:
+        """Tell the last event, wait until everything is written or given up, and say what was lost."""
+        return self._dispatch.close(*last)

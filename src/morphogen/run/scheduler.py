@@ -26,9 +26,9 @@ from morphogen.run.reporter import Reporter
 from morphogen.run.rollout import Rollout
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
+from morphogen.run.telemetry.dispatch import AnySink
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.summary import Compiling, Costs
-from morphogen.run.telemetry.writer import Sink
 from morphogen.run.timer import NO_TIMER, Timer
 from morphogen.run.world import Epoch, World, forget
 from morphogen.state import rng
@@ -44,7 +44,7 @@ class Parts:
 
     policy: Policy | None = None  # acts without being trained; default: as the spec names it
     control: Control | None = None  # narrows what the policy may choose; default: as the spec names it
-    sinks: Sequence[Sink] = ()
+    sinks: Sequence[AnySink] = ()  # each may also be a function of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch

@@ -15,10 +15,11 @@ from morphogen.run.evaluate import Result, evaluate
 from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import Setup, build_setup
+from morphogen.run.sinks import check, sinks_of
 from morphogen.run.sizes import sizes
+from morphogen.run.telemetry.dispatch import NOTHING_LOST, Losses
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.kinds.run import CheckpointSaved, RunCompleted, RunStarted
-from morphogen.run.telemetry.writer import JsonLines
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.observation import ENV, SLOT
 from morphogen.vocab.spec import RunSpec, resolve
@@ -34,6 +35,7 @@ class TrainResult:
     policy: TensorDict  # parameters of the policy
     results: tuple[Result, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
+    losses: Losses = NOTHING_LOST  # what did not reach the event file or another sink
 
 
 def train_ppo_vectorized(
@@ -54,7 +56,10 @@ def train_ppo_vectorized(
     """
     if spec is not None and fields:
         raise TypeError(f"both a spec and the fields {', '.join(fields)} were given; want one of them")
-    setup = build_setup(resolve(RunSpec(**fields) if spec is None else spec))
+    asked = RunSpec(**fields) if spec is None else spec
+    if out is not None:
+        check(asked)
+    setup = build_setup(resolve(asked))
     with torch.no_grad():
         run = _Run(setup, parts or Parts(), None if out is None else Path(out), console=console, command=command)
         return run.whole(on_round)
@@ -69,10 +74,12 @@ class _Run:
         self.began = parts.clock()
         self.clock = parts.clock
         self.history: list[BatchSummary] = []
+        self.losses = NOTHING_LOST
         self.folder = None if out is None else directory.create(out, config=self.config, manifest=self._manifest())
-        self.lines = None if self.folder is None else JsonLines(self.folder.events)
-        sinks = (*parts.sinks, *(sink for sink in (self.lines, console) if sink is not None))
-        self.scheduler = Scheduler(setup, replace(parts, sinks=sinks, on_epoch=parts.on_epoch or self._on_epoch))
+        own = () if self.folder is None else sinks_of(setup.spec, self.folder)
+        screen = () if console is None else (console,)
+        parts = replace(parts, sinks=(*parts.sinks, *own, *screen), on_epoch=parts.on_epoch or self._on_epoch)
+        self.scheduler = Scheduler(setup, parts)
 
     def whole(self, on_round: Callable[[BatchSummary, Scheduler], bool | None] | None) -> TrainResult:
         """From the first event to the last; the files say how it ended, however it does."""
@@ -91,7 +98,7 @@ class _Run:
             self._end(status, error)
         if self.console is not None:
             self.console.finish(result)
-        return result
+        return replace(result, losses=self.losses)
 
     def _work(self, on_round: Callable[[BatchSummary, Scheduler], bool | None] | None) -> TrainResult:
         if self.console is not None:
@@ -142,6 +149,7 @@ class _Run:
             path=str(path.relative_to(self.folder.path)), kind="final", size_bytes=size, save_s=self.clock() - started
         )
         scheduler.reporter.tell(saved)
+        scheduler.reporter.flush()
         self.folder.update(last_checkpoint=saved.path)
 
     def _compare(self) -> tuple[Result, ...]:
@@ -235,7 +243,7 @@ class _Run:
         """The last event; the manifest says how the run ended."""
         done = self.scheduler.compiled.done
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
-        self.scheduler.reporter.tell(
+        self.losses = self.scheduler.reporter.close(
             RunCompleted(
                 status=status,
                 rounds_done=len(self.history),
@@ -247,7 +255,5 @@ class _Run:
                 graph_fallbacks=done.graph_fallbacks,
             )
         )
-        if self.lines is not None:
-            self.lines.close()
         if self.folder is not None:
             self.folder.update(status=status)

@@ -44,7 +44,12 @@ PRESETS: dict[str, Settings] = {
         "rounds": 200,
         "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
     },
-    "cifar_scale": {"task": "cifar_scale", "rounds": 100, "ppo": {"entropy_coef": 0.08}},
+    "cifar_scale": {
+        "task": "cifar_scale",
+        "rounds": 100,
+        "ppo": {"entropy_coef": 0.08},
+        "telemetry": {"plateau_threshold": 0.35},
+    },
     "cifar_multichannel": {"task": "cifar_multichannel", "max_seeds": 3, **_GENTLE},
     "cifar_postpool": {"task": "cifar_postpool", "max_seeds": 3, **_GENTLE},
     "cifar_highres": {"task": "cifar_highres", "max_seeds": 3, **_GENTLE},

@@ -25,6 +25,7 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.task import TASKS, find_task
+from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec
 
 __all__ = [
     "POLICIES",
@@ -42,6 +43,8 @@ __all__ = [
     "RewardSpec",
     "RunSpec",
     "SignalSpec",
+    "TelemetrySpec",
+    "WandbSpec",
     "cnn_spec",
     "instance_ranges",
     "limits",
@@ -92,6 +95,7 @@ class RunSpec(Spec):
     policy: PolicySpec = field(default_factory=PolicySpec, metadata=holds(PolicySpec))
     ppo: PpoSpec = field(default_factory=PpoSpec, metadata=holds(PpoSpec))
     engine: EngineSpec = field(default_factory=EngineSpec, metadata=holds(EngineSpec))
+    telemetry: TelemetrySpec = field(default_factory=TelemetrySpec, metadata=holds(TelemetrySpec))
 
     def across(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
@@ -156,7 +160,7 @@ def param_budget(spec: RunSpec) -> int:
 def resolve(spec: RunSpec) -> RunSpec:
     """The same run with every field set that the task or the reward rule decides; resolving twice changes nothing."""
     task, cnn = find_task(spec.task), cnn_spec(spec)
-    data, host, ppo = spec.data, spec.host, spec.ppo
+    data, host, ppo, told = spec.data, spec.host, spec.ppo, spec.telemetry
     return replace(
         spec,
         episode_length=_or(spec.episode_length, task.episode_length),
@@ -174,6 +178,11 @@ def resolve(spec: RunSpec) -> RunSpec:
         ),
         reward=spec.reward.filled(),
         ppo=replace(ppo, minibatches=_or(ppo.minibatches, math.gcd(4, spec.envs))),
+        telemetry=replace(
+            told,
+            plateau_threshold=_or(told.plateau_threshold, task.plateau_threshold),
+            improvement_threshold=_or(told.improvement_threshold, task.improvement_threshold),
+        ),
     )
 
 

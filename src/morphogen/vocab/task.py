@@ -30,6 +30,8 @@ class TaskSpec:
     shift: int  # augmentation: shift by at most so many pixels
     flip: bool  # augmentation: mirror half of the samples
     val_samples: int | None  # validation samples per epoch; None = all
+    plateau_threshold: float = 0.5  # points of rolling accuracy below which a round changed nothing
+    improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
     topology: str = "cnn"
     kind: str = "classification"
@@ -81,6 +83,7 @@ _CIFAR = TaskSpec(
     shift=4,
     flip=True,
     val_samples=2000,
+    plateau_threshold=0.4,
 )
 
 

@@ -20,7 +20,7 @@ from morphogen.run.telemetry.kinds.slot import (
     SeedPruned,
     StageChanged,
 )
-from morphogen.run.telemetry.memory import MOMENTS, Facts, Memory, advance, begin, sow
+from morphogen.run.telemetry.memory import MOMENTS, Facts, Memory, remember
 from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
@@ -57,16 +57,12 @@ def events(
 ) -> tuple[tuple[Envelope, ...], Memory]:
     """The events of the epoch at (round, epoch) up to the normal level, and the next memory.
 
-    What is about all envs comes first, then env by env what happened, in its order.  At epoch 0 of a round the memory
-    is begun anew; before, it may be None.
+    What is about all envs comes first, then env by env what happened, in its order.  The memory is that of the epoch
+    before, as `remember` takes it.
     """
     round, epoch = position
-    if epoch == 0:
-        memory = begin(record, facts)
-    if memory is None:
-        raise ValueError(f"epoch {epoch} of round {round} has no memory; want the one that epoch {epoch - 1} returned")
-    step = Step(record, sow(memory, record), round, epoch, facts)
-    after = advance(step.memory, record, epoch, facts)
+    told, after = remember(record, memory, position, facts)
+    step = Step(record, told, round, epoch, facts)
     found = [*_gates(step), *_moves(step), *_rollbacks(step), *_stabilized(step)]
     if epoch == facts.epochs - 1:
         found += [step.about(env, data) for env, data in episodes(record, after, facts)]

@@ -14,7 +14,6 @@ from morphogen.run.telemetry.shape import Check, check
 from morphogen.vocab.fields import show
 
 Json = dict[str, Any]
-LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
 SEVERITIES = ("info", "warning", "error")
 COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
 

@@ -93,6 +93,20 @@ def begin(record: Record, facts: Facts) -> Memory:
     )
 
 
+def remember(record: Record, memory: Memory | None, position: tuple[int, int], facts: Facts) -> tuple[Memory, Memory]:
+    """The memory with which the epoch at (round, epoch) is told, its germinations noted, and the memory after it.
+
+    At epoch 0 of a round the memory is begun anew; before, it may be None.
+    """
+    round, epoch = position
+    if epoch == 0:
+        memory = begin(record, facts)
+    if memory is None:
+        raise ValueError(f"epoch {epoch} of round {round} has no memory; want the one that epoch {epoch - 1} returned")
+    told = sow(memory, record)
+    return told, advance(told, record, epoch, facts)
+
+
 def sow(memory: Memory, record: Record) -> Memory:
     """Note at which accuracy seeds were germinated in this epoch."""
     born = entered(record, Stage.GERMINATED)

@@ -48,16 +48,21 @@ class JsonLines:
 
     def __init__(self, path: Path, *, first: int = 0, rank: int = 0, clock: Callable[[], float] = time.time) -> None:
         """`first`: the number of the next line."""
-        self.seq, self._rank, self._clock = first, rank, clock
+        self.name, self.seq, self._rank, self._clock = path.name, first, rank, clock
         self._file = path.open("ab", buffering=0)
+        self._size = self._file.tell()  # bytes of whole lines
 
     def write(self, events: Iterable[Envelope]) -> None:
-        """Append the events in one write; their numbers follow each other."""
+        """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
         now = self._clock()
         lines = [line(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
-        if lines:
-            _whole(self._file.write, "".join(lines).encode("ascii"))
-            self.seq += len(lines)
+        data = "".join(lines).encode("ascii")
+        try:
+            _whole(self._file.write, data)
+        except OSError:
+            self._file.truncate(self._size)  # a disk that fills up takes a part
+            raise
+        self.seq, self._size = self.seq + len(lines), self._size + len(data)
 
     def flush(self) -> None:
         """Wait until the file is on the disk."""
@@ -68,6 +73,23 @@ class JsonLines:
         if not self._file.closed:
             self.flush()
             self._file.close()
+
+
+class Call:
+    """A sink that hands every batch to a function, as a list."""
+
+    def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
+        self.name, self._function = getattr(function, "__name__", type(function).__name__), function
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Call the function."""
+        self._function(list(events))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def _whole(write: Callable[[bytes], int | None], data: bytes) -> None:

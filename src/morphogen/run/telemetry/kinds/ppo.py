@@ -1,5 +1,6 @@
 """PpoUpdated: what one policy update did.  Every field declares how it is reduced over minibatches."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
@@ -81,9 +82,17 @@ _NUMBER: dict[str, type] = {name: _number_of(held) for name, held in _HELD.items
 def ppo_updated(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
     """The event of an update out of its flat metrics: `NAME` or `NAME.PART`, each with an optional flag `..._valid`.
 
-    Names that the event does not have are left out; what is missing or not valid is None.
+    Names that the event does not have are left out; what is missing, not valid or not finite is None, the last counted
+    as `nonfinite.metric`.
     """
-    return PpoUpdated(**{**{name: _metric(name, metrics) for name in REDUCTION}, **more})
+    found = {name: _metric(name, metrics) for name in REDUCTION}
+    broken = sum(_broken(key, metrics) for key in metrics if key.partition(".")[0] in REDUCTION)
+    return PpoUpdated(**{**found, "nonfinite": {**(found["nonfinite"] or {}), "metric": broken}, **more})
+
+
+def _broken(key: str, metrics: Mapping[str, Any]) -> bool:
+    """Whether a valid number is none."""
+    return bool(metrics.get(f"{key}_valid", True)) and not math.isfinite(metrics[key])
 
 
 def _metric(name: str, metrics: Mapping[str, Any]) -> Any:

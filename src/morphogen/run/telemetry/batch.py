@@ -1,0 +1,70 @@
+"""Batches: events that go to the sinks together, filtered by level, made when they are first asked for."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from morphogen.run.telemetry.events import Envelope
+from morphogen.vocab.telemetry import DEBUG, LEVELS
+
+Make = Callable[[], Iterable[Envelope]]
+RANK = {name: rank for rank, name in enumerate(LEVELS)}
+
+
+class Moment:
+    """What happened in an epoch, or is told of a round or of the run; what of it is written is another question."""
+
+    def __init__(self, events: Make, details: Make = tuple) -> None:
+        """Pure functions, called by whoever asks first: the events of all levels below debug, and those of debug."""
+        self._events, self._details = events, details
+
+    @cached_property
+    def events(self) -> tuple[Envelope, ...]:
+        """The events of all levels below debug."""
+        return tuple(self._events())
+
+    @cached_property
+    def details(self) -> tuple[Envelope, ...]:
+        """The events of level debug."""
+        return tuple(self._details())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The part of a moment that a level writes.  `late`: only what that level leaves out, after its time."""
+
+    moment: Moment
+    level: str
+    lifecycle_only: bool = False
+    late: bool = False
+
+    @cached_property
+    def events(self) -> tuple[Envelope, ...]:
+        """The events that are written."""
+        rank, moment = RANK[self.level], self.moment
+        every = (*moment.events, *(moment.details if self.late or self.level == DEBUG else ()))
+        if self.late:
+            return tuple(replace(one, late=True) for one in every if RANK[one.level] > rank)
+        return tuple(
+            one for one in every if RANK[one.level] <= rank and (one.data.LIFECYCLE or not self.lifecycle_only)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of batches that had to make room: what is never dropped, in order, and how much was."""
+
+    events: tuple[Envelope, ...] = ()
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def with_(self, batch: Batch) -> "Remains":
+        """These, and what is left of a batch."""
+        kept = tuple(one for one in batch.events if never_dropped(one))
+        gone = Counter(one.name for one in batch.events if not never_dropped(one))
+        return Remains(self.events + kept, self.dropped + gone)
+
+
+def never_dropped(event: Envelope) -> bool:
+    """Events of the class lifecycle, and all that are about a round or the run."""
+    return event.data.LIFECYCLE or event.epoch is None

@@ -1,0 +1,109 @@
+"""The way from what happened to the sinks: at which level it is written, and what is told about the way itself."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from morphogen.run.telemetry.anomaly import Report, escalate
+from morphogen.run.telemetry.batch import Batch, Moment
+from morphogen.run.telemetry.events import Envelope, Event
+from morphogen.run.telemetry.kinds.run import SinkFailed, TelemetryEscalated
+from morphogen.run.telemetry.outlet import Outlet
+from morphogen.run.telemetry.writer import Call, JsonLines, Sink
+from morphogen.vocab.telemetry import DEBUG, OFF, TelemetrySpec
+
+RECORDED = 5  # epochs that the flight recorder keeps
+
+AnySink = Sink | Callable[[list[Envelope]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What did not reach its sink."""
+
+    dropped: dict[str, dict[str, int]]  # sink -> event -> number
+    failed: dict[str, str]  # sink -> why
+    incomplete: bool  # the event file lacks lines that are never dropped
+
+    def lines(self) -> list[str]:
+        """A line of text per sink and loss."""
+        kinds = {sink: ", ".join(f"{n} {name}" for name, n in kind.items()) for sink, kind in self.dropped.items()}
+        dropped = [f"{sink} was too slow for {text}; these events were dropped" for sink, text in kinds.items() if text]
+        return dropped + [f"{sink} failed: {why}" for sink, why in self.failed.items()]
+
+
+NOTHING_LOST = Losses({}, {}, False)
+
+
+class Dispatch:
+    """All outlets of a run, the level, and the flight recorder.  At level off there are none."""
+
+    def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec, *, epochs: int) -> None:
+        """epochs: of an episode."""
+        self._spec, self._epochs = spec, epochs
+        self._level, self._until = spec.level, -1  # the last epoch of the run that is written at debug
+        self._recent: deque[Moment] = deque(maxlen=RECORDED)  # written below debug
+        known = [] if spec.level == OFF else [sink if hasattr(sink, "write") else Call(sink) for sink in sinks]
+        self._outlets = tuple(self._outlet(sink) for sink in known)
+
+    def _outlet(self, sink: Sink) -> Outlet:
+        return Outlet(
+            sink,
+            name=getattr(sink, "name", type(sink).__name__),
+            size=self._spec.queue,
+            patience=self._spec.close_timeout_s,
+            on_failure=self._sink_failed,
+            retried=isinstance(sink, JsonLines),
+        )
+
+    def tell(self, found: Sequence[Envelope]) -> None:
+        """Events about a round or the run."""
+        self._put(Moment(lambda: found), self._outlets)
+
+    def epoch(self, moment: Moment, report: Report) -> None:
+        """An epoch, and what in it may raise the level."""
+        self._put(moment, self._outlets)
+        if self._level != DEBUG:
+            self._recent.append(moment)
+        self.judge(report)
+
+    def judge(self, report: Report) -> None:
+        """Raise the level after what is reported, or let it fall; what was recorded is written late."""
+        before = self._until
+        self._level, self._until = escalate(before, report, self._spec)
+        if self._until == before:
+            return
+        round, epoch = divmod(self._until, self._epochs)
+        reason = ", ".join(dict.fromkeys(report.reasons))
+        self.tell([Envelope(TelemetryEscalated(reason=reason, until_round=round, until_epoch=epoch))])
+        while self._recent:
+            self._put(self._recent.popleft(), self._outlets, late=True)
+
+    def _put(self, moment: Moment, outlets: Iterable[Outlet], *, late: bool = False) -> None:
+        level = self._spec.level if late else self._level
+        batch = Batch(moment, level, lifecycle_only=self._spec.lifecycle_only, late=late)
+        for outlet in outlets:
+            outlet.put(batch)
+
+    def _sink_failed(self, outlet: Outlet, error: str) -> None:
+        """The others are told, and the one that failed where it is going to be tried again."""
+        told = Envelope(SinkFailed(sink=outlet.name, error=error))
+        others = (one for one in self._outlets if one is not outlet or one.retried)
+        self._put(Moment(lambda: (told,)), others)
+
+    def flush(self) -> None:
+        """What was written so far is to be durable; a file that could not be written is tried again."""
+        for outlet in self._outlets:
+            outlet.flush()
+
+    def close(self, *last: Event) -> Losses:
+        """Write the last events and close all sinks, the event file after the others: it tells what became of them."""
+        words = Moment(lambda: map(Envelope, last))
+        for outlet in sorted(self._outlets, key=lambda one: one.retried):
+            self._put(words, (outlet,))
+            outlet.close()
+        return Losses(
+            dropped={one.name: dict(one.dropped) for one in self._outlets if one.dropped},
+            failed={one.name: one.error for one in self._outlets if one.error is not None},
+            incomplete=any(one.retried and one.error is not None for one in self._outlets),
+        )

@@ -1,0 +1,145 @@
+"""Scalars: numbers of events through TorchRL's loggers to CSV files, TensorBoard, Weights & Biases or MLflow.
+
+Names are `round/*`, `ppo/*`, `actions/*`, ... with the round as step, and `epoch/*`, means over the envs, with the
+epochs of the run counted through.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+from morphogen.errors import ConfigError
+from morphogen.run.telemetry.events import Envelope, Json
+from morphogen.run.telemetry.kinds.epoch import EpochCompleted
+from morphogen.run.telemetry.kinds.round import AnomalyDetected
+from morphogen.vocab.telemetry import TelemetrySpec
+
+PREFIX = {
+    "RoundCompleted": "round",
+    "PpoUpdated": "ppo",
+    "ActionCounts": "actions",
+    "MaskHitRates": "masks",
+    "RewardSummary": "rewards",
+    "Throughput": "throughput",
+    "ObservationStats": "observation",
+    "HiddenHealth": "hidden",
+}
+NEEDS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
+PROJECT = "morphogen"
+
+
+def check_loggers(names: Iterable[str]) -> None:
+    """A ConfigError where the package of a logger is not installed."""
+    for name in names:
+        if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+            raise ConfigError(
+                f"telemetry.loggers names {name}, but the package {NEEDS[name]} is not installed; "
+                f'want pip install "morphogen[{name}]"'
+            )
+
+
+class Scalars:
+    """A sink for the numbers of events."""
+
+    def __init__(self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int) -> None:
+        """`folder`: where the logger keeps its files; epochs: of an episode."""
+        self.name, self._folder, self._spec, self._epochs = name, folder, spec, epochs
+
+    @cached_property
+    def _logger(self) -> Any:
+        """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return _OPEN[self.name](importlib.import_module("torchrl.record.loggers"), self._folder, self._spec)
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Log the numbers of a batch."""
+        for event in events:
+            for name, value, step in scalars(event, self._epochs):
+                self._logger.log_scalar(name, value, step=step)
+
+    def flush(self) -> None:
+        """The logger writes as it sees fit."""
+
+    def close(self) -> None:
+        """Close what the logger has open."""
+        if "_logger" in vars(self):
+            _CLOSE[self.name](self._logger.experiment)
+
+
+def scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, int]]:
+    """Name, value and step of every number in an event; what is not measured is left out."""
+    if event.round is None or event.late:
+        return
+    data = event.data
+    if isinstance(data, EpochCompleted):
+        step = event.round * epochs + (event.epoch or 0)
+        yield from ((f"epoch/{name}", value, step) for name, value in _means(data.payload()))
+    elif isinstance(data, AnomalyDetected):
+        yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round
+    elif event.name in PREFIX:
+        yield from ((name, value, event.round) for name, value in _flat(PREFIX[event.name], data.payload()))
+
+
+def _means(payload: Json) -> Iterator[tuple[str, float]]:
+    for name, row in payload.items():
+        known = [float(value) for value in row if isinstance(value, int | float)]
+        if known:
+            yield name, fmean(known)
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(f"{path}/{name}", inner)
+    elif isinstance(value, int | float):
+        yield path, float(value)
+
+
+def _csv(loggers: ModuleType, folder: Path, spec: TelemetrySpec) -> Any:
+    return loggers.CSVLogger(exp_name="csv", log_dir=str(folder))
+
+
+def _tensorboard(loggers: ModuleType, folder: Path, spec: TelemetrySpec) -> Any:
+    return loggers.TensorboardLogger(exp_name="tensorboard", log_dir=str(folder))
+
+
+def _wandb(loggers: ModuleType, folder: Path, spec: TelemetrySpec) -> Any:
+    own = spec.wandb
+    return loggers.WandbLogger(
+        exp_name=own.name or folder.absolute().parent.name,
+        log_dir=str(folder),
+        project=own.project or PROJECT,
+        log_env_packages=False,
+        entity=own.entity,
+        group=own.group,
+        tags=list(own.tags),
+        mode=own.mode,
+    )
+
+
+def _mlflow(loggers: ModuleType, folder: Path, spec: TelemetrySpec) -> Any:
+    place = folder.absolute()
+    return loggers.MLFlowLogger(
+        exp_name=PROJECT,
+        tracking_uri=f"sqlite:///{place / 'mlflow.db'}",
+        artifact_location=(place / "mlflow").as_uri(),
+    )
+
+
+def _close_files(experiment: Any) -> None:
+    for file in experiment.files.values():
+        file.close()
+
+
+_OPEN = {"csv": _csv, "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
+_CLOSE = {
+    "csv": _close_files,
+    "tensorboard": lambda experiment: experiment.close(),
+    "wandb": lambda experiment: experiment.finish(),
+    "mlflow": lambda experiment: importlib.import_module("mlflow").end_run(),
+}

@@ -9,7 +9,7 @@ import pytest
 from runs import tiny
 
 from morphogen.errors import ConfigError, DeviceError, TrainingDiverged
-from morphogen.run import bench, cli, grid, measures, options, probe, process
+from morphogen.run import bench, cli, grid, measures, parser, probe, process
 from morphogen.run.measures import Measure, over
 from morphogen.vocab.spec import DataSpec, EngineSpec
 
@@ -18,7 +18,7 @@ PHASES = ("reset", "head", "plan_wait", "data", "train", "validate", "tail", "re
 
 
 def points(*words):
-    return grid.points(options.parse(["bench", *words], "0"))
+    return grid.points(parser.parse(["bench", *words], "0"))
 
 
 def test_without_a_grid_there_is_one_point_of_three_rounds_with_its_phases():

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
-from morphogen.run import cli, options
+from morphogen.run import cli, options, parser
 from morphogen.run.telemetry.dispatch import NOTHING_LOST, Losses
 from morphogen.vocab.codec import build, dump_config, layered
 from morphogen.vocab.preset import PRESETS
@@ -93,7 +93,7 @@ each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, i
 
 
 def spec_of(*words):
-    return options.spec_of(options.parse(["train", *words], "0"))
+    return options.spec_of(parser.parse(["train", *words], "0"))
 
 
 def config_of(*words):

@@ -12,7 +12,7 @@ from morphogen.nets.distribution import entropy, factor, keys, support
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, available, choices, control, forced
-from morphogen.run import options
+from morphogen.run import options, parser
 from morphogen.steps.apply import apply_action
 from morphogen.testing.scenes import limits_of, make, one, state
 from morphogen.testing.strategies import actions, limits, slot_states
@@ -186,7 +186,7 @@ def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed
 def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     """Settings as they are typed: `--set disabled_ops=...` and `--set blueprints=...`."""
     words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
-    spec = resolve(options.spec_of(options.parse(["train", "--preset", "smoke", *words], "0")))
+    spec = resolve(options.spec_of(parser.parse(["train", "--preset", "smoke", *words], "0")))
     held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
     masks = action_masks(make([[{}, held, held]]), limits_of_spec(spec))
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]

@@ -9,7 +9,7 @@ import pytest
 from runs import live, tiny_setup, world_of
 
 from bench import summary
-from morphogen.run import cli, grid, options
+from morphogen.run import cli, grid, options, parser
 from morphogen.vocab.spec import LifecycleSpec
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
 def test_the_grids_of_the_page_are_accepted(command):
-    assert grid.points(options.parse(command.split(), "0"))
+    assert grid.points(parser.parse(command.split(), "0"))
 
 
 def test_the_table_of_costs_is_that_of_the_file():

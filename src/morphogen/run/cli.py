@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, extensions, grid, memory, options, process, sinks
+from morphogen.run import directory, extensions, grid, memory, options, parser, process, sinks
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         extensions.announce()
-        given = options.parse(words, metadata.version("morphogen"))
+        given = parser.parse(words, metadata.version("morphogen"))
         code = COMMANDS[given.command](given, shlex.join(["morphogen", *words]))
         sys.stdout.flush()
     except tuple(kind for kind, _ in EXITS) as error:

@@ -21,7 +21,7 @@ CLOSE = 2e-3  # largest difference of a host parameter between the forms, float3
 
 def compiled(scene: Scene) -> Step:
     """The training step as one graph."""
-    return torch.compile(scene.minibatch, fullgraph=True, dynamic=False, options=options(scene.state.device.type))
+    return torch.compile(scene.minibatch, fullgraph=True, dynamic=False, options=options(scene.asked[0].device.type))
 
 
 def against_loop(

@@ -16,8 +16,7 @@ from morphogen.run.telemetry.writer import JsonLines
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """Gathering the leaves, their way to the host, and what the host makes of them, the event file included."""
     with tempfile.TemporaryDirectory() as folder:
-        sink = JsonLines(Path(folder) / "events.jsonl")
-        own = scheduler(envs, bench.device, sinks=(sink,))
+        own = scheduler(envs, bench.device, sinks=(JsonLines(Path(folder) / "events.jsonl"),))
         state = own.world.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
         epoch = own.world.epoch(state, own.policy, own.params, hidden)
@@ -29,7 +28,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
             "events": lambda: own.reporter.take(own.fences.receive("record"), (0, 0)),
         }
         seconds = bench.interleaved(forms)
-        sink.close()
+        own.reporter.close()
     bench.saw("record", leaves["reward"])
     return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
 

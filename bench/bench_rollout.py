@@ -35,9 +35,9 @@ def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: A
     Events go to a file, as in a run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        sink = JsonLines(Path(folder) / "events.jsonl")
-        found = _live(bench, scheduler(envs, bench.device, sinks=(sink,), **settings), count, kind)
-        sink.close()
+        own = scheduler(envs, bench.device, sinks=(JsonLines(Path(folder) / "events.jsonl"),), **settings)
+        found = _live(bench, own, count, kind)
+        own.reporter.close()
     return found
 
 

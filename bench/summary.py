@@ -1,13 +1,14 @@
 """One table of what the package costs: `python -m bench.summary [--json FILE] [--full] [--markdown]`.
 
-The quick form takes a few minutes on two cores.  `--full` adds the compiled forms, which take minutes to compile.
+The quick form takes a few minutes on two cores.  `--full` adds rounds with and without telemetry, and the compiled
+forms, which take minutes to compile.
 `--markdown` prints the table of the README out of the file that `--json` names, and measures nothing.
 """
 
 import json
 from pathlib import Path
 
-from bench import bench_minibatch, bench_rollout, bench_validate, memory, roofline
+from bench import bench_minibatch, bench_rollout, bench_telemetry, bench_validate, memory, roofline
 from bench.scenes import sizes
 from bench.timing import Bench, close, parser, start
 from morphogen.run.measures import Measure
@@ -26,6 +27,8 @@ SHOWN = {  # rows of the README: measure, what it is, how a number is written
     "empty_slots": ("epoch of hosts with empty slots, over that of hosts without slots", "{:.3f}"),
     "control_share": ("share of control and bookkeeping in an epoch, digits, 32 envs", "{:.3f}"),
     "record_share": ("share of the record and its events in it", "{:.4f}"),
+    "telemetry_normal": ("round of 8 epochs, digits, 32 envs, at level normal, over that at level off", "{:.3f}"),
+    "telemetry_debug": ("the same at level debug", "{:.3f}"),
     "roofline_digits": ("training step, digits: share of the nearer limit of the machine", "{:.2f}"),
     "roofline_cifar": ("training step, cifar_baseline: the same", "{:.2f}"),
     "memory_digits_per_env": ("peak memory per env in MiB, digits", "{:.1f}"),
@@ -39,7 +42,9 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
     for part in (bench_validate.measures, bench_rollout.share_rows, bench_rollout.empty_slots):
         found += part(bench, envs)
     found += [*roofline.measures(bench, sizes(envs)), *memory.measures(bench, sizes(envs))]
-    return found + (bench_minibatch.graphs(bench, envs=envs) if full else [])
+    if not full:
+        return found
+    return [*found, *bench_telemetry.measures(bench, envs), *bench_minibatch.graphs(bench, envs=envs)]
 
 
 def markdown(facts: dict) -> str:
@@ -61,7 +66,7 @@ def markdown(facts: dict) -> str:
 def main() -> None:
     """Print all rows, or the table of the README."""
     own = parser(__doc__)
-    own.add_argument("--full", action="store_true", help="also the compiled forms")
+    own.add_argument("--full", action="store_true", help="also telemetry and the compiled forms")
     own.add_argument("--envs", type=int, default=32, metavar="E", help="envs that training is measured with")
     own.add_argument("--markdown", action="store_true", help="print the table of the README from the JSON file")
     given = own.parse_args()

@@ -18,6 +18,7 @@ from bench import (
     bench_record,
     bench_rollout,
     bench_rules,
+    bench_telemetry,
     chart,
     memory,
     roofline,
@@ -168,6 +169,12 @@ def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
 def test_every_part_has_a_row_and_a_checksum(part, quick):
     assert all(row.value > 0 for row in part.measures(quick, 2))
     assert quick.checksums
+
+
+def test_rounds_at_all_levels_end_with_the_same_hosts(quick):
+    rows = bench_telemetry.measures(quick, 2, 2)
+    assert [row.name for row in rows] == ["telemetry_normal", "telemetry_debug"]
+    assert all(row.value > 0 for row in rows)
 
 
 def test_streamed_batches_are_those_of_resident_data(quick):

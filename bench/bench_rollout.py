@@ -36,8 +36,9 @@ def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: A
     """
     with tempfile.TemporaryDirectory() as folder:
         sink = JsonLines(Path(folder) / "events.jsonl")
-        found = _live(bench, scheduler(envs, bench.device, sinks=(sink,), **settings), count, kind)
-        sink.close()
+        own = scheduler(envs, bench.device, sinks=(sink,), **settings)
+        found = _live(bench, own, count, kind)
+        own.reporter.close()
     return found
 
 

@@ -24,7 +24,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
 
     def update() -> None:
         own.learner = learner  # the same update at every call
-        own._update()
+        own._update(hidden)
 
     forms = {
         "observe": lambda: observe(state, setup.limits, net=setup.net, episode_length=epochs),

@@ -10,25 +10,38 @@ from bench.scenes import scheduler
 from bench.timing import Bench, milliseconds, run
 from morphogen.run.measures import Measure
 from morphogen.run.record import record
+from morphogen.run.reporter import facts
+from morphogen.run.telemetry.derive import details, events
+from morphogen.run.telemetry.memory import remember
 from morphogen.run.telemetry.writer import JsonLines
+
+START = (0, 0)  # round and epoch
 
 
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
-    """Gathering the leaves, their way to the host, and what the host makes of them, the event file included."""
+    """Gathering the leaves, their way to the host, what the scheduler makes of them there, and what the writer does.
+
+    `events`: those of the normal level, made and written to a file; `details`: those that debug adds.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        own = scheduler(envs, bench.device, sinks=(JsonLines(Path(folder) / "events.jsonl"),))
+        sink = JsonLines(Path(folder) / "events.jsonl")
+        own = scheduler(envs, bench.device)
         state = own.world.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
         epoch = own.world.epoch(state, own.policy, own.params, hidden)
-        leaves = record(epoch)
+        leaves, known = record(epoch), facts(own.setup)
+        seen = own.fences.read("record", leaves)
+        memory = remember(seen, None, START, known)[1]
         forms = {
             "gather": lambda: record(epoch),
             "send": lambda: own.fences.send("record", leaves),
             "receive": lambda: own.fences.receive("record"),
-            "events": lambda: own.reporter.take(own.fences.receive("record"), (0, 0)),
+            "take": lambda: own.reporter.take(own.fences.receive("record"), START),
+            "events": lambda: sink.write(events(seen, None, START, known)[0]),
+            "details": lambda: sink.write(details(seen, memory, START, known)),
         }
         seconds = bench.interleaved(forms)
-        own.reporter.close()
+        sink.close()
     bench.saw("record", leaves["reward"])
     return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
 

@@ -5,6 +5,7 @@ import importlib.util
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sinks import passing, summary
@@ -85,7 +86,8 @@ def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings
 def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
     pytest.importorskip(NEEDS[name])
     code = (
-        "import sys\nfrom pathlib import Path\nfrom sinks import summary\n"
+        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from sinks import summary\n"
         "from morphogen.run.telemetry.scalars import Scalars\n"
         "from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec\n"
         "spec = TelemetrySpec(wandb=WandbSpec(mode='offline'))\n"
@@ -93,7 +95,7 @@ def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
         "sink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
 def test_every_logger_of_the_config_is_known():

@@ -138,9 +138,10 @@ def test_an_envelope_is_where_its_event_belongs(change, said):
         Envelope(ROLLED, **{**ENV, **change})
 
 
-def test_an_episode_is_told_exactly_where_an_env_is():
+@pytest.mark.parametrize("half", [{"env": 1}, {"episode": 1}])
+def test_an_episode_is_told_exactly_where_an_env_is(half):
     with pytest.raises(ValueError, match="want both or neither"):
-        Envelope(SAVED, env=1)
+        Envelope(SAVED, **half)
 
 
 @pytest.mark.parametrize(

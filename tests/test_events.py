@@ -23,12 +23,17 @@ from morphogen.run.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_updated
 from morphogen.run.telemetry.kinds.run import CheckpointSaved, RunCompleted
 from morphogen.run.telemetry.kinds.slot import StageChanged
 from morphogen.run.telemetry.lines import KINDS, line, parse
-from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
+from morphogen.run.telemetry.summary import Costs, paces, summarise
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
 lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 25))
+
+
+def completed(found):
+    """The episodes among events, in the order of the envs."""
+    return tuple(event.data for event in found if isinstance(event.data, EpisodeCompleted))
 
 
 def told(records, known, *, round=0):

@@ -7,10 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-# Subject -> what the rows are about; they are read as soon as a reader for them stands in `readers_*.py`.
-LATER = {
-    "telemetry.pareto": "analytics",
-}
 READERS = {
     subject: reader
     for path in sorted(Path(__file__).parent.glob("readers_*.py"))
@@ -37,9 +33,7 @@ def subjects(folder: Path) -> dict[str, list[dict]]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_golden_rows_are_reproduced(subject, rows, dtype):
-    if subject in LATER and subject not in READERS:
-        pytest.skip(f"{subject}: {LATER[subject]}")
-    assert subject in READERS, f"{subject} has no reader; known: {', '.join(sorted({*READERS, *LATER}))}"
+    assert subject in READERS, f"{subject} has no reader; known: {', '.join(sorted(READERS))}"
     wrong = [f"{row.get('id', i)}: {error}" for i, row in enumerate(rows) if (error := failure(row, subject, dtype))]
     assert not wrong, f"{len(wrong)} of {len(rows)} rows differ, first:\n" + "\n".join(wrong[:5])
 

@@ -1,12 +1,12 @@
 """The reporter: turns records, as they arrive on the host, into events, and rounds into summaries.
 
-What happened is worked out at once; the many numbers of level debug only where they are written, by the thread that
-writes.
+What the next epoch needs is worked out at once; events of an epoch are made by the thread that writes them.
 
 It reads copies only: nothing in a run depends on it.
 """
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,15 +14,16 @@ from morphogen.run.setup import Setup
 from morphogen.run.telemetry.batch import Moment
 from morphogen.run.telemetry.derive import details, events
 from morphogen.run.telemetry.dispatch import AnySink, Dispatch, Losses
+from morphogen.run.telemetry.episode import episodes
 from morphogen.run.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import ppo_updated
 from morphogen.run.telemetry.kinds.round import BatchSummary, BlueprintScores
-from morphogen.run.telemetry.memory import Facts, Memory
+from morphogen.run.telemetry.memory import Facts, Memory, remember
 from morphogen.run.telemetry.names import Record
 from morphogen.run.telemetry.rounds import Scale, round_events, scale
 from morphogen.run.telemetry.scores import Tally, added, scoreboard, tallies
-from morphogen.run.telemetry.summary import Costs, completed, paces, summarise
+from morphogen.run.telemetry.summary import Costs, paces, summarise
 from morphogen.run.telemetry.watch import Watcher
 
 
@@ -42,6 +43,20 @@ def facts(setup: Setup) -> Facts:
     )
 
 
+class Seeds:
+    """What became of the seeds so far, worked out by whoever asks first: mostly the thread that writes it."""
+
+    def __init__(self, before: Mapping[str, Tally], moments: Sequence[Moment] = ()) -> None:
+        self._found, self._moments, self._lock = before, tuple(moments), threading.Lock()
+
+    def tallies(self) -> Mapping[str, Tally]:
+        """By blueprint."""
+        with self._lock:
+            events = (event for moment in self._moments for event in moment.events)
+            self._found, self._moments = reduce(added, map(tallies, events), self._found), ()
+            return self._found
+
+
 class Reporter:
     """Events and summaries of one run."""
 
@@ -54,7 +69,7 @@ class Reporter:
         self._rolling: tuple[float, ...] = ()
         self._first: Scale | None = None
         self._host = setup.net.host
-        self._seeds: Mapping[str, Tally] = {}  # by blueprint
+        self._seeds, self._moments = Seeds({}), list[Moment]()  # of earlier rounds; of this one
 
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
@@ -62,13 +77,18 @@ class Reporter:
 
     def take(self, record: Record, position: tuple[int, int]) -> None:
         """The record of the epoch at (round, epoch)."""
-        found, after = events(record, self._memory, position, self._facts)
+        before, known = self._memory, self._facts
+        _, after = remember(record, before, position, known)
+        if position[1] == known.epochs - 1:
+            self._episodes = tuple(data for _, data in episodes(record, after, known))
         signs, report = self._watcher.epoch(record, position)
-        moment = Moment(lambda: (*found, *signs), lambda: details(record, after, position, self._facts))
+        moment = Moment(
+            lambda: (*events(record, before, position, known)[0], *signs),
+            lambda: details(record, after, position, known),
+        )
         self._dispatch.epoch(moment, report)
+        self._moments.append(moment)
         self._memory = after
-        self._episodes = self._episodes + completed(found)
-        self._seeds = reduce(added, map(tallies, found), self._seeds)
 
     def end_round(
         self,
@@ -92,12 +112,17 @@ class Reporter:
             anomalies=kinds,
         )
         pace = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
-        scores = BlueprintScores(scoreboard(self._seeds, self._host))
-        found = (*update, summary, *self._looks(metrics), *pace, scores, *self._watcher.direction(summary, before))
-        self._dispatch.tell([*(Envelope(one, round=round) for one in found), *signs])
+        found = (*update, summary, *self._looks(metrics), *pace, *self._watcher.direction(summary, before))
+        told = [*(Envelope(one, round=round) for one in found), *signs]
+        self._dispatch.tell(told, self._scores(round))
         self._dispatch.judge(report)
-        self._episodes = ()
         return summary
+
+    def _scores(self, round: int) -> Callable[[], Envelope]:
+        """What says how the blueprints stand.  Where nobody writes, that of the round before is worked out here."""
+        seeds = Seeds(self._seeds.tallies(), self._moments)
+        self._seeds, self._moments = seeds, []
+        return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)
 
     def _looks(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
         """What the round looked like.  A round without an epoch was refused before."""

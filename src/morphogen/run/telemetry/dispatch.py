@@ -56,9 +56,9 @@ class Dispatch:
             retried=isinstance(sink, JsonLines),
         )
 
-    def tell(self, found: Sequence[Envelope]) -> None:
-        """Events about a round or the run."""
-        self._put(Moment(lambda: found), self._outlets)
+    def tell(self, found: Sequence[Envelope], *more: Callable[[], Envelope]) -> None:
+        """Events about a round or the run; and some that whoever writes them makes."""
+        self._put(Moment(lambda: (*found, *(make() for make in more))), self._outlets)
 
     def epoch(self, moment: Moment, report: Report) -> None:
         """An epoch, and what in it may raise the level."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from morphogen.run.telemetry.events import Envelope, Json, RoundEvent
+from morphogen.run.telemetry.events import Json, RoundEvent
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.round import BatchSummary, MemoryUsed, PhaseProfile, Throughput
 
@@ -37,11 +37,6 @@ class Costs:
     compiling: Compiling = NOTHING
     phases: Json = field(default_factory=dict)  # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
     memory: tuple[Json, ...] = ()  # of each CUDA device
-
-
-def completed(events: Sequence[Envelope]) -> tuple[EpisodeCompleted, ...]:
-    """The episodes among events, in the order of the envs."""
-    return tuple(event.data for event in events if isinstance(event.data, EpisodeCompleted))
 
 
 def summarise(

@@ -19,6 +19,7 @@ from morphogen.run.telemetry import lines
 from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.episode import manifest_hash, stability
 from morphogen.run.telemetry.events import Envelope, tidy
+from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_updated
 from morphogen.run.telemetry.kinds.run import CheckpointSaved, RunCompleted
 from morphogen.run.telemetry.kinds.slot import StageChanged

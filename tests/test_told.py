@@ -17,7 +17,15 @@ from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
-ROUND = ("RoundCompleted", "ActionCounts", "MaskHitRates", "RewardSummary", "Throughput", "PhaseProfile")
+ROUND = (
+    "BlueprintScores",
+    "RoundCompleted",
+    "ActionCounts",
+    "MaskHitRates",
+    "RewardSummary",
+    "Throughput",
+    "PhaseProfile",
+)
 ROUND += ("ObservationStats",)
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
 LIFE = {"SeedGerminated", "StageChanged", "GateEvaluated", "SeedFossilized", "SeedPruned", "TopologyRecorded"}

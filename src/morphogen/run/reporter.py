@@ -24,7 +24,7 @@ from morphogen.run.telemetry.names import Record
 from morphogen.run.telemetry.rounds import Scale, round_events, scale
 from morphogen.run.telemetry.scores import Tally, added, scoreboard, tallies
 from morphogen.run.telemetry.summary import Costs, paces, summarise
-from morphogen.run.telemetry.watch import Watcher
+from morphogen.run.telemetry.watcher import Watcher
 
 
 def facts(setup: Setup) -> Facts:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from functools import reduce
+from typing import Any
 
 import pytest
 import runs
@@ -258,10 +259,16 @@ def test_a_run_that_writes_no_events_and_what_is_no_run_are_refused(tmp_path):
         loop.watch(tmp_path / "run")
 
 
+def _heeding():
+    """A process that is started in the background ignores Ctrl-C, and so does what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_is_no_error(tmp_path):
     written(run_of(tmp_path / "run"), whole()[:-1])
     words = [sys.executable, "-u", "-m", "morphogen.run.cli", "watch", str(tmp_path / "run")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **pipes, preexec_fn=_heeding) as process:
         assert process.stdout is not None
         assert "running" in process.stdout.readline()
         process.send_signal(signal.SIGINT)

@@ -31,14 +31,14 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
         epoch = own.world.epoch(state, own.policy, own.params, hidden)
         leaves, known = record(epoch), facts(own.setup)
         seen = own.fences.read("record", leaves)
-        memory = remember(seen, None, START, known)[1]
+        memories = remember(seen, None, START, known)
         forms = {
             "gather": lambda: record(epoch),
             "send": lambda: own.fences.send("record", leaves),
             "receive": lambda: own.fences.receive("record"),
             "take": lambda: own.reporter.take(own.fences.receive("record"), START),
-            "events": lambda: sink.write(events(seen, None, START, known)[0]),
-            "details": lambda: sink.write(details(seen, memory, START, known)),
+            "events": lambda: sink.write(events(seen, memories, START, known)),
+            "details": lambda: sink.write(details(seen, memories[1], START, known)),
         }
         seconds = bench.interleaved(forms)
         sink.close()

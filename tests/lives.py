@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morphogen.run.telemetry.memory import Facts
+from morphogen.run.telemetry.derive import events
+from morphogen.run.telemetry.memory import Facts, remember
 from morphogen.vocab.action import RELEVANT, Op
 from morphogen.vocab.stage import Algorithm, Panic, Stage
 
@@ -252,3 +253,9 @@ def live(seed, envs, epochs):
         for flag in FLAGS:
             record[flag] = record[flag].astype(bool)
     return there, records
+
+
+def following(record, memory, position, facts):
+    """The events of an epoch up to the normal level, and the memory after it; memory: that of the epoch before."""
+    memories = remember(record, memory, position, facts)
+    return events(record, memories, position, facts), memories[1]

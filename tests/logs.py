@@ -48,7 +48,7 @@ def spec_of(rounds, envs, epochs):
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     """All events of a run at level debug, those of the last round included only where it ended."""
     dice = random.Random(seed)
-    found = [Envelope(_started(spec_of(rounds, envs, epochs)))]
+    found = [Envelope(started(spec_of(rounds, envs, epochs)))]
     for round in range(rounds):
         found += _round(dice, round, live(seed * 1000 + round, envs, epochs), epochs)
     if ended:
@@ -72,7 +72,7 @@ def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> P
     return path
 
 
-def _started(spec) -> RunStarted:
+def started(spec) -> RunStarted:
     return RunStarted(
         run_id="0123456789ab",
         command="morphogen train",

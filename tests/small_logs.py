@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import logs
+
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted, RolledBack
 from morphogen.run.telemetry.kinds.epoch import EpochCompleted
 from morphogen.run.telemetry.kinds.ppo import PpoUpdated
 from morphogen.run.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
-from morphogen.run.telemetry.kinds.run import CheckpointSaved, Evaluated, RunCompleted, RunStarted
+from morphogen.run.telemetry.kinds.run import CheckpointSaved, Evaluated, RunCompleted
 from morphogen.run.telemetry.kinds.slot import SeedFossilized, SeedGerminated, StageChanged
 from morphogen.run.telemetry.lines import line
 
@@ -19,33 +21,8 @@ def saved(number, path="checkpoints/last"):
 
 
 def started(envs=3, epochs=4, rounds=2, slots=SLOTS, **telemetry):
-    return Envelope(
-        RunStarted(
-            run_id="abc",
-            command="morphogen train",
-            task="digits",
-            preset=None,
-            config={"policy_name": "ppo", "telemetry": telemetry},
-            config_sha256="0",
-            data_sha256="1",
-            data_placement="resident",
-            seed=7,
-            envs=envs,
-            slots=slots,
-            rounds=rounds,
-            epochs=epochs,
-            minibatches=2,
-            batch=8,
-            world=1,
-            devices=("cpu",),
-            precision="float32",
-            compile="off",
-            host_params=400,
-            obs_dim=10,
-            policy_params=99,
-            versions={},
-        )
-    )
+    config = {"policy_name": "ppo", "telemetry": telemetry}
+    return Envelope(replace(logs.started(logs.spec_of(rounds, envs, epochs)), config=config, seed=7, slots=slots))
 
 
 def about(data, round, epoch, env, slot=None, envs=3):

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lives import COMPONENTS, SLOTS, facts, live
+from lives import COMPONENTS, SLOTS, facts, following, live
 
 from morphogen.learn import metrics
 from morphogen.run.telemetry import lines
-from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.episode import manifest_hash, stability
 from morphogen.run.telemetry.events import Envelope, tidy
 from morphogen.run.telemetry.kinds.env import EpisodeCompleted
@@ -41,7 +40,7 @@ def told(records, known, *, round=0):
     """All events of one round."""
     memory, found = None, []
     for t, record in enumerate(records):
-        new, memory = events(record, memory, (round, t), known)
+        new, memory = following(record, memory, (round, t), known)
         found += new
     return found
 
@@ -175,8 +174,8 @@ def test_telling_changes_neither_record_nor_memory(seed, envs, epochs):
     known, memory = facts(envs, epochs), None
     for t, record in enumerate(records):
         before = copy.deepcopy((record, memory))
-        first = events(record, memory, (0, t), known)
-        again = events(record, memory, (0, t), known)
+        first = following(record, memory, (0, t), known)
+        again = following(record, memory, (0, t), known)
         assert first[0] == again[0]
         assert all((before[0][name] == record[name]).all() for name in record)
         if memory is not None:
@@ -268,7 +267,7 @@ def test_the_first_stable_epoch_is_told_once_an_episode():
 def test_an_epoch_without_its_memory_is_refused():
     _, records = live(2, 1, 2)
     with pytest.raises(ValueError, match="epoch 1 of round 0 has no memory"):
-        events(records[1], None, (0, 1), facts(1, 2))
+        following(records[1], None, (0, 1), facts(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import functools
 import numpy as np
 import pytest
 import torch
+from lives import following
 from runs import live, tiny_setup, world_of
 
 from morphogen.run.record import record
 from morphogen.run.reporter import facts
-from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.kinds.env import RolledBack
 from morphogen.run.telemetry.kinds.slot import GateEvaluated, StageChanged
 from morphogen.vocab.action import Op, Outcome
@@ -61,7 +61,7 @@ def told(auto):
     setup, _, records = played(auto)
     memory, found = None, []
     for t, row in enumerate(records):
-        events_now, memory = events(row, memory, (0, t), facts(setup))
+        events_now, memory = following(row, memory, (0, t), facts(setup))
         found += [(t, event) for event in events_now]
     return found
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lives import COMPONENTS, SLOTS, facts, live
+from lives import COMPONENTS, SLOTS, facts, following, live
 
-from morphogen.run.telemetry.derive import details, events
+from morphogen.run.telemetry.derive import details
 from morphogen.run.telemetry.kinds.round import ObservationStats
 from morphogen.run.telemetry.lines import line, parse
 from morphogen.run.telemetry.memory import Memory
@@ -27,7 +27,7 @@ def lived(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
     known, memories, memory = facts(envs, epochs), [], None
     for t, record in enumerate(records):
-        _, memory = events(record, memory, (2, t), known)
+        _, memory = following(record, memory, (2, t), known)
         memories.append(memory)
     return records, memories, known
 
@@ -36,7 +36,7 @@ def told(name, records, memories, known):
     """All events of one kind that the epochs of a round have at the debug level, by epoch."""
     memory, found = None, {}
     for t, record in enumerate(records):
-        normal, memory = events(record, memory, (2, t), known)
+        normal, memory = following(record, memory, (2, t), known)
         every = (*normal, *details(record, memories[t], (2, t), known))
         found.update((t, event) for event in every if event.name == name)
     return found
@@ -109,7 +109,7 @@ def test_a_reward_that_is_not_finite_counts_for_nothing():
     records[1]["reward"] = np.asarray([np.nan, np.inf])
     memory = None
     for t, record in enumerate(records):
-        _, memory = events(record, memory, (0, t), known)
+        _, memory = following(record, memory, (0, t), known)
     total = round_of([memory], known)["RewardSummary"].total
     finite = [float(x) for t in (0, 2) for x in records[t]["reward"]]
     assert (total["mean"], total["max"]) == pytest.approx((np.mean(finite), max(finite)), rel=1e-6)
@@ -185,7 +185,7 @@ def test_ablations_are_told_once_an_epoch_and_without_debug_once_a_round():
     records, memories, known = lived(4, 2, 5)
     memory, counts = None, Counter()
     for t, record in enumerate(records):
-        normal, memory = events(record, memory, (0, t), known)
+        normal, memory = following(record, memory, (0, t), known)
         counts += Counter(("normal", event.name) for event in normal)
         counts += Counter(("debug", event.name) for event in details(record, memories[t], (0, t), known))
     assert (counts["normal", "AblationsMeasured"], counts["debug", "AblationsMeasured"]) == (1, 4)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lives import following
 from runs import live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
 
@@ -19,7 +20,6 @@ from morphogen.run.checkpoint import load_checkpoint, load_policy, restore
 from morphogen.run.record import record
 from morphogen.run.reporter import facts
 from morphogen.run.scheduler import Scheduler
-from morphogen.run.telemetry.derive import events
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.trees import assert_same
 from morphogen.vocab.codec import load_config
@@ -150,6 +150,6 @@ def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(open_tabl
     memory, found = None, []
     for t, epoch in enumerate(live(world_of(setup), "wait", change=sick)):
         arrays = {leaf: value.numpy() for leaf, value in record(epoch).items()}
-        new, memory = events(arrays, memory, (0, t), facts(setup))
+        new, memory = following(arrays, memory, (0, t), facts(setup))
         found += [(one.env, one.epoch, one.data.penalty) for one in new if one.name == "RolledBack"]
     assert found == [(1, 2, penalty)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lives import SLOTS as PLACES
-from lives import facts, live
+from lives import facts, following, live
 from small_logs import (
     acted,
     anomaly,
@@ -26,7 +26,6 @@ from small_logs import (
     whole,
 )
 
-from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.kinds.run import RunResumed, TelemetryDropped
 from morphogen.run.watch.fold import update
@@ -72,7 +71,7 @@ def test_the_view_shows_every_slot_as_it_is_after_every_epoch(seed, envs, epochs
     _, records = live(seed, envs, epochs)
     view, memory, known = seen([started(envs, epochs, slots=PLACES)]), None, facts(envs, epochs)
     for t, record in enumerate(records):
-        found, memory = events(record, memory, (0, t), known)
+        found, memory = following(record, memory, (0, t), known)
         view = reduce(update, at_level(found, "minimal"), view)
         stages = [Stage(code).name for row in record["stage"] for code in row]
         assert [slot.stage for env in view.envs for slot in env.slots] == stages

@@ -1,4 +1,4 @@
-"""Activations `[B, H, W, R, C]`, channels innermost: to and from torch's order of axes, rows chosen, pooling.
+"""Activations `[B, H, W, R, C]`, channels innermost: to and from torch's order of axes, and pooled.
 
 The compiler writes its own code for pooling, which inlines into everything that reads its gradient and goes number by
 number there.  Behind operators of our own it leaves the kernels alone; eager code calls them without that layer.

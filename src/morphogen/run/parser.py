@@ -37,6 +37,9 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **knobs: Any) -> None:
+        super().__init__(**knobs, allow_abbrev=False)
+
     def error(self, message: str) -> NoReturn:
         """Wrong usage is a ConfigError like any other."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
@@ -47,7 +50,6 @@ def parser(version: str) -> argparse.ArgumentParser:
     top = _Parser(
         prog="morphogen",
         description="Train a controller that grows neural networks: it germinates, blends, keeps or prunes seeds.",
-        allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -59,7 +61,6 @@ def parser(version: str) -> argparse.ArgumentParser:
         help="list the reward rules and compare what they pay",
         description="List the reward rules, those of installed packages included, and print what each of them pays "
         "scripted policies on synthetic learning curves.",
-        allow_abbrev=False,
     )
     _add_reading(commands)
     return top
@@ -73,7 +74,6 @@ def _add_reading(commands: argparse._SubParsersAction) -> None:
         description="Write a page with learning curves, lives of the seeds, actions, rewards, sizes and health of a "
         "run, or of several side by side; every picture as PNG and its numbers as CSV beside it. Works on a run that "
         "is not over. Needs the extra morphogen[report].",
-        allow_abbrev=False,
     )
     report.add_argument("runs", metavar="RUN_DIR", nargs="+", type=Path, help="run directories")
     report.add_argument("--out", metavar="DIR", type=Path, help="where it goes (default: report/ in the first of them)")
@@ -82,7 +82,6 @@ def _add_reading(commands: argparse._SubParsersAction) -> None:
         help="print what a run directory or a checkpoint holds",
         description="Print what a run is, how far it came, and its tables: rounds, blueprints, actions, anomalies; or "
         "where a checkpoint stands and which files it consists of.",
-        allow_abbrev=False,
     )
     inspect.add_argument("path", metavar="PATH", type=Path, help="run directory, or a checkpoint in one")
 
@@ -95,7 +94,6 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         usage="morphogen train [ppo|heuristic] [flags]",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     _add_output(_add_settings(train))
 
@@ -110,7 +108,6 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
         usage="morphogen bench [ppo|heuristic] [flags]",
         epilog=_BENCH_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     rest = _add_settings(bench)
     grid = "measure every value of a field, as in envs=1,8,64; of several, every combination"
@@ -127,7 +124,6 @@ def _add_watch(commands: argparse._SubParsersAction) -> None:
         help="follow a running run in the terminal",
         description="Follow a run in the terminal: its envs with slots and alphas, curves, actions, anomalies. The run "
         "may not have begun yet; the view ends with it, or with Ctrl-C, which the run does not notice.",
-        allow_abbrev=False,
     )
     watch.add_argument("run", metavar="RUN", type=Path, help="its run directory")
     watch.add_argument("--once", action="store_true", help="print how it stands now, and end")

@@ -77,17 +77,19 @@ class Reporter:
 
     def take(self, record: Record, position: tuple[int, int]) -> None:
         """The record of the epoch at (round, epoch)."""
-        before, known = self._memory, self._facts
-        _, after = remember(record, before, position, known)
+        known = self._facts
+        memories = remember(record, self._memory, position, known)
+        after = memories[1]
         if position[1] == known.epochs - 1:
             self._episodes = tuple(data for _, data in episodes(record, after, known))
         signs, report = self._watcher.epoch(record, position)
         moment = Moment(
-            lambda: (*events(record, before, position, known)[0], *signs),
+            lambda: (*events(record, memories, position, known), *signs),
             lambda: details(record, after, position, known),
         )
         self._dispatch.epoch(moment, report)
-        self._moments.append(moment)
+        if self._dispatch.heard:
+            self._moments.append(moment)
         self._memory = after
 
     def end_round(
@@ -119,7 +121,7 @@ class Reporter:
         return summary
 
     def _scores(self, round: int) -> Callable[[], Envelope]:
-        """What says how the blueprints stand.  Where nobody writes, that of the round before is worked out here."""
+        """What says how the blueprints stand.  Where all sinks were given up, this is where it is worked out."""
         seeds = Seeds(self._seeds.tallies(), self._moments)
         self._seeds, self._moments = seeds, []
         return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)

@@ -20,7 +20,7 @@ from morphogen.run.telemetry.kinds.slot import (
     SeedPruned,
     StageChanged,
 )
-from morphogen.run.telemetry.memory import MOMENTS, Facts, Memory, remember
+from morphogen.run.telemetry.memory import MOMENTS, Facts, Memory
 from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
@@ -53,25 +53,23 @@ class Step:
 
 
 def events(
-    record: Record, memory: Memory | None, position: tuple[int, int], facts: Facts
-) -> tuple[tuple[Envelope, ...], Memory]:
-    """The events of the epoch at (round, epoch) up to the normal level, and the next memory.
+    record: Record, memories: tuple[Memory, Memory], position: tuple[int, int], facts: Facts
+) -> tuple[Envelope, ...]:
+    """The events of the epoch at (round, epoch) up to the normal level; memories: as `remember` returns them.
 
-    What is about all envs comes first, then env by env what happened, in its order.  The memory is that of the epoch
-    before, as `remember` takes it.
+    What is about all envs comes first, then env by env what happened, in its order.
     """
-    round, epoch = position
-    told, after = remember(record, memory, position, facts)
+    (round, epoch), (told, after) = position, memories
     step = Step(record, told, round, epoch, facts)
     found = [*_gates(step), *_moves(step), *_rollbacks(step), *_stabilized(step)]
     if epoch == facts.epochs - 1:
         found += [step.about(env, data) for env, data in episodes(record, after, facts)]
         found += [step.about(env, data) for env, data in topologies(record, after, facts)]
-    return (*_epoch(step), *sorted(found, key=lambda event: event.env or 0)), after
+    return (*_epoch(step), *sorted(found, key=lambda event: event.env or 0))
 
 
 def details(record: Record, memory: Memory, position: tuple[int, int], facts: Facts) -> tuple[Envelope, ...]:
-    """The events of an epoch that only the debug level writes.  memory: the one that `events` returned with it."""
+    """The events of an epoch that only the debug level writes.  memory: that after the epoch."""
     round, epoch = position
     found = [*epochs.details(record, memory, facts)]
     if epoch < facts.epochs - 1:

@@ -46,6 +46,11 @@ class Dispatch:
         known = [] if spec.level == OFF else [sink if hasattr(sink, "write") else Call(sink) for sink in sinks]
         self._outlets = tuple(self._outlet(sink) for sink in known)
 
+    @property
+    def heard(self) -> bool:
+        """Somebody may write what is told."""
+        return bool(self._outlets)
+
     def _outlet(self, sink: Sink) -> Outlet:
         return Outlet(
             sink,

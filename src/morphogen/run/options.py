@@ -86,6 +86,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--telemetry-dir", "telemetry.dir", "word", "DIR", _TOLD, "where the event file goes (default: with the run)"),
     Flag("--lifecycle-only", "telemetry.lifecycle_only", "on", "", _TOLD, "only events about lives of seeds and hosts"),
     Flag("--logger", "telemetry.loggers", "words", "NAME", _TOLD, f"also write scalars to {', '.join(LOGGERS)}"),
+    Flag("--checkpoint-every", "checkpoint.every_rounds", "number", "N", _TOLD, "save the run every N rounds (default 10)"),
+    Flag("--keep", "checkpoint.keep", "number", "N", _TOLD, "newest checkpoints that are kept besides the best (default 3)"),
     Flag("--wandb-project", "telemetry.wandb.project", "word", "NAME", _TOLD, "project (default morphogen)"),
     Flag("--wandb-entity", "telemetry.wandb.entity", "word", "NAME", _TOLD, "team or user"),
     Flag("--wandb-group", "telemetry.wandb.group", "word", "NAME", _TOLD, "group of runs"),

@@ -9,6 +9,7 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count
 from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, show, want
 from morphogen.vocab.groups import (
     AttributionSpec,
+    CheckpointSpec,
     DataSpec,
     EngineSpec,
     GovernorSpec,
@@ -31,6 +32,7 @@ __all__ = [
     "POLICIES",
     "SCHEDULE_FILE",
     "AttributionSpec",
+    "CheckpointSpec",
     "DataSpec",
     "EngineSpec",
     "GovernorSpec",
@@ -96,6 +98,7 @@ class RunSpec(Spec):
     ppo: PpoSpec = field(default_factory=PpoSpec, metadata=holds(PpoSpec))
     engine: EngineSpec = field(default_factory=EngineSpec, metadata=holds(EngineSpec))
     telemetry: TelemetrySpec = field(default_factory=TelemetrySpec, metadata=holds(TelemetrySpec))
+    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=holds(CheckpointSpec))
 
     def across(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""

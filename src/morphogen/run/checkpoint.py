@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from morphogen.errors import CheckpointError
 from morphogen.run import files
+from morphogen.run.torchfile import load
 from morphogen.state.env import EnvState
 
 FORMAT = 1
@@ -81,7 +81,8 @@ def load_checkpoint(path: Path) -> Tree:
     if fault is not None:
         raise CheckpointError(f"checkpoint {path} {fault}")
     manifest = json.loads((path / MANIFEST).read_bytes())
-    return {"manifest": manifest, "envs": _load(path / ENVS), "shared": _load(path / SHARED)}
+    envs, shared = (load(path / file, what="checkpoint file") for file in (ENVS, SHARED))
+    return {"manifest": manifest, "envs": envs, "shared": shared}
 
 
 def _fault(path: Path) -> str | None:
@@ -168,7 +169,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
 
 def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> Tree:
     """`{"format", "params", "normalisers", "config", "facts"}`; given templates are compared leaf by leaf."""
-    tree = _load(path / "policy.pt" if path.is_dir() else path)
+    tree = load(path / "policy.pt" if path.is_dir() else path, what="policy file")
     wanted = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(tree, dict) or set(tree) != set(wanted):
         raise CheckpointError(f"{path} is no policy file; want one with {', '.join(wanted)}")
@@ -181,12 +182,3 @@ def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> T
         if template is not None:
             check_tree(tree[key], plain(template), key)
     return tree
-
-
-def _load(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing") from None
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error

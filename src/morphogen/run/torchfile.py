@@ -54,17 +54,27 @@ def _held(path: Path) -> int:
     """Bytes of tensors that a file holds, after a look at its list of entries and at its pickle."""
     with opened(path) as file, zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
-        for entry in entries:
-            if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
-                raise ValueError(f"its entry {entry.filename!a} is compressed; want entries as torch.save makes")
-        pickles = [entry for entry in entries if entry.filename.endswith(PICKLE)]
-        if len(pickles) != 1 or len({entry.filename for entry in entries}) < len(entries):
-            raise ValueError(f"it lists {len(pickles)} pickles in {len(entries)} entries; want one, each entry once")
-        if pickles[0].file_size > PICKLE_BYTES:
-            raise ValueError(f"its pickle has {pickles[0].file_size} bytes; want at most {PICKLE_BYTES}")
-        _harmless(archive.read(pickles[0]))
-    folder = pickles[0].filename.removesuffix(PICKLE) + "/data/"
+        pickle = _pickle_of(entries)
+        _harmless(archive.read(pickle))
+    folder = pickle.filename.removesuffix(PICKLE) + "/data/"
     return sum(entry.file_size for entry in entries if entry.filename.startswith(folder))
+
+
+def _pickle_of(entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
+    """The entry with the pickle, where the list is as `torch.save` makes it."""
+    packed = [
+        entry
+        for entry in entries
+        if (entry.compress_type, entry.compress_size) != (zipfile.ZIP_STORED, entry.file_size)
+    ]
+    if packed:
+        raise ValueError(f"its entry {ascii(packed[0].filename)} is compressed; want entries as torch.save makes them")
+    pickles = [entry for entry in entries if entry.filename.endswith(PICKLE)]
+    if len(pickles) != 1 or len({entry.filename for entry in entries}) < len(entries):
+        raise ValueError(f"it lists {len(pickles)} pickles in {len(entries)} entries; want one, each entry once")
+    if pickles[0].file_size > PICKLE_BYTES:
+        raise ValueError(f"its pickle has {pickles[0].file_size} bytes; want at most {PICKLE_BYTES}")
+    return pickles[0]
 
 
 def _harmless(pickle: bytes) -> None:

@@ -16,13 +16,12 @@ from typing import Any
 import torch
 
 from morphogen.errors import CheckpointError
-from morphogen.run import files, torchfile
+from morphogen.run import files, reading, torchfile
 from morphogen.run.trees import Tree, check_tree, plain
 
 FORMAT = 2
 ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
 TEMPORARY, TRASH = ".tmp-", ".trash-"
-LARGEST = 2**26  # bytes of a manifest
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 
 
@@ -123,7 +122,8 @@ def load_checkpoint(path: Path) -> Tree:
     wrong = fault(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
-    return {"manifest": read_manifest(path), "envs": torchfile.load(path / ENVS), "shared": torchfile.load(path / SHARED)}
+    trees = {key: torchfile.load(path / file, what="checkpoint file") for key, file in (("envs", ENVS), ("shared", SHARED))}
+    return {"manifest": read_manifest(path), **trees}
 
 
 def fault(path: Path) -> str | None:
@@ -139,14 +139,11 @@ def fault(path: Path) -> str | None:
 def read_manifest(path: Path) -> Tree:
     """The manifest of a checkpoint directory; a CheckpointError that says what is wrong with it."""
     try:
-        with (path / MANIFEST).open("rb") as file:
-            manifest = json.loads(file.read(LARGEST))
+        manifest = reading.parsed(reading.whole(path / MANIFEST))
     except OSError as error:
-        raise CheckpointError(f"has no readable {MANIFEST}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"has a damaged {MANIFEST}") from None
-    if not isinstance(manifest, dict):
-        raise CheckpointError(f"has a damaged {MANIFEST}")
+        raise CheckpointError(f"has no readable {MANIFEST}: {reading.reason(error)}") from None
+    except ValueError as error:
+        raise CheckpointError(f"has a damaged {MANIFEST}: {reading.reason(error)}") from None
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"has format {str(manifest.get('format'))[:40]!r}; want {FORMAT}")
     if manifest.pop("seal", None) != _seal(manifest):
@@ -194,7 +191,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
 
 def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> Tree:
     """`{"format", "params", "normalisers", "config", "facts"}`; given templates are compared leaf by leaf."""
-    tree = torchfile.load(path / "policy.pt" if path.is_dir() else path)
+    tree = torchfile.load(path / "policy.pt" if path.is_dir() else path, what="policy file")
     wanted = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(tree, dict) or set(tree) != set(wanted):
         raise CheckpointError(f"{path} is no policy file; want one with {', '.join(wanted)}")

@@ -18,6 +18,7 @@ import torch
 from morphogen.errors import CheckpointError
 from morphogen.run import files, reading, torchfile
 from morphogen.run.trees import Tree, check_tree, plain
+from morphogen.vocab.fields import show
 
 FORMAT = 2
 ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
@@ -74,7 +75,7 @@ def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
             files.sync(work / file)
         listed = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
         manifest = {**head, "files": listed}
-        files.replace(work / MANIFEST, files.json_bytes({**manifest, "seal": _seal(manifest)}))
+        files.replace(work / MANIFEST, files.json_bytes({**manifest, "seal": seal(manifest)}))
         if final.exists():
             remove(final)
         work.rename(final)
@@ -122,8 +123,8 @@ def load_checkpoint(path: Path) -> Tree:
     wrong = fault(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
-    trees = {key: torchfile.load(path / file, what="checkpoint file") for key, file in (("envs", ENVS), ("shared", SHARED))}
-    return {"manifest": read_manifest(path), **trees}
+    envs, shared = (torchfile.load(path / file, what="checkpoint file") for file in (ENVS, SHARED))
+    return {"manifest": read_manifest(path), "envs": envs, "shared": shared}
 
 
 def fault(path: Path) -> str | None:
@@ -145,8 +146,8 @@ def read_manifest(path: Path) -> Tree:
     except ValueError as error:
         raise CheckpointError(f"has a damaged {MANIFEST}: {reading.reason(error)}") from None
     if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"has format {str(manifest.get('format'))[:40]!r}; want {FORMAT}")
-    if manifest.pop("seal", None) != _seal(manifest):
+        raise CheckpointError(f"has format {show(manifest.get('format'))}; want {FORMAT}")
+    if manifest.pop("seal", None) != seal(manifest):
         raise CheckpointError(f"has a damaged {MANIFEST}: it is not what was sealed")
     check_tree(manifest, {**manifest, **_LIKE}, MANIFEST)
     return manifest
@@ -156,7 +157,8 @@ _FILE = {"bytes": 0, "sha256": ""}
 _LIKE: Tree = {"format": FORMAT, "round": 0, "epoch": 0, "files": {ENVS: _FILE, SHARED: _FILE}}
 
 
-def _seal(manifest: Tree) -> str:
+def seal(manifest: Tree) -> str:
+    """The sha256 that a manifest without it gets."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 

@@ -25,7 +25,6 @@ class Keeper:
     ) -> None:
         """`facts`: what every manifest says of the run."""
         self.spec = scheduler.setup.spec.checkpoint
-        self.best: tuple[int, float] | None = None  # round, its mean committed accuracy
         self._scheduler, self._folder, self._facts, self._clock = scheduler, folder, facts, clock
         self._score: float | None = None  # of the round that came before the position
         self._at: tuple[int, int] | None = None  # the position that was saved last
@@ -37,8 +36,7 @@ class Keeper:
 
     def resume(self, manifest: Mapping[str, Any]) -> None:
         """The run goes on from a checkpoint, which is told again: what was told after it is gone."""
-        best, score = manifest["best"], manifest["score"]
-        self.best, self._score, self._at = None if best is None else (best[0], best[1]), score, self._position
+        self._score, self._at = manifest["score"], self._position
         self._tell(manifest["kind"], sum(file["bytes"] for file in manifest["files"].values()), None)
 
     def between(self) -> None:
@@ -50,8 +48,6 @@ class Keeper:
     def end_round(self, summary: BatchSummary) -> None:
         """A round is over: save the run if it is due."""
         self._score = summary.committed_mean
-        if self.best is None or self._score > self.best[1]:
-            self.best = summary.round, self._score
         every = self.spec.every_rounds
         if self._late() or (every is not None and self._scheduler.round % every == 0):
             self.save("periodic")
@@ -84,12 +80,7 @@ class Keeper:
             epoch=self._position[1],
             envs=stands.envs,
             shared=stands.shared,
-            facts={
-                **self._facts,
-                "kind": kind,
-                "score": self._score if self._scheduler.epoch == 0 else None,
-                "best": self.best,
-            },
+            facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
             keep=self.spec.keep,
         )
         self._at = self._position

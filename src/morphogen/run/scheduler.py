@@ -48,6 +48,7 @@ class Parts:
     clock: Callable[[], float] = time.perf_counter
     compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
+    halt: Callable[[], object] = lambda: False  # asked between epochs: whether to save the run and stop it
 
 
 class Moment(NamedTuple):
@@ -192,7 +193,9 @@ class Scheduler:
         self.compiled.learn(self.round, self.setup.spec.envs)
         self.round, self.epoch = self.round + 1, 0
         if metrics.get("skip_streak", 0) >= STRIKES:
-            raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round - 1}")
+            raise TrainingDiverged(
+                f"no finite step of the policy in {STRIKES} rounds, the last of them {summary.round}"
+            )
         return summary
 
     def _update(self, hidden: TensorDict) -> TensorDict:

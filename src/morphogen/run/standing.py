@@ -5,7 +5,6 @@ The seed of the run and the position are the whole state of its random numbers: 
 
 from typing import Any, NamedTuple
 
-import torch
 from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
@@ -45,15 +44,15 @@ def _tensors(scheduler: Scheduler) -> dict[str, Any]:
     return {"envs": envs, "shared": {} if scheduler.learner is None else {"learner": scheduler.learner}}
 
 
-def resumed(scheduler: Scheduler, found: Standing, *, round: int, epoch: int) -> None:
+def resumed(scheduler: Scheduler, found: Standing, round: int, epoch: int) -> None:
     """A new scheduler goes on from where another one stood.  What does not fit is a CheckpointError that names it."""
     envs, shared = found
     spec = scheduler.setup.spec
     if not (0 <= round <= spec.rounds and 0 <= epoch < spec.episode_length) or (round == spec.rounds and epoch):
         raise CheckpointError(f"the position is round {round}, epoch {epoch}; want one of the run")
     keys = ["state", *(("hidden", "segment", "rollout") if epoch else ())]
-    check_tree({key: 0 for key in envs}, {key: 0 for key in keys}, "envs")
-    check_tree({key: 0 for key in shared}, dict.fromkeys(("learner", "telemetry", "written", "compiled"), 0), "shared")
+    check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
+    check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written", "compiled"), 0), "shared")
     scheduler.compiled.restore(
         unpacked(Known, shared["compiled"], "shared.compiled"), plans.bare_plan(spec.envs, scheduler.setup.net)
     )

@@ -1,7 +1,7 @@
-"""Trees of tensors on their way to a file and back: nested dicts, compared leaf by leaf before anything is taken over."""
+"""Trees of tensors on their way to a file and back: nested dicts, compared leaf by leaf before they are taken over."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tensordict import is_tensor_collection
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from morphogen.errors import CheckpointError
 
 Tree = dict[str, Any]
+T = TypeVar("T")
 
 
 def plain(tree: Any) -> Any:
@@ -20,7 +21,7 @@ def plain(tree: Any) -> Any:
     return tree.detach().cpu().clone() if isinstance(tree, Tensor) else tree
 
 
-def restored[T](found: Any, like: T, where: str) -> T:
+def restored(found: Any, like: T, where: str) -> T:
     """What a file held as a tensor collection like `like`, on its device.
 
     A leaf that is missing, extra or of another shape or dtype is a CheckpointError that names it, below `where`.

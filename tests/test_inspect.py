@@ -10,8 +10,11 @@ import pytest
 
 import morphogen as mg
 from morphogen.run import cli
+from morphogen.run.checkpoint import save_checkpoint
 from morphogen.run.inspect import LATEST, SHOWN, tables, told
 from morphogen.run.telemetry.views import VIEWS
+from morphogen.vocab.codec import plain
+from morphogen.vocab.spec import RunSpec
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +77,20 @@ def test_the_command_prints_the_tables_and_loads_no_torch(run):
     assert "…" not in done.stdout
 
 
-def test_a_checkpoint_says_where_it_stands(tmp_path, capsys):
-    place = tmp_path / "round-000003-epoch-0000"
-    place.mkdir()
-    files = {"shared.pt": {"bytes": 12, "sha256": "ab"}}
-    manifest = {"format": 1, "round": 3, "epoch": 0, "config_sha256": "cd", "files": files}
-    (place / "manifest.json").write_text(json.dumps(manifest))
-    assert cli.main(["inspect", str(place)]) == 0
+def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):
+    config = plain(RunSpec(rounds=7))
+    path = save_checkpoint(tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config})
+    assert cli.main(["inspect", str(path)]) == 0
     shown = capsys.readouterr().out
-    for text in ("round-000003-epoch-0000", "shared.pt", "config_sha256"):
+    for text in ("round-000003-epoch-0000", "every file is as it was saved", "shared.pt", "x7", "rounds"):
         assert text in shown
-    (place / "manifest.json").write_text("{}")
-    assert cli.main(["inspect", str(place)]) == 3
+    assert "episode_length" not in shown
+    (path / "shared.pt").write_bytes(b"")
+    assert cli.main(["inspect", str(path)]) == 0
+    assert "is damaged: shared.pt has 0 bytes" in capsys.readouterr().out
+    (path / "manifest.json").write_text("{}")
+    assert cli.main(["inspect", str(path)]) == 4
+    assert "has format None; want" in capsys.readouterr().err
 
 
 def test_what_is_neither_is_refused(run, tmp_path, capsys):

@@ -1,13 +1,9 @@
-"""Checkpoints: directories of nested dicts of tensors and plain values, complete or absent, verified on reading.
+"""Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified on reading.
 
-A directory is named by its position and written beside its place; its manifest comes last, names size and sha256 of
-every file, and is sealed by a sha256 of its own.  Only then it gets its name.
+A checkpoint is written beside its place; its manifest comes last, and only then it gets its name.
 """
 
-import hashlib
-import json
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,31 +12,9 @@ from typing import Any
 import torch
 
 from morphogen.errors import CheckpointError
-from morphogen.run import files, reading, torchfile
+from morphogen.run import files, shelf, torchfile
+from morphogen.run.shelf import ENVS, FORMAT, MANIFEST, SHARED, TEMPORARY
 from morphogen.run.trees import Tree, check_tree, plain
-from morphogen.vocab.fields import show
-
-FORMAT = 2
-ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
-TEMPORARY, TRASH = ".tmp-", ".trash-"
-_NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
-
-
-def name(round: int, epoch: int) -> str:
-    """The directory of a position: the next epoch to run."""
-    return f"round-{round:06d}-epoch-{epoch:04d}"
-
-
-def position(path: Path) -> tuple[int, int] | None:
-    """The position that a directory is named by; None for other names."""
-    found = _NAME.fullmatch(path.name)
-    return None if found is None else (int(found[1]), int(found[2]))
-
-
-def candidates(folder: Path) -> list[Path]:
-    """The directories named like checkpoints, newest position first."""
-    named = {path: position(path) for path in folder.iterdir()} if folder.is_dir() else {}
-    return sorted((path for path, at in named.items() if at is not None), key=lambda path: named[path], reverse=True)
 
 
 def save_checkpoint(
@@ -52,15 +26,15 @@ def save_checkpoint(
     newest `keep` stay (None = all).  A checkpoint that is there already and whole is left alone: the same position is
     the same state.
     """
-    final = folder / name(round, epoch)
+    final = folder / shelf.name(round, epoch)
     head = {"format": FORMAT, "round": round, "epoch": epoch, **facts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _clear(folder)
-        if not final.exists() or fault(final) is not None:
+        shelf.clear(folder)
+        if not final.exists() or shelf.fault(final) is not None:
             _write(final, {ENVS: plain(envs), SHARED: plain(shared)}, head)
         if keep is not None:
-            _thin(folder, keep)
+            shelf.thin(folder, keep)
     except (OSError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
         raise CheckpointError(f"checkpoint {final} cannot be written: {error}") from error
     return final
@@ -75,9 +49,9 @@ def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
             files.sync(work / file)
         listed = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
         manifest = {**head, "files": listed}
-        files.replace(work / MANIFEST, files.json_bytes({**manifest, "seal": seal(manifest)}))
+        files.replace(work / MANIFEST, files.json_bytes({**manifest, "seal": shelf.seal(manifest)}))
         if final.exists():
-            remove(final)
+            shelf.remove(final)
         work.rename(final)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # what is half written takes room that is wanted
@@ -85,95 +59,13 @@ def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
     files.sync(final.parent)
 
 
-def remove(path: Path) -> None:
-    """Take a checkpoint away; its name is free at once, and nobody finds a part of it."""
-    trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
-    path.rename(trash)
-    shutil.rmtree(trash, ignore_errors=True)
-
-
-def _clear(folder: Path) -> None:
-    """What a process that died has left."""
-    for left in (*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{TRASH}*")):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _thin(folder: Path, keep: int) -> None:
-    """Remove all but the newest and the best one of those that are whole."""
-    found = [(path, manifest) for path in candidates(folder) if (manifest := _listed(path)) is not None]
-    scores = [(manifest.get("score"), path) for path, manifest in found]
-    best = max([(score, at) for score, at in scores if isinstance(score, float)], default=None)
-    for path, _ in found[keep:]:
-        if best is None or path != best[1]:
-            remove(path)
-
-
-def _listed(path: Path) -> Tree | None:
-    """The manifest of a checkpoint whose files have their sizes; None for others."""
-    try:
-        manifest = read_manifest(path)
-    except CheckpointError:
-        return None
-    sizes = {file: facts["bytes"] for file, facts in manifest["files"].items()}
-    return manifest if all(_size(path / file) == size for file, size in sizes.items()) else None
-
-
 def load_checkpoint(path: Path) -> Tree:
     """`{"manifest", "envs", "shared"}` of a checkpoint directory, after sizes and hashes were compared."""
-    wrong = fault(path)
+    wrong = shelf.fault(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
     envs, shared = (torchfile.load(path / file, what="checkpoint file") for file in (ENVS, SHARED))
-    return {"manifest": read_manifest(path), "envs": envs, "shared": shared}
-
-
-def fault(path: Path) -> str | None:
-    """What is wrong with the files of a checkpoint directory; None if they are whole."""
-    try:
-        listed = read_manifest(path)["files"]
-    except CheckpointError as error:
-        return str(error)
-    faults = (_file_fault(path / file, facts["bytes"], facts["sha256"]) for file, facts in listed.items())
-    return next((found for found in faults if found is not None), None)
-
-
-def read_manifest(path: Path) -> Tree:
-    """The manifest of a checkpoint directory; a CheckpointError that says what is wrong with it."""
-    try:
-        manifest = reading.parsed(reading.whole(path / MANIFEST))
-    except OSError as error:
-        raise CheckpointError(f"has no readable {MANIFEST}: {reading.reason(error)}") from None
-    except ValueError as error:
-        raise CheckpointError(f"has a damaged {MANIFEST}: {reading.reason(error)}") from None
-    if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"has format {show(manifest.get('format'))}; want {FORMAT}")
-    if manifest.pop("seal", None) != seal(manifest):
-        raise CheckpointError(f"has a damaged {MANIFEST}: it is not what was sealed")
-    check_tree(manifest, {**manifest, **_LIKE}, MANIFEST)
-    return manifest
-
-
-_FILE = {"bytes": 0, "sha256": ""}
-_LIKE: Tree = {"format": FORMAT, "round": 0, "epoch": 0, "files": {ENVS: _FILE, SHARED: _FILE}}
-
-
-def seal(manifest: Tree) -> str:
-    """The sha256 that a manifest without it gets."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _file_fault(path: Path, size: int, digest: str) -> str | None:
-    found = _size(path)
-    if found is None:
-        return f"lacks {path.name}"
-    if found != size:
-        return f"is damaged: {path.name} has {found} bytes; want {size}"
-    return None if files.sha256(path) == digest else f"is damaged: {path.name} has another sha256 than the manifest"
-
-
-def _size(path: Path) -> int | None:
-    """Bytes of a file; None where there is none."""
-    return path.stat().st_size if path.is_file() else None
+    return {"manifest": shelf.read_manifest(path), "envs": envs, "shared": shared}
 
 
 def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]) -> None:

@@ -1,15 +1,16 @@
 """What a run directory or a checkpoint holds, as tables for the terminal.  No torch, nothing is written."""
 
-import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from morphogen.errors import DataError
-from morphogen.run import directory
+from morphogen.errors import CheckpointError
+from morphogen.run import directory, shelf
 from morphogen.run.log import load
 from morphogen.run.overview import overview
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
+from morphogen.vocab.codec import flat, plain
+from morphogen.vocab.spec import RunSpec
 
 LATEST = 10  # rows of long tables
 # Tables that are shown: heading -> its column.
@@ -98,11 +99,20 @@ def _shown(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
 
 
 def _checkpoint(path: Path) -> Told:
-    """Where a checkpoint stands and which files it consists of."""
+    """Where a checkpoint stands, whether it is whole, what made it, and which files it consists of."""
     try:
-        manifest = json.loads((path / directory.MANIFEST).read_bytes())
-        listed = manifest.pop("files")
-        sizes = [{"file": name, "bytes": facts["bytes"], "sha256": facts["sha256"]} for name, facts in listed.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path / directory.MANIFEST} is damaged: {error!r}") from None
-    return Told({"checkpoint": path.name, **{name: str(value) for name, value in manifest.items()}}, {"files": sizes})
+        manifest = shelf.read_manifest(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"checkpoint {path} {error}") from None
+    listed, config = manifest.pop("files"), manifest.pop("config", {})
+    facts = {name: _words(value) for name, value in manifest.items()}
+    sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
+    usual = dict(flat(plain(RunSpec())))
+    own = [{"setting": name, "value": _words(value)} for name, value in flat(config) if usual.get(name) != value]
+    state = shelf.fault(path) or "every file is as it was saved"
+    tables = {"files": sizes, "settings that differ from the defaults": own}
+    return Told({"checkpoint": path.name, "state": state, **facts}, tables)
+
+
+def _words(value: Any) -> str:
+    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from morphogen.errors import CheckpointError
 from morphogen.run import standing
-from morphogen.run.checkpoint import name, save_checkpoint
+from morphogen.run.checkpoint import save_checkpoint
 from morphogen.run.directory import RunDirectory
 from morphogen.run.scheduler import Scheduler
+from morphogen.run.shelf import name
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.kinds.run import CheckpointFailed, CheckpointSaved
 from morphogen.vocab.groups import STOP

@@ -3,16 +3,17 @@
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from morphogen.errors import CheckpointError
-from morphogen.run import checkpoint, directory
+from morphogen.run import directory, shelf
+from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.directory import RunDirectory
 from morphogen.run.sinks import METRICS
 from morphogen.run.standing import Standing
 from morphogen.run.telemetry.kinds.run import Skipped
 from morphogen.run.trees import Tree
-from morphogen.vocab.codec import Settings, plain
+from morphogen.vocab.codec import Settings, flat, plain
 from morphogen.vocab.fields import show
 from morphogen.vocab.spec import RunSpec, free
 
@@ -34,7 +35,7 @@ class Found(NamedTuple):
 def newest(folder: RunDirectory, run_id: str) -> Found:
     """The newest checkpoint that is whole and of this run; a CheckpointError where there is none."""
     skipped: list[Skipped] = []
-    for path in checkpoint.candidates(folder.checkpoints):
+    for path in shelf.candidates(folder.checkpoints):
         try:
             return Found(path, *_loaded(path, run_id), tuple(skipped))
         except CheckpointError as error:
@@ -44,9 +45,9 @@ def newest(folder: RunDirectory, run_id: str) -> Found:
 
 
 def _loaded(path: Path, run_id: str) -> tuple[Tree, Standing]:
-    found = checkpoint.load_checkpoint(path)
+    found = load_checkpoint(path)
     manifest = found["manifest"]
-    if (manifest["round"], manifest["epoch"]) != checkpoint.position(path):
+    if (manifest["round"], manifest["epoch"]) != shelf.position(path):
         raise CheckpointError(f"checkpoint {path} stands at round {manifest['round']}, epoch {manifest['epoch']}")
     if manifest["run_id"] != run_id:
         raise CheckpointError(f"checkpoint {path} is of run {show(manifest['run_id'])}; want one of {run_id}")
@@ -65,18 +66,10 @@ def check(found: Found, asked: RunSpec, fingerprint: str) -> None:
 
 
 def _differences(made: Settings, asked: Settings) -> Iterator[str]:
-    before, now = dict(_flat(made)), dict(_flat(asked))
+    before, now = dict(flat(made)), dict(flat(asked))
     for name in {**before, **now}:
         if not free(name) and before.get(name) != now.get(name):
             yield f"{name} is {show(now.get(name))}; the run was made with {show(before.get(name))}"
-
-
-def _flat(settings: Settings, above: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def promise(made: Mapping[str, str], here: Mapping[str, str]) -> str:
@@ -89,19 +82,19 @@ def promise(made: Mapping[str, str], here: Mapping[str, str]) -> str:
 
 def forget_newer(folder: RunDirectory, found: Found) -> None:
     """Remove the checkpoints after the one that a run goes on from: what they stand for is made again."""
-    for path in checkpoint.candidates(folder.checkpoints):
-        at = checkpoint.position(path)
+    for path in shelf.candidates(folder.checkpoints):
+        at = shelf.position(path)
         if at is not None and at > found.position:
-            checkpoint.remove(path)
+            shelf.remove(path)
 
 
 def branch(source: RunDirectory, name: str, out: Path) -> RunDirectory:
     """A new run directory that stands where a checkpoint of another one stands, which is not changed."""
     path = source.checkpoints / name
-    if checkpoint.position(Path(name)) is None or not path.is_dir():
-        known = ", ".join(one.name for one in checkpoint.candidates(source.checkpoints)) or "none"
+    if shelf.position(Path(name)) is None or not path.is_dir():
+        known = ", ".join(one.name for one in shelf.candidates(source.checkpoints)) or "none"
         raise CheckpointError(f"--checkpoint is {show(name)}; the run has {known}")
-    wrong = checkpoint.fault(path)
+    wrong = shelf.fault(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
     config = (source.path / directory.CONFIG).read_text()

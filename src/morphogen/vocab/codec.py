@@ -1,7 +1,7 @@
 """Configs as JSON: reading with every fault told at once, canonical writing, layers on top of each other."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import reduce
 from typing import Any
@@ -155,6 +155,13 @@ def plain(spec: Spec) -> Settings:
 
 def _plain(want: Want, value: Any) -> Any:
     return plain(value) if isinstance(value, Spec) else want.plain(value)
+
+
+def flat(settings: Settings, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting by its path: `ppo.clip`, 0.1."""
+    for name, value in settings.items():
+        path = join(above, name)
+        yield from flat(value, path) if isinstance(value, dict) and value else [(path, value)]
 
 
 def load_config(text: str) -> RunSpec:

@@ -40,7 +40,7 @@ class Counted:
         fit = self._watched(self.own.compiled.fit)
         with mock.patch.object(self.own.compiled, "fit", fit), torch.no_grad():
             self.history = self.own.run(self._after)
-        bench.saw(f"graphs_{spec.policy_name}_{spec.seed}", self.own.rollout.whole()["reward"])
+        bench.saw(f"graphs_{spec.policy_name}_{spec.seed}", self.own.rollout.rows["reward"])
 
     def _compiler(self, function: Callable, **_: Any) -> Callable:
         self.graphs += 1

@@ -11,7 +11,8 @@ from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
 from morphogen.run import checkpoint, files
-from morphogen.run.checkpoint import load_checkpoint, load_policy, plain, restore, save_checkpoint, save_policy
+from morphogen.run.checkpoint import load_checkpoint, load_policy, save_checkpoint, save_policy
+from morphogen.run.trees import plain, restored
 from morphogen.state import rng, schema
 
 SIZES = schema.Sizes(envs=2, slots=("r0c0", "r1c0"), host_params=5, seed_params=(3, 4), window=6, classes=10, table=7)
@@ -54,7 +55,7 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     assert equal(found["envs"], plain(STATE))
     assert equal(found["shared"], SHARED)
     assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
-        "format": 1,
+        "format": 2,
         "round": 1,
         "epoch": 0,
         "config_sha256": "c",
@@ -69,7 +70,7 @@ def test_a_checkpoint_is_named_by_its_position_and_holds_three_files(tmp_path):
 
 
 def test_a_state_is_restored_into_its_own_types(tmp_path):
-    found = restore(load_checkpoint(save(tmp_path))["envs"], state(seed=5))
+    found = restored(load_checkpoint(save(tmp_path))["envs"], state(seed=5), "envs")
     schema.check(found, SIZES)
     assert type(found) is type(STATE)
     assert type(found.governor.slots) is type(STATE.governor.slots)
@@ -112,7 +113,7 @@ def test_a_wrong_leaf_is_refused_by_name(leaf):
     }
     for message, damaged in damages.items():
         with pytest.raises(CheckpointError, match=rf"envs\.{leaf}x? {message}"):
-            restore(damaged, STATE)
+            restored(damaged, STATE, "envs")
 
 
 @given(where=st.floats(0, 0.999), bit=st.integers(0, 7), file=st.sampled_from([checkpoint.ENVS, checkpoint.SHARED]))
@@ -132,9 +133,13 @@ def test_a_flipped_bit_is_found(tmp_path_factory, where, bit, file):
         (path / file).write_bytes(whole)
 
 
-def break_manifest(path, **fields):
-    manifest = json.loads((path / "manifest.json").read_bytes())
-    (path / "manifest.json").write_text(json.dumps({**manifest, **fields}))
+def break_manifest(path, *, sealed=False, **fields):
+    """Change a manifest; `sealed`: as whoever writes it on purpose."""
+    manifest = {**json.loads((path / "manifest.json").read_bytes()), **fields}
+    if sealed:
+        del manifest["seal"]
+        manifest["seal"] = checkpoint.seal(manifest)
+    (path / "manifest.json").write_text(json.dumps(manifest))
 
 
 def cut(path):
@@ -147,8 +152,9 @@ DAMAGES = {
     "has a damaged manifest": lambda path: (path / "manifest.json").write_text("[]"),
     "lacks envs.rank0.pt": lambda path: (path / "envs.rank0.pt").unlink(),
     r"is damaged: shared.pt has \d+ bytes": cut,
-    "has format 2; want 1": lambda path: break_manifest(path, format=2),
-    "lists the files none; want": lambda path: break_manifest(path, files={}),
+    "has format 3; want 2": lambda path: break_manifest(path, format=3),
+    "it is not what was sealed": lambda path: break_manifest(path, epoch=1),
+    "files.envs.rank0.pt.bytes is missing": lambda path: break_manifest(path, sealed=True, files={}),
 }
 
 
@@ -270,7 +276,7 @@ def test_files_that_are_no_policy_are_refused(tmp_path):
         "cut": "cannot be read",
         "text": "cannot be read",
         "list": "is no policy file",
-        "newer": "has format 9; want 1",
+        "newer": "has format 9; want 2",
         "odd": "params is a int; want a dict",
     }
     for name, reason in reasons.items():

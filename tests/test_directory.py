@@ -14,25 +14,45 @@ from morphogen.run import directory, files
 CONFIG = '{"task": "digits"}\n'
 
 
+def made(path, **manifest):
+    """A run directory whose owner is gone."""
+    with directory.created(path, config=CONFIG, manifest=manifest) as run:
+        return run
+
+
 def names(path):
     return sorted(entry.name for entry in path.iterdir())
 
 
 def test_a_new_run_directory_holds_config_and_manifest(tmp_path):
-    run = directory.create(tmp_path / "a" / "b", config=CONFIG, manifest={"status": "running"})
+    run = made(tmp_path / "a" / "b", status="running")
     assert names(run.path) == ["config.json", "manifest.json"]
     assert (run.path / "config.json").read_text() == CONFIG
     assert run.manifest() == {"status": "running"}
 
 
 def test_an_empty_directory_is_used(tmp_path):
-    directory.create(tmp_path, config=CONFIG, manifest={})
+    made(tmp_path)
+    assert names(tmp_path) == ["config.json", "manifest.json"]
+
+
+def test_a_directory_is_owned_while_it_is_used_and_free_after(tmp_path):
+    refused = pytest.raises(ConfigError, match="has been using")
+    with directory.created(tmp_path, config=CONFIG, manifest={}), refused, directory.owned(tmp_path):
+        pass
+    with directory.owned(tmp_path):
+        assert names(tmp_path) == ["config.json", "lock", "manifest.json"]
+
+
+def test_what_a_dead_owner_left_is_no_reason_to_refuse(tmp_path):
+    (tmp_path / "lock").write_text("{}")
+    made(tmp_path)
     assert names(tmp_path) == ["config.json", "manifest.json"]
 
 
 def test_the_same_directory_twice_is_refused_and_left_alone(tmp_path):
-    run = directory.create(tmp_path / "run", config=CONFIG, manifest={"status": "completed"})
-    for attempt in (directory.check, lambda path: directory.create(path, config="other", manifest={})):
+    run = made(tmp_path / "run", status="completed")
+    for attempt in (directory.check, made):
         with pytest.raises(ConfigError, match=r"run, which is not empty; want a new or empty directory"):
             attempt(run.path)
     assert run.manifest() == {"status": "completed"}
@@ -72,7 +92,7 @@ def test_a_failure_half_way_leaves_no_directory_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "replace", full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        directory.create(tmp_path / "a" / "b", config=CONFIG, manifest={})
+        made(tmp_path / "a" / "b")
     assert names(tmp_path) == []
 
 
@@ -82,12 +102,12 @@ def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monke
 
     monkeypatch.setattr(files, "replace", full)
     with pytest.raises(ConfigError, match="No space left"):
-        directory.create(tmp_path, config=CONFIG, manifest={})
+        made(tmp_path)
     assert names(tmp_path) == []
 
 
 def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
-    run = directory.create(tmp_path / "run", config=CONFIG, manifest={"run_id": "x", "status": "running"})
+    run = made(tmp_path / "run", run_id="x", status="running")
     run.update(status="completed", last_checkpoint="round-000001-epoch-0000")
     assert run.manifest() == {"run_id": "x", "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
     assert names(run.path) == ["config.json", "manifest.json"]

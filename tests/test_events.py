@@ -280,7 +280,7 @@ def test_stability_falls_with_the_variance_of_the_last_20_differences(accuracies
 
 
 def summary(found, rolling=(), **more):
-    settings = {"round": 0, "updated": True, "costs": Costs(2.0), "env_epochs": 10, **more}
+    settings = {"round": 0, "updated": True, "costs": Costs(2.0, 10), **more}
     return summarise(completed(found), rolling, **settings)
 
 
@@ -307,29 +307,29 @@ def test_rolling_accuracy_is_the_mean_of_the_last_ten_rounds():
 
 def test_seconds_do_not_count_in_comparing_summaries():
     found = told(live(1, 2, 3)[1], facts(2, 3))
-    assert summary(found)[0] == summary(found, costs=Costs(9.0, 1.0))[0]
+    assert summary(found)[0] == summary(found, costs=Costs(9.0, 10, 1.0))[0]
     assert summary(found)[0] != summary(found, updated=False)[0]
 
 
 def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
     spent = {"host_cpu_s": 0.5, "device_s": None, "count": 3}
     phases = {"data": {"wall_s": 1.0, **spent}, "train": {"wall_s": 6.0, **spent}}
-    pace, profile = paces(Costs(4.0, 1.0, waited_s=0.5, phases=phases), env_epochs=6, samples=32)
+    pace, profile = paces(Costs(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32)
     assert (pace.rollout_s, pace.update_s, pace.env_epochs_per_s, pace.samples_per_s) == (4.0, 1.0, 1.5, 48.0)
     assert (pace.host_wait_time_share, pace.data_wait_time_share) == (0.1, 0.2)
     assert profile.phases == phases
-    (alone,) = paces(Costs(4.0), env_epochs=6, samples=32)
+    (alone,) = paces(Costs(4.0, 6), samples=32)
     assert alone.data_wait_time_share is None
 
 
 def test_a_round_of_no_time_has_no_rate():
-    (pace,) = paces(Costs(0.0), env_epochs=6, samples=32)
+    (pace,) = paces(Costs(0.0, 6), samples=32)
     assert (pace.env_epochs_per_s, pace.samples_per_s, pace.host_wait_time_share) == (None, None, None)
 
 
 def test_a_round_without_episodes_has_no_summary():
     with pytest.raises(ValueError, match="without completed episodes"):
-        summarise((), (), round=0, updated=False, costs=Costs(1.0), env_epochs=1)
+        summarise((), (), round=0, updated=False, costs=Costs(1.0, 1))
 
 
 JSON = st.recursive(

@@ -40,7 +40,7 @@ def test_difference_06_memory_lasts_until_a_rollback_and_no_longer():
     policy = Counting()
     scheduler = Scheduler(tiny_setup(envs=4, episode_length=6, **wild), Parts(policy=policy))
     scheduler.run()
-    ends = scheduler.rollout.whole()["terminated"][:-1].tolist()
+    ends = scheduler.rollout.rows["terminated"][:-1].tolist()
     assert any(map(any, ends))
     assert not all(map(all, ends))
     expected = [0.0] * 4
@@ -55,9 +55,9 @@ def test_difference_06_what_was_measured_in_an_epoch_that_was_rolled_back_is_no_
     report = epoch.report.replace(rolled_back=torch.arange(8) % 2 == 0)
     rows = {}
     for name, one in (("kept", epoch), ("back", replace(epoch, report=report))):
-        rollout = Rollout(1)
+        rollout = Rollout(1, envs=8, slots=3)
         rollout.write(0, one, torch.zeros(8, dtype=torch.bool))
-        rows[name] = rollout.whole()[0]
+        rows[name] = rollout.rows[0]
     assert torch.equal(rows["kept"]["contribution_valid"], epoch.attribution.contribution_valid)
     assert not rows["back"]["contribution_valid"][::2].any()
     assert not rows["back"]["contribution"][::2].any()

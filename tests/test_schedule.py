@@ -343,7 +343,7 @@ def test_a_policy_in_training_can_be_held_to_a_schedule():
     scheduler = Scheduler(setup, Parts(control=control))
     with torch.no_grad():
         scheduler.run_round()
-    rows = scheduler.rollout.whole()
+    rows = scheduler.rollout.rows
     assert rows["action"][:, :, 0].tolist() == [[1] * 4] + [[0] * 4] * 3
     assert rows["forced"].all()
     assert not rows["log_prob"].any()

@@ -177,7 +177,7 @@ def test_what_the_rollout_held_before_does_not_matter():
         with torch.no_grad():
             scheduler.run_round()
             if stain:
-                scheduler.rollout.whole().apply_(lambda leaf: leaf.fill_(1))
+                scheduler.rollout.rows.apply_(lambda leaf: leaf.fill_(1))
             scheduler.round = 1
             scheduler.run_round()
         return scheduler.params["net"]

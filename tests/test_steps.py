@@ -112,7 +112,7 @@ class Scene:
         self.epochs = self.whole[6:11]
         self.policy = arm_of("ppo", self.setup).policy
         self.learner = init_learner(self.policy, self.world.key[0])
-        self.rollout = Rollout(14)
+        self.rollout = Rollout(14, envs=8, slots=len(self.net.slots))
         for t, one in enumerate(self.whole):
             self.rollout.write(t, one, one.before.clock.epoch == 0)
         self.epoch = next(one for one in self.whole[6:] if self.births(one).any())
@@ -246,7 +246,7 @@ def acting_by_policy(s):
 def updating(s):
     ppo = s.spec.ppo
     deals = [deal(noise) for noise in s.noise(ppo.epochs, 8 // ppo.minibatches, ppo.minibatches)]
-    given = [(s.learner, s.rollout.whole(), dealt) for dealt in deals]
+    given = [(s.learner, s.rollout.rows, dealt) for dealt in deals]
 
     def call(learner, rows, dealt):
         return update(learner, rows, dealt, coefficients(ppo, 0), policy=s.policy, spec=ppo)

@@ -1,25 +1,29 @@
-"""Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified on reading."""
+"""Checkpoints: directories of nested dicts of tensors and plain values, complete or absent, verified on reading.
 
+A directory is named by its position and written beside its place; its manifest comes last, names size and sha256 of
+every file, and is sealed by a sha256 of its own.  Only then it gets its name.
+"""
+
+import hashlib
 import json
 import os
-import pickle
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from tensordict import is_tensor_collection
-from torch import Tensor
 
 from morphogen.errors import CheckpointError
-from morphogen.run import files
-from morphogen.state.env import EnvState
+from morphogen.run import files, reading, torchfile
+from morphogen.run.trees import Tree, check_tree, plain
+from morphogen.vocab.fields import show
 
-FORMAT = 1
+FORMAT = 2
 ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
 TEMPORARY, TRASH = ".tmp-", ".trash-"
-Tree = dict[str, Any]
+_NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 
 
 def name(round: int, epoch: int) -> str:
@@ -27,128 +31,149 @@ def name(round: int, epoch: int) -> str:
     return f"round-{round:06d}-epoch-{epoch:04d}"
 
 
-def plain(tree: Any) -> Any:
-    """Tensor collections and mappings as nested dicts; tensors on the CPU, each with a storage of its own."""
-    if is_tensor_collection(tree):
-        tree = {key: tree.get(key) for key in tree.keys()}  # noqa: SIM118  (iterating one walks its rows)
-    if isinstance(tree, Mapping):
-        return {str(key): plain(value) for key, value in tree.items()}
-    return tree.detach().cpu().clone() if isinstance(tree, Tensor) else tree
+def position(path: Path) -> tuple[int, int] | None:
+    """The position that a directory is named by; None for other names."""
+    found = _NAME.fullmatch(path.name)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
-def save_checkpoint(folder: Path, *, round: int, epoch: int, envs: Any, shared: Any, facts: Mapping[str, Any]) -> Path:
+def candidates(folder: Path) -> list[Path]:
+    """The directories named like checkpoints, newest position first."""
+    named = {path: position(path) for path in folder.iterdir()} if folder.is_dir() else {}
+    return sorted((path for path, at in named.items() if at is not None), key=lambda path: named[path], reverse=True)
+
+
+def save_checkpoint(
+    folder: Path, *, round: int, epoch: int, envs: Any, shared: Any, facts: Mapping[str, Any], keep: int | None = None
+) -> Path:
     """Write the state at a position below `folder`; a kill at any point leaves what was there before.
 
-    `facts` (config hash, data fingerprint, versions) go into the manifest, which is written last.  A checkpoint that
-    is there already and whole is left alone: the same position is the same state.
+    `facts` go into the manifest: JSON values, among them `score`, by which the best one is told.  Of the others the
+    newest `keep` stay (None = all).  A checkpoint that is there already and whole is left alone: the same position is
+    the same state.
     """
     final = folder / name(round, epoch)
-    position = {"format": FORMAT, "round": round, "epoch": epoch, **facts}
+    head = {"format": FORMAT, "round": round, "epoch": epoch, **facts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _clear(folder)
-        if final.exists() and _fault(final) is None:
-            return final
-        _write(final, {ENVS: plain(envs), SHARED: plain(shared)}, position)
+        if not final.exists() or fault(final) is not None:
+            _write(final, {ENVS: plain(envs), SHARED: plain(shared)}, head)
+        if keep is not None:
+            _thin(folder, keep)
     except (OSError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
         raise CheckpointError(f"checkpoint {final} cannot be written: {error}") from error
     return final
 
 
-def _write(final: Path, parts: Mapping[str, Tree], position: Tree) -> None:
+def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
     work = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}")
-    work.mkdir()
-    for file, tree in parts.items():
-        torch.save(tree, work / file)
-        files.sync(work / file)
-    sizes = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
-    files.replace(work / MANIFEST, files.json_bytes({**position, "files": sizes}))
-    if final.exists():
-        final.rename(final.with_name(f"{TRASH}{final.name}-{os.getpid()}"))
-    work.rename(final)
+    try:
+        work.mkdir()
+        for file, tree in parts.items():
+            torch.save(tree, work / file)
+            files.sync(work / file)
+        listed = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
+        manifest = {**head, "files": listed}
+        files.replace(work / MANIFEST, files.json_bytes({**manifest, "seal": seal(manifest)}))
+        if final.exists():
+            remove(final)
+        work.rename(final)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)  # what is half written takes room that is wanted
+        raise
     files.sync(final.parent)
-    _clear(final.parent)
+
+
+def remove(path: Path) -> None:
+    """Take a checkpoint away; its name is free at once, and nobody finds a part of it."""
+    trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
+    path.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 def _clear(folder: Path) -> None:
+    """What a process that died has left."""
     for left in (*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{TRASH}*")):
         shutil.rmtree(left, ignore_errors=True)
 
 
+def _thin(folder: Path, keep: int) -> None:
+    """Remove all but the newest and the best one of those that are whole."""
+    found = [(path, manifest) for path in candidates(folder) if (manifest := _listed(path)) is not None]
+    scores = [(manifest.get("score"), path) for path, manifest in found]
+    best = max([(score, at) for score, at in scores if isinstance(score, float)], default=None)
+    for path, _ in found[keep:]:
+        if best is None or path != best[1]:
+            remove(path)
+
+
+def _listed(path: Path) -> Tree | None:
+    """The manifest of a checkpoint whose files have their sizes; None for others."""
+    try:
+        manifest = read_manifest(path)
+    except CheckpointError:
+        return None
+    sizes = {file: facts["bytes"] for file, facts in manifest["files"].items()}
+    return manifest if all(_size(path / file) == size for file, size in sizes.items()) else None
+
+
 def load_checkpoint(path: Path) -> Tree:
     """`{"manifest", "envs", "shared"}` of a checkpoint directory, after sizes and hashes were compared."""
-    fault = _fault(path)
-    if fault is not None:
-        raise CheckpointError(f"checkpoint {path} {fault}")
-    manifest = json.loads((path / MANIFEST).read_bytes())
-    return {"manifest": manifest, "envs": _load(path / ENVS), "shared": _load(path / SHARED)}
+    wrong = fault(path)
+    if wrong is not None:
+        raise CheckpointError(f"checkpoint {path} {wrong}")
+    envs, shared = (torchfile.load(path / file, what="checkpoint file") for file in (ENVS, SHARED))
+    return {"manifest": read_manifest(path), "envs": envs, "shared": shared}
 
 
-def _fault(path: Path) -> str | None:
-    """What is wrong with a checkpoint directory; None if it is whole."""
+def fault(path: Path) -> str | None:
+    """What is wrong with the files of a checkpoint directory; None if they are whole."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-        listed = {file: (facts["bytes"], facts["sha256"]) for file, facts in manifest["files"].items()}
+        listed = read_manifest(path)["files"]
+    except CheckpointError as error:
+        return str(error)
+    faults = (_file_fault(path / file, facts["bytes"], facts["sha256"]) for file, facts in listed.items())
+    return next((found for found in faults if found is not None), None)
+
+
+def read_manifest(path: Path) -> Tree:
+    """The manifest of a checkpoint directory; a CheckpointError that says what is wrong with it."""
+    try:
+        manifest = reading.parsed(reading.whole(path / MANIFEST))
     except OSError as error:
-        return f"has no readable {MANIFEST}: {error.strerror}"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"has a damaged {MANIFEST}"
+        raise CheckpointError(f"has no readable {MANIFEST}: {reading.reason(error)}") from None
+    except ValueError as error:
+        raise CheckpointError(f"has a damaged {MANIFEST}: {reading.reason(error)}") from None
     if manifest.get("format") != FORMAT:
-        return f"has format {manifest.get('format')!r}; want {FORMAT}"
-    if set(listed) != {ENVS, SHARED}:
-        return f"lists the files {', '.join(sorted(listed)) or 'none'}; want {ENVS}, {SHARED}"
-    return next((fault for file, facts in listed.items() if (fault := _file_fault(path / file, *facts))), None)
+        raise CheckpointError(f"has format {show(manifest.get('format'))}; want {FORMAT}")
+    if manifest.pop("seal", None) != seal(manifest):
+        raise CheckpointError(f"has a damaged {MANIFEST}: it is not what was sealed")
+    check_tree(manifest, {**manifest, **_LIKE}, MANIFEST)
+    return manifest
+
+
+_FILE = {"bytes": 0, "sha256": ""}
+_LIKE: Tree = {"format": FORMAT, "round": 0, "epoch": 0, "files": {ENVS: _FILE, SHARED: _FILE}}
+
+
+def seal(manifest: Tree) -> str:
+    """The sha256 that a manifest without it gets."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _file_fault(path: Path, size: int, digest: str) -> str | None:
-    if not path.is_file():
+    found = _size(path)
+    if found is None:
         return f"lacks {path.name}"
-    found = path.stat().st_size
     if found != size:
         return f"is damaged: {path.name} has {found} bytes; want {size}"
     return None if files.sha256(path) == digest else f"is damaged: {path.name} has another sha256 than the manifest"
 
 
-def restore(found: Tree, like: EnvState) -> EnvState:
-    """The `envs` of a checkpoint as a state like `like`, on its device.
-
-    A leaf that is missing, extra or of another shape or dtype is a CheckpointError that names it.
-    """
-    check_tree(found, plain(like), "envs")
-    leaves = dict(_leaves(found))
-    restored = like.named_apply(lambda key, leaf: leaves[".".join(_path(key))].to(leaf.device), nested_keys=True)
-    return cast(EnvState, restored)
-
-
-def _path(key: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key
-
-
-def _leaves(tree: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
-
-
-def check_tree(found: Tree, want: Tree, where: str) -> None:
-    """Two trees have the same leaves, tensors of the same shape and dtype; else a CheckpointError that names one."""
-    have, need = dict(_leaves(found)), dict(_leaves(want))
-    for leaf in [*need, *have]:
-        path = f"{where}.{leaf}"
-        if leaf not in have:
-            raise CheckpointError(f"{path} is missing")
-        if leaf not in need:
-            raise CheckpointError(f"{path} is not known here")
-        if _kind(have[leaf]) != _kind(need[leaf]):
-            raise CheckpointError(f"{path} is {_kind(have[leaf])}; want {_kind(need[leaf])}")
-
-
-def _kind(value: Any) -> str:
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None where there is none."""
+    return path.stat().st_size if path.is_file() else None
 
 
 def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]) -> None:
@@ -168,7 +193,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
 
 def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> Tree:
     """`{"format", "params", "normalisers", "config", "facts"}`; given templates are compared leaf by leaf."""
-    tree = _load(path / "policy.pt" if path.is_dir() else path)
+    tree = torchfile.load(path / "policy.pt" if path.is_dir() else path, what="policy file")
     wanted = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(tree, dict) or set(tree) != set(wanted):
         raise CheckpointError(f"{path} is no policy file; want one with {', '.join(wanted)}")
@@ -181,12 +206,3 @@ def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> T
         if template is not None:
             check_tree(tree[key], plain(template), key)
     return tree
-
-
-def _load(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing") from None
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Any
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.run import directory, extensions, grid, memory, options, parser, process, sinks
+from morphogen.run.stop import Stop
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 
@@ -60,18 +62,37 @@ def _train(given: Namespace, command: str) -> int | None:
     out = directory.choose(given.out, task=spec.task, config=dump_config(spec))
     directory.check(out)
     sinks.check(spec)
+    if given.dry_run:
+        process.set_threads(spec.engine.threads)
+        _dry_run(spec, out, command)
+        return None
+    return _run(given, spec, lambda train, **knobs: train.train_ppo_vectorized(spec, out=out, command=command, **knobs))
+
+
+def _resume(given: Namespace, command: str) -> int | None:
+    """Go on with a run, in its directory or in a new one."""
+    del command
+    _, made, _ = directory.opened(given.run)
+    spec = resolve(options.changed(given, made))
+    if (given.checkpoint is None) != (given.out is None):
+        raise ConfigError("--checkpoint and --out go together: an older checkpoint needs a run directory of its own")
+    if given.out is not None:
+        directory.check(given.out)
+    older = {"checkpoint": given.checkpoint, "out": given.out}
+    return _run(given, spec, lambda train, **knobs: train.resume(given.run, spec, **older, **knobs))
+
+
+def _run(given: Namespace, spec: RunSpec, go: Callable[..., Any]) -> int | None:
+    """Train, heeding signals, and say what was lost; the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
     memory.keep_freed()
-    if given.dry_run:
-        _dry_run(spec, out, command)
-        return None
+    train, parts = _load("morphogen.run.train"), _load("morphogen.run.scheduler").Parts
     console = _load("morphogen.run.console").Console(quiet=given.quiet or not spec.telemetry.console)
-    with console:
-        train = _load("morphogen.run.train").train_ppo_vectorized
-        losses = train(spec, out=out, console=console, command=command).losses
-    _note(losses.lines())
-    return INCOMPLETE if losses.incomplete else None
+    with console, Stop() as stop:
+        result = go(train, console=console, parts=parts(halt=lambda: stop.asked is not None))
+    _note(result.losses.lines())
+    return stop.asked if result.stopped else INCOMPLETE if result.losses.incomplete else None
 
 
 def _rewards(given: Namespace, command: str) -> None:
@@ -157,6 +178,7 @@ def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
 
 COMMANDS: dict[str, Callable[[Namespace, str], int | None]] = {
     "train": _train,
+    "resume": _resume,
     "bench": _bench,
     "rewards": _rewards,
     "report": _report,

@@ -9,7 +9,7 @@ one runs eager.  After these rounds nothing new is compiled, so that no late rou
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import list_mode_options
 from torch.utils._pytree import tree_map
 
+from morphogen.errors import CheckpointError
 from morphogen.nets.padding import crews_of, joined, padded, room
 from morphogen.nets.plan import Plan
 from morphogen.run.telemetry.summary import NOTHING, Compiling
@@ -73,12 +74,29 @@ def _signatures(plan: Plan) -> tuple[Signature, Signature]:
     return Signature("train", room(plan.train)), Signature("validate", (*room(plan.evaluate), *plan.rows))
 
 
+def _sizes(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    return room(plan.train), room(plan.evaluate), plan.births, plan.rows
+
+
+def _plan_of(train: tuple[int, ...], evaluate: tuple[int, ...], births: tuple[int, ...], rows: tuple[int, ...]) -> Plan:
+    """The inverse of `_sizes`."""
+    return Plan(crews_of(train), crews_of(evaluate), births, rows, padded=True)
+
+
 class Fitted(NamedTuple):
     """A plan as it is run; None where the unit runs eager."""
 
     plan: Plan
     train: Signature | None
     validate: Signature | None
+
+
+class Known(NamedTuple):
+    """What decides how the plans to come are padded."""
+
+    signatures: tuple[Signature, ...]  # in the order in which they were made
+    seen: tuple[tuple[int, ...], ...]  # sizes of the plan with room for all of this round; none yet: empty
+    short: bool  # some plan of this round found no room
 
 
 class Compiled:
@@ -90,16 +108,28 @@ class Compiled:
         *,
         compiler: Callable[..., Callable] = torch.compile,
         clock: Callable[[], float] = time.perf_counter,
-        signatures: Sequence[tuple[str, Sequence[int]]] = (),
     ) -> None:
-        """`signatures`: those of a run that is continued, in their order, so that it pads as before."""
         self.spec = spec
-        self.signatures = [Signature(unit, tuple(sizes)) for unit, sizes in signatures]
+        self.signatures: list[Signature] = []
         self.done = NOTHING
         self._compiler, self._clock = compiler, clock
         self._seen: list[Plan] = []  # of this round: what all plans needed together
         self._short = False  # some plan of this round found no room
         self._units: dict[str | Signature, Callable] = {}
+
+    def known(self) -> Known:
+        """What a run that is continued has to know, so that it pads as before."""
+        seen = tuple(_sizes(plan) for plan in self._seen)
+        return Known(tuple(self.signatures), seen[0] if seen else (), self._short)
+
+    def restore(self, known: Known, like: Plan) -> None:
+        """Go on with what another process knew.  What is not made for plans `like` this one is a CheckpointError."""
+        lengths = {one.unit: len(one.sizes) for one in _signatures(like)}
+        fitting = all(lengths.get(one.unit) == len(one.sizes) for one in known.signatures)
+        if not fitting or (known.seen and [len(part) for part in known.seen] != [len(part) for part in _sizes(like)]):
+            raise CheckpointError("shared.compiled holds sizes of other plans; want those of the hosts of this run")
+        self.signatures, self._short = list(known.signatures), known.short
+        self._seen = [_plan_of(*known.seen)] if known.seen else []
 
     def fit(self, plan: Plan, envs: int) -> Fitted:
         """The plan in the sizes of the newest signatures where they have room; exact where it runs eager."""

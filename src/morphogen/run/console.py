@@ -62,7 +62,7 @@ class Console:
         self._quiet, self._clock = quiet, clock
         self._bar: progress.Progress | None = None
         self._began, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
-        self._done, self._accuracy = 0.0, None
+        self._before, self._done, self._accuracy = 0.0, 0.0, None
 
     def __enter__(self) -> Self:
         return self
@@ -70,9 +70,9 @@ class Console:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def start(self, spec: RunSpec, facts: Mapping[str, object]) -> None:
-        """Say what is going to run, before the first round."""
-        self._began, self._rounds = self._clock(), spec.rounds
+    def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
+        """Say what is going to run; `done`: the share of it that was run before."""
+        self._began, self._rounds, self._before = self._clock(), spec.rounds, done
         self._epochs, self._envs = spec.episode_length or 0, spec.envs
         if self._quiet:
             return
@@ -91,7 +91,8 @@ class Console:
             return
         where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
         spent = self._clock() - self._began
-        rate = done_share * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
+        new = done_share - self._before
+        rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
         numbers = f"accuracy {amount(self._accuracy, 1)} %  {amount(rate, 0)} env-epochs/s  {self._eta() or 'closing'}"
         self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
 
@@ -115,6 +116,11 @@ class Console:
                 self._accuracy = _mean(event.data.val_acc)
             if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
                 self._say(f"{event.severity}: {said(event)}")
+
+    def warn(self, lines: Iterable[str]) -> None:
+        """Say what should be known whatever is left out."""
+        for line in lines:
+            self._say(f"warning: {line}")
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -143,9 +149,10 @@ class Console:
             self._out.print(f"files: {result.run_dir}", soft_wrap=True)
 
     def _eta(self) -> str:
-        if not 0.0 < self._done < 1.0:
+        if not self._before < self._done < 1.0:
             return ""
-        return f"ETA {duration((self._clock() - self._began) * (1.0 - self._done) / self._done)}"
+        spent, new = self._clock() - self._began, self._done - self._before
+        return f"ETA {duration(spent * (1.0 - self._done) / new)}"
 
     def _say(self, line: str) -> None:
         self._err.print(line, soft_wrap=True)

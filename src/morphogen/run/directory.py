@@ -6,14 +6,17 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from morphogen.errors import ConfigError
-from morphogen.run import files
+from morphogen.run import files, reading
+from morphogen.run.lock import LOCK, owned
+from morphogen.vocab.codec import load_config
+from morphogen.vocab.spec import RunSpec
 
 ROOT, RESULT = "runs", "result.json"
 CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
@@ -54,6 +57,10 @@ class RunDirectory:
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest; the file is replaced in one step."""
         files.replace(self.path / MANIFEST, files.json_bytes({**self.manifest(), **fields}))
+
+    def write_config(self, config: str) -> None:
+        """Replace `config.json`."""
+        files.replace(self.path / CONFIG, config.encode())
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`: the numbers of an evaluation, per episode."""
@@ -105,30 +112,62 @@ def _check_above(name: str, path: Path, wanted: str) -> None:
 def _check_free(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"out is {path}, which is a file; want a new or empty directory")
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
         raise ConfigError(f"out is {path}, which is not empty; want a new or empty directory")
 
 
-def create(path: Path, *, config: str, manifest: Mapping[str, Any]) -> RunDirectory:
-    """Make the directory with `config.json` and `manifest.json`; what fails half-way leaves nothing behind."""
+@contextlib.contextmanager
+def created(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
+    """Own a new directory with `config.json` and `manifest.json`; what fails half-way leaves nothing behind."""
     check(path)
     made = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+    with contextlib.ExitStack() as owner:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            owner.enter_context(owned(path))
+            check(path)  # somebody else may have been quicker
+            _fill(path, config, manifest)
+        except BaseException as error:
+            owner.close()
+            _unmake(made)
+            if isinstance(error, OSError):
+                raise ConfigError(f"out is {path}; it cannot be written: {error.strerror}") from error
+            raise
+        yield RunDirectory(path)
+
+
+def _fill(path: Path, config: str, manifest: Mapping[str, Any]) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
         files.replace(path / CONFIG, config.encode())
         files.replace(path / MANIFEST, files.json_bytes(manifest))
-    except OSError as error:
-        _undo(path, made)
-        raise ConfigError(f"out is {path}; it cannot be written: {error.strerror}") from error
-    return RunDirectory(path)
+    except BaseException:
+        for name in (CONFIG, MANIFEST):
+            (path / name).unlink(missing_ok=True)
+        raise
 
 
-def _undo(path: Path, made: list[Path]) -> None:
-    for name in (CONFIG, MANIFEST):
-        (path / name).unlink(missing_ok=True)
+def _unmake(made: list[Path]) -> None:
     for folder in made:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def opened(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
+    """The directory of a run, its config and its manifest; what is missing or damaged is refused by name."""
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"run directory is {path}, which holds no {CONFIG}; want the directory of a run")
+    spec = _read(path / CONFIG, lambda raw: load_config(raw.decode()))
+    said = _read(path / MANIFEST, reading.parsed)
+    if not isinstance(said.get("run_id"), str):
+        raise ConfigError(f"{path / MANIFEST} names no run_id; want that of the run")
+    return RunDirectory(path), spec, said
+
+
+def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
+    try:
+        return parse(reading.whole(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be used: {reading.reason(error)}") from None
 
 
 def environment() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from morphogen.run import directory
 from morphogen.run.telemetry import analytics
 from morphogen.run.telemetry.analytics import Row, Tables
 from morphogen.run.telemetry.events import Envelope
+from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.lines import parse
 
 RANKS = "events.rank*.jsonl"
@@ -64,6 +65,13 @@ def event_files(path: Path, config: Row) -> tuple[Path, ...]:
     folder = Path(telemetry.get("dir") or path)
     ranks = sorted(folder.glob(RANKS), key=lambda file: (len(file.name), file.name))
     return tuple(file for file in (folder / directory.EVENTS, *ranks) if file.is_file())
+
+
+def rounds(path: Path) -> list[BatchSummary]:
+    """The rounds that the event file of a run tells of."""
+    wanted = f'"event":"{BatchSummary.NAME}"'
+    found = (read(file, lambda text: wanted in text) for file in event_files(path, _json(path / directory.CONFIG))[:1])
+    return [event.data for events in found for event in events if isinstance(event.data, BatchSummary)]
 
 
 def read(path: Path, wanted: Callable[[str], bool] = bool) -> Iterator[Envelope]:

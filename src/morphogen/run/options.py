@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.codec import Settings, build, layered, merge, parse_assignment, parse_settings
-from morphogen.vocab.fields import Choice, refuse
+from morphogen.vocab.codec import Settings, build, layered, merge, parse_assignment, parse_settings, plain
+from morphogen.vocab.fields import Choice, Whole, refuse
 from morphogen.vocab.preset import DEFAULT_PRESET, PRESETS
 from morphogen.vocab.reward import RULES
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, RunSpec
@@ -86,6 +86,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--telemetry-dir", "telemetry.dir", "word", "DIR", _TOLD, "where the event file goes (default: with the run)"),
     Flag("--lifecycle-only", "telemetry.lifecycle_only", "on", "", _TOLD, "only events about lives of seeds and hosts"),
     Flag("--logger", "telemetry.loggers", "words", "NAME", _TOLD, f"also write scalars to {', '.join(LOGGERS)}"),
+    Flag("--checkpoint-every", "checkpoint.every_rounds", "number", "N", _TOLD, "save it every N rounds (default 10)"),
+    Flag("--keep", "checkpoint.keep", "number", "N", _TOLD, "checkpoints that stay, besides the best one (default 3)"),
     Flag("--wandb-project", "telemetry.wandb.project", "word", "NAME", _TOLD, "project (default morphogen)"),
     Flag("--wandb-entity", "telemetry.wandb.entity", "word", "NAME", _TOLD, "team or user"),
     Flag("--wandb-group", "telemetry.wandb.group", "word", "NAME", _TOLD, "group of runs"),
@@ -117,9 +119,9 @@ def flag_settings(given: argparse.Namespace) -> Settings:
     layers = [parse_assignment(text) for text in given.set]
     values = vars(given)
     for flag in FLAGS:
-        if values[flag.path] is not None:
+        if values.get(flag.path) is not None:
             layers.append(nested(flag.path, _READ[flag.kind](values[flag.path])))
-    return reduce(merge, [*layers, _policy(given)], {})
+    return reduce(merge, layers, {})
 
 
 def nested(path: str, value: Any) -> Settings:
@@ -153,8 +155,20 @@ def read_config(path: Path) -> tuple[Settings, list[str]]:
 
 def spec_of(given: argparse.Namespace, *, beneath: Settings | None = None, above: Settings | None = None) -> RunSpec:
     """The spec that the command line asks for: defaults < preset < file < `beneath` < flags < `above`."""
-    flags = merge(flag_settings(given), above or {})
+    flags = reduce(merge, [flag_settings(given), _policy(given), above or {}])
     settings, found = read_config(given.config) if given.config else ({}, [])
     bare = given.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
     return build(layered([base, settings, beneath or {}, flags]), found)
+
+
+def changed(given: argparse.Namespace, made: RunSpec) -> RunSpec:
+    """The spec of a run that goes on: as it was made, with what the command line changes."""
+    flags = flag_settings(given)
+    if given.extend_rounds is not None:
+        if "rounds" in flags:
+            raise ConfigError("both --rounds and --extend-rounds are given; want one of them")
+        wrong = Whole(low=1).faults("--extend-rounds", number(given.extend_rounds))
+        refuse(wrong)
+        flags["rounds"] = made.rounds + int(given.extend_rounds)
+    return build(merge(plain(made), flags))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from morphogen.errors import ConfigError
-from morphogen.run.options import BASELINES, FLAGS, GROUPS, ROUNDS
-from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE
+from morphogen.run.options import BASELINES, FLAGS, GROUPS, ROUNDS, Flag
+from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, free
 
 _WHO = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
@@ -55,6 +55,7 @@ def parser(version: str) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_bench(commands)
+    _add_resume(commands)
     _add_watch(commands)
     commands.add_parser(
         "rewards",
@@ -98,6 +99,26 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     _add_output(_add_settings(train))
 
 
+def _add_resume(commands: argparse._SubParsersAction) -> None:
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a run that was stopped or killed, or for more rounds",
+        description="Go on with a run from its newest checkpoint that is whole. It ends as if nothing had happened: "
+        "hosts, policy, metrics and events are the same to the bit, on the same machine with the same number of "
+        "threads and the same versions. Settings that cannot change on the way are refused.",
+    )
+    resume.add_argument("run", metavar="RUN_DIR", type=Path, help="its run directory")
+    more = "this many rounds more than it was made for (--rounds: so many in all)"
+    resume.add_argument("--extend-rounds", metavar="N", help=more)
+    older = "go on from this older one, in a new run directory (--out)"
+    resume.add_argument("--checkpoint", metavar="NAME", help=older)
+    _add_flags(resume, [flag for flag in FLAGS if free(flag.path)])
+    rest = resume.add_argument_group("settings and output")
+    rest.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any field; the value is JSON")
+    rest.add_argument("--out", metavar="DIR", type=Path, help="with --checkpoint: run directory, new or empty")
+    rest.add_argument("--quiet", action="store_true", help="no progress, only the closing table")
+
+
 def _add_bench(commands: argparse._SubParsersAction) -> None:
     bench = commands.add_parser(
         "bench",
@@ -133,16 +154,21 @@ def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Everything that makes a config; the group of what else there is."""
     command.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
     command.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
-    groups = {name: command.add_argument_group(name) for name in GROUPS}
-    for flag in FLAGS:
-        more: dict[str, Any] = {"nargs": "+"} if flag.kind == "words" else {}
-        bare = flag.kind in ("on", "off")
-        more = {"action": "store_const", "const": flag.kind} if bare else {"metavar": flag.value, **more}
-        groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
+    _add_flags(command, FLAGS)
     rest = command.add_argument_group("settings and output")
     rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")
     rest.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any field; the value is JSON")
     return rest
+
+
+def _add_flags(command: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
+    """Flags in their groups."""
+    groups = {name: command.add_argument_group(name) for name in GROUPS if name in {flag.group for flag in flags}}
+    for flag in flags:
+        more: dict[str, Any] = {"nargs": "+"} if flag.kind == "words" else {}
+        bare = flag.kind in ("on", "off")
+        more = {"action": "store_const", "const": flag.kind} if bare else {"metavar": flag.value, **more}
+        groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
 
 
 def _add_output(rest: argparse._ArgumentGroup) -> None:

@@ -101,7 +101,7 @@ class Reporter:
         """The summary of a round whose records were all taken; metrics: what the `update` fence brought."""
         trained = "steps_done" in metrics
         update = (ppo_updated(metrics, update_s=costs.update_s),) if trained else ()
-        env_epochs, before = self._facts.envs * self._facts.epochs, self._rolling
+        before = self._rolling
         rollbacks = sum(one.rollbacks for one in self._episodes)
         kinds, signs, report = self._watcher.round(round, metrics, rollbacks, costs.memory)
         summary, self._rolling = summarise(
@@ -110,10 +110,9 @@ class Reporter:
             round=round,
             updated=trained and bool(metrics["steps_done"] > 0),
             costs=costs,
-            env_epochs=env_epochs,
             anomalies=kinds,
         )
-        pace = paces(costs, env_epochs=env_epochs, samples=self._facts.samples)
+        pace = paces(costs, samples=self._facts.samples)
         found = (*update, summary, *self._looks(metrics), *pace, *self._watcher.direction(summary, before))
         told = [*(Envelope(one, round=round) for one in found), *signs]
         self._dispatch.tell(told, self._scores(round))

@@ -48,14 +48,16 @@ class Parts:
     clock: Callable[[], float] = time.perf_counter
     compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
+    halt: Callable[[], object] = lambda: False  # asked between epochs: whether to save the run and stop it
 
 
 class Moment(NamedTuple):
-    """When a round began."""
+    """When a round began, or went on."""
 
     seconds: float
     stood: float  # seconds in fences, so far
     compiled: Compiling
+    epoch: int
 
 
 class Scheduler:
@@ -83,35 +85,56 @@ class Scheduler:
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
         self.params = self.policy.init(key) if self.learner is None else self.learner.params
-        self.rollout = Rollout(spec.episode_length)
-        self.round = 0
+        self.rollout = Rollout(spec.episode_length, envs=spec.envs, slots=len(setup.net.slots), device=setup.device)
+        self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
+        self.hidden, self.segment = self._forgotten()
+        self._unread: int | None = None  # the epoch whose record is on its way
 
-    def run(self, on_round: Callable[[BatchSummary], bool | None] | None = None) -> tuple[BatchSummary, ...]:
-        """All rounds; `on_round` returning False stops after the round."""
+    def run(
+        self, on_round: Callable[[BatchSummary], bool | None] | None = None, *, halt: Callable[[], bool] = lambda: False
+    ) -> tuple[BatchSummary, ...]:
+        """All rounds that are left; `on_round` returning False stops after the round, `halt()` between two epochs."""
         with closing(self.world):
-            return tuple(self._rounds(on_round))
+            return tuple(self._rounds(on_round, halt))
 
-    def _rounds(self, on_round: Callable[[BatchSummary], bool | None] | None) -> Iterator[BatchSummary]:
+    def _rounds(
+        self, on_round: Callable[[BatchSummary], bool | None] | None, halt: Callable[[], bool]
+    ) -> Iterator[BatchSummary]:
         while self.round < self.setup.spec.rounds:
-            summary = self.run_round()
+            summary = self.run_round(halt)
+            if summary is None:
+                return
             yield summary
             if on_round is not None and on_round(summary) is False:
                 return
 
-    def run_round(self) -> BatchSummary:
-        """One episode of all envs, then one update of the policy."""
-        started = Moment(self._running(), self.fences.stood, self.compiled.done)
-        self.timer.mark("reset")
-        self.state = self.world.reset(self.round)
-        hidden = memory = self.policy.initial_hidden(self.setup.spec.envs, device=self.setup.device)
-        segment = torch.ones_like(self.state.signals.measured)
-        for t in range(self.setup.spec.episode_length):
-            epoch = self.run_epoch(self.state, hidden, segment, t)
-            self.state, segment = epoch.after, epoch.score.terminated
-            memory = epoch.choice.hidden
-            hidden = forget(memory, segment)
-        return self._close_round(started, memory)
+    def run_round(self, halt: Callable[[], bool] = lambda: False) -> BatchSummary | None:
+        """What is left of one episode of all envs, then one update of the policy; None if it was halted before."""
+        started = Moment(self._running(), self.fences.stood, self.compiled.done, self.epoch)
+        state = self._entered()
+        while True:
+            epoch = self.run_epoch(state, self.hidden, self.segment, self.epoch)
+            self.state, self.segment = state, _ = epoch.after, epoch.score.terminated
+            self.hidden = forget(epoch.choice.hidden, self.segment)
+            self.epoch += 1
+            if self.epoch == self.setup.spec.episode_length:
+                return self._close_round(started, epoch.choice.hidden)
+            if halt():
+                return None
+
+    def _entered(self) -> EnvState:
+        """The state before the next epoch: fresh envs where a round begins."""
+        if self.epoch == 0 or self.state is None:
+            self.timer.mark("reset")
+            self.state = self.world.reset(self.round)
+            self.hidden, self.segment = self._forgotten()
+        return self.state
+
+    def _forgotten(self) -> tuple[TensorDict, torch.Tensor]:
+        """Memory and marks before the first epoch of a round, in which every row starts a segment."""
+        envs, where = self.setup.spec.envs, self.setup.device
+        return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
     def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
         """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
@@ -119,11 +142,18 @@ class Scheduler:
         self.rollout.write(t, epoch, segment)
         self.timer.seal("record_read")
         self.fences.send("record", record(epoch), t % 2)
-        if t > 0:
-            self._read(t - 1)
+        unread, self._unread = self._unread, t
+        if unread is not None:
+            self._read(unread)
         if self.parts.on_epoch is not None:
             self.parts.on_epoch(self.round, t)
         return epoch
+
+    def catch_up(self) -> None:
+        """Take in the record that is on its way, if there is one."""
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            self._read(unread)
 
     def _read(self, t: int) -> None:
         """Take in the record of an epoch of this round."""
@@ -146,7 +176,7 @@ class Scheduler:
         self.timer.take()
         updated = self._running()
         self.timer.mark("record_read")
-        self._read(self.setup.spec.episode_length - 1)
+        self.catch_up()
         summary = self.reporter.end_round(
             self.round,
             metrics,
@@ -157,17 +187,20 @@ class Scheduler:
                 compiling=self.compiled.done.since(started.compiled),
                 phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
                 memory=device.memory(self.setup.device),
+                env_epochs=self.setup.spec.envs * (self.epoch - started.epoch),
             ),
         )
-        if metrics.get("skip_streak", 0) >= STRIKES:
-            raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
         self.compiled.learn(self.round, self.setup.spec.envs)
-        self.round += 1
+        self.round, self.epoch = self.round + 1, 0
+        if metrics.get("skip_streak", 0) >= STRIKES:
+            raise TrainingDiverged(
+                f"no finite step of the policy in {STRIKES} rounds, the last of them {summary.round}"
+            )
         return summary
 
     def _update(self, hidden: TensorDict) -> TensorDict:
         """Train the policy on the rollout; what is told of both.  A baseline learns nothing.  hidden [E], the last."""
-        spec, rows, used = self.setup.spec, self.rollout.whole(), self.params.get("observation", None)
+        spec, rows, used = self.setup.spec, self.rollout.rows, self.params.get("observation", None)
         if self.learner is None or not isinstance(self.policy, RecurrentPolicy):
             return survey(rows["observation"], hidden, None, None)
         self.learner, metrics = update(

@@ -100,22 +100,30 @@ class World:
 
     def reset(self, episode: int) -> EnvState:
         """Fresh envs, validated once, so that the first observation is measured."""
+        setup, state = self.setup, self.born(episode)
+        self.go_on(episode, 0)
+        asked = units.asked(state, self.key, setup=setup)
+        _, own = self._fitted(plans.bare_plan(self.key.shape[0], setup.net))
+        validation = own.validate(state, setup.dataset.validation(), *asked)
+        measured, _ = attribute(state, validation, **units.measured(setup))
+        return first_snapshot(measured)
+
+    def go_on(self, episode: int, epoch: int) -> None:
+        """The epochs from this one on are asked for next."""
+        self.feed.start(episode, epoch)
+
+    def born(self, episode: int) -> EnvState:
+        """Fresh envs, not yet measured."""
         setup, spec = self.setup, self.setup.spec
-        self.feed.start(episode)
         when = torch.full_like(self.key[:, 0], episode)
         instance = draw_instances(
             self.key, when, task=setup.task, spec=spec, labels=setup.dataset.labels, purpose=self.purpose
         )
         noise = rng.uniform(rng.stream(self.key, Purpose.HOST_INIT, round=when), setup.net.host_size)
         ledger = setup.rule.init(self.key.shape[0], len(setup.net.slots), setup.device)
-        state = reset(
+        return reset(
             self.key, instance, noise, episode=episode, ledger=ledger, net=setup.net, window=spec.governor.window
         )
-        asked = units.asked(state, self.key, setup=setup)
-        _, own = self._fitted(plans.bare_plan(self.key.shape[0], setup.net))
-        validation = own.validate(state, setup.dataset.validation(), *asked)
-        measured, _ = attribute(state, validation, **units.measured(setup))
-        return first_snapshot(measured)
 
     def epoch(self, state: EnvState, policy: Policy, params: TensorDict, hidden: TensorDict) -> Epoch:
         """One epoch: act, train, measure, judge, pay."""

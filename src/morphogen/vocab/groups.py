@@ -15,6 +15,7 @@ POSITIVE = Real(above=0)
 OFF, PLAIN, NEEDS_CUDA = "off", "default", "reduce-overhead"  # of the compile modes
 _MODES = (OFF, PLAIN, NEEDS_CUDA, "max-autotune")
 AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # where the training split lies
+GO_ON, STOP = "continue", "stop"  # after a checkpoint that failed
 _CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
@@ -220,3 +221,15 @@ class EngineSpec(Spec):
         known = [one for one in self.devices if one in ("auto", "cpu", "cuda") or _CUDA.fullmatch(one)]
         wrong = [one for one in self.devices if one not in known]
         return [f"engine.devices is {show(one)}; want auto, cpu, cuda or cuda:0 .. cuda:99" for one in wrong]
+
+
+@dataclass(frozen=True)
+class CheckpointSpec(Spec):
+    """When the run is saved, and what becomes of saved states."""
+
+    PATH: ClassVar[str] = "checkpoint"
+
+    every_rounds: int | None = want(10, Whole(low=1, null="only at the end"))
+    every_minutes: float | None = want(None, Real(above=0, null="not by the clock"))  # also inside a round
+    keep: int = want(3, Whole(low=1, high=1_000))  # newest ones; the best one stays besides
+    on_failure: str = want(GO_ON, Choice(names=(GO_ON, STOP)))  # where one but the last cannot be written

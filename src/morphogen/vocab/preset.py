@@ -35,6 +35,7 @@ PRESETS: dict[str, Settings] = {
         "data": {"minibatches": 2, "batch": 16, "val_samples": 64},
         "ppo": {"minibatches": 2},
         "policy": {"hidden": 16},
+        "checkpoint": {"every_rounds": 1},
     },
     "cifar_baseline": {"task": "cifar_baseline", **_CURIOUS},
     "cifar_impaired": {"task": "cifar_impaired", **_CURIOUS},

@@ -9,6 +9,7 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count
 from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, show, want
 from morphogen.vocab.groups import (
     AttributionSpec,
+    CheckpointSpec,
     DataSpec,
     EngineSpec,
     GovernorSpec,
@@ -28,9 +29,11 @@ from morphogen.vocab.task import TASKS, find_task
 from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec
 
 __all__ = [
+    "FREE",
     "POLICIES",
     "SCHEDULE_FILE",
     "AttributionSpec",
+    "CheckpointSpec",
     "DataSpec",
     "EngineSpec",
     "GovernorSpec",
@@ -46,6 +49,7 @@ __all__ = [
     "TelemetrySpec",
     "WandbSpec",
     "cnn_spec",
+    "free",
     "instance_ranges",
     "limits",
     "param_budget",
@@ -61,8 +65,23 @@ POLICIES: dict[str, str] = {
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
+# What may change when a run goes on: it changes no number of it, or only its last bits.
+FREE = (
+    "rounds",
+    "engine.devices",
+    "engine.threads",
+    "engine.compile",
+    "engine.phase_profile",
+    "telemetry",
+    "checkpoint",
+)
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
 _OPS = tuple(op.name for op in Op if op is not Op.WAIT)
+
+
+def free(path: str) -> bool:
+    """Whether a setting may change when a run goes on."""
+    return any(path == one or path.startswith(f"{one}.") for one in FREE)
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,7 @@ class RunSpec(Spec):
     ppo: PpoSpec = field(default_factory=PpoSpec, metadata=holds(PpoSpec))
     engine: EngineSpec = field(default_factory=EngineSpec, metadata=holds(EngineSpec))
     telemetry: TelemetrySpec = field(default_factory=TelemetrySpec, metadata=holds(TelemetrySpec))
+    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=holds(CheckpointSpec))
 
     def across(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""

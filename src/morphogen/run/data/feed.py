@@ -54,8 +54,8 @@ class Feed(ABC):
         """The images of a minibatch, cropped: uint8 [E, B, C, H, W]."""
 
     @abstractmethod
-    def start(self, episode: int) -> None:
-        """An episode of all envs begins; its minibatches are asked for in order."""
+    def start(self, episode: int, epoch: int = 0) -> None:
+        """An episode of all envs begins, or goes on; its minibatches are asked for in order, from an epoch on."""
 
     @abstractmethod
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Resident(Feed):
         super().__init__(dataset, task, spec, noisy=noisy)
         self.crops = crops(dataset.train.pixels, self.shift)
 
-    def start(self, episode: int) -> None:
+    def start(self, episode: int, epoch: int = 0) -> None:
         """All images are at hand."""
 
     def close(self) -> None:

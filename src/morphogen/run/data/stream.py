@@ -45,10 +45,10 @@ class Streamed(Feed):
         self._indices = partial(_indices, key, task=task, spec=spec, labels=labels, purpose=purpose)
         self._reader: _Reader | None = None
 
-    def start(self, episode: int) -> None:
-        """Read ahead from the first minibatch of an episode on."""
+    def start(self, episode: int, epoch: int = 0) -> None:
+        """Read ahead from the first minibatch of an epoch on."""
         self.close()
-        self._reader = _Reader(self._images, self._fences, self._ring, self._indices(episode))
+        self._reader = _Reader(self._images, self._fences, self._ring, self._indices(episode, epoch))
         self._end = weakref.finalize(self, self._reader.stop)  # who forgets a world forgets its thread
 
     def close(self) -> None:
@@ -112,11 +112,11 @@ class _Reader:
 
 
 def _indices(
-    key: Tensor, episode: int, *, task: TaskSpec, spec: RunSpec, labels: Tensor, purpose: Purpose
+    key: Tensor, episode: int, first: int, *, task: TaskSpec, spec: RunSpec, labels: Tensor, purpose: Purpose
 ) -> Iterator[Tensor]:
-    """The samples of every minibatch of an episode, in order: int64 [E B] each."""
+    """The samples of every minibatch of an episode from epoch `first` on, in order: int64 [E B] each."""
     when = torch.full_like(key[:, 0], episode)
     instance = draw_instances(key, when, task=task, spec=spec, labels=labels, purpose=purpose)
-    for epoch in range(spec.episode_length):
+    for epoch in range(first, spec.episode_length):
         clock = Clock(episode=when, epoch=torch.full_like(when, epoch), batch_size=[len(key)])
         yield from epoch_index(Position(key, instance, clock), spec.data).flatten(1)

@@ -32,6 +32,7 @@ class Costs:
     """What a round took.  The time of making graphs is in none of the other times."""
 
     rollout_s: float
+    env_epochs: int  # of the rollout
     update_s: float = 0.0
     waited_s: float = 0.0  # host, in fences
     compiling: Compiling = NOTHING
@@ -46,13 +47,9 @@ def summarise(
     round: int,
     updated: bool,
     costs: Costs,
-    env_epochs: int,
     anomalies: Sequence[str] = (),
 ) -> tuple[BatchSummary, tuple[float, ...]]:
-    """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one.
-
-    env_epochs: of the round.
-    """
+    """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
     if not episodes:
         raise ValueError("a round without completed episodes has no summary")
     accuracy = [one.accuracy for one in episodes]
@@ -70,7 +67,7 @@ def summarise(
         updated=updated,
         anomalies=tuple(anomalies),
         seconds=costs.rollout_s,
-        env_epochs_per_s=_rate(env_epochs, costs),
+        env_epochs_per_s=_rate(costs),
         graphs=costs.compiling.graphs,
         graph_fallbacks=costs.compiling.graph_fallbacks,
         **_spread(accuracy),
@@ -80,9 +77,9 @@ def summarise(
     return summary, rolling
 
 
-def paces(costs: Costs, *, env_epochs: int, samples: int) -> tuple[RoundEvent, ...]:
+def paces(costs: Costs, *, samples: int) -> tuple[RoundEvent, ...]:
     """How fast a round was and what it took; samples: of an env and epoch."""
-    rate, wall = _rate(env_epochs, costs), costs.rollout_s + costs.update_s
+    rate, wall = _rate(costs), costs.rollout_s + costs.update_s
     data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
     throughput = Throughput(
         env_epochs_per_s=rate,
@@ -97,8 +94,8 @@ def paces(costs: Costs, *, env_epochs: int, samples: int) -> tuple[RoundEvent, .
     return (throughput, *profile, *(MemoryUsed(**one) for one in costs.memory))
 
 
-def _rate(env_epochs: int, costs: Costs) -> float | None:
-    return env_epochs / costs.rollout_s if costs.rollout_s > 0 else None
+def _rate(costs: Costs) -> float | None:
+    return costs.env_epochs / costs.rollout_s if costs.rollout_s > 0 else None
 
 
 def _share(seconds: float | None, wall: float) -> float | None:

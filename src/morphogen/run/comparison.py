@@ -1,0 +1,32 @@
+"""The closing comparison: the baselines and the policy of a run on the same held-out instances."""
+
+from collections.abc import Iterator
+
+from morphogen.run.evaluate import Result, evaluate
+from morphogen.run.policies import Arm, arm_of
+from morphogen.run.scheduler import Scheduler
+
+RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
+SPLIT = "validation"
+
+
+def compared(scheduler: Scheduler) -> Iterator[Result]:
+    """The results of the baselines, then of the policy of the run; none where no episode is asked for."""
+    spec = scheduler.setup.spec
+    names = (*(rival for rival in RIVALS if rival != spec.policy_name), spec.policy_name)
+    return (_result(scheduler, name) for name in names if spec.final_episodes)
+
+
+def _result(scheduler: Scheduler, name: str) -> Result:
+    setup, own = scheduler.setup, name == scheduler.setup.spec.policy_name
+    arm = Arm(scheduler.policy, scheduler.control) if own else arm_of(name, setup)
+    params = scheduler.params if own else arm.policy.init(scheduler.world.key[0])
+    return evaluate(
+        setup,
+        scheduler.fences,
+        arm.policy,
+        params,
+        name=name,
+        episodes=setup.spec.final_episodes,
+        control=arm.control,
+    )

@@ -1,0 +1,114 @@
+"""Which checkpoint a run goes on from, whether what is asked for fits it, and what is promised for the rest."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from morphogen.errors import CheckpointError
+from morphogen.run import checkpoint, directory
+from morphogen.run.directory import RunDirectory
+from morphogen.run.sinks import METRICS
+from morphogen.run.standing import Standing
+from morphogen.run.telemetry.kinds.run import Skipped
+from morphogen.run.trees import Tree
+from morphogen.vocab.codec import Settings, plain
+from morphogen.vocab.fields import show
+from morphogen.vocab.spec import RunSpec, free
+
+
+class Found(NamedTuple):
+    """The checkpoint that a run goes on from."""
+
+    path: Path
+    manifest: Tree
+    standing: Standing
+    skipped: tuple[Skipped, ...]  # newer ones, and why
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The next epoch to run: round, epoch."""
+        return self.manifest["round"], self.manifest["epoch"]
+
+
+def newest(folder: RunDirectory, run_id: str) -> Found:
+    """The newest checkpoint that is whole and of this run; a CheckpointError where there is none."""
+    skipped: list[Skipped] = []
+    for path in checkpoint.candidates(folder.checkpoints):
+        try:
+            return Found(path, *_loaded(path, run_id), tuple(skipped))
+        except CheckpointError as error:
+            skipped.append({"checkpoint": path.name, "reason": str(error)})
+    tried = [f"{one['checkpoint']}: {one['reason']}" for one in skipped]
+    raise CheckpointError("\n".join([f"{folder.checkpoints} holds no checkpoint that can be used", *tried]))
+
+
+def _loaded(path: Path, run_id: str) -> tuple[Tree, Standing]:
+    found = checkpoint.load_checkpoint(path)
+    manifest = found["manifest"]
+    if (manifest["round"], manifest["epoch"]) != checkpoint.position(path):
+        raise CheckpointError(f"checkpoint {path} stands at round {manifest['round']}, epoch {manifest['epoch']}")
+    if manifest["run_id"] != run_id:
+        raise CheckpointError(f"checkpoint {path} is of run {show(manifest['run_id'])}; want one of {run_id}")
+    return manifest, Standing(found["envs"], found["shared"])
+
+
+def check(found: Found, asked: RunSpec, fingerprint: str) -> None:
+    """A CheckpointError that lists every setting that a checkpoint was not made with, and data that is not the same."""
+    lines = list(_differences(found.manifest["config"], plain(asked)))
+    if found.manifest["data_sha256"] != fingerprint:
+        lines.append(f"the data has sha256 {fingerprint}; the run was made with {found.manifest['data_sha256']}")
+    if found.position > (asked.rounds, 0):
+        lines.append(f"rounds is {asked.rounds}; want at least the {found.position[0]} that are done")
+    if lines:
+        raise CheckpointError("\n".join([f"checkpoint {found.path} does not fit:", *lines]))
+
+
+def _differences(made: Settings, asked: Settings) -> Iterator[str]:
+    before, now = dict(_flat(made)), dict(_flat(asked))
+    for name in {**before, **now}:
+        if not free(name) and before.get(name) != now.get(name):
+            yield f"{name} is {show(now.get(name))}; the run was made with {show(before.get(name))}"
+
+
+def _flat(settings: Settings, above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def promise(made: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """What can be said of the rest of a run, by the circumstances it was made in and those it goes on in."""
+    changed = [f"{name} {made.get(name)}, now {here[name]}" for name in here if made.get(name) != here[name]]
+    if not changed:
+        return "bit for bit what it would have been without the stop"
+    return f"from the saved bits, with the same draws, equal up to rounding: {'; '.join(changed)}"
+
+
+def forget_newer(folder: RunDirectory, found: Found) -> None:
+    """Remove the checkpoints after the one that a run goes on from: what they stand for is made again."""
+    for path in checkpoint.candidates(folder.checkpoints):
+        at = checkpoint.position(path)
+        if at is not None and at > found.position:
+            checkpoint.remove(path)
+
+
+def branch(source: RunDirectory, name: str, out: Path) -> RunDirectory:
+    """A new run directory that stands where a checkpoint of another one stands, which is not changed."""
+    path = source.checkpoints / name
+    if checkpoint.position(Path(name)) is None or not path.is_dir():
+        known = ", ".join(one.name for one in checkpoint.candidates(source.checkpoints)) or "none"
+        raise CheckpointError(f"--checkpoint is {show(name)}; the run has {known}")
+    wrong = checkpoint.fault(path)
+    if wrong is not None:
+        raise CheckpointError(f"checkpoint {path} {wrong}")
+    config = (source.path / directory.CONFIG).read_text()
+    with directory.created(out, config=config, manifest=source.manifest()) as made:
+        shutil.copytree(path, made.checkpoints / name)
+        if source.events.is_file():
+            shutil.copyfile(source.events, made.events)
+        if (source.path / METRICS).is_dir():
+            shutil.copytree(source.path / METRICS, made.path / METRICS)
+    return made

@@ -1,0 +1,194 @@
+"""A save that does not come to its end, killed or out of room: what was saved before is there, and so is the rest."""
+
+import subprocess
+import sys
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import dying
+import profiles
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import morphogen
+from morphogen.errors import CheckpointError
+from morphogen.run import checkpoint
+from morphogen.run.checkpoint import load_checkpoint, save_checkpoint, save_policy
+
+OURS = {"PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+def save(folder, round, **more):
+    """A checkpoint whose every number is its round."""
+    told = {"weights": torch.full((3000,), float(round)), "deep": {"count": torch.tensor([round])}}
+    shared = {"round": round, "bias": torch.full((2,), float(round), dtype=torch.float64)}
+    return save_checkpoint(folder, round=round, epoch=0, envs=told, shared=shared, facts={"score": None}, **more)
+
+
+def newest(folder):
+    """The round of the newest checkpoint that loads; it has to be whole."""
+    for path in sorted(folder.glob("round-*"), reverse=True):
+        try:
+            found = load_checkpoint(path)
+        except CheckpointError:
+            continue
+        round = found["manifest"]["round"]
+        assert path.name == checkpoint.name(round, 0)
+        assert torch.equal(found["envs"]["weights"], torch.full((3000,), float(round)))
+        assert found["envs"]["deep"]["count"].tolist() == [round]
+        assert found["shared"]["round"] == round
+        assert found["shared"]["bias"].tolist() == [round, round]
+        return round
+    return None
+
+
+def left(folder):
+    """What is no checkpoint."""
+    return [path.name for path in folder.iterdir() if not path.name.startswith("round-")]
+
+
+def beside_an_older_one(folder):
+    save(folder, 1)
+
+
+def in_place_of_a_damaged_one(folder):
+    save(folder, 1)
+    (save(folder, 2) / checkpoint.SHARED).write_bytes(b"")
+
+
+def after_processes_that_died(folder):
+    save(folder, 1)
+    for name in (".tmp-round-000002-epoch-0000-1", ".trash-round-000000-epoch-0000-1"):
+        (folder / name).mkdir()
+        (folder / name / checkpoint.ENVS).write_bytes(b"half")
+
+
+SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
+each_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+
+
+def ends(tmp_path, scene, then):
+    """For every file operation of a save: how it ended where `then` came before it, and what is newest."""
+    for number in count(1):
+        folder = tmp_path / str(number)
+        scene(folder)
+        code = dying.forked(dying.at_operation(number, then, partial(save, folder, 2)))
+        yield code, newest(folder)
+        save(folder, 3)
+        assert newest(folder) == 3
+        assert not left(folder)
+        if code == dying.DONE and number > 40:
+            return
+
+
+@each_scene
+def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the_new_one(tmp_path, scene):
+    found = list(ends(tmp_path, scene, dying.die))
+    codes, rounds = zip(*found, strict=True)
+    killed = codes.index(dying.DONE)
+    assert killed > 15
+    assert set(codes[:killed]) == {dying.DEAD}
+    assert set(codes[killed:]) == {dying.DONE}
+    assert sorted(rounds) == list(rounds), "the new one was there already, and is gone again"
+    assert set(rounds[:killed]) == {1, 2}
+    assert set(rounds[killed:]) == {2}
+
+
+@each_scene
+def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(tmp_path, scene):
+    found = list(ends(tmp_path, scene, dying.refuse))
+    codes, rounds = zip(*found, strict=True)
+    assert set(codes) == {dying.DONE, dying.REFUSED}
+    assert set(rounds) == {1, 2}
+    assert all(round == 2 for code, round in found if code == dying.DONE)
+
+
+@settings(max_examples=profiles.one_in(3))
+@given(where=st.floats(0, 1), dies=st.booleans())
+def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, where, dies):
+    folder = tmp_path_factory.mktemp("cut")
+    whole = save(folder, 1) / checkpoint.ENVS
+    room = int(where * (whole.stat().st_size - 1))
+    code = dying.forked(dying.at_byte(room, partial(save, folder, 2), dies=dies))
+    assert code == (dying.CUT if dies else dying.REFUSED)
+    assert newest(folder) == 1
+    save(folder, 3)
+    assert newest(folder) == 3
+    assert not left(folder)
+
+
+def test_a_policy_file_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    path = tmp_path / "policy.pt"
+    save_policy(path, params={"w": torch.ones(3000)}, normalisers={}, config="{}", facts={})
+    before = path.read_bytes()
+    again = partial(save_policy, path, params={"w": torch.zeros(3000)}, normalisers={}, config="{}", facts={})
+    for room in range(0, len(before), 1000):
+        assert dying.forked(dying.at_byte(room, again, dies=False)) == dying.REFUSED
+        assert path.read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["policy.pt"]
+
+
+FULL = """
+import shutil
+import sys
+from pathlib import Path
+import torch
+from morphogen.errors import CheckpointError
+from morphogen.run.checkpoint import load_checkpoint, save_checkpoint, save_policy
+
+folder = Path(sys.argv[1])
+
+def save(round, kilobytes):
+    state = {"numbers": torch.full((256 * kilobytes,), float(round))}
+    return save_checkpoint(folder, round=round, epoch=0, envs=state, shared={}, facts={"score": None})
+
+def loads(path, number):
+    return bool((load_checkpoint(path)["envs"]["numbers"] == number).all())
+
+def refusal(attempt, *given, **more):
+    try:
+        path = attempt(*given, **more)
+    except CheckpointError as error:
+        return str(error)
+    assert loads(path, 2)
+    shutil.rmtree(path)
+    return "saved"
+
+path = save(1, 400)
+for kilobytes in range(1600, 1660, 4):
+    print(refusal(save, 2, kilobytes))
+    assert loads(path, 1)
+much = torch.ones(600_000)
+print(refusal(save_policy, folder / "policy.pt", params={"w": much}, normalisers={}, config="{}", facts={}))
+assert loads(save(3, 1200), 3)
+assert loads(path, 1)
+print(*sorted(entry.name for entry in folder.iterdir()))
+"""
+MOUNTED = 'mount -t tmpfs -o size=2m tmpfs "$1" && shift && exec "$@"'
+
+
+def in_two_megabytes(folder, *words):
+    """A process that sees a disk of 2 MB in a folder."""
+    folder.mkdir()
+    told: dict[str, Any] = {"capture_output": True, "text": True, "env": OURS}
+    return subprocess.run(["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(folder), *words], **told)
+
+
+def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was_there(tmp_path):
+    if (probe := in_two_megabytes(tmp_path / "probe", "true")).returncode:
+        pytest.skip(f"no small disk can be made here: {probe.stderr.strip()}")
+    folder = tmp_path / "disk"
+    done = in_two_megabytes(folder, sys.executable, "-c", FULL, str(folder))
+    assert done.returncode == 0, done.stderr
+    *attempts, policy, names = done.stdout.splitlines()
+    fitted = attempts.count("saved")
+    assert 0 < fitted < len(attempts)
+    assert attempts[:fitted] == ["saved"] * fitted
+    refused = f"checkpoint {folder / checkpoint.name(2, 0)} cannot be written: "
+    assert all(line.startswith(refused) for line in attempts[fitted:])
+    assert policy.startswith(f"policy file {folder / 'policy.pt'} cannot be written: ")
+    assert names.split() == [checkpoint.name(1, 0), checkpoint.name(3, 0)]

@@ -26,7 +26,7 @@ from typing import Any
 import twins
 
 import morphogen
-from morphogen.run import checkpoint, directory
+from morphogen.run import directory, shelf
 
 OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 MORPHOGEN = (sys.executable, "-m", "morphogen.run.cli")
@@ -137,7 +137,7 @@ class Trial:
 
 def temporary(run: Path) -> list[Path]:
     """What a save writes, or has left."""
-    return list((run / directory.CHECKPOINTS).glob(f"{checkpoint.TEMPORARY}*"))
+    return list((run / directory.CHECKPOINTS).glob(f"{shelf.TEMPORARY}*"))
 
 
 def stands(run: Path) -> bool:
@@ -154,7 +154,7 @@ def doing(run: Path) -> str:
     """What a process that is dead now was doing."""
     if left := temporary(run):
         return f"a save, {len(list(left[0].iterdir()))} files of it begun"
-    if any((run / directory.CHECKPOINTS).glob(f"{checkpoint.TRASH}*")):
+    if any((run / directory.CHECKPOINTS).glob(f"{shelf.TRASH}*")):
         return "removal of an old checkpoint"
     if (run / directory.RESULT).exists():
         return "the end"

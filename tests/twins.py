@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from morphogen.run import checkpoint, directory
+from morphogen.run import directory, shelf
 
 # What clocks and places are told in: names of fields, of metrics and of entries of a checkpoint.
 CLOCKS = ("time", "seconds", "phases", "run_id", "command")
@@ -68,7 +68,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from tree_differences(_manifest(one), _manifest(other), directory.MANIFEST)
     yield from _event_differences(lasting(events(one)), lasting(events(other)))
     yield from _gaps(other)
-    for file in (checkpoint.ENVS, checkpoint.SHARED):
+    for file in (shelf.ENVS, shelf.SHARED):
         yield from tree_differences(_saved(one, file), _saved(other, file), file)
     yield from tree_differences(*(_torch(run / directory.POLICY) for run in (one, other)), directory.POLICY)
     yield from _bytes(one, other, sorted({*_metrics(one), *_metrics(other)}))

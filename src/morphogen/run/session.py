@@ -101,7 +101,7 @@ class Session:
         status, error = "failed", None
         try:
             result = self._work(on_round)
-            status = "stopped" if result.stopped else "completed"
+            status = "stopped" if result.stopped else directory.COMPLETED
         except OSError as cause:
             error = self._unwritten(cause)
             raise CheckpointError(error) from cause

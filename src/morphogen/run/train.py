@@ -78,7 +78,7 @@ def resume(
         setup, found = build_setup(resolve(asked or replace(made, **fields))), newest(folder, said["run_id"])
         check(found, setup.spec, setup.dataset.fingerprint)
         home = Home(folder, said, found)
-        if said.get("status") == "completed" and found.position == (setup.spec.rounds, 0):
+        if said.get("status") == directory.COMPLETED and found.position == (setup.spec.rounds, 0):
             return _left(setup, home)
         return Session(setup, parts or Parts(), home, console=console).whole(on_round)
 

@@ -235,6 +235,7 @@ def test_a_scripted_life_gives_the_expected_counts():
     now = np.ones((2, 3), dtype=int)
     for t, record in enumerate(base):
         record |= {"stage_before": now.copy(), "rolled_back": np.zeros(2, bool), "stabilized": np.zeros(2, bool)}
+        record |= dict.fromkeys(("anomaly", "fault"), np.zeros(2, int))
         record |= {
             "gate": np.zeros((2, 3), int),
             "gate_passed": np.zeros((2, 3), bool),

@@ -463,7 +463,7 @@ def test_update_metrics_become_an_event():
     assert (event.steps_done, event.stopped_by_kl) == (2, True)
     assert isinstance(event.steps_done, int)
     assert set(event.entropy_head) >= {"op", "slot", "alpha_curve"}
-    assert event.nonfinite == {"loss": 2, "gradient": 2, "rollout": 2, "metric": 0}
+    assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
     assert event.update_s == 0.5
     broken = ppo_updated({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
     assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "rollout": 2, "metric": 1})

@@ -77,7 +77,7 @@ def test_a_run_that_is_over_is_told_and_can_be_extended(alone, tmp_path, capsys)
 
 
 REFUSED = {
-    "--rounds 2": (4, "rounds is 2; want at least the 3 that are done"),
+    "--rounds 2": (4, "rounds is 2; want at least 3"),
     "--extend-rounds 0": (2, "--extend-rounds is 0; want an integer >= 1"),
     "--extend-rounds 1 --rounds 9": (2, "both --rounds and --extend-rounds are given"),
     "--set seed=5 --set ppo.lr=0.1": (4, "ppo.lr is 0.1; the run was made with"),

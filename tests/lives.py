@@ -8,6 +8,7 @@ import numpy as np
 from morphogen.run.telemetry.derive import events
 from morphogen.run.telemetry.memory import Facts, remember
 from morphogen.vocab.action import RELEVANT, Op
+from morphogen.vocab.fault import Fault
 from morphogen.vocab.stage import Algorithm, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
@@ -217,6 +218,9 @@ class Env:
             "detectors": [[self.dice.random() < 0.1, False] for _ in SLOTS],
             "panic": int(Panic.CHANCE) if rolled_back else 0,
             "panic_streak": int(rolled_back),
+            "anomaly": int(Panic.CHANCE) if rolled_back else 0,
+            "fault": int(Fault.ROLLED_BACK) if rolled_back else 0,
+            "snapshot_taken": False,
             "loss_limit": 4.0,
             "snapshot_epoch": -1,
             "seeds_pruned": sum(entry[0] == t and entry[2] == "govern" for entry in self.log),
@@ -241,8 +245,18 @@ def stacked(rows):
 
 
 FLAGS = ("gate_passed", "contribution_valid", "rolled_back", "unmeasured", "stabilized", "detectors", "success")
-FLAGS += ("forced", "missed", "op_legal", "exploding", "vanishing", "train_valid", "exact", "measured")
-FLAGS += ("gradient_valid", "gradient_ratio_valid", "velocity_valid", "interaction_valid")
+FLAGS += (
+    "snapshot_taken",
+    "forced",
+    "missed",
+    "op_legal",
+    "exploding",
+    "vanishing",
+    "train_valid",
+    "exact",
+    "measured",
+)
+FLAGS += ("snapshot_taken", "gradient_valid", "gradient_ratio_valid", "velocity_valid", "interaction_valid")
 
 
 def live(seed, envs, epochs):

@@ -235,6 +235,7 @@ def test_a_scripted_life_gives_the_expected_counts():
     now = np.ones((2, 3), dtype=int)
     for t, record in enumerate(base):
         record |= {"stage_before": now.copy(), "rolled_back": np.zeros(2, bool), "stabilized": np.zeros(2, bool)}
+        record |= dict.fromkeys(("anomaly", "fault"), np.zeros(2, int))
         record |= {
             "gate": np.zeros((2, 3), int),
             "gate_passed": np.zeros((2, 3), bool),
@@ -462,7 +463,7 @@ def test_update_metrics_become_an_event():
     assert (event.steps_done, event.stopped_by_kl) == (2, True)
     assert isinstance(event.steps_done, int)
     assert set(event.entropy_head) >= {"op", "slot", "alpha_curve"}
-    assert event.nonfinite == {"loss": 2, "gradient": 2, "rollout": 2, "metric": 0}
+    assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
     assert event.update_s == 0.5
     broken = ppo_updated({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
     assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "rollout": 2, "metric": 1})

@@ -189,13 +189,14 @@ def test_levels_are_those_of_the_table():
         "HiddenHealth",
         "BlueprintScores",
         "HostStabilized",
+        "AnomalySeen",
         "GateEvaluated",
         "EpochCompleted",
     }
-    debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid"}
+    debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid", "SnapshotTaken"}
     assert {name for name, kind in KINDS.items() if kind.LEVEL == "normal"} == normal
     assert {name for name, kind in KINDS.items() if kind.LEVEL == "debug"} == debug
-    assert len(KINDS) == 38
+    assert len(KINDS) == 40
 
 
 def test_numbers_of_any_library_become_those_of_the_file():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from morphogen.learn.normalise import moments, observe_rows
 from morphogen.nets.normalise import init_stats, normalise
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS
+from morphogen.vocab.observation import ENV, INSTANCE, LARGEST, SLOT, VECTORS
 
 MARKED = {name: [f.normalised for f in features] for name, features in VECTORS.items()}
 
@@ -136,5 +136,5 @@ def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
 
 def test_a_far_feature_is_clamped():
     stats = observe_rows(init_stats(), rows(20, 4))
-    far = rows(1, 1).replace(env=torch.full((1, 1, 52), 1e6), finite=torch.ones(1, 1, dtype=torch.bool))
+    far = rows(1, 1).replace(env=torch.full((1, 1, 52), LARGEST), finite=torch.ones(1, 1, dtype=torch.bool))
     assert normalise(stats, far).env[0, 0, 16] == 10.0

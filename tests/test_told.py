@@ -29,7 +29,7 @@ ROUND = (
 ROUND += ("ObservationStats",)
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
 LIFE = {"SeedGerminated", "StageChanged", "GateEvaluated", "SeedFossilized", "SeedPruned", "TopologyRecorded"}
-LIFE |= {"RolledBack", "HostStabilized", "TrendDetected", "PerformanceDropped"}
+LIFE |= {"RolledBack", "AnomalySeen", "HostStabilized", "TrendDetected", "PerformanceDropped"}
 
 
 def run(tmp_path, **fields):

@@ -25,6 +25,7 @@ _HOMES = {
     ),
     "vocab.spec": (
         "AttributionSpec",
+        "CheckpointSpec",
         "DataSpec",
         "EngineSpec",
         "GovernorSpec",
@@ -49,7 +50,7 @@ _HOMES = {
     "run.checkpoint": ("load_checkpoint", "load_policy"),
     "run.telemetry.kinds.round": ("BatchSummary",),
     "run.scheduler": ("Parts", "Scheduler"),
-    "run.train": ("train_ppo_vectorized",),
+    "run.train": ("resume", "train_ppo_vectorized"),
     "run.evaluate": ("evaluate",),
     "run.inspect": ("tables",),
     "run.report": ("report",),

@@ -47,6 +47,7 @@ STEP: dict[str, Reduction] = {
     "gradient_norm_head": Reduction.MEAN,
     "nonfinite.loss": Reduction.SUM,
     "nonfinite.gradient": Reduction.SUM,
+    "nonfinite.step": Reduction.SUM,
     "layer_health": Reduction.MEAN,
 }
 # Metrics of several numbers, and what each is about.

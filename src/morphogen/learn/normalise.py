@@ -18,10 +18,10 @@ def observe_rows(stats: TensorDict, observation: Observation) -> TensorDict:
 def moments(observation: Observation, name: str) -> dict[str, Tensor]:
     """Count, mean and sum of squared deviations of the entries that count.  -> float64 [D] each; 0 if unmarked."""
     raw = getattr(observation, name).double().flatten(0, -2)
-    weight = (counts(observation, name).flatten(0, -2) & marked(name, raw.device)).double()
-    count = weight.sum(0)
-    mean = (raw * weight).sum(0) / count.clamp(min=1.0)
-    m2 = ((raw - mean).square() * weight).sum(0)
+    counted = counts(observation, name).flatten(0, -2) & marked(name, raw.device)
+    count = counted.sum(0).double()
+    mean = torch.where(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
+    m2 = torch.where(counted, raw - mean, 0.0).square().sum(0)
     return {"count": count, "mean": mean, "m2": m2}
 
 

@@ -11,10 +11,13 @@ from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.advantage import gae, standardise
 from morphogen.rules.rewards.scale import ScaleState, rescale, return_scale, running_mean
 from morphogen.rules.stats import moments
+from morphogen.state.tree import lift
 from morphogen.vocab.groups import PpoSpec
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
 _LEAST_VARIANCE = 1e-8  # of returns, for the explained variance
+# Of a reward, value or log-prob that is believed: one that is beyond would set the unit of everybody's returns.
+_LARGEST = 1e9
 
 
 class Units(NamedTuple):
@@ -31,13 +34,11 @@ def prepare(
     """Return units, advantages, weights.
 
     Shapes: rollout [T, E] -> (units, rows [T, E], metrics of the round).
-    Promise: what an env with a non-finite reward, value or log-prob holds in these fields reaches nothing.
+    Promise: what an env without sane numbers holds in reward, value, log-prob and observation reaches nothing.
     """
-    known = finite_envs(rollout)
-    clean = {
-        name: torch.where(known.view(1, -1, *[1] * (rollout[name].dim() - 2)), rollout[name], 0.0)
-        for name in ("reward", "value", "next_value", "log_prob")
-    }
+    known = sane_envs(rollout)
+    fields = ("reward", "value", "next_value", "log_prob")
+    clean = {name: _of_envs(known, rollout[name]) for name in fields}
     ends = (rollout["terminated"], rollout["truncated"])
     after, reward, factor = rescale(scale, clean["reward"], ends[0], spec.gamma, known, kind=kind)
     units, shift = rescaled_critic(params, factor, before=scale, after=after)
@@ -47,7 +48,7 @@ def prepare(
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
     rows = policy.rows(params, rollout)
-    rows = rows.update(
+    rows = rows.update({name: _of_envs(known, leaf) for name, leaf in rows.items()}).update(
         {
             "log_prob": clean["log_prob"],
             "advantage": standardise(advantage, free),
@@ -67,10 +68,15 @@ def prepare(
     return units, rows, once
 
 
-def finite_envs(rollout: TensorDict) -> Tensor:
-    """Envs whose rewards, values and log-probs are finite in every row.  rollout [T, E] -> bool [E]."""
-    fields = (rollout["reward"], rollout["value"], rollout["next_value"], rollout["log_prob"].sum(-1))
-    return torch.stack([field.isfinite().all(0) for field in fields]).all(0)
+def sane_envs(rollout: TensorDict) -> Tensor:
+    """Envs whose rewards, values and log-probs are finite and below 1e9 in every row.  rollout [T, E] -> bool [E]."""
+    fields = (rollout["reward"], rollout["value"], rollout["next_value"], rollout["log_prob"].abs().amax(-1))
+    return torch.stack([(field.abs() <= _LARGEST).all(0) for field in fields]).all(0)
+
+
+def _of_envs(known: Tensor, leaf: Tensor) -> Tensor:
+    """A leaf [T, E, ...] with 0 for the real numbers of all other envs.  known bool [E]."""
+    return torch.where(lift(known, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
 
 
 def rescaled_critic(

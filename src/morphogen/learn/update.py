@@ -15,7 +15,7 @@ from torch import Tensor
 from morphogen.learn.loss import objective
 from morphogen.learn.metrics import LAYERS, STEP_NAMES, Measured, assemble, pack, reduce
 from morphogen.learn.normalise import observe_rows
-from morphogen.learn.prepare import prepare
+from morphogen.learn.prepare import Units, prepare
 from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import Net
 from morphogen.nets.distribution import ROWS, SCORES, keys
@@ -52,6 +52,18 @@ class Carry(NamedTuple):
     v: Net
     step: Tensor  # int64 []
     stopped: Tensor  # bool []
+
+
+class Sums(NamedTuple):
+    """What has to be finite for a step to be taken, 0-d each."""
+
+    loss: Tensor
+    gradient: Tensor  # L2 norm
+    step: Tensor  # L2 norm of the parameters and second moments that it leads to
+
+    def finite(self) -> Tensor:
+        """All of them."""
+        return torch.stack([*self]).isfinite().all()
 
 
 def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
@@ -95,8 +107,9 @@ def update(
     """One PPO update; `step` may be a compiled form of `minibatch_step`.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (learner, metrics).
-    Promise: a step whose loss or gradient is not finite, and all from the one that trips the KL stop, change nothing;
-    rows of an env with a non-finite reward, value or log-prob have no weight.
+    Promise: a step whose loss, gradient or result is not finite, one without a row that counts, and all from the one
+    that trips the KL stop, change nothing; a round without an applied step leaves network, units and optimiser bit for
+    bit; rows of an env without sane numbers have no weight.
     """
     memory = policy.initial_hidden(rollout.shape[1], device=rollout["action"].device) if hidden is None else hidden
     units, rows, once = prepare(
@@ -108,18 +121,27 @@ def update(
     move = partial(step or minibatch_step, policy=policy, spec=spec)
     carry, steps = descend(carry, rows, memory, assignment, weights.on(carry.step.device), step=move)
     found = reduce(*steps)
-    streak = torch.where(found["steps_done"][0] > 0, 0, learner.skip_streak + 1)
     seen = observe_rows(learner.params["observation"], rollout["observation"])
-    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (carry.net, carry.m, carry.v))
-    after = learner.replace(
-        params=learner.params.replace(net=net, observation=seen, value_offset=units.offset),
-        optimiser=state.replace(m=m, v=v, step=carry.step),
-        return_scale=units.scale,
-        rounds=learner.rounds + 1,
-        skip_streak=streak,
-    )
+    after = _taught(learner, carry, units, seen, took=found["steps_done"][0] > 0)
     done = epochs_done(steps[0], assignment.shape[0])
-    return after, assemble({**found, **once, **_used(weights, streak), "epochs_done": done})
+    return after, assemble({**found, **once, **_used(weights, after.skip_streak), "epochs_done": done})
+
+
+def _taught(learner: Learner, carry: Carry, units: Units, seen: TensorDict, *, took: Tensor) -> Learner:
+    """The learner after a round.  took bool []: a step was applied; without one only counts and observations move."""
+    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (carry.net, carry.m, carry.v))
+    old = learner.params
+    return learner.replace(
+        params=old.replace(
+            net=net.apply(partial(torch.where, took), old["net"]),
+            observation=seen,
+            value_offset=torch.where(took, units.offset, old["value_offset"]),
+        ),
+        optimiser=learner.optimiser.replace(m=m, v=v, step=carry.step),
+        return_scale=units.scale.apply(partial(torch.where, took), learner.return_scale),
+        rounds=learner.rounds + 1,
+        skip_streak=torch.where(took, 0, learner.skip_streak + 1),
+    )
 
 
 def descend(
@@ -163,12 +185,14 @@ def minibatch_step(
     )
     grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(carry.net)
     norm = _norm(list(grads.values()))
-    ok = loss.isfinite() & norm.isfinite()
+    new = _moved(carry, _clipped(grads, norm, spec.max_grad_norm), lr=weights.lr, spec=spec)
+    sums = Sums(loss, norm, _norm([*new.net.values(), *new.v.values()]))
+    ok = sums.finite() & (rows["known"].sum() > 0)
     limit = spec.target_kl
     stopped = carry.stopped if limit is None else carry.stopped | (measured["kl"][0] > KL_STOP * limit)
-    after = _moved(carry, _clipped(grads, norm, spec.max_grad_norm), ok & ~stopped, lr=weights.lr, spec=spec)
+    after = _chosen(ok & ~stopped, new, carry)._replace(stopped=stopped)
     parts = {"gradient_norm_head": (_head_norms(grads), ok), "layer_health": _layers(grads)}
-    return after._replace(stopped=stopped), {**measured, **_step_metrics(loss, norm, ok, stopped, spec), **parts}
+    return after, {**measured, **_step_metrics(sums, ok, stopped, spec), **parts}
 
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
@@ -185,26 +209,29 @@ def _clipped(grads: Net, norm: Tensor, limit: float | None) -> Net:
     return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
 
 
-def _moved(carry: Carry, grads: Net, apply: Tensor, *, lr: float | Tensor, spec: PpoSpec) -> Carry:
-    """A step of Adam where it applies; bit for bit the old leaves where it does not."""
+def _moved(carry: Carry, grads: Net, *, lr: float | Tensor, spec: PpoSpec) -> Carry:
+    """A step of Adam."""
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
-    old = (carry.net, carry.m, carry.v)
-    new = adamw(
-        carry.net, grads, carry.m, carry.v, carry.step + 1, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay
-    )  # fmt: skip
-    trees = ({name: torch.where(apply, a[name], b[name]) for name in b} for a, b in zip(new, old, strict=True))
-    return carry._replace(**dict(zip(("net", "m", "v"), trees, strict=True)), step=carry.step + apply.to(torch.int64))
+    step = carry.step + 1
+    net, m, v = adamw(carry.net, grads, carry.m, carry.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
+    return carry._replace(net=net, m=m, v=v, step=step)
 
 
-def _step_metrics(loss: Tensor, norm: Tensor, ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Measured:
-    always = torch.ones_like(ok)
+def _chosen(apply: Tensor, new: Carry, old: Carry) -> Carry:
+    """The new leaves where they apply, bit for bit the old ones where they do not.  apply bool []."""
+    pairs = ((getattr(new, name), getattr(old, name)) for name in ("net", "m", "v"))
+    net, m, v = ({name: torch.where(apply, a[name], b[name]) for name in b} for a, b in pairs)
+    return old._replace(net=net, m=m, v=v, step=torch.where(apply, new.step, old.step))
+
+
+def _step_metrics(sums: Sums, ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Measured:
+    always, norm = torch.ones_like(ok), sums.gradient
     clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
     flags = {
         "steps_done": ok & ~stopped,
         "steps_skipped": ~ok,
         "stopped_by_kl": stopped,
-        "nonfinite.loss": ~loss.isfinite(),
-        "nonfinite.gradient": ~norm.isfinite(),
+        **{f"nonfinite.{name}": ~value.isfinite() for name, value in sums._asdict().items()},
     }
     counted: Measured = {name: (flag.float(), always) for name, flag in flags.items()}
     return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}

@@ -150,7 +150,10 @@ def factor(tables: Tables, legal: Support, look_up: Keys) -> Factored:
 
 
 def sample(dist: Factored, noise: Tensor) -> Tensor:
-    """An action by the Gumbel maximum; zero noise gives the greedy one.  noise [..., 38 + S] -> int64 [..., 8]."""
+    """An action by the Gumbel maximum; zero noise gives the greedy one.  noise [..., 38 + S] -> int64 [..., 8].
+
+    Promise: what is chosen is legal, also where log-probabilities are no numbers: there the noise alone decides.
+    """
     look_up = dist.keys
     ops, values = SIZES[Head.OP], noise[..., SIZES[Head.OP] : LANES]
     op = _argmax(dist.mixed.op, dist.support.op, noise[..., :ops])
@@ -227,7 +230,8 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _argmax(log_p: Tensor, legal: Tensor, noise: Tensor) -> Tensor:
-    return torch.where(legal, log_p + noise, -torch.inf).argmax(-1)
+    known = log_p.nan_to_num(nan=0.0, neginf=FORBIDDEN)
+    return torch.where(legal, known + noise, -torch.inf).argmax(-1)
 
 
 def _row(rows: Tensor, index: Tensor) -> Tensor:

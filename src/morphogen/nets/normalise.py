@@ -9,7 +9,7 @@ from torch import Tensor
 
 from morphogen.state.decision import Observation
 from morphogen.state.tree import table
-from morphogen.vocab.observation import SLOT, VECTORS, columns, flags
+from morphogen.vocab.observation import LARGEST, SLOT, VECTORS, columns, flags
 
 _LIMIT = 10.0
 _EPS = 1e-6
@@ -53,10 +53,11 @@ def marked(name: str, device: torch.device) -> Tensor:
 
 
 def counts(observation: Observation, name: str) -> Tensor:
-    """Entries that count: the row is finite, the flag is 1, the slot has a seed.  bool, as the vector."""
+    """Entries that count: sane, in a finite row, the flag is 1, the slot has a seed.  bool, as the vector."""
     raw = getattr(observation, name)
     owner = table(flags(VECTORS[name]), torch.int64, raw.device)
     entry = torch.cat((raw, torch.ones_like(raw[..., :1])), dim=-1)[..., owner] != 0
+    entry = entry & (raw.abs() <= LARGEST)
     if name == "slots":
         return entry & (raw[..., _HAS_SEED, None] != 0) & observation.finite[..., None, None]
     return entry & observation.finite[..., None]

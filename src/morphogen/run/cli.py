@@ -72,14 +72,17 @@ def _train(given: Namespace, command: str) -> int | None:
 def _resume(given: Namespace, command: str) -> int | None:
     """Go on with a run, in its directory or in a new one."""
     del command
-    _, made, _ = directory.opened(given.run)
+    _, made, said = directory.opened(given.run)
     spec = resolve(options.changed(given, made))
     if (given.checkpoint is None) != (given.out is None):
         raise ConfigError("--checkpoint and --out go together: an older checkpoint needs a run directory of its own")
     if given.out is not None:
         directory.check(given.out)
     older = {"checkpoint": given.checkpoint, "out": given.out}
-    return _run(given, spec, lambda train, **knobs: train.resume(given.run, spec, **older, **knobs))
+    code = _run(given, spec, lambda train, **knobs: train.resume(given.run, spec, **older, **knobs))
+    if said.get("status") == directory.COMPLETED and given.out is None and spec.rounds == made.rounds:
+        _note([f"all {made.rounds} rounds are over; want --extend-rounds N for more"])
+    return code
 
 
 def _run(given: Namespace, spec: RunSpec, go: Callable[..., Any]) -> int | None:

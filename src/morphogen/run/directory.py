@@ -26,6 +26,7 @@ CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
     "checkpoints",
     "policy.pt",
 )
+COMPLETED = "completed"  # status of a run that is over
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 
 

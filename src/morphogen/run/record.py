@@ -184,12 +184,13 @@ INSTANCE = ("width", "data_share", "label_noise", "classes", "param_price")
 
 def fault(epoch: Epoch) -> Tensor:
     """Bit set of what went wrong in this epoch, int64 [E]."""
-    lost = epoch.after.clock.epoch
+    lost, choice = epoch.after.clock.epoch, epoch.choice
     rows = (
         (epoch.train.skipped > 0, Fault.SKIPPED_STEP),
         (epoch.train.seed_skipped, Fault.SEED_SKIPPED),
         (~epoch.validation.loss.isfinite(), Fault.VALIDATION),
         (~epoch.observation.finite, Fault.OBSERVATION),
         (epoch.report.rolled_back, Fault.ROLLED_BACK),
+        (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
     )
     return sum((torch.where(where, int(code), 0) for where, code in rows), torch.zeros_like(lost))

@@ -21,8 +21,10 @@ from morphogen.run.telemetry.kinds.ppo import ppo_updated
 from morphogen.run.telemetry.kinds.round import BatchSummary, BlueprintScores
 from morphogen.run.telemetry.memory import Facts, Memory, remember
 from morphogen.run.telemetry.names import Record
+from morphogen.run.telemetry.packing import Tree, packed
 from morphogen.run.telemetry.rounds import Scale, round_events, scale
 from morphogen.run.telemetry.scores import Tally, added, scoreboard, tallies
+from morphogen.run.telemetry.state import State, state_of
 from morphogen.run.telemetry.summary import Costs, paces, summarise
 from morphogen.run.telemetry.watcher import Watcher
 
@@ -51,6 +53,8 @@ class Seeds:
 
     def tallies(self) -> Mapping[str, Tally]:
         """By blueprint."""
+        for moment in self._moments:
+            _ = moment.events  # made before the lock is taken: whoever makes events may come here and wait for it
         with self._lock:
             events = (event for moment in self._moments for event in moment.events)
             self._found, self._moments = reduce(added, map(tallies, events), self._found), ()
@@ -131,6 +135,19 @@ class Reporter:
             return ()
         self._first = self._first or scale(metrics)
         return tuple(round_events(self._memory.tally, metrics, self._first, self._facts))
+
+    def state(self) -> Tree:
+        """All that is remembered between two epochs, as checkpoints hold it.  Changes nothing."""
+        seeds = Seeds(self._seeds.tallies(), self._moments).tallies()
+        own = (self._memory, self._rolling, self._first, seeds)
+        return packed(State(*own, self._watcher.seen, self._dispatch.state()))
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from what a reporter of the same run remembered; a CheckpointError by name where it does not fit."""
+        found = state_of(tree, self._facts, "telemetry")
+        self._memory, self._rolling, self._first = found.memory, found.rolling, found.first
+        self._seeds, self._moments, self._watcher.seen = Seeds(found.seeds), [], found.seen
+        self._dispatch.restore(found.raised, "telemetry.raised")
 
     def flush(self) -> None:
         """What was told so far is to be durable."""

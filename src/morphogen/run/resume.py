@@ -9,13 +9,14 @@ from morphogen.errors import CheckpointError
 from morphogen.run import directory, shelf
 from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.directory import RunDirectory
+from morphogen.run.setup import Setup
 from morphogen.run.sinks import METRICS
 from morphogen.run.standing import Standing
 from morphogen.run.telemetry.kinds.run import Skipped
 from morphogen.run.trees import Tree
 from morphogen.vocab.codec import Settings, flat, plain
 from morphogen.vocab.fields import show
-from morphogen.vocab.spec import RunSpec, free
+from morphogen.vocab.spec import RunSpec, free, resolve
 
 
 class Found(NamedTuple):
@@ -32,14 +33,20 @@ class Found(NamedTuple):
         return self.manifest["round"], self.manifest["epoch"]
 
 
-def newest(folder: RunDirectory, run_id: str) -> Found:
-    """The newest checkpoint that is whole and of this run; a CheckpointError where there is none."""
+def newest(folder: RunDirectory, run_id: str) -> Found | None:
+    """The newest checkpoint that is whole and of this run; None where the run was never saved.
+
+    A CheckpointError where it was, but no checkpoint can be used.
+    """
     skipped: list[Skipped] = []
-    for path in shelf.candidates(folder.checkpoints):
+    saved = shelf.candidates(folder.checkpoints)
+    for path in saved:
         try:
             return Found(path, *_loaded(path, run_id), tuple(skipped))
         except CheckpointError as error:
             skipped.append({"checkpoint": path.name, "reason": str(error)})
+    if not saved:
+        return None
     tried = [f"{one['checkpoint']}: {one['reason']}" for one in skipped]
     raise CheckpointError("\n".join([f"{folder.checkpoints} holds no checkpoint that can be used", *tried]))
 
@@ -54,15 +61,20 @@ def _loaded(path: Path, run_id: str) -> tuple[Tree, Standing]:
     return manifest, Standing(found["envs"], found["shared"])
 
 
-def check(found: Found, asked: RunSpec, fingerprint: str) -> None:
-    """A CheckpointError that lists every setting that a checkpoint was not made with, and data that is not the same."""
-    lines = list(_differences(found.manifest["config"], plain(asked)))
-    if found.manifest["data_sha256"] != fingerprint:
+def check(found: Found | None, made: RunSpec, setup: Setup) -> None:
+    """A CheckpointError that lists every setting that a run was not made with, and data that is not the same.
+
+    `made`: its config, for one that was never saved.
+    """
+    asked, fingerprint = setup.spec, setup.dataset.fingerprint
+    lines = list(_differences(plain(resolve(made)) if found is None else found.manifest["config"], plain(asked)))
+    if found is not None and found.manifest["data_sha256"] != fingerprint:
         lines.append(f"the data has sha256 {fingerprint}; the run was made with {found.manifest['data_sha256']}")
-    if found.position > (asked.rounds, 0):
-        lines.append(f"rounds is {asked.rounds}; want at least the {found.position[0]} that are done")
+    if found is not None and found.position > (asked.rounds, 0):
+        lines.append(f"rounds is {asked.rounds}; want at least {found.position[0] + (found.position[1] > 0)}")
     if lines:
-        raise CheckpointError("\n".join([f"checkpoint {found.path} does not fit:", *lines]))
+        place = "the run" if found is None else f"checkpoint {found.path}"
+        raise CheckpointError("\n".join([f"{place} does not fit:", *lines]))
 
 
 def _differences(made: Settings, asked: Settings) -> Iterator[str]:

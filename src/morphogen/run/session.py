@@ -1,6 +1,7 @@
 """A session: one run under way in this process, from its first event to its last, with the files that it owns."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from morphogen.run.log import rounds
 from morphogen.run.resume import Found, forget_newer, promise
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import Setup
-from morphogen.run.sinks import reopened, sinks_of
+from morphogen.run.sinks import METRICS, opened
 from morphogen.run.sizes import sizes
 from morphogen.run.telemetry.dispatch import NOTHING_LOST, Losses
 from morphogen.run.telemetry.kinds.round import BatchSummary
@@ -78,30 +79,37 @@ class Session:
         }
 
     def _open(self, home: Home) -> None:
-        reporter = self.scheduler.reporter
-        reporter.listen(sinks_of(self.setup.spec, home.folder))
-        reporter.tell(identity.started(self.scheduler, home.said))
+        """Begin; what is left of a run that was never saved is gone."""
+        shutil.rmtree(home.folder.path / METRICS, ignore_errors=True)
+        self._own(home, None)
+        self.scheduler.reporter.tell(identity.started(self.scheduler, home.said))
+
+    def _own(self, home: Home, written: Tree | None) -> int:
+        """Open the files of the run where they stood; how many bytes of the event file were cut."""
+        sinks, cut = opened(self.setup.spec, home.folder, written)
+        config = dump_config(self.setup.spec)
+        home.folder.write_config(config)
+        home.folder.update(status="running", config_sha256=directory.config_hash(config))
+        self.scheduler.reporter.listen(sinks)
+        return cut
 
     def _reopen(self, home: Home, found: Found) -> None:
         """Go on where the checkpoint stands; what was written after it is gone, and made again."""
-        reporter, config = self.scheduler.reporter, dump_config(self.setup.spec)
         standing.resumed(self.scheduler, found.standing, *found.position)
-        sinks, cut = reopened(self.setup.spec, home.folder, found.standing.shared["written"])
+        cut = self._own(home, found.standing.shared["written"])
         forget_newer(home.folder, found)
-        home.folder.write_config(config)
-        home.folder.update(status="running", config_sha256=directory.config_hash(config))
         self.history += rounds(home.folder.path)
-        reporter.listen(sinks)
         assert self.keeper is not None
         self.keeper.resume(found.manifest)
-        reporter.tell(RunResumed(checkpoint=found.path.name, cut_bytes=cut, skipped=found.skipped))
+        told = RunResumed(checkpoint=found.path.name, cut_bytes=cut, skipped=found.skipped)
+        self.scheduler.reporter.tell(told)
 
     def whole(self, on_round: OnRound | None) -> TrainResult:
         """From the first event to the last; the files say how it ended, however it does."""
         status, error = "failed", None
         try:
             result = self._work(on_round)
-            status = "stopped" if result.stopped else "completed"
+            status = "stopped" if result.stopped else directory.COMPLETED
         except OSError as cause:
             error = self._unwritten(cause)
             raise CheckpointError(error) from cause

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from morphogen.run import directory, identity, standing
+from morphogen.run.directory import RunDirectory
 from morphogen.run.lock import owned
 from morphogen.run.log import rounds
-from morphogen.run.resume import branch, check, newest
+from morphogen.run.resume import Found, branch, check, newest
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.session import Home, OnRound, Session, TrainResult
 from morphogen.run.setup import Setup, build_setup
@@ -63,6 +64,8 @@ def resume(
 ) -> TrainResult:
     """Go on with the run in a directory, from its newest checkpoint that is whole, as if it had not been stopped.
 
+    One that was stopped before it was ever saved begins again.
+
     `spec`, or `fields` of RunSpec, where something is to change: rounds, devices, threads, compile mode, telemetry and
     checkpoints may; anything else is a CheckpointError that lists it.  A run that is over is left as it is.  From an
     older `checkpoint`, given by name, it goes on in a new directory `out`, and the old one stays as it is.
@@ -76,10 +79,10 @@ def resume(
     with torch.no_grad(), owned(place):
         folder, made, said = directory.opened(place)
         setup, found = build_setup(resolve(asked or replace(made, **fields))), newest(folder, said["run_id"])
-        check(found, setup.spec, setup.dataset.fingerprint)
+        check(found, made, setup)
         home = Home(folder, said, found)
-        if said.get("status") == "completed" and found.position == (setup.spec.rounds, 0):
-            return _left(setup, home)
+        if found is not None and said.get("status") == directory.COMPLETED and found.position[0] == setup.spec.rounds:
+            return _left(setup, found, folder)
         return Session(setup, parts or Parts(), home, console=console).whole(on_round)
 
 
@@ -89,9 +92,8 @@ def _either(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
     return spec
 
 
-def _left(setup: Setup, home: Home) -> TrainResult:
+def _left(setup: Setup, found: Found, folder: RunDirectory) -> TrainResult:
     """What a run that is over has left."""
     scheduler = Scheduler(setup)
-    assert home.found is not None
-    standing.resumed(scheduler, home.found.standing, *home.found.position)
-    return TrainResult(tuple(rounds(home.folder.path)), scheduler.params, (), home.folder.path)
+    standing.resumed(scheduler, found.standing, *found.position)
+    return TrainResult(tuple(rounds(folder.path)), scheduler.params, (), folder.path)

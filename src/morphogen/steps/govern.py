@@ -19,7 +19,8 @@ def govern(
 ) -> tuple[EnvState, GovernorReport]:
     """Judges the epoch just measured; snapshots healthy envs, rolls back panicking ones.  [E] -> state, report [E].
 
-    Promise: a snapshot only ever holds a state judged normal or the reset state; an env never sees another one.
+    Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; an env never
+    sees another one.  An env that was rolled back `max_rollbacks` times in its episode is judged and left as it is.
     """
     verdict = _judge(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
@@ -74,14 +75,33 @@ def _judge(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -
     streak = streak_after(watch.streak, seen)
     alarm = panic(seen, streak, spec=spec)
     return {
-        "rolled_back": (alarm != int(Panic.NONE)) & spec.enabled,
+        "rolled_back": (alarm != int(Panic.NONE)) & _may_return(state.signals, spec),
         "panic": alarm,
         "limit": bounds[0],
         "streak": streak,
         "anomaly": seen,
         "loss": loss,
-        "snapshot_taken": (seen == int(Panic.NONE)) & _wants_snapshot(state, spec.snapshot_every),
+        "snapshot_taken": (seen == int(Panic.NONE)) & _wants_snapshot(state, spec.snapshot_every) & _sane(state),
     }
+
+
+def _may_return(signals: Signals, spec: GovernorSpec) -> Tensor:
+    """Whether a panic is answered with a rollback.  bool [E]."""
+    if spec.max_rollbacks is None:
+        return torch.full_like(signals.rolled_back, spec.enabled)
+    return (signals.rollbacks < spec.max_rollbacks) & spec.enabled
+
+
+def _sane(state: EnvState) -> Tensor:
+    """Squares of all that a rollback would bring back are numbers: hosts and fossils, with their momentum.  bool [E].
+
+    A loss can be normal without: momentum has not moved anything yet, a norm hides the size of a weight.
+    """
+    fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
+    seeds = zip(fossil, state.seeds.values(), strict=True)
+    kept = [torch.where(lift(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
+    sizes = [torch.linalg.vector_norm(leaf, dim=-1) for leaf in (state.host.params, state.host.momentum, *kept)]
+    return torch.stack(sizes).isfinite().all(0)
 
 
 def _wants_snapshot(state: EnvState, every: int) -> Tensor:

@@ -15,15 +15,15 @@ from morphogen.state.env import EnvState
 from morphogen.state.tree import table
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import VECTORS, flags
+from morphogen.vocab.observation import LARGEST, VECTORS, flags
 
 
 def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 7], slots [E, S, 45], blueprints int64 [E, S], finite [E].
-    Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite becomes 0
-    together with its flag and makes `finite` False.
+    Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite, or absurdly
+    large, becomes 0 together with its flag and makes `finite` False.
     """
     slots = state.slots
     allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
@@ -88,13 +88,13 @@ def _static(net: Net, like: Tensor) -> Tensor:
 
 
 def _finite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
-    """Values behind a flag of 0 are 0, and what is not finite is 0 with its flag.  -> clean, was finite; as `raw`."""
+    """Values behind a flag of 0 are 0, and what is no sane number is 0 with its flag.  -> clean, was sane; as `raw`."""
     flag = flags(VECTORS[vector])
     owner = table(flag, torch.int64, raw.device)
     always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
     valid = torch.cat((raw, always), dim=-1)[..., owner] != 0
     raw = torch.where(valid, raw, 0.0)
-    good = raw.isfinite()
+    good = raw.abs() <= LARGEST  # False for NaN
     serves = table(tuple(tuple(float(j == f) for j in range(len(flag))) for f in flag), torch.float32, raw.device)
     kept = good & ((~good).float() @ serves == 0)  # a flag falls with the first of its features
     kept = kept & torch.cat((kept, always != 0), dim=-1)[..., owner]

@@ -12,4 +12,4 @@ class Fault(IntFlag):
     VALIDATION = 4  # validation loss or accuracy not finite
     OBSERVATION = 8  # a raw feature was not finite
     ROLLED_BACK = 16  # the governor rolled the env back
-    UNMEASURED_VALUE = 32  # committed accuracy invalid at the horizon
+    POLICY = 32  # value or log-probability of the action not finite

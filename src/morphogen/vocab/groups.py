@@ -92,6 +92,7 @@ class GovernorSpec(Spec):
     min_samples: int = want(10, Whole(low=2))
     panics: int = want(3, Whole(low=1))  # anomalous epochs in a row
     snapshot_every: int = want(5, Whole(low=1))  # epochs
+    max_rollbacks: int | None = want(None, Whole(low=1, null="no limit"))  # in one episode; then an env is left alone
 
     def across(self) -> list[str]:
         """Bands and counts fit each other."""

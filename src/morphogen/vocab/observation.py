@@ -12,6 +12,7 @@ from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 
 SCHEMA_VERSION = 1
 HISTORY = 5
+LARGEST = 1e3  # no feature of a sound env comes near; what is beyond is a fault like a number that is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ WHOLE: dict[str, str] = {
     "AnomalyDetected": "anomalies",
     "EpisodeCompleted": "episodes",
     "RolledBack": "rollbacks",
+    "AnomalySeen": "signs",
+    "SnapshotTaken": "snapshots",
 }
 
 

@@ -4,12 +4,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple, Self
 
+from morphogen.errors import CheckpointError
 from morphogen.run.telemetry.events import Envelope
+from morphogen.run.telemetry.lines import line, parse
+from morphogen.vocab.fields import show
 from morphogen.vocab.telemetry import DEBUG, LEVELS
 
 Make = Callable[[], Iterable[Envelope]]
 RANK = {name: rank for rank, name in enumerate(LEVELS)}
+
+
+class Lines(NamedTuple):
+    """A moment as text: the level and the line of every event."""
+
+    events: tuple[tuple[str, str], ...]
+    details: tuple[tuple[str, str], ...]
 
 
 class Moment:
@@ -28,6 +39,29 @@ class Moment:
     def details(self) -> tuple[Envelope, ...]:
         """The events of level debug."""
         return tuple(self._details())
+
+    @property
+    def lines(self) -> Lines:
+        """All of it as text."""
+        return Lines(*(tuple(map(_line, own)) for own in (self.events, self.details)))
+
+    @classmethod
+    def of(cls, lines: Lines, where: str) -> Self:
+        """The moment that has these lines; a CheckpointError by name where one is none."""
+        events, details = (tuple(told(*one, where) for one in own) for own in lines)
+        return cls(lambda: events, lambda: details)
+
+
+def _line(event: Envelope) -> tuple[str, str]:
+    return event.level, line(event, seq=0, time=0.0)
+
+
+def told(level: str, text: str, where: str) -> Envelope:
+    """The event of a line that a checkpoint holds, of that level; a CheckpointError by name where it is none."""
+    try:
+        return replace(parse(text), level=LEVELS[RANK[level]])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{where} holds {show([level, text])}; want a level and the line of an event") from error
 
 
 @dataclass(frozen=True)

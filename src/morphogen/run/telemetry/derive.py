@@ -12,7 +12,7 @@ import numpy as np
 from morphogen.run.telemetry import epoch as epochs
 from morphogen.run.telemetry.episode import episodes, topologies
 from morphogen.run.telemetry.events import Envelope, Event
-from morphogen.run.telemetry.kinds.env import HostStabilized, RolledBack
+from morphogen.run.telemetry.kinds.env import AnomalySeen, HostStabilized, RolledBack, SnapshotTaken
 from morphogen.run.telemetry.kinds.slot import (
     GateEvaluated,
     SeedFossilized,
@@ -23,6 +23,7 @@ from morphogen.run.telemetry.kinds.slot import (
 from morphogen.run.telemetry.memory import MOMENTS, Facts, Memory
 from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.fault import Fault
 from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
 
 CAUSES = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
@@ -61,7 +62,7 @@ def events(
     """
     (round, epoch), (told, after) = position, memories
     step = Step(record, told, round, epoch, facts)
-    found = [*_gates(step), *_moves(step), *_rollbacks(step), *_stabilized(step)]
+    found = [*_gates(step), *_moves(step), *_rollbacks(step), *_anomalies(step), *_stabilized(step)]
     if epoch == facts.epochs - 1:
         found += [step.about(env, data) for env, data in episodes(record, after, facts)]
         found += [step.about(env, data) for env, data in topologies(record, after, facts)]
@@ -74,7 +75,8 @@ def details(record: Record, memory: Memory, position: tuple[int, int], facts: Fa
     found = [*epochs.details(record, memory, facts)]
     if epoch < facts.epochs - 1:
         found.append(epochs.ablations_measured(record))
-    return tuple(Envelope(data, round=round, epoch=epoch) for data in found)
+    kept = _snapshots(Step(record, memory, round, epoch, facts))
+    return (*(Envelope(data, round=round, epoch=epoch) for data in found), *kept)
 
 
 def _epoch(step: Step) -> Iterator[Envelope]:
@@ -181,6 +183,28 @@ def _rollbacks(step: Step) -> Iterator[Envelope]:
             snapshot_epoch=record["snapshot_epoch"][env],
         )
         yield step.about(env, data)
+
+
+def _anomalies(step: Step) -> Iterator[Envelope]:
+    """What was wrong where nothing was rolled back."""
+    record = step.record
+    wrong = (record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)
+    for (env,) in _where(wrong & ~record["rolled_back"]):
+        data = AnomalySeen(
+            sign=Panic(int(record["anomaly"][env])).name.lower(),
+            faults=[str(fault.name).lower() for fault in Fault(int(record["fault"][env]))],
+            loss=record["val_loss"][env],
+            loss_limit=record["loss_limit"][env],
+            streak=record["panic_streak"][env],
+        )
+        yield step.about(env, data)
+
+
+def _snapshots(step: Step) -> Iterator[Envelope]:
+    record = step.record
+    for (env,) in _where(record["snapshot_taken"]):
+        fossils = (record["stage"][env] == Stage.FOSSILIZED).sum()
+        yield step.about(env, SnapshotTaken(loss=record["val_loss"][env], fossils=fossils))
 
 
 def _stabilized(step: Step) -> Iterator[Envelope]:

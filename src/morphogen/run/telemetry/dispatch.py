@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from morphogen.run.telemetry.anomaly import Report, escalate
-from morphogen.run.telemetry.batch import Batch, Moment
+from morphogen.run.telemetry.batch import Batch, Lines, Moment
 from morphogen.run.telemetry.events import Envelope, Event
 from morphogen.run.telemetry.kinds.run import SinkFailed, TelemetryEscalated
 from morphogen.run.telemetry.outlet import Outlet
@@ -35,6 +36,14 @@ class Losses:
 NOTHING_LOST = Losses({}, {}, False)
 
 
+class Raised(NamedTuple):
+    """What a dispatch remembers."""
+
+    raised: bool = False  # the next epoch is written at debug, because of what happened before
+    until: int = -1  # the last epoch of the run that is written at debug
+    recent: tuple[Lines, ...] = ()  # epochs that were written below debug, the newest last
+
+
 class Dispatch:
     """All outlets of a run, the level, and the flight recorder.  At level off there are none."""
 
@@ -50,6 +59,19 @@ class Dispatch:
     def heard(self) -> bool:
         """Somebody may write what is told."""
         return bool(self._outlets)
+
+    def state(self) -> Raised:
+        """What is remembered; the flight recorder only where it may be read."""
+        read = self.heard and self._spec.escalates
+        recent = tuple(moment.lines for moment in self._recent) if read else ()
+        return Raised(self._level != self._spec.level, self._until, recent)
+
+    def restore(self, state: Raised, where: str) -> None:
+        """Go on from what another one remembered; a CheckpointError by name where a line of it is none."""
+        raised = state.raised and self._spec.escalates
+        self._level, self._until = DEBUG if raised else self._spec.level, state.until
+        recent = (Moment.of(lines, f"{where}.recent[{i}]") for i, lines in enumerate(state.recent))
+        self._recent = deque(recent, maxlen=RECORDED)
 
     def _outlet(self, sink: Sink) -> Outlet:
         return Outlet(

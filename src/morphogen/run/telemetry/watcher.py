@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from morphogen.run.telemetry.anomaly import INFO, Finding, Report, Watch, anomalies, drop, measured, trend
 from morphogen.run.telemetry.events import Envelope, Event
@@ -13,22 +13,29 @@ from morphogen.run.telemetry.sightings import Sights, look
 from morphogen.vocab.telemetry import TelemetrySpec
 
 
+class Seen(NamedTuple):
+    """What a watcher remembers."""
+
+    watch: Watch = Watch()
+    sights: Sights | None = None
+    kinds: tuple[str, ...] = ()  # found in the epochs of the round
+
+
 class Watcher:
     """Every epoch, then every round, in order."""
 
     def __init__(self, facts: Facts, spec: TelemetrySpec, *, rounds: int) -> None:
         """rounds: of the run."""
         self._facts, self._spec, self._rounds = facts, spec, rounds
-        self._watch = Watch()
-        self._sights: Sights | None = None
-        self._kinds: list[str] = []  # found in the epochs of the round
+        self.seen = Seen()
 
     def epoch(self, record: Record, position: tuple[int, int]) -> tuple[tuple[Envelope, ...], Report]:
         """What stands out in an epoch, and what of it raises the level."""
         round, epoch = position
-        before = self._sights if epoch and self._sights else Sights.none(record)
-        found, self._sights = look(record, before)
-        self._kinds += [finding.kind for _, _, finding in found]
+        before = self.seen.sights if epoch and self.seen.sights else Sights.none(record)
+        found, sights = look(record, before)
+        kinds = (*self.seen.kinds, *(finding.kind for _, _, finding in found))
+        self.seen = self.seen._replace(sights=sights, kinds=kinds)
         causes = ["RolledBack"] * bool(record["rolled_back"].any()) + _alarming(finding for _, _, finding in found)
         return tuple(self._told(*one, position) for one in found), self._report(round, epoch, causes)
 
@@ -48,12 +55,12 @@ class Watcher:
         self, round: int, metrics: Mapping[str, Any], rollbacks: int, devices: Sequence[Mapping[str, Any]]
     ) -> tuple[tuple[str, ...], tuple[Envelope, ...], Report]:
         """Kinds of all anomalies of a round, the events about the round itself, and what of them raises the level."""
-        if self._sights is None:
+        watch, sights, before = self.seen
+        if sights is None:
             raise ValueError(f"round {round} has no epoch")
-        counts = self._sights.counts(round, rollbacks)
-        found, self._watch = anomalies(counts, measured(metrics), self._watch, self._spec, devices)
-        kinds = tuple(dict.fromkeys([*self._kinds, *(one.kind for one in found)]))
-        self._kinds = []
+        found, watch = anomalies(sights.counts(round, rollbacks), measured(metrics), watch, self._spec, devices)
+        kinds = tuple(dict.fromkeys([*before, *(one.kind for one in found)]))
+        self.seen = Seen(watch, sights)
         told = tuple(Envelope(_event(one), round=round, severity=one.severity) for one in found)
         return kinds, told, self._report(round, self._facts.epochs - 1, _alarming(found))
 

@@ -23,8 +23,8 @@ class EpisodeCompleted(EnvEvent):
 
     accuracy: float
     committed_accuracy: float
-    initial_accuracy: float
-    best_accuracy: float
+    initial_accuracy: Real
+    best_accuracy: Real
     loss: Real
     success: bool
     stability: float  # (0, 1]
@@ -68,6 +68,32 @@ class RolledBack(EnvEvent):
     penalty: Real
     seeds_pruned: Count
     snapshot_epoch: int  # -1: the reset state
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalySeen(EnvEvent):
+    """An epoch of an env in which something was wrong and nothing was rolled back."""
+
+    LEVEL: ClassVar[str] = "normal"
+    LIFECYCLE: ClassVar[bool] = False
+    SEVERITY: ClassVar[str] = "warning"
+
+    sign: str  # of the governor; none: the loss was normal
+    faults: tuple[str, ...]
+    loss: Real
+    loss_limit: Real
+    streak: Count  # anomalous epochs in a row
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken(EnvEvent):
+    """The governor keeps this state of an env: a rollback leads back to it."""
+
+    LEVEL: ClassVar[str] = "debug"
+    LIFECYCLE: ClassVar[bool] = False
+
+    loss: Real
+    fossils: Count
 
 
 @dataclass(frozen=True, slots=True)

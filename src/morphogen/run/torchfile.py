@@ -68,7 +68,7 @@ def _pickle_of(entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
         if (entry.compress_type, entry.compress_size) != (zipfile.ZIP_STORED, entry.file_size)
     ]
     if packed:
-        raise ValueError(f"its entry {ascii(packed[0].filename)} is compressed; want entries as torch.save makes them")
+        raise ValueError(f"its entry {packed[0].filename!a} is compressed; want entries as torch.save makes them")
     pickles = [entry for entry in entries if entry.filename.endswith(PICKLE)]
     if len(pickles) != 1 or len({entry.filename for entry in entries}) < len(entries):
         raise ValueError(f"it lists {len(pickles)} pickles in {len(entries)} entries; want one, each entry once")

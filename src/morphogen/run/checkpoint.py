@@ -1,6 +1,5 @@
 """Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified on reading."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from morphogen.errors import CheckpointError
 from morphogen.run import files
+from morphogen.run.reading import parsed, whole
 from morphogen.run.torchfile import load
 from morphogen.state.env import EnvState
 
@@ -80,7 +80,7 @@ def load_checkpoint(path: Path) -> Tree:
     fault = _fault(path)
     if fault is not None:
         raise CheckpointError(f"checkpoint {path} {fault}")
-    manifest = json.loads((path / MANIFEST).read_bytes())
+    manifest = parsed(whole(path / MANIFEST))
     envs, shared = (load(path / file, what="checkpoint file") for file in (ENVS, SHARED))
     return {"manifest": manifest, "envs": envs, "shared": shared}
 
@@ -88,7 +88,7 @@ def load_checkpoint(path: Path) -> Tree:
 def _fault(path: Path) -> str | None:
     """What is wrong with a checkpoint directory; None if it is whole."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = parsed(whole(path / MANIFEST))
         listed = {file: (facts["bytes"], facts["sha256"]) for file, facts in manifest["files"].items()}
     except OSError as error:
         return f"has no readable {MANIFEST}: {error.strerror}"

@@ -1,6 +1,5 @@
 """What a run directory or a checkpoint holds, as tables for the terminal.  No torch, nothing is written."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ from morphogen.errors import DataError
 from morphogen.run import directory
 from morphogen.run.log import load
 from morphogen.run.overview import overview
+from morphogen.run.reading import parsed, printable, reason, whole
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
 
@@ -100,9 +100,12 @@ def _shown(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
 def _checkpoint(path: Path) -> Told:
     """Where a checkpoint stands and which files it consists of."""
     try:
-        manifest = json.loads((path / directory.MANIFEST).read_bytes())
+        manifest = parsed(whole(path / directory.MANIFEST))
         listed = manifest.pop("files")
         sizes = [{"file": name, "bytes": facts["bytes"], "sha256": facts["sha256"]} for name, facts in listed.items()]
+    except OSError as error:
+        raise DataError(f"{path / directory.MANIFEST} cannot be read: {reason(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path / directory.MANIFEST} is damaged: {error!r}") from None
-    return Told({"checkpoint": path.name, **{name: str(value) for name, value in manifest.items()}}, {"files": sizes})
+        raise DataError(f"{path / directory.MANIFEST} is damaged: {reason(error)}") from None
+    facts = {printable(name): printable(str(value)) for name, value in manifest.items()}
+    return Told({"checkpoint": path.name, **facts}, {"files": sizes})

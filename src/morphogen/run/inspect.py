@@ -7,6 +7,7 @@ from morphogen.errors import CheckpointError
 from morphogen.run import directory, shelf
 from morphogen.run.log import load
 from morphogen.run.overview import overview
+from morphogen.run.reading import printable
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
 from morphogen.vocab.codec import flat, plain
@@ -105,11 +106,16 @@ def _checkpoint(path: Path) -> Told:
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint {path} {error}") from None
     listed, config = manifest.pop("files"), manifest.pop("config", {})
-    facts = {name: _words(value) for name, value in manifest.items()}
+    facts = {printable(name): printable(_words(value)) for name, value in manifest.items()}
     sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
     usual = dict(flat(plain(RunSpec())))
-    own = [{"setting": name, "value": _words(value)} for name, value in flat(config) if usual.get(name) != value]
-    state = shelf.fault(path) or "every file is as it was saved"
+    made = dict(flat(config)) if isinstance(config, dict) else {}
+    own = [
+        {"setting": printable(name), "value": printable(_words(value))}
+        for name, value in made.items()
+        if usual.get(name) != value
+    ]
+    state = printable(shelf.fault(path) or "every file is as it was saved")
     tables = {"files": sizes, "settings that differ from the defaults": own}
     return Told({"checkpoint": path.name, "state": state, **facts}, tables)
 

@@ -1,6 +1,5 @@
 """What a run directory tells without its checkpoints: config, manifest, held-out results, tables of its events."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -9,6 +8,7 @@ from typing import Any
 
 from morphogen.errors import ConfigError, DataError
 from morphogen.run import directory
+from morphogen.run.reading import parsed, reason, whole
 from morphogen.run.telemetry import analytics
 from morphogen.run.telemetry.analytics import Row, Tables
 from morphogen.run.telemetry.events import Envelope
@@ -51,12 +51,13 @@ def load(path: Path) -> Log:
 def _json(path: Path) -> Row:
     """An object; empty where there is no such file."""
     try:
-        found = json.loads(path.read_bytes()) if path.exists() else {}
+        return parsed(whole(path))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from None
     except ValueError as error:
-        raise DataError(f"{path} is damaged: {error}") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds a {type(found).__name__}; want an object")
-    return found
+        raise DataError(f"{path} is damaged: {reason(error)}") from None
 
 
 def event_files(path: Path, config: Row) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.errors import ConfigError
+from morphogen.run.reading import whole
 from morphogen.vocab.codec import Settings, build, layered, merge, parse_assignment, parse_settings, plain
 from morphogen.vocab.fields import Choice, Whole, refuse
 from morphogen.vocab.preset import DEFAULT_PRESET, PRESETS
@@ -144,7 +145,7 @@ def _policy(given: argparse.Namespace) -> Settings:
 def read_config(path: Path) -> tuple[Settings, list[str]]:
     """The settings of a config file; a file that cannot be read is a ConfigError."""
     try:
-        return parse_settings(path.read_text(encoding="utf-8"))
+        return parse_settings(whole(path).decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"--config is {path}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

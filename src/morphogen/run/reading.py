@@ -37,6 +37,13 @@ def whole(path: Path, most: int = MOST) -> bytes:
     return found
 
 
+def printable(text: str) -> str:
+    """The text, with escapes for what a terminal would act on or cannot show."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def reason(error: BaseException) -> str:
     """Why something failed, in one printable line."""
     told = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from morphogen.errors import ConfigError, ScheduleError
+from morphogen.run.reading import whole
 from morphogen.vocab.schedule import BUILT_IN, Schedule, built_in, file_of, named, parse_schedule
 from morphogen.vocab.spec import RunSpec
 
@@ -18,7 +19,7 @@ def schedule_of(name: str, spec: RunSpec) -> Schedule | None:
     if file is None and name not in BUILT_IN:
         return None
     try:
-        return built_in(name, spec) if file is None else parse_schedule(Path(file).read_text(encoding="utf-8"), spec)
+        return built_in(name, spec) if file is None else parse_schedule(whole(Path(file)).decode("utf-8"), spec)
     except OSError as error:
         raise ConfigError(f"policy_name is {name}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -59,7 +59,7 @@ def parse_assignment(text: str) -> Settings:
     names = path.split(".")
     if not equals or not all(names):
         raise ConfigError(f"--set is {show(text)}; want KEY=VALUE, as in --set ppo.clip=0.1")
-    settings: Settings = {names[-1]: _assigned(path, raw)}
+    settings: Settings = {names[-1]: _assigned(reduce(join, names, ""), raw)}
     for name in reversed(names[:-1]):
         settings = {name: settings}
     return settings

@@ -12,6 +12,7 @@ import torch
 
 from morphogen.errors import DataError
 from morphogen.run.data.splits import Samples, Splits, Stored, held_out
+from morphogen.run.reading import whole
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -122,7 +123,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _unpickle(path: Path) -> object:
     with _reading(path):
-        raw = path.read_bytes()
+        raw = whole(path)
     try:
         return _Unpickler(io.BytesIO(raw), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises whatever its damage leads to

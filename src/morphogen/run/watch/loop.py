@@ -1,7 +1,6 @@
 """`morphogen watch`: read what is new, fold it, draw it; until the run has ended, or Ctrl-C."""
 
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from rich.live import Live
 from morphogen.errors import ConfigError
 from morphogen.run import directory
 from morphogen.run.console import writer
+from morphogen.run.reading import parsed, reason, whole
 from morphogen.run.watch.cells import Frame
 from morphogen.run.watch.draw import draw
 from morphogen.run.watch.fold import update
@@ -29,11 +29,12 @@ def events_of(run: Path) -> Path:
     """The event file of a run directory, there yet or not; a ConfigError where there will be none."""
     config = run / directory.CONFIG
     try:
-        telemetry = json.loads(config.read_bytes()).get("telemetry", {})
+        telemetry = parsed(whole(config)).get("telemetry", {})
     except FileNotFoundError:
         telemetry = {}  # the run has not begun
     except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"RUN is {run}, whose {config.name} cannot be read: {error}; want a run directory") from error
+        told = f"RUN is {run}, whose {config.name} cannot be read: {reason(error)}; want a run directory"
+        raise ConfigError(told) from error
     if telemetry.get("level") == "off":
         raise ConfigError(f"RUN is {run}, whose telemetry.level is off; want minimal, normal or debug")
     return Path(telemetry.get("dir") or run) / directory.EVENTS

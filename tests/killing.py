@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="killing-"))
     trial = Trial(folder, CONFIG, random.Random(given.seed))
     try:
-        told = _tried(trial, given.kills)
+        told = tried(trial, given.kills)
     except Failed as error:
         told = str(error)
     print(*_table(trial.kills), sep="\n")
@@ -201,14 +201,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tried(trial: Trial, kills: int) -> str | None:
-    """Until there were enough kills; the first difference."""
+def tried(trial: Trial, kills: int) -> str | None:
+    """Kill and resume until there were enough kills; the first difference."""
     alone = trial.reference()
     number = 0
     while len(trial.kills) < kills:
         for kill in trial.killed(number, kills - len(trial.kills)):
             trial.kills.append(kill)
-            print(f"{len(trial.kills):>4}  run {kill.run}  {kill.after_s:7.3f} s  {kill.stood:<23}  {kill.doing}")
+            print(
+                f"{len(trial.kills):>4}  run {kill.run}  {kill.after_s:7.3f} s  {kill.stood:<23}  {kill.doing}",
+                flush=True,
+            )
         differing = next(twins.differences(alone, trial.folder / f"killed-{number}" / RUN), None)
         if differing is not None:
             return f"run {number} differs: {differing}"

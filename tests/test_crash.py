@@ -120,6 +120,7 @@ def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, 
     code = dying.forked(dying.at_byte(room, partial(save, folder, 2), dies=dies))
     assert code == (dying.CUT if dies else dying.REFUSED)
     assert loading(folder) == [1]
+    assert dies or not list(folder.glob(".*")), "what is half written takes room that is wanted"
     saves_again(folder)
 
 

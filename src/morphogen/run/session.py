@@ -96,7 +96,7 @@ class Session:
     def _reopen(self, home: Home, found: Found) -> None:
         """Go on where the checkpoint stands; what was written after it is gone, and made again."""
         standing.resumed(self.scheduler, found.standing, *found.position)
-        cut = self._own(home, found.standing.shared["written"])
+        cut = self._own(home, found.standing.written)
         forget_newer(home.folder, found)
         self.history += rounds(home.folder.path)
         assert self.keeper is not None

@@ -30,40 +30,40 @@ def check(spec: RunSpec) -> None:
         directory.check_file("telemetry.dir", Path(spec.telemetry.dir) / EVENTS)
 
 
-def sinks_of(spec: RunSpec, folder: RunDirectory) -> tuple[Sink, ...]:
-    """The sinks of a run that writes to a folder; none at level off.  spec is resolved."""
-    if spec.telemetry.level == OFF:
-        return ()
-    path = _path(spec, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return (*_loggers(spec, folder, {}), JsonLines(path))
+def opened(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
+    """The sinks of a run that writes to a folder, and how many bytes of its event file were cut for that.
 
-
-def reopened(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[tuple[Sink, ...], int]:
-    """The sinks of a run that goes on where they stood, and how many bytes of its event file were cut for that.
-
-    `position`: as `Reporter.drain` gave it; None: there was no event file, it begins now.  Where `telemetry.dir` is
-    another one, a new file begins there, and the numbers of its lines go on.  A CheckpointError where the file is
-    not that of this run, or not whole up to there; nothing is changed before all is checked.
+    `position`: where they stood, as `Reporter.drain` gave it; None: they begin.  Where `telemetry.dir` is another one,
+    a new file begins there, and the numbers of its lines go on.  A CheckpointError as `checked` raises it; nothing is
+    changed before all is checked.  None at level off.  spec is resolved.
     """
-    own = spec.telemetry
-    if own.level == OFF:
+    if spec.telemetry.level == OFF:
         return (), 0
-    check_loggers(own.loggers)
-    before: Position | None = unpacked(Position | None, position, "position")
-    at = before or Position(0, 0, (), {}, own.dir, {})
+    check_loggers(spec.telemetry.loggers)
+    at, surplus = checked(spec, folder, position)
     lost = [told(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
-    path = _path(spec, folder)
-    if at.dir != own.dir:
-        directory.check_file("telemetry.dir", path)
-        at = at._replace(bytes=0)
-    surplus = _surplus(path, at, folder) if path.exists() or at.bytes else 0
     try:
         return _opened(spec, folder, at, lost), surplus
     except OSError as error:
-        raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
+        raise CheckpointError(f"event file {_path(spec, folder)} cannot be written: {error.strerror}") from error
+
+
+def checked(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[Position, int]:
+    """Where a run goes on to write, and how many bytes there are behind; nothing is changed.
+
+    A CheckpointError where the event file is not that of the run, or not whole up to there.
+    """
+    own, path = spec.telemetry, _path(spec, folder)
+    before: Position | None = unpacked(Position | None, position, "position")
+    at = before or Position(0, 0, (), {}, own.dir, {})
+    if own.level == OFF:
+        return at, 0
+    if at.dir != own.dir:
+        directory.check_file("telemetry.dir", path)
+        at = at._replace(bytes=0)
+    return at, _surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
 def _opened(spec: RunSpec, folder: RunDirectory, at: Position, lost: list[Envelope]) -> tuple[Sink, ...]:
@@ -107,7 +107,8 @@ def _surplus(path: Path, at: Position, folder: RunDirectory) -> int:
         raise CheckpointError(f"event file {path} has {size} bytes; want at least {at.bytes}")
     if at.bytes and end != b"\n":
         raise CheckpointError(f"event file {path} has {show(ascii(end))} as byte {at.bytes}; want the end of a line")
-    if size:
+    torn = not begin.endswith(b"\n") and path.parent == folder.path  # by a process that died at once
+    if size and not torn:
         _check_begin(path, begin, at, folder)
     return size - at.bytes
 

@@ -197,8 +197,8 @@ def _stuck(metrics: Mapping[str, Any], round: int, envs: int) -> str:
     """Why the policy takes no step any more, from the metrics of the last round."""
     count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
     return (
-        f"the policy took no step in {STRIKES} rounds in a row, the last of them round {round}. There {count['rollout']} "
-        f"of {envs} envs had rewards, values or log-probabilities that are no sane numbers, and of "
+        f"the policy took no step in {STRIKES} rounds in a row, the last of them round {round}. There "
+        f"{count['rollout']} of {envs} envs had rewards, values or log-probabilities that are no sane numbers, and of "
         f"{int(metrics['steps_skipped'])} steps {count['loss']} had a loss, {count['gradient']} a gradient and "
-        f"{count['step']} a result that is not finite. The policy is as it was before these rounds"
+        f"{count['step']} a result that is not finite. The network of the policy is as it was before these rounds"
     )

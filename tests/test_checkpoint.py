@@ -183,6 +183,21 @@ def test_a_whole_checkpoint_of_the_position_is_left_alone(tmp_path):
     assert equal(load_checkpoint(path)["shared"], SHARED)
 
 
+@given(scores=st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=6), keep=st.integers(1, 4))
+def test_the_newest_ones_and_the_best_one_stay(tmp_path_factory, scores, keep):
+    folder = tmp_path_factory.mktemp("kept")
+    for round, score in enumerate(scores):
+        facts = {"score": score}
+        save_checkpoint(folder, round=round, epoch=0, envs={}, shared={}, facts=facts, keep=keep)
+    known = [score for score in scores if score is not None]
+    newest = {shelf.name(round, 0) for round in range(len(scores))[-keep:]}
+    assert newest <= set(names(folder))
+    assert len(names(folder)) <= keep + 1
+    kept = [shelf.read_manifest(folder / name)["score"] for name in names(folder)]
+    assert max((one for one in kept if one is not None), default=None) == max(known, default=None)
+    assert all(shelf.fault(folder / name) is None for name in names(folder))
+
+
 class Killed(BaseException):
     """The process ends here."""
 

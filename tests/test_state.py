@@ -1,7 +1,9 @@
 """What telemetry remembers, in and out of a checkpoint: who goes on from it tells what one would have told anyway."""
 
 import io
+import json
 import random
+import threading
 from dataclasses import replace
 from functools import cache
 
@@ -15,8 +17,11 @@ from profiles import one_in
 from runs import tiny_setup
 from sinks import Keep
 
+from morphogen.errors import CheckpointError
 from morphogen.run.reporter import Reporter
 from morphogen.run.telemetry.lines import line
+from morphogen.run.telemetry.packing import packed
+from morphogen.run.telemetry.scores import Tally
 from morphogen.run.telemetry.summary import Costs
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.telemetry import LEVELS, TelemetrySpec
@@ -115,3 +120,90 @@ def equal(one, other):
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.is_floating_point())
     return type(one) is type(other) and (one == other or one != one)
+
+
+def test_reading_the_state_changes_nothing():
+    sink = Keep()
+    one = reporter(sink)
+    for beat in beats(7):
+        followed(one, [beat])
+        first, second = one.state(), one.state()
+        assert equal(first, second)
+    one.close()
+    assert written(sink) == undisturbed(7)
+
+
+def test_the_records_around_a_cut_hold_what_has_to_be_remembered():
+    """Without them the property above would be empty."""
+    names = {name for seed in range(8) for text in undisturbed(seed) for name in [json.loads(text)["event"]]}
+    late = [json.loads(text)["event"] for seed in range(8) for text in undisturbed(seed) if '"late":true' in text]
+    assert {"AnomalyDetected", "RolledBack", "TelemetryEscalated", "TrendDetected", "BlueprintScores"} <= names
+    assert {"ActionsTaken", "SlotsMeasured", "RewardsPaid"} <= set(late)
+
+
+def changed(tree, path, value):
+    name, _, rest = path.partition(".")
+    return {**tree, name: changed(tree[name], rest, value) if rest else value}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("memory.alpha", torch.zeros(ENVS + 1, 3), r"memory.alpha is float32 \[3, 3\]; want reals \[2, 3\]"),
+        ("memory.components", torch.zeros(ENVS, 4), r"memory.components is .*; want reals \[2, 5\]"),
+        ("memory.age", torch.zeros(ENVS, 3), r"memory.age is .*; want integers \[2, 3\]"),
+        ("memory.stabilized", torch.zeros(ENVS), r"memory.stabilized is .*; want flags \[2\]"),
+        ("memory.tally.legal", torch.zeros(2, dtype=torch.int64), r"memory.tally.legal is .*; want integers \[6\]"),
+        ("memory.tally.values", [], r"memory.tally.values is \[\]; want a list of 8"),
+        ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\] is float32 \[3\]; want reals \[\d+\]"),
+        ("seen.sights.told", torch.zeros(2, 3, 1, dtype=torch.bool), r"seen.sights.told is .*; want flags \[2, 3, 2\]"),
+        ("seeds.tree", {}, "seeds.tree.slots is missing"),
+        ("rolling", [None], r"rolling\[0\] is null; want float"),
+        ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
+        ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
+        ("more", 1, "more is not known here"),
+    ],
+)
+def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):
+    one = reporter(Keep())
+    followed(one, [*beats(1)][: EPOCHS + 3])
+    tree = one.state()
+    one.restore(tree)
+    with pytest.raises(CheckpointError, match=rf"^telemetry\.{message}"):
+        one.restore(changed(tree, path, value))
+    one.close()
+
+
+@pytest.mark.parametrize(("name", "slot"), [("tree", "r0c0"), ("norm", "r9c9")])
+def test_seeds_of_another_run_are_refused_by_name(name, slot):
+    one = reporter(Keep())
+    followed(one, [*beats(1)][:2])
+    tree = one.state()
+    tally = {**packed(Tally()), "slots": {slot: 1}}
+    with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*names \"({name}|{slot})\"; want one of"):
+        one.restore({**tree, "seeds": {name: tally}})
+    one.close()
+
+
+class Slow(Keep):
+    """A sink that makes nothing of what it is told before it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = threading.Event()
+
+    def write(self, events):
+        assert self.free.wait(60)
+        super().write(events)
+
+
+def test_a_writer_that_is_rounds_behind_and_who_asks_for_the_state_do_not_wait_for_each_other():
+    for seed in range(5):
+        sink = Slow()
+        one = reporter(sink)
+        asking = threading.Thread(target=lambda: followed(one, beats(seed)) or one.state(), daemon=True)  # noqa: B023
+        asking.start()
+        sink.free.set()
+        asking.join(60)
+        assert not asking.is_alive()
+        one.close()

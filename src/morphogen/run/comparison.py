@@ -1,6 +1,6 @@
 """The closing comparison: the baselines and the policy of a run on the same held-out instances."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from morphogen.run.evaluate import Result, evaluate
 from morphogen.run.policies import Arm, arm_of
@@ -10,11 +10,17 @@ RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
 SPLIT = "validation"
 
 
-def compared(scheduler: Scheduler) -> Iterator[Result]:
-    """The results of the baselines, then of the policy of the run; none where no episode is asked for."""
-    spec = scheduler.setup.spec
-    names = (*(rival for rival in RIVALS if rival != spec.policy_name), spec.policy_name)
-    return (_result(scheduler, name) for name in names if spec.final_episodes)
+def compared(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[Result, ...] | None:
+    """The results of the baselines, then of the policy of the run; none where no episode is asked for.
+
+    `halt()` is asked before each of them; True ends the comparison without a result: None.
+    """
+    spec, results = scheduler.setup.spec, []
+    for name in (*(rival for rival in RIVALS if rival != spec.policy_name), spec.policy_name):
+        if halt():
+            return None
+        results += [_result(scheduler, name)] if spec.final_episodes else []
+    return tuple(results)
 
 
 def _result(scheduler: Scheduler, name: str) -> Result:

@@ -149,6 +149,10 @@ class Reporter:
         self._seeds, self._moments, self._watcher.seen = Seeds(found.seeds), [], found.seen
         self._dispatch.restore(found.raised, "telemetry.raised")
 
+    def drain(self) -> Tree:
+        """Have all that was told written; where the sinks stand, as `sinks.reopened` takes it.  Waits for files."""
+        return packed(self._dispatch.drain())
+
     def flush(self) -> None:
         """What was told so far is to be durable."""
         self._dispatch.flush()

@@ -191,13 +191,9 @@ class Session:
         scheduler, spec = self.scheduler, self.setup.spec
         if self.home is not None:
             self._keep_policy(self.home.folder)
-        results = []
-        for result in compared(scheduler):
-            results.append(result)
-            if self.halt():
-                return None
+        results = compared(scheduler, self.halt)
         if not results:
-            return ()
+            return results
         scheduler.reporter.tell(results[-1].event(split=SPLIT, seed=spec.seed))
         if self.home is not None:
             found = {result.policy: result.plain() for result in results}
@@ -205,7 +201,7 @@ class Session:
         if self.console is not None:
             rows = [result.row(results[-1], seed=spec.seed) for result in results]
             self.console.table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
-        return tuple(results)
+        return results
 
     def _keep_policy(self, folder: RunDirectory) -> None:
         params, config = self.scheduler.fences.save(self.scheduler.params), dump_config(self.setup.spec)

@@ -48,7 +48,7 @@ class Moment:
     @classmethod
     def of(cls, lines: Lines, where: str) -> Self:
         """The moment that has these lines; a CheckpointError by name where one is none."""
-        events, details = (tuple(told(*one, where) for one in own) for own in lines)
+        events, details = (tuple(told(text, where, level) for level, text in own) for own in lines)
         return cls(lambda: events, lambda: details)
 
 
@@ -56,7 +56,7 @@ def _line(event: Envelope) -> tuple[str, str]:
     return event.level, line(event, seq=0, time=0.0)
 
 
-def told(level: str, text: str, where: str) -> Envelope:
+def told(text: str, where: str, level: str = DEBUG) -> Envelope:
     """The event of a line that a checkpoint holds, of that level; a CheckpointError by name where it is none."""
     try:
         return replace(parse(text), level=LEVELS[RANK[level]])
@@ -92,11 +92,12 @@ class Remains:
     events: tuple[Envelope, ...] = ()
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def with_(self, batch: Batch) -> "Remains":
-        """These, and what is left of a batch."""
-        kept = tuple(one for one in batch.events if never_dropped(one))
-        gone = Counter(one.name for one in batch.events if not never_dropped(one))
-        return Remains(self.events + kept, self.dropped + gone)
+    def with_(self, other: "Batch | Remains") -> "Remains":
+        """These, and what is left of a batch or of others."""
+        kept = tuple(one for one in other.events if never_dropped(one))
+        gone = Counter(one.name for one in other.events if not never_dropped(one))
+        before = other.dropped if isinstance(other, Remains) else Counter[str]()
+        return Remains(self.events + kept, self.dropped + gone + before)
 
 
 def never_dropped(event: Envelope) -> bool:

@@ -1,5 +1,6 @@
 """The way from what happened to the sinks: at which level it is written, and what is told about the way itself."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from morphogen.run.telemetry.anomaly import Report, escalate
 from morphogen.run.telemetry.batch import Batch, Lines, Moment
 from morphogen.run.telemetry.events import Envelope, Event
 from morphogen.run.telemetry.kinds.run import SinkFailed, TelemetryEscalated
+from morphogen.run.telemetry.lines import line
 from morphogen.run.telemetry.outlet import Outlet
+from morphogen.run.telemetry.position import Logged, Position, Written
 from morphogen.run.telemetry.writer import Call, JsonLines, Sink
 from morphogen.vocab.telemetry import DEBUG, OFF, TelemetrySpec
 
@@ -122,6 +125,22 @@ class Dispatch:
         """What was written so far is to be durable; a file that could not be written is tried again."""
         for outlet in self._outlets:
             outlet.flush()
+
+    def drain(self) -> Position | None:
+        """Have all that waits written and made durable; where the sinks stand, None without an event file.
+
+        Sinks that keep files are waited for, all together at most as long as one is at closing; others are not.
+        """
+        self.flush()
+        until, loggers, found = time.monotonic() + self._spec.close_timeout_s, dict[str, Logged](), None
+        for outlet in self._outlets:
+            place, lacking = outlet.settle(until if getattr(outlet.sink, "local", False) else 0.0)
+            if isinstance(place, Logged):
+                loggers[outlet.name] = place
+            if isinstance(place, Written):
+                pending = tuple(line(one, seq=0, time=0.0) for one in lacking.events)
+                found = Position(*place, pending, lacking.dropped, self._spec.dir, loggers)
+        return found
 
     def close(self, *last: Event) -> Losses:
         """Write the last events and close all sinks, the event file after the others: it tells what became of them."""

@@ -9,6 +9,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
+from typing import Any
 
 from morphogen.run.telemetry.batch import Batch, Remains
 from morphogen.run.telemetry.events import Envelope
@@ -22,7 +24,7 @@ Failed = Callable[["Outlet", str], None]
 
 
 class Outlet:
-    """`put`, `flush` and `close` are for the scheduler's side; all else happens in the thread.
+    """`put`, `flush`, `settle` and `close` are for the scheduler's side; all else happens in the thread.
 
     `size`: batches that wait; `patience`: seconds that a full queue, and closing, wait for the sink before it is given
     up; `retried`: a sink that raises keeps what it did not take and is tried again at the next flush.
@@ -41,8 +43,11 @@ class Outlet:
         self._fresh: deque[Batch] = deque()
         self._untold: Counter[str] = Counter()  # dropped since the last TelemetryDropped
         self._untold_wait_s = 0.0
-        self._taken: tuple[Envelope, ...] = ()  # what the sink was given last
-        self._asked = self._closing = self._done = False
+        self._work: Batch | Remains | None = None  # in the hands of the thread
+        self._taken: tuple[Envelope, ...] = ()  # what of it the sink was given
+        self._where: Callable[[], Any] = getattr(sink, "position", lambda: None)
+        self._place = self._where()  # of the sink after the last thing that it did
+        self._asked = self._busy = self._closing = self._done = False
         self._lock = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"telemetry {name}", daemon=True)
         self._thread.start()
@@ -66,6 +71,18 @@ class Outlet:
         with self._lock:
             self._asked = True
             self._lock.notify_all()
+
+    def settle(self, until: float) -> tuple[Any, Remains]:
+        """Wait for a flush that was asked for; the place of the sink (None: it has none), and what it did not take.
+
+        `until`: a moment of the monotonic clock, after which it is not waited for.
+        """
+        with self._lock:
+            left = until - time.monotonic()
+            self._lock.wait_for(lambda: self.given_up or not (self._asked or self._busy), max(left, 0.0))
+            given = Remains(self._taken) if self._taken else self._work
+            held = [*([] if given is None else [given]), *self._remains, *self._fresh]
+            return self._place, reduce(Remains.with_, held, Remains(dropped=self._untold))
 
     def close(self) -> None:
         """Take no more, drain the queue and close the sink; one that does not come to an end in time is given up."""
@@ -126,7 +143,8 @@ class Outlet:
                 return False
             if self._asked or self._closing:
                 self.error = None  # try again
-            work = self._take()
+            work = self._work = self._take()
+            self._taken, self._busy = (), True
             last = work is None and self._closing
             self._asked = self._asked and work is not None
         error = self._attempt(work, last)
@@ -147,7 +165,6 @@ class Outlet:
 
     def _attempt(self, work: Remains | Batch | None, last: bool) -> str | None:
         """Why the sink did not take it; None = it did."""
-        self._taken = ()
         try:
             if work is not None:
                 self._taken = self._told(work)
@@ -157,9 +174,18 @@ class Outlet:
                 self.sink.flush()
             if last:
                 self.sink.close()
+            place = self._where()
         except Exception as cause:
             return f"{type(cause).__name__}: {cause}"
+        with self._lock:
+            self._place = place
+            self._rest()
         return None
+
+    def _rest(self) -> None:
+        """Nothing is in the hands of the thread; the lock held."""
+        self._work, self._taken, self._busy = None, (), False
+        self._lock.notify_all()
 
     def _told(self, work: Remains | Batch) -> tuple[Envelope, ...]:
         """The events, with one on what was dropped before the first that closes a round or the run."""
@@ -186,7 +212,7 @@ class Outlet:
             if not self.retried or (work is not None and not self._taken):  # what could not be told never will be
                 self._give_up(error)
             on = not self.given_up and not self._closing
-            self._lock.notify_all()
+            self._rest()
         if first:
             self._on_failure(self, error)
         return on

@@ -14,7 +14,7 @@ from morphogen.run.telemetry.scores import Tally
 from morphogen.run.telemetry.sightings import Sights
 from morphogen.run.telemetry.watcher import Seen
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.fields import join, show
+from morphogen.vocab.fields import show
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
 
@@ -43,15 +43,15 @@ def state_of(tree: Tree, facts: Facts, where: str) -> State:
     }
     features = np.zeros(sum(one.normalised for row in VECTORS.values() for one in row))
     if found.memory is not None:
-        check_arrays(tree["memory"], packed(begin(record, facts)), join(where, "memory"))
+        check_arrays(tree["memory"], packed(begin(record, facts)), f"{where}.memory")
     if found.first is not None:
-        check_arrays(tree["first"], packed((features, features)), join(where, "first"))
+        check_arrays(tree["first"], packed((features, features)), f"{where}.first")
     if found.seen.sights is not None:
-        check_arrays(tree["seen"]["sights"], packed(Sights.none(record)), join(where, "seen.sights"))
+        check_arrays(tree["seen"]["sights"], packed(Sights.none(record)), f"{where}.seen.sights")
     for name, tally in found.seeds.items():
-        _known(name, [one.label for one in Blueprint], join(where, "seeds"))
+        _known(name, [one.label for one in Blueprint], f"{where}.seeds")
         for slot in tally.slots:
-            _known(slot, facts.slots, join(join(where, "seeds"), f"{name}.slots"))
+            _known(slot, facts.slots, f"{where}.seeds.{name}.slots")
     return found
 
 

@@ -8,10 +8,14 @@ from typing import Protocol
 
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.lines import line
+from morphogen.run.telemetry.position import Written
 
 
 class Sink(Protocol):
-    """Whatever takes events."""
+    """Whatever takes events.
+
+    One with a `position` says where it stands; a checkpoint waits for one that keeps files here, `local`.
+    """
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Take a batch."""
@@ -46,6 +50,8 @@ class Kept:
 class JsonLines:
     """A sink that appends JSON lines to a file."""
 
+    local = True
+
     def __init__(self, path: Path, *, first: int = 0, rank: int = 0, clock: Callable[[], float] = time.time) -> None:
         """`first`: the number of the next line."""
         self.name, self.seq, self._rank, self._clock = path.name, first, rank, clock
@@ -63,6 +69,10 @@ class JsonLines:
             self._file.truncate(self._size)  # a disk that fills up takes a part
             raise
         self.seq, self._size = self.seq + len(lines), self._size + len(data)
+
+    def position(self) -> Written:
+        """The end of the whole lines."""
+        return Written(self._size, self.seq)
 
     def flush(self) -> None:
         """Wait until the file is on the disk."""

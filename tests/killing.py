@@ -103,7 +103,7 @@ class Trial:
         return place
 
     def _start(self, place: Path, *, fresh: bool) -> subprocess.Popen[str]:
-        """Begin the run, or go on with it.  Where there is no checkpoint yet nothing is lost by beginning again."""
+        """Begin the run, or go on with it.  One that did not get as far as a manifest is no run yet."""
         words = ("train", "--config", "config.json", "--out", RUN, "--quiet") if fresh else ("resume", RUN, "--quiet")
         if fresh:
             shutil.rmtree(place / RUN, ignore_errors=True)
@@ -141,8 +141,8 @@ def temporary(run: Path) -> list[Path]:
 
 
 def stands(run: Path) -> bool:
-    """Whether there is a checkpoint to go on from."""
-    return any((run / directory.CHECKPOINTS).glob("round-*"))
+    """Whether there is a run to go on with."""
+    return (run / directory.MANIFEST).is_file()
 
 
 def stood(run: Path) -> str:

@@ -7,9 +7,10 @@ from morphogen.errors import DataError
 from morphogen.run import directory
 from morphogen.run.log import load
 from morphogen.run.overview import overview
-from morphogen.run.reading import parsed, printable, reason, whole
+from morphogen.run.reading import parsed, reason, whole
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
+from morphogen.vocab.fields import escaped
 
 LATEST = 10  # rows of long tables
 # Tables that are shown: heading -> its column.
@@ -107,5 +108,5 @@ def _checkpoint(path: Path) -> Told:
         raise DataError(f"{path / directory.MANIFEST} cannot be read: {reason(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path / directory.MANIFEST} is damaged: {reason(error)}") from None
-    facts = {printable(name): printable(str(value)) for name, value in manifest.items()}
+    facts = {escaped(name): escaped(str(value)) for name, value in manifest.items()}
     return Told({"checkpoint": path.name, **facts}, {"files": sizes})

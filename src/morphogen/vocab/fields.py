@@ -18,6 +18,11 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def escaped(text: str) -> str:
+    """The text, with escapes for what a terminal would act on or cannot show."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def join(path: str, name: str) -> str:
     """`ppo` and `clip` -> `ppo.clip`; a name that is no identifier is quoted."""
     segment = name if name.isascii() and name.isidentifier() else show(name)

@@ -18,7 +18,7 @@ from sinks import Blocked, Broken, FullDisk, Keep, lived, passing, summary
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run import sinks
 from morphogen.run.directory import RunDirectory
-from morphogen.run.sinks import opened
+from morphogen.run.outlets import opened
 from morphogen.run.telemetry import scalars
 from morphogen.run.telemetry.anomaly import Report
 from morphogen.run.telemetry.batch import Moment

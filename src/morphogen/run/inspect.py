@@ -10,8 +10,8 @@ from morphogen.run.overview import overview
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
 from morphogen.vocab.codec import flat, plain
-from morphogen.vocab.fields import escaped
 from morphogen.vocab.spec import RunSpec
+from morphogen.vocab.text import escaped
 
 LATEST = 10  # rows of long tables
 # Tables that are shown: heading -> its column.

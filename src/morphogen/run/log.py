@@ -20,7 +20,7 @@ from morphogen.run.telemetry.kinds.run import RunStarted
 from morphogen.run.telemetry.lines import parse
 from morphogen.run.telemetry.shape import check
 from morphogen.vocab.codec import build, dump_config, parse_settings
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import show
 
 RANKS = "events.rank*.jsonl"
 Numbers = tuple[float, ...]

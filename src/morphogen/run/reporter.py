@@ -154,7 +154,7 @@ class Reporter:
         self._dispatch.restore(found.raised, "telemetry.raised")
 
     def drain(self) -> Tree:
-        """Have all that was told written; where the sinks stand, as `sinks.opened` takes it.  Waits for files."""
+        """Have all that was told written; where the sinks stand, as `outlets.opened` takes it.  Waits for files."""
         return packed(self._dispatch.drain())
 
     def flush(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from morphogen.errors import CheckpointError
-from morphogen.run import directory, shelf, sinks
+from morphogen.run import directory, outlets, shelf
 from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.directory import RunDirectory
 from morphogen.run.setup import Setup
@@ -16,8 +16,8 @@ from morphogen.run.standing import Standing
 from morphogen.run.telemetry.kinds.run import Skipped
 from morphogen.run.trees import Tree
 from morphogen.vocab.codec import Settings, dump_config, flat, plain
-from morphogen.vocab.fields import show
 from morphogen.vocab.spec import RunSpec, free, resolve
+from morphogen.vocab.text import show
 
 
 class Found(NamedTuple):
@@ -60,7 +60,7 @@ def _loaded(path: Path, folder: RunDirectory, run_id: str, asked: RunSpec) -> tu
     if manifest["run_id"] != run_id:
         raise CheckpointError(f"checkpoint {path} is of run {show(manifest['run_id'])}; want one of {run_id}")
     standing = Standing(found["envs"], found["shared"])
-    sinks.checked(asked, folder, standing.written)
+    outlets.checked(asked, folder, standing.written)
     return manifest, standing
 
 

@@ -8,7 +8,7 @@ from morphogen.run.telemetry.kinds.env import EpisodeCompleted
 from morphogen.run.telemetry.kinds.epoch import RewardsPaid
 from morphogen.run.telemetry.kinds.run import RunStarted
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import show
 
 BLUEPRINTS = frozenset(blueprint.label for blueprint in Blueprint)
 LOOSE = ("acc_table", "op_prob", "op_legal", "others", "log_prob", "entropy")  # rows over anything but slots

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from morphogen.run.telemetry.events import COORDINATES, Envelope, Event, Json
 from morphogen.run.telemetry.kinds import env, epoch, ppo, round, run, slot
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import show
 
 FORMAT = 1
 HEAD = ("v", "seq", "time", "rank", "event")

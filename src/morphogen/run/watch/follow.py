@@ -57,9 +57,13 @@ def _bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
         found = file.read(len(cursor.last) + chunk)
         while b"\n" not in found[len(cursor.last) :] and (more := file.read(chunk)):
             found += more
-            if len(found) > len(cursor.last) + MOST:
-                raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
+            _bounded(len(found) - len(cursor.last))
     return found
+
+
+def _bounded(size: int) -> None:
+    if size > MOST:
+        raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
 
 
 def read(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[Batch, Cursor]:

@@ -1,5 +1,6 @@
 """Fields of frozen specs: what a field accepts is said once and checked wherever a value comes in."""
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -11,10 +12,10 @@ from morphogen.errors import ConfigError
 
 def show(value: object) -> str:
     """A value in a message: as JSON where it is JSON, in ASCII, cut at 60 characters."""
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        text = ascii(value)
+    text = f"a {type(value).__name__}"
+    for form in (ascii, json.dumps):
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            text = form(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

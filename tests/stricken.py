@@ -5,14 +5,15 @@ lost a seed would be computed in other blocks, and differ from a run without the
 """
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from runs import tiny_setup
 from sinks import Keep
+from tensordict import TensorDict
 
 from morphogen.run import units
 from morphogen.run.compile import Signature
@@ -21,10 +22,11 @@ from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.schedules import control_of
 from morphogen.run.setup import Setup
 from morphogen.run.world import Epoch
+from morphogen.state.env import EnvState
 from morphogen.state.tree import lift
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.schedule import parse_schedule
-from morphogen.vocab.spec import EngineSpec, GovernorSpec, LifecycleSpec, TelemetrySpec
+from morphogen.vocab.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
 
 ENVS, LENGTH = 4, 6
 SLOTS, KINDS = ("r0c0", "r1c0"), ("norm", "conv_light")
@@ -47,6 +49,7 @@ def small(**fields: Any) -> Setup:
         blueprints=KINDS,
         lifecycle=LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, min_gradient_health=0.0),
         governor=GovernorSpec(panics=2, snapshot_every=2),
+        ppo=PpoSpec(epochs=2, minibatches=2),
         engine=EngineSpec(compile="default"),
         telemetry=TelemetrySpec(level="debug", queue=9999),
         **fields,
@@ -70,27 +73,25 @@ def eager(function, **_):
     return function
 
 
-def only(env: int, leaf: torch.Tensor, value: float) -> torch.Tensor:
-    """The leaf with a value in the whole row of one env; None for all envs."""
-    return torch.where(lift(torch.arange(len(leaf)) == env, leaf), value, leaf)
+def only(env: int | None, leaf: torch.Tensor, value: float) -> torch.Tensor:
+    """The leaf with a value in the whole row of one env; None: of every env."""
+    here = torch.arange(len(leaf)) == env if env is not None else torch.ones(len(leaf), dtype=torch.bool)
+    return torch.where(lift(here, leaf), value, leaf)
 
 
-@dataclass(repr=False)
 class Run:
     """A scheduler that keeps every epoch; `change(t, state)` replaces the state before an epoch of round 0."""
 
-    setup: Setup
-    change: Any = None
-    epochs: list[Epoch] = field(default_factory=list)
-    hidden: list[Any] = field(default_factory=list)
-    fresh: list[torch.Tensor] = field(default_factory=list)
-    metrics: list[dict[str, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, setup: Setup, change: Callable[[int, EnvState], EnvState] | None = None) -> None:
+        self.change = change
+        self.epochs: list[Epoch] = []
+        self.hidden: list[TensorDict] = []  # before the epoch
+        self.fresh: list[torch.Tensor] = []  # bool [E], the epoch starts a segment
+        self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
         text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
-        spec, self.sink = self.setup.spec, Keep()
-        control = control_of(parse_schedule(text, spec), spec, self.setup.device)
-        self.scheduler = Scheduler(self.setup, Parts(control=control, sinks=(self.sink,), compiler=eager))
+        spec, self.sink = setup.spec, Keep()
+        control = control_of(parse_schedule(text, spec), spec, setup.device)
+        self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiler=eager))
         self.scheduler.compiled.signatures = room()
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.fences.read
         self.scheduler.run_epoch, self.scheduler.fences.read = self._epoch, self._read
@@ -107,9 +108,8 @@ class Run:
     def _read(self, name, leaves):
         found = self.read(name, leaves)
         if name == "update":
-            self.metrics.append(
-                {k: float(v) for k, v in found.items() if v.ndim == 0 and found.get(f"{k}_valid", True)}
-            )
+            known = [key for key, value in found.items() if value.ndim == 0 and found.get(f"{key}_valid", True)]
+            self.metrics.append({key: float(found[key]) for key in known})
         return found
 
     def rounds(self, count: int, *patches) -> "Run":
@@ -133,11 +133,11 @@ def records(run: Run) -> list[dict[str, torch.Tensor]]:
 
 
 def seen(change):
-    """A patch of what is observed: `change(epoch, round, observation)`."""
+    """A patch of what is observed: `change(round, epoch, observation)`."""
     real = units.observe
 
     def observe(state, *args, **knobs):
         found = real(state, *args, **knobs)
-        return change(int(state.clock.epoch[0]), int(state.clock.episode[0]), found)
+        return change(int(state.clock.episode[0]), int(state.clock.epoch[0]), found)
 
     return patch.object(units, "observe", observe)

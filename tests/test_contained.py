@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from profiles import one_in
 from stricken import BAD, ENVS, LENGTH, Run, only, records, seen, small
 
+from morphogen.errors import TrainingDiverged
 from morphogen.run.data.feed import Feed
 from morphogen.testing.trees import leaves
 
@@ -19,7 +20,7 @@ GATED = "r0c0"  # the slot with a seed that is blended in from epoch 2 on
 GATE = SETUP.net.gate_counts[SETUP.net.names.index(GATED)]
 bad_values = st.sampled_from(sorted(BAD)).map(BAD.__getitem__)
 moments = st.integers(0, LENGTH - 1)
-few = settings(max_examples=one_in(20))
+few, fewer = settings(max_examples=one_in(20)), settings(max_examples=one_in(30))
 
 
 @pytest.fixture(scope="module")
@@ -143,13 +144,105 @@ def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
     assert math.isfinite(value) or any(back) == (since < LENGTH - 1), "two starved epochs in a row are a panic"
 
 
+def shown(value, env, at):
+    """A patch of what is observed of an env, None for all, in an epoch of the first round, None for always."""
+
+    def broken(round, epoch, found):
+        names = ("env", "instance", "slots") if at is None or (round, epoch) == (0, at) else ()
+        return found.replace(**{name: only(env, getattr(found, name), value) for name in names})
+
+    return seen(broken)
+
+
 @few
 @given(value=bad_values, at=moments, env=st.integers(0, ENVS - 1))
 def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at, env):
-    def broken(epoch, round, found):
-        names = ("env", "instance", "slots") if (round, epoch) == (0, at) else ()
-        return found.replace(**{name: only(env, getattr(found, name), value) for name in names})
-
-    sick = Run(SETUP).rounds(2, seen(broken))
+    sick = Run(SETUP).rounds(2, shown(value, env, at))
     contained(calm, sick, env)
     assert all(legal(epoch).all() for epoch in sick.epochs)
+    chosen = [torch.cat((epoch.choice.log_prob[env], epoch.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]]
+    lost = [not numbers.isfinite().all() for numbers in chosen]
+    told = [(event.epoch, event.env) for event in sick.events("AnomalySeen") if "policy" in event.data.faults]
+    assert told == [(t, env) for t in range(LENGTH) if lost[t]]
+    assert sick.metrics[0]["nonfinite.rollout"] == any(lost)
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+def learned(run):
+    """What the policy is and what its optimiser remembers, as bytes."""
+    learner = run.scheduler.learner
+    parts = {"net": learner.params["net"], "offset": learner.params["value_offset"], "optimiser": learner.optimiser}
+    return {path: leaf.numpy().tobytes() for path, leaf in leaves({**parts, "scale": learner.return_scale}).items()}
+
+
+def broken_policy(run, leaf, value, at):
+    """A change before an epoch: one number of the policy is lost."""
+
+    def change(t, state):
+        if t == at:
+            learner = run.scheduler.learner
+            net = learner.params["net"].clone()
+            net[leaf][(0,) * net[leaf].dim()] = value
+            run.scheduler.learner = learner.replace(params=learner.params.replace(net=net))
+            run.scheduler.params = run.scheduler.learner.params
+        return state
+
+    run.change = change
+
+
+LEAVES = ("base.in.weight", "core.w_hh", "op.out.weight", "leaf.out.bias", "value.out.weight")
+
+
+@fewer
+@given(leaf=st.sampled_from(LEAVES), value=bad_values, at=moments)
+def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three_rounds(leaf, value, at):
+    run = Run(SETUP)
+    broken_policy(run, leaf, value, at)
+    before = learned(run.rounds(1))
+    with pytest.raises(TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 2"):
+        run.rounds(2)
+    assert [found["skip_streak"] for found in run.metrics] == [1, 2, 3]
+    assert [found["steps_done"] for found in run.metrics] == [0, 0, 0]
+    assert learned(run) == before
+    assert all(legal(epoch).all() for epoch in run.epochs)
+    assert not any(epoch.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
+    assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].after).values())
+    assert [event.data.skip_streak for event in run.events("PpoUpdated")] == [1, 2, 3]
+
+
+def test_an_observation_that_is_lost_for_all_envs_teaches_nothing_and_ends_the_run():
+    run = Run(SETUP)
+    before = learned(run)
+    with pytest.raises(TrainingDiverged, match="There 4 of 4 envs had rewards, values or log-probabilities"):
+        run.rounds(3, shown(torch.nan, None, None))
+    assert learned(run) == before
+    assert all(leaf.isfinite().all() for leaf in leaves(run.scheduler.learner).values())
+    assert all(legal(epoch).all() for epoch in run.epochs)
+
+
+@fewer
+@given(name=st.sampled_from(("m", "v")), leaf=st.sampled_from(LEAVES), value=bad_values)
+def test_a_broken_optimiser_of_the_policy_writes_nothing_into_it(name, leaf, value):
+    run = Run(SETUP).rounds(1)
+    learner = run.scheduler.learner
+    assert learner is not None
+    optimiser = learner.optimiser.clone()
+    optimiser[name, leaf][(0,) * optimiser[name, leaf].dim()] = value
+    run.scheduler.learner = learner.replace(optimiser=optimiser)
+    before = learned(run)
+    run.rounds(1)
+    assert run.metrics[-1]["steps_done"] == 0
+    assert run.metrics[-1]["nonfinite.step"] > 0
+    assert learned(run) == before
+
+
+def test_after_a_broken_round_the_policy_learns_on():
+    run = Run(SETUP).rounds(1, shown(torch.nan, None, 2))
+    assert run.metrics[0]["skip_streak"] == 1
+    before = learned(run)
+    run.rounds(1)
+    assert run.metrics[1]["skip_streak"] == 0
+    assert all(math.isfinite(value) for value in run.metrics[1].values())
+    assert learned(run) != before

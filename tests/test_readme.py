@@ -107,5 +107,8 @@ def test_flags_that_the_page_names_exist():
         "--full",
         "--once",
         "--quiet",
+        "--checkpoint",
+        "--extend-rounds",
+        "--kills",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -153,6 +153,22 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
     assert not list(differences(alone, run))
 
 
+def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp_path):
+    run = copied(alone, tmp_path / "run")
+    whole = (run / "events.jsonl").read_bytes()
+    (run / "events.jsonl").write_bytes(whole[: bytes_at(run, 2) + 10])
+    resume(run, telemetry=TelemetrySpec(console=False))
+    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    assert told["checkpoint"] == shelf.name(2, 0)
+    assert "want at least" in told["skipped"][0]["reason"]
+    assert [path.name for path in shelf.candidates(run / "checkpoints")] == [shelf.name(i, 0) for i in (3, 2, 1)]
+
+
+def bytes_at(run, round):
+    """Bytes of the event file that a checkpoint stands for."""
+    return load_checkpoint(run / "checkpoints" / shelf.name(round, 0))["shared"]["written"]["bytes"]
+
+
 def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     for path in shelf.candidates(run / "checkpoints"):

@@ -58,7 +58,12 @@ def beats(seed):
         for epoch, record in enumerate(records):
             ratio = np.full((ENVS, len(SLOTS)), 5.0)
             yield "take", record | {"detector_ratio": ratio}, (round, epoch)
-        yield "end_round", round, metrics(dice), Costs(rollout_s=1.0, memory=(FULL,) * dice.randint(0, 1))
+        yield (
+            "end_round",
+            round,
+            metrics(dice),
+            Costs(rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)),
+        )
 
 
 def followed(one, beats):

@@ -122,29 +122,34 @@ def created(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator
     """Own a new directory with `config.json` and `manifest.json`; what fails half-way leaves nothing behind."""
     check(path)
     made = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
-    with contextlib.ExitStack() as owner:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            owner.enter_context(owned(path))
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _unmake(made)
+        raise _unwritten(path, error) from error
+    filled = False
+    try:
+        with owned(path):
             check(path)  # somebody else may have been quicker
             _fill(path, config, manifest)
-        except BaseException as error:
-            owner.close()
-            _unmake(made)
-            if isinstance(error, OSError):
-                raise ConfigError(f"out is {path}; it cannot be written: {error.strerror}") from error
-            raise
-        yield RunDirectory(path)
+            filled = True
+            yield RunDirectory(path)
+    finally:
+        _unmake([] if filled else made)
 
 
 def _fill(path: Path, config: str, manifest: Mapping[str, Any]) -> None:
     try:
         files.replace(path / CONFIG, config.encode())
         files.replace(path / MANIFEST, files.json_bytes(manifest))
-    except BaseException:
+    except OSError as error:
         for name in (CONFIG, MANIFEST):
             (path / name).unlink(missing_ok=True)
-        raise
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"out is {path}; it cannot be written: {error.strerror}")
 
 
 def _unmake(made: list[Path]) -> None:

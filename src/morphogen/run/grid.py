@@ -10,8 +10,9 @@ from typing import Any
 from morphogen.errors import ConfigError
 from morphogen.run import options
 from morphogen.vocab.codec import Settings, as_settings, merge, parse_value
-from morphogen.vocab.fields import refuse, show
+from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import RunSpec, resolve
+from morphogen.vocab.text import show
 
 BENEATH: Settings = {"rounds": options.ROUNDS, "engine": {"phase_profile": True}}  # where no flag says otherwise
 LEAST = 2  # rounds: the first one warms up

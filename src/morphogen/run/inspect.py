@@ -7,11 +7,11 @@ from morphogen.errors import CheckpointError
 from morphogen.run import directory, shelf
 from morphogen.run.log import load
 from morphogen.run.overview import overview
-from morphogen.run.reading import printable
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
 from morphogen.vocab.codec import flat, plain
 from morphogen.vocab.spec import RunSpec
+from morphogen.vocab.text import escaped
 
 LATEST = 10  # rows of long tables
 # Tables that are shown: heading -> its column.
@@ -106,16 +106,16 @@ def _checkpoint(path: Path) -> Told:
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint {path} {error}") from None
     listed, config = manifest.pop("files"), manifest.pop("config", {})
-    facts = {printable(name): printable(_words(value)) for name, value in manifest.items()}
+    facts = {escaped(name): escaped(_words(value)) for name, value in manifest.items()}
     sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
     usual = dict(flat(plain(RunSpec())))
     made = dict(flat(config)) if isinstance(config, dict) else {}
     own = [
-        {"setting": printable(name), "value": printable(_words(value))}
+        {"setting": escaped(name), "value": escaped(_words(value))}
         for name, value in made.items()
         if usual.get(name) != value
     ]
-    state = printable(shelf.fault(path) or "every file is as it was saved")
+    state = escaped(shelf.fault(path) or "every file is as it was saved")
     tables = {"files": sizes, "settings that differ from the defaults": own}
     return Told({"checkpoint": path.name, "state": state, **facts}, tables)
 

@@ -1,21 +1,45 @@
 """What a run directory tells without its checkpoints: config, manifest, held-out results, tables of its events."""
 
-from collections.abc import Callable, Iterator
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from morphogen.errors import ConfigError, DataError
 from morphogen.run import directory
-from morphogen.run.reading import parsed, reason, whole
+from morphogen.run.reading import lines, parsed, reason, whole
 from morphogen.run.telemetry import analytics
 from morphogen.run.telemetry.analytics import Row, Tables
-from morphogen.run.telemetry.events import Envelope
+from morphogen.run.telemetry.events import Envelope, tidy
+from morphogen.run.telemetry.fit import misfit
 from morphogen.run.telemetry.kinds.round import BatchSummary
+from morphogen.run.telemetry.kinds.run import RunStarted
 from morphogen.run.telemetry.lines import parse
+from morphogen.run.telemetry.shape import check
+from morphogen.vocab.codec import build, dump_config, parse_settings
+from morphogen.vocab.text import show
 
 RANKS = "events.rank*.jsonl"
+Numbers = tuple[float, ...]
+
+
+class Judged(TypedDict):
+    """A policy on held-out instances, a number per episode."""
+
+    network_value: Numbers
+    committed_accuracy: Numbers
+    params_ratio: Numbers
+    success_share: Numbers
+    stability: Numbers
+    params: Numbers
+    rollbacks: Numbers
+
+
+MANIFEST = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
+RESULT = {"policies": dict[str, Judged]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +65,99 @@ class Log:
 
 def load(path: Path) -> Log:
     """Read a run directory; one that is none is a ConfigError, a damaged file in it a DataError."""
-    if not (path / directory.CONFIG).is_file():
+    if not os.path.lexists(path / directory.CONFIG):
         raise ConfigError(f"run directory is {path}, which holds no {directory.CONFIG}; want the directory of a run")
-    config, manifest, result = (_json(path / name) for name in (directory.CONFIG, directory.MANIFEST, directory.RESULT))
-    parts = [analytics.fold(read(file)) for file in event_files(path, config)]
+    config = _config(path / directory.CONFIG)
+    manifest, result = _object(path / directory.MANIFEST, MANIFEST), _object(path / directory.RESULT, RESULT)
+    _same_lengths(path / directory.RESULT, result.get("policies", {}))
+    fitting = _Fitting()
+    parts = [analytics.fold(fitting.events(file)) for file in event_files(path, config)]
     return Log(path, config, manifest, result, reduce(analytics.merge, parts, analytics.EMPTY))
 
 
-def _json(path: Path) -> Row:
-    """An object; empty where there is no such file."""
+def _config(path: Path) -> Row:
+    """The config of a run, every field set."""
     try:
-        return parsed(whole(path))
-    except FileNotFoundError:
-        return {}
+        settings, found = parse_settings(_bytes(path).decode("utf-8"))
+        return json.loads(dump_config(build(settings, found)))
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return whole(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {reason(error)}") from None
+
+
+def _object(path: Path, wanted: Mapping[str, Any]) -> Row:
+    """An object, and of the wanted types what it has under their names; empty where there is no such file."""
+    if not os.path.lexists(path):
+        return {}
+    try:
+        found = tidy(parsed(_bytes(path)))
     except ValueError as error:
         raise DataError(f"{path} is damaged: {reason(error)}") from None
+    for name, hint in wanted.items():
+        if name in found and not check(hint)(found[name]):
+            raise DataError(f"{path} is damaged: {name} is {show(found[name])}")
+    return found
+
+
+def _same_lengths(path: Path, policies: Mapping[str, Judged]) -> None:
+    lengths = {len(row) for judged in policies.values() for row in judged.values()}
+    if len(lengths) > 1 or 0 in lengths:
+        raise DataError(f"{path} is damaged: policies have {show(sorted(lengths))} episodes; want as many for each")
 
 
 def event_files(path: Path, config: Row) -> tuple[Path, ...]:
     """The event files of a run that exist, by rank."""
-    telemetry: dict[str, Any] = config.get("telemetry", {})
-    folder = Path(telemetry.get("dir") or path)
+    folder = Path(config["telemetry"]["dir"] or path)
     ranks = sorted(folder.glob(RANKS), key=lambda file: (len(file.name), file.name))
-    return tuple(file for file in (folder / directory.EVENTS, *ranks) if file.is_file())
+    return tuple(file for file in (folder / directory.EVENTS, *ranks) if os.path.lexists(file))
 
 
 def rounds(path: Path) -> list[BatchSummary]:
     """The rounds that the event file of a run tells of."""
     wanted = f'"event":"{BatchSummary.NAME}"'
-    found = (read(file, lambda text: wanted in text) for file in event_files(path, _json(path / directory.CONFIG))[:1])
+    found = (
+        read(file, lambda text: wanted in text) for file in event_files(path, _config(path / directory.CONFIG))[:1]
+    )
     return [event.data for events in found for event in events if isinstance(event.data, BatchSummary)]
 
 
 def read(path: Path, wanted: Callable[[str], bool] = bool) -> Iterator[Envelope]:
     """The events of a file whose lines are wanted; a last line that was cut is no line yet."""
-    with path.open("rb") as file:
-        whole = (line.decode("ascii", "replace") for line in file if line.endswith(b"\n"))
-        yield from (_event(path, number, text) for number, text in enumerate(whole, start=1) if wanted(text))
+    texts = (line.decode("ascii", "replace") for line in _lines(path))
+    yield from (_event(path, number, text) for number, text in enumerate(texts, start=1) if wanted(text))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        yield from lines(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+
+
+class _Fitting:
+    """Lets events pass that fit the run which has begun."""
+
+    def __init__(self) -> None:
+        self._start: RunStarted | None = None
+
+    def events(self, path: Path) -> Iterator[Envelope]:
+        """The events of a file; a DataError at the first that does not fit."""
+        for number, event in enumerate(read(path), start=1):
+            self._start = event.data if isinstance(event.data, RunStarted) else self._start
+            fault = "the run has not begun" if self._start is None else misfit(self._start, event)
+            if fault is not None:
+                raise DataError(f"{path} is damaged in line {number}: {fault}")
+            yield event
 
 
 def _event(path: Path, number: int, text: str) -> Envelope:
     try:
         return parse(text)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is damaged in line {number}: {error}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged in line {number}: {reason(error)}") from None

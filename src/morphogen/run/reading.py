@@ -7,8 +7,11 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from morphogen.vocab.text import escaped
 
 MIB = 2**20
 MOST = 64 * MIB  # of a file that is read as a whole
@@ -37,17 +40,19 @@ def whole(path: Path, most: int = MOST) -> bytes:
     return found
 
 
-def printable(text: str) -> str:
-    """The text, with escapes for what a terminal would act on or cannot show."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file, one by one; a last one without its end is none yet."""
+    with opened(path) as file:
+        while (line := file.readline(MOST)).endswith(b"\n"):
+            yield line
+    if len(line) == MOST:
+        raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
 
 
 def reason(error: BaseException) -> str:
     """Why something failed, in one printable line."""
     told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    line = told.splitlines()[0].encode("ascii", "backslashreplace").decode()
+    line = escaped(told.splitlines()[0])
     return line if len(line) <= 200 else f"{line[:197]}..."
 
 

@@ -75,6 +75,10 @@ class Reporter:
         self._host = setup.net.host
         self._seeds, self._moments = Seeds({}), list[Moment]()  # of earlier rounds; of this one
 
+    def listen(self, sinks: Sequence[AnySink]) -> None:
+        """What is told from here on goes to these sinks too."""
+        self._dispatch.add(sinks)
+
     def tell(self, *data: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
         self._dispatch.tell([Envelope(one, round=round) for one in data])
@@ -150,7 +154,7 @@ class Reporter:
         self._dispatch.restore(found.raised, "telemetry.raised")
 
     def drain(self) -> Tree:
-        """Have all that was told written; where the sinks stand, as `sinks.reopened` takes it.  Waits for files."""
+        """Have all that was told written; where the sinks stand, as `outlets.opened` takes it.  Waits for files."""
         return packed(self._dispatch.drain())
 
     def flush(self) -> None:

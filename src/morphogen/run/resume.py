@@ -2,11 +2,12 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from morphogen.errors import CheckpointError
-from morphogen.run import directory, shelf
+from morphogen.run import directory, outlets, shelf
 from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.directory import RunDirectory
 from morphogen.run.setup import Setup
@@ -14,9 +15,9 @@ from morphogen.run.sinks import METRICS
 from morphogen.run.standing import Standing
 from morphogen.run.telemetry.kinds.run import Skipped
 from morphogen.run.trees import Tree
-from morphogen.vocab.codec import Settings, flat, plain
-from morphogen.vocab.fields import show
+from morphogen.vocab.codec import Settings, dump_config, flat, plain
 from morphogen.vocab.spec import RunSpec, free, resolve
+from morphogen.vocab.text import show
 
 
 class Found(NamedTuple):
@@ -33,8 +34,8 @@ class Found(NamedTuple):
         return self.manifest["round"], self.manifest["epoch"]
 
 
-def newest(folder: RunDirectory, run_id: str) -> Found | None:
-    """The newest checkpoint that is whole and of this run; None where the run was never saved.
+def newest(folder: RunDirectory, run_id: str, asked: RunSpec) -> Found | None:
+    """The newest checkpoint that is whole and of this run, as are its events; None where the run was never saved.
 
     A CheckpointError where it was, but no checkpoint can be used.
     """
@@ -42,7 +43,7 @@ def newest(folder: RunDirectory, run_id: str) -> Found | None:
     saved = shelf.candidates(folder.checkpoints)
     for path in saved:
         try:
-            return Found(path, *_loaded(path, run_id), tuple(skipped))
+            return Found(path, *_loaded(path, folder, run_id, asked), tuple(skipped))
         except CheckpointError as error:
             skipped.append({"checkpoint": path.name, "reason": str(error)})
     if not saved:
@@ -51,14 +52,16 @@ def newest(folder: RunDirectory, run_id: str) -> Found | None:
     raise CheckpointError("\n".join([f"{folder.checkpoints} holds no checkpoint that can be used", *tried]))
 
 
-def _loaded(path: Path, run_id: str) -> tuple[Tree, Standing]:
+def _loaded(path: Path, folder: RunDirectory, run_id: str, asked: RunSpec) -> tuple[Tree, Standing]:
     found = load_checkpoint(path)
     manifest = found["manifest"]
     if (manifest["round"], manifest["epoch"]) != shelf.position(path):
         raise CheckpointError(f"checkpoint {path} stands at round {manifest['round']}, epoch {manifest['epoch']}")
     if manifest["run_id"] != run_id:
         raise CheckpointError(f"checkpoint {path} is of run {show(manifest['run_id'])}; want one of {run_id}")
-    return manifest, Standing(found["envs"], found["shared"])
+    standing = Standing(found["envs"], found["shared"])
+    outlets.checked(asked, folder, standing.written)
+    return manifest, standing
 
 
 def check(found: Found | None, made: RunSpec, setup: Setup) -> None:
@@ -109,8 +112,9 @@ def branch(source: RunDirectory, name: str, out: Path) -> RunDirectory:
     wrong = shelf.fault(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
-    config = (source.path / directory.CONFIG).read_text()
-    with directory.created(out, config=config, manifest=source.manifest()) as made:
+    _, spec, said = directory.opened(source.path)
+    own = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the other file is not ours to cut
+    with directory.created(out, config=dump_config(own), manifest=said) as made:
         shutil.copytree(path, made.checkpoints / name)
         if source.events.is_file():
             shutil.copyfile(source.events, made.events)

@@ -231,5 +231,5 @@ def _stuck(metrics: Mapping[str, Any], round: int, envs: int) -> str:
         f"the policy took no step in {STRIKES} rounds in a row, the last of them round {round}. There "
         f"{count['rollout']} of {envs} envs had rewards, values or log-probabilities that are no sane numbers, and of "
         f"{int(metrics['steps_skipped'])} steps {count['loss']} had a loss, {count['gradient']} a gradient and "
-        f"{count['step']} a result that is not finite. The policy is as it was before these rounds"
+        f"{count['step']} a result that is not finite. The network of the policy is as it was before these rounds"
     )

@@ -16,10 +16,11 @@ from morphogen.run.directory import RunDirectory
 from morphogen.run.evaluate import Result
 from morphogen.run.keeper import Keeper, Kind
 from morphogen.run.log import rounds
+from morphogen.run.outlets import opened
 from morphogen.run.resume import Found, forget_newer, promise
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import Setup
-from morphogen.run.sinks import METRICS, opened
+from morphogen.run.sinks import METRICS
 from morphogen.run.sizes import sizes
 from morphogen.run.telemetry.dispatch import NOTHING_LOST, Losses
 from morphogen.run.telemetry.kinds.round import BatchSummary
@@ -96,7 +97,7 @@ class Session:
     def _reopen(self, home: Home, found: Found) -> None:
         """Go on where the checkpoint stands; what was written after it is gone, and made again."""
         standing.resumed(self.scheduler, found.standing, *found.position)
-        cut = self._own(home, found.standing.shared["written"])
+        cut = self._own(home, found.standing.written)
         forget_newer(home.folder, found)
         self.history += rounds(home.folder.path)
         assert self.keeper is not None

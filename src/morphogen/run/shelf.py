@@ -13,7 +13,7 @@ from typing import Any
 
 from morphogen.errors import CheckpointError
 from morphogen.run import files, reading
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import show
 
 Manifest = dict[str, Any]
 FORMAT = 2

@@ -21,6 +21,13 @@ class Standing(NamedTuple):
     envs: Tree  # of the envs of this process
     shared: Tree
 
+    @property
+    def written(self) -> Tree | None:
+        """Where the sinks stood."""
+        if not isinstance(self.shared, dict) or "written" not in self.shared:
+            raise CheckpointError("shared.written is missing")
+        return self.shared["written"]
+
 
 def taken(scheduler: Scheduler) -> Standing:
     """Where a run stands between two epochs.  What is on its way is taken in first; nothing of the run changes.

@@ -71,14 +71,17 @@ def resume(
     older `checkpoint`, given by name, it goes on in a new directory `out`, and the old one stays as it is.
     """
     asked, place = _either(spec, fields), Path(run)
-    folder, _, _ = directory.opened(place)
+    folder, made, _ = directory.opened(place)
     if checkpoint is not None:
         if out is None:
             raise TypeError("checkpoint needs out: an older one needs a run directory of its own")
         place = branch(folder, checkpoint, Path(out)).path
+        if asked is not None and asked.telemetry.dir == made.telemetry.dir:
+            asked = replace(asked, telemetry=replace(asked.telemetry, dir=None))
     with torch.no_grad(), owned(place):
         folder, made, said = directory.opened(place)
-        setup, found = build_setup(resolve(asked or replace(made, **fields))), newest(folder, said["run_id"])
+        setup = build_setup(resolve(asked or replace(made, **fields)))
+        found = newest(folder, said["run_id"], setup.spec)
         check(found, made, setup)
         home = Home(folder, said, found)
         if found is not None and said.get("status") == directory.COMPLETED and found.position[0] == setup.spec.rounds:

@@ -7,9 +7,10 @@ from functools import reduce
 from typing import Any
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.fields import Group, Spec, Want, join, refuse, show
+from morphogen.vocab.fields import Group, Spec, Want, join, refuse
 from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.spec import RunSpec
+from morphogen.vocab.text import show
 
 Settings = dict[str, Any]
 

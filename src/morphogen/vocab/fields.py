@@ -1,21 +1,12 @@
 """Fields of frozen specs: what a field accepts is said once and checked wherever a value comes in."""
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from morphogen.errors import ConfigError
-
-
-def show(value: object) -> str:
-    """A value in a message: as JSON where it is JSON, in ASCII, cut at 60 characters."""
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+from morphogen.vocab.text import show
 
 
 def join(path: str, name: str) -> str:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from morphogen.vocab.action import HEADS, SIZES, Head, Op
-from morphogen.vocab.fields import Choice, Flag, Names, PerName, Real, Spec, Text, Whole, holds, show, want
+from morphogen.vocab.fields import Choice, Flag, Names, PerName, Real, Spec, Text, Whole, holds, want
 from morphogen.vocab.instance import FROM_TASK
 from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY, RULES
+from morphogen.vocab.text import show
 
 POSITIVE = Real(above=0)
 OFF, PLAIN, NEEDS_CUDA = "off", "default", "reduce-overhead"  # of the compile modes

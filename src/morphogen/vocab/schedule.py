@@ -9,8 +9,9 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, VALUES, Head, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.codec import Settings, as_settings, parse_value
-from morphogen.vocab.fields import Choice, Text, Want, Whole, join, refuse, show
+from morphogen.vocab.fields import Choice, Text, Want, Whole, join, refuse
 from morphogen.vocab.spec import SCHEDULE_FILE, RunSpec, limits
+from morphogen.vocab.text import show
 
 VERSION = 1
 # Per built-in schedule, the op of each epoch; all of them on the first enabled slot, germinating NORM.

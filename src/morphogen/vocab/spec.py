@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count
-from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, show, want
+from morphogen.vocab.fields import Choice, Names, Spec, Whole, holds, want
 from morphogen.vocab.groups import (
     AttributionSpec,
     CheckpointSpec,
@@ -27,6 +27,7 @@ from morphogen.vocab.preset import PRESETS
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.task import TASKS, find_task
 from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec
+from morphogen.vocab.text import show
 
 __all__ = [
     "FREE",

@@ -9,8 +9,8 @@ from typing import NamedTuple, Self
 from morphogen.errors import CheckpointError
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.lines import line, parse
-from morphogen.vocab.fields import show
 from morphogen.vocab.telemetry import DEBUG, LEVELS
+from morphogen.vocab.text import show
 
 Make = Callable[[], Iterable[Envelope]]
 RANK = {name: rank for rank, name in enumerate(LEVELS)}

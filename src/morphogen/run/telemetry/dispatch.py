@@ -55,8 +55,13 @@ class Dispatch:
         self._spec, self._epochs = spec, epochs
         self._level, self._until = spec.level, -1  # the last epoch of the run that is written at debug
         self._recent: deque[Moment] = deque(maxlen=RECORDED)  # written below debug
-        known = [] if spec.level == OFF else [sink if hasattr(sink, "write") else Call(sink) for sink in sinks]
-        self._outlets = tuple(self._outlet(sink) for sink in known)
+        self._outlets: tuple[Outlet, ...] = ()
+        self.add(sinks)
+
+    def add(self, sinks: Iterable[AnySink]) -> None:
+        """More sinks, which get what is told from here on."""
+        known = [] if self._spec.level == OFF else [sink if hasattr(sink, "write") else Call(sink) for sink in sinks]
+        self._outlets += tuple(self._outlet(sink) for sink in known)
 
     @property
     def heard(self) -> bool:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from morphogen.run.telemetry.shape import Check, check
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import escaped, show
 
 Json = dict[str, Any]
 SEVERITIES = ("info", "warning", "error")
@@ -19,13 +19,17 @@ COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
 
 
 def tidy(value: Any) -> Any:
-    """A value as events hold it: 7 significant digits, None for NaN and infinities, tuples for lists."""
-    if isinstance(value, bool) or value is None or isinstance(value, int | str):
+    """A value as events hold it: 7 significant digits, None for NaN and infinities, tuples for lists, text to print."""
+    if isinstance(value, str):
+        return value if value.isprintable() else escaped(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ValueError("an event cannot hold an integer of more than 64 bits")
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return float(f"{value:.7g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): tidy(inner) for key, inner in value.items()}
+        return {tidy(str(key)): tidy(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return tuple(tidy(inner) for inner in value)
     if hasattr(value, "tolist"):  # numpy scalars and arrays

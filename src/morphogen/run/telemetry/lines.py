@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from morphogen.run.telemetry.events import COORDINATES, Envelope, Event, Json
 from morphogen.run.telemetry.kinds import env, epoch, ppo, round, run, slot
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import show
 
 FORMAT = 1
 HEAD = ("v", "seq", "time", "rank", "event")
@@ -31,8 +31,10 @@ def parse(text: str) -> Envelope:
     if not isinstance(whole, dict):
         raise ValueError(f"a line holds {show(whole)}; want an object")
     _same_keys("line", set(whole) - {*COORDINATES, "late"}, {*HEAD, "severity", "data"})
-    if whole["v"] != FORMAT or whole["event"] not in KINDS:
-        raise ValueError(f"event {whole['event']!r} of format {whole['v']!r} is unknown")
+    if whole["v"] != FORMAT or not isinstance(whole["event"], str) or whole["event"] not in KINDS:
+        raise ValueError(f"event {show(whole['event'])} of format {show(whole['v'])} is unknown")
+    if not isinstance(whole["data"], dict):
+        raise ValueError(f"{whole['event']} holds {show(whole['data'])}; want an object")
     kind = KINDS[whole["event"]]
     names = {one.name.rstrip("_"): one.name for one in fields(kind)}  # type: ignore[arg-type]
     _same_keys(whole["event"], set(whole["data"]), set(names))

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from morphogen.errors import CheckpointError
 from morphogen.run.telemetry.shape import check
-from morphogen.vocab.fields import join, show
+from morphogen.vocab.fields import join
+from morphogen.vocab.text import show
 
 Tree = Any  # None, bool, int, float, str, tensor, a list of trees, or a dict of them by name
 RATIO = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")

@@ -14,9 +14,9 @@ from morphogen.run.telemetry.scores import Tally
 from morphogen.run.telemetry.sightings import Sights
 from morphogen.run.telemetry.watcher import Seen
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.fields import show
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
+from morphogen.vocab.text import show
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """The event file of a run, read while it grows: whole lines only, and from the start again where it was cut."""
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from morphogen.errors import ConfigError
+from morphogen.run.reading import MOST, opened, reason
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.lines import parse
 
@@ -50,12 +52,18 @@ def portion(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[tuple[by
 
 def _bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
     """The line that the cursor knows and about a chunk more: to the end of a line, or of the file."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         file.seek(cursor.offset - len(cursor.last))
         found = file.read(len(cursor.last) + chunk)
         while b"\n" not in found[len(cursor.last) :] and (more := file.read(chunk)):
             found += more
+            _bounded(len(found) - len(cursor.last))
     return found
+
+
+def _bounded(size: int) -> None:
+    if size > MOST:
+        raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
 
 
 def read(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[Batch, Cursor]:
@@ -63,7 +71,7 @@ def read(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[Batch, Curs
     try:
         lines, after = portion(path, cursor, chunk=chunk)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; want the event file of a run") from error
+        raise ConfigError(f"{path} cannot be read: {reason(error)}; want the event file of a run") from error
     if after is None:
         return Batch(anew=True), Cursor()
     events = tuple(event for event in map(_event, lines) if event is not None)

@@ -16,6 +16,9 @@ from morphogen.errors import ConfigError
 from morphogen.run import directory
 from morphogen.run.console import writer
 from morphogen.run.reading import parsed, reason, whole
+from morphogen.run.telemetry.events import Envelope
+from morphogen.run.telemetry.fit import misfit
+from morphogen.run.telemetry.kinds.run import RunStarted
 from morphogen.run.watch.cells import Frame
 from morphogen.run.watch.draw import draw
 from morphogen.run.watch.fold import update
@@ -30,21 +33,30 @@ def events_of(run: Path) -> Path:
     config = run / directory.CONFIG
     try:
         telemetry = parsed(whole(config)).get("telemetry", {})
+        level, folder = telemetry.get("level"), Path(telemetry.get("dir") or run)
     except FileNotFoundError:
-        telemetry = {}  # the run has not begun
-    except (OSError, ValueError, AttributeError) as error:
+        return run / directory.EVENTS  # the run has not begun
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         told = f"RUN is {run}, whose {config.name} cannot be read: {reason(error)}; want a run directory"
         raise ConfigError(told) from error
-    if telemetry.get("level") == "off":
+    if level == "off":
         raise ConfigError(f"RUN is {run}, whose telemetry.level is off; want minimal, normal or debug")
-    return Path(telemetry.get("dir") or run) / directory.EVENTS
+    return folder / directory.EVENTS
 
 
 def folded(view: View, batch: Batch) -> View:
     """The view after a batch."""
     if batch.anew:
         return View()
-    return reduce(update, batch.events, replace(view, unreadable=view.unreadable + batch.unreadable))
+    return reduce(_taken, batch.events, replace(view, unreadable=view.unreadable + batch.unreadable))
+
+
+def _taken(view: View, event: Envelope) -> View:
+    """The view after an event; one that does not fit the run is none."""
+    start = event.data if isinstance(event.data, RunStarted) else view.started
+    if start is not None and misfit(start, event):
+        return replace(view, unreadable=view.unreadable + 1)
+    return update(view, event)
 
 
 def views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Iterator[View]:
@@ -106,6 +118,6 @@ def _drawn(view: View, run: Path, screen: Console, *, height: int | None = None)
 
 def _idle(run: Path) -> float:
     """Seconds since the last event was written."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError, ValueError):
         return time.time() - events_of(run).stat().st_mtime
     return 0.0

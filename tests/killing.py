@@ -32,7 +32,7 @@ OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "O
 MORPHOGEN = (sys.executable, "-m", "morphogen.run.cli")
 RUN = "run"
 IN_A_SAVE = 0.4  # share of the kills that wait for a save to begin
-INSIDE_S = 0.03  # a kill in a save comes so much later at most
+INSIDE_S = 0.01  # a kill in a save comes so much later at most
 PATIENCE_S = 600.0  # for one life of a process
 # Growth, keeping and pruning in every round; a save each round and several times within.
 CONFIG: dict[str, Any] = {
@@ -118,7 +118,7 @@ class Trial:
         while process.poll() is None and time.monotonic() < moment:
             time.sleep(0.001)
         while inside and process.poll() is None and not temporary(run):
-            time.sleep(0.0002)
+            time.sleep(0.0005)
         if inside:
             time.sleep(self.rng.uniform(0, INSIDE_S))
         process.kill()

@@ -100,6 +100,8 @@ class Session:
         cut = self._own(home, found.standing.written)
         forget_newer(home.folder, found)
         self.history += rounds(home.folder.path)
+        if found.standing.written is None:  # nothing was told before
+            self.scheduler.reporter.tell(identity.started(self.scheduler, home.said))
         assert self.keeper is not None
         self.keeper.resume(found.manifest)
         told = RunResumed(checkpoint=found.path.name, cut_bytes=cut, skipped=found.skipped)

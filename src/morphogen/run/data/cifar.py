@@ -12,7 +12,7 @@ from morphogen.errors import DataError
 from morphogen.run.data import pickles
 from morphogen.run.data.splits import Samples, Splits, Stored, held_out
 from morphogen.run.reading import opened, reason, whole
-from morphogen.vocab.fields import show
+from morphogen.vocab.text import show
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))

@@ -4,7 +4,6 @@ import contextlib
 import sys
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import dying
 import profiles
@@ -14,12 +13,9 @@ from disks import need_disks, on_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import morphogen
 from morphogen.errors import CheckpointError
 from morphogen.run import shelf
 from morphogen.run.checkpoint import load_checkpoint, save_checkpoint, save_policy
-
-OURS = {"PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 def save(folder, round, **more):

@@ -1,5 +1,7 @@
 """Whatever becomes of the files of a checkpoint: it gives the numbers that were saved, or it is refused by name."""
 
+import errno
+import os
 import shutil
 
 import profiles
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morphogen.errors import CheckpointError
+from morphogen.run import files
 from morphogen.run.checkpoint import load_checkpoint, save_checkpoint
 from morphogen.run.shelf import ENVS, MANIFEST, SHARED
 
@@ -144,6 +147,16 @@ def test_what_is_damaged_is_written_anew_by_the_next_save_there(saved, spoiled, 
     assert path == spoiled
     assert equal(load_checkpoint(path), saved[1][1])
     assert [entry.name for entry in spoiled.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("file", [ENVS, SHARED])
+def test_a_file_that_the_disk_does_not_give_back_is_refused_by_name(saved, spoiled, monkeypatch, file):
+    def read(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    whole = files.sha256
+    monkeypatch.setattr(files, "sha256", lambda path: (read if path.name == file else whole)(path))
+    assert judged(spoiled, saved[1][1], [f"has no readable {file}: Input/output error"])
 
 
 def test_without_the_hashes_a_flipped_bit_would_be_read_as_if_it_were_right(saved, spoiled):

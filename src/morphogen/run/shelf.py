@@ -86,12 +86,15 @@ def seal(manifest: Manifest) -> str:
 
 
 def _file_fault(path: Path, size: int, digest: str) -> str | None:
-    found = _size(path)
-    if found is None:
-        return f"lacks {path.name}"
-    if found != size:
-        return f"is damaged: {path.name} has {found} bytes; want {size}"
-    return None if files.sha256(path) == digest else f"is damaged: {path.name} has another sha256 than the manifest"
+    try:
+        found = _size(path)
+        if found is None:
+            return f"lacks {path.name}"
+        if found != size:
+            return f"is damaged: {path.name} has {found} bytes; want {size}"
+        return None if files.sha256(path) == digest else f"is damaged: {path.name} has another sha256 than the manifest"
+    except OSError as error:
+        return f"has no readable {path.name}: {reading.reason(error)}"
 
 
 def _size(path: Path) -> int | None:

@@ -89,8 +89,11 @@ class Session:
         """Open the files of the run where they stood; how many bytes of the event file were cut."""
         sinks, cut = opened(self.setup.spec, home.folder, written)
         config = dump_config(self.setup.spec)
-        home.folder.write_config(config)
-        home.folder.update(status="running", config_sha256=directory.config_hash(config))
+        try:
+            home.folder.write_config(config)
+            home.folder.update(status="running", config_sha256=directory.config_hash(config))
+        except OSError as cause:
+            raise CheckpointError(self._unwritten(cause)) from cause
         self.scheduler.reporter.listen(sinks)
         return cut
 

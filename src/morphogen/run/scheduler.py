@@ -4,10 +4,10 @@ It is the only place that decides when the host waits for the device; every cros
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -160,7 +160,7 @@ class Scheduler:
             ),
         )
         if metrics.get("skip_streak", 0) >= STRIKES:
-            raise TrainingDiverged(f"no finite step of the policy in {STRIKES} rounds, the last of them {self.round}")
+            raise TrainingDiverged(_stuck(metrics, self.round, self.setup.spec.envs))
         self.compiled.learn(self.round, self.setup.spec.envs)
         self.round += 1
         return summary
@@ -191,3 +191,14 @@ class Scheduler:
         pass_ = torch.arange(spec.ppo.epochs, device=self.setup.device).unsqueeze(-1)
         stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=self.round, epoch=pass_)
         return deal(rng.uniform(stream, n))
+
+
+def _stuck(metrics: Mapping[str, Any], round: int, envs: int) -> str:
+    """Why the policy takes no step any more, from the metrics of the last round."""
+    count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
+    return (
+        f"the policy took no step in {STRIKES} rounds in a row, the last of them round {round}. There "
+        f"{count['rollout']} of {envs} envs had rewards, values or log-probabilities that are no sane numbers, and of "
+        f"{int(metrics['steps_skipped'])} steps {count['loss']} had a loss, {count['gradient']} a gradient and "
+        f"{count['step']} a result that is not finite. The network of the policy is as it was before these rounds"
+    )

@@ -68,6 +68,41 @@ def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entro
     assert -1e-6 <= entropy <= math.log(len(actions)) + 1e-5
 
 
+@given(
+    slots=st.integers(1, 4),
+    seed=st.integers(0, 999),
+    bad=st.sampled_from((math.nan, math.inf, -math.inf)),
+    floor=st.sampled_from((FLOOR, NO_FLOOR)),
+    share=st.sampled_from((0.02, 0.5, 1.0)),
+    greedy=st.booleans(),
+)
+def test_logits_that_are_no_numbers_still_give_legal_actions_and_are_no_number_themselves(
+    slots, seed, bad, floor, share, greedy
+):
+    """Some logits or all: the noise alone decides among what is legal, and the log-probability tells of it."""
+    envs, draw = 16, source(seed)
+    legal = masks(envs, slots=slots, seed=seed)
+    broken = [torch.where(torch.rand(x.shape, generator=draw) < share, bad, x) for x in tables(envs, slots=slots)]
+    dist = d.factor(Tables(*broken), d.support(legal), d.keys(floor, CPU))
+    noise = (
+        torch.zeros(envs, d.noise_lanes(slots))
+        if greedy
+        else 5 * torch.randn(envs, d.noise_lanes(slots), generator=draw)
+    )
+    action = d.sample(dist, noise)
+    rows = torch.arange(envs)
+    op, slot = action[:, 0], action[:, 1]
+    assert legal.op[rows, op].all()
+    assert ((op == 0) | legal.slot[rows, op, slot]).all()
+    for head, name in NAMES.items():
+        used = torch.tensor([head in USED[o] for o in op.tolist()])
+        assert getattr(legal, name)[rows, action[:, head]][used].all()
+    if share == 1.0:
+        assert torch.equal(op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1))
+    if share == 1.0 and bad != -math.inf:
+        assert not d.log_prob(dist, action)[legal.op.sum(-1) > 1].isfinite().all(-1).any()
+
+
 @given(**settings)
 def test_an_illegal_value_has_a_finite_and_hopeless_log_prob(slots, seed, scale, floor):
     dist = build(slots, seed, scale, floor)

@@ -412,6 +412,53 @@ def test_difference_06_a_lost_env_is_finite_again_before_anything_is_observed():
     assert after.slots.stage.tolist() == [[S.PRUNED, S.FOSSILIZED, S.DORMANT]]
 
 
+def spoilt(now, part, value):
+    """One number of env 0 is spoilt, with its momentum, in a place that the loss does not show."""
+    now = now.clone()
+    place = now.host if part == "host" else now.seeds[part]
+    for leaf in ("params", "momentum"):
+        place.get(leaf)[0, -1] = value
+    return now
+
+
+@pytest.mark.parametrize("value", [NAN, INF, 1e30])
+@pytest.mark.parametrize("part", ["host", "r0c0"])
+def test_a_state_with_a_spoilt_number_is_no_snapshot_however_normal_its_loss(part, value):
+    healthy = trained(world(make([[FOSSIL, BLEND], [FOSSIL, BLEND]]), spec=QUICK))
+    now, report = judge(spoilt(healthy, part, value), 1.0, QUICK)
+    assert (report.anomaly.tolist(), report.snapshot_taken.tolist()) == ([0, 0], [False, True])
+    after, _ = judge(now, NAN, QUICK)
+    assert finite(after.host)
+    assert finite(after.seeds)
+    _, again = judge(healthy, 1.0, QUICK)
+    assert again.snapshot_taken.all()
+
+
+def test_a_spoilt_seed_that_a_rollback_would_prune_is_no_reason_against_a_snapshot():
+    start = world(make([[FOSSIL, BLEND]]), spec=QUICK)
+    _, report = judge(spoilt(start, "r0c1", NAN), 1.0, QUICK)
+    assert report.snapshot_taken.item()
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_an_env_that_was_rolled_back_so_often_is_judged_and_left_as_it_is(most):
+    spec, now = GovernorSpec(max_rollbacks=most), world(make([[BLEND], [BLEND]]))
+    for t in range(6):
+        before = trained(now)
+        now, report = judge(before, [NAN, 1.0], spec)
+        assert report.panic.tolist() == [Panic.NONFINITE, Panic.NONE]
+        assert report.rolled_back.tolist() == [t < most, False]
+        assert same(now.host[0], (before.governor if t < most else before).host[0])
+    assert now.signals.rollbacks.tolist() == [most, 0]
+
+
+def test_without_a_limit_every_panic_is_a_rollback():
+    now = world(one(**BLEND))
+    for t in range(9):
+        now, report = judge(now, NAN)
+        assert (report.rolled_back.item(), now.signals.rollbacks.item()) == (True, t + 1)
+
+
 def test_a_governor_that_is_off_reports_and_does_nothing():
     start = trained(world(one(**BLEND)))
     after, report = judge(start, NAN, GovernorSpec(enabled=False))

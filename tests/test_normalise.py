@@ -138,3 +138,19 @@ def test_a_far_feature_is_clamped():
     stats = observe_rows(init_stats(), rows(20, 4))
     far = rows(1, 1).replace(env=torch.full((1, 1, 52), LARGEST), finite=torch.ones(1, 1, dtype=torch.bool))
     assert normalise(stats, far).env[0, 0, 16] == 10.0
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, 1e30])
+def test_statistics_take_in_no_number_that_is_none_whatever_its_row_says(bad):
+    """The rest of the row still counts: one element is missing, as if it had never been."""
+    seen = rows(6, 4).replace(finite=torch.ones(6, 4, dtype=torch.bool))
+    column = [feature.name for feature in ENV].index("best_acc")
+    env = seen.env.clone()
+    env[2, 3, column] = bad
+    stats, whole = observe_rows(init_stats(), seen.replace(env=env)), observe_rows(init_stats(), seen)
+    others = torch.cat((seen.env[..., column].flatten()[:11], seen.env[..., column].flatten()[12:])).double()
+    assert stats["env", "count"][column] == 23
+    torch.testing.assert_close(stats["env", "mean"][column], others.mean())
+    torch.testing.assert_close(stats["env", "m2"][column], (others - others.mean()).square().sum())
+    for name in ("count", "mean", "m2"):
+        assert torch.equal(stats["env", name][:column], whole["env", name][:column])

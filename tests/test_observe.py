@@ -197,6 +197,19 @@ def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
         assert not found.finite[1] or (flag and 0.0 in found.slots[1, :, SLOT_AT[flag]])
 
 
+@pytest.mark.parametrize("leaf", ["best_acc", "committed_acc", "train_acc", "acc_history"])
+def test_an_absurd_number_is_removed_and_noticed_in_its_row_only(leaf):
+    whole = state(make([[{}], [{}]]))
+    flags = {"train_measured": torch.ones(2, dtype=torch.bool), "history_valid": torch.ones(2, 5, dtype=torch.bool)}
+    whole = whole.replace(signals=whole.signals.replace(**flags))
+    values = getattr(whole.signals, leaf).clone()
+    values[1] = 1e30
+    clean, found = see(whole), see(whole.replace(signals=whole.signals.replace(**{leaf: values})))
+    assert found.finite.tolist() == [True, False]
+    assert torch.equal(found.env[0], clean.env[0])
+    assert found.env.abs().max() < 20
+
+
 def test_unmeasured_differs_from_measured_zero():
     seed = {"stage": 5, "blueprint": 2, "algorithm": 1, "alpha": 1.0}
     found = see(state(make([[seed], [{**seed, "contribution_valid": True}]])))

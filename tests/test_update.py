@@ -146,6 +146,64 @@ def test_a_gradient_that_overflows_under_a_finite_loss_changes_nothing():
     assert (after.step, found["steps_done"][0]) == (0, 0)
 
 
+@pytest.mark.parametrize("huge", [1e30, -1e12])
+@pytest.mark.parametrize("field", ["reward", "value", "log_prob"])
+def test_an_absurd_number_of_one_env_does_not_set_the_units_of_all(field, huge):
+    bad, none = ROLLOUT.clone(), ROLLOUT.clone()
+    bad[field][2, 1], none[field][2, 1] = huge, math.nan
+    (a, found), (b, _) = learn(bad), learn(none)
+    assert same(a.params, b.params)
+    assert number(found, "nonfinite.rollout") == 1
+    assert number(found, "return_scale") < 10
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_an_observation_that_is_no_number_costs_its_env_and_no_other(value):
+    """The behaviour of the env was no number either: so it is left out, and reaches neither loss nor statistics."""
+    bad, without = ROLLOUT.clone(), ROLLOUT.clone()
+    for name in ("env", "instance", "slots"):
+        getattr(bad["observation"], name)[3, 1] = value
+    bad["value"][3, 1] = without["value"][3, 1] = math.nan
+    (a, found), (b, _) = learn(bad), learn(without)
+    assert same(a.params["net"], b.params["net"])
+    assert number(found, "steps_skipped") == 0
+    assert all(leaf.isfinite().all() for leaf in a.params.values(True, True))
+
+
+def test_a_round_in_which_no_env_counts_is_no_step():
+    bad = ROLLOUT.clone()
+    bad["reward"][:] = math.nan
+    learner, _ = learn(ROLLOUT)
+    after, found = learn(bad, learner, assignment=whole(2))
+    assert same(after.params["net"], learner.params["net"])
+    assert same(after.optimiser, learner.optimiser)
+    assert (number(found, "steps_done"), number(found, "steps_skipped"), after.skip_streak) == (0, 2, 1)
+
+
+def test_a_round_without_a_step_leaves_the_units_of_returns_as_they_are():
+    learner, _ = learn(ROLLOUT)
+    steep = learner.params["net"].clone()
+    steep["value.out.weight"] = steep["value.out.weight"] * 1e13
+    learner = learner.replace(params=learner.params.replace(net=steep))
+    after, found = learn(ROLLOUT, learner)
+    assert number(found, "steps_done") == 0
+    assert same(after.params["net"], steep)
+    assert torch.equal(after.params["value_offset"], learner.params["value_offset"])
+    assert same(after.return_scale.to_tensordict(), learner.return_scale.to_tensordict())
+
+
+@pytest.mark.parametrize(("name", "value"), [("m", math.nan), ("m", math.inf), ("v", math.nan), ("v", math.inf)])
+def test_a_step_that_leads_to_no_numbers_is_not_taken(name, value):
+    broken = carry_of(LEARNER)
+    leaf = getattr(broken, name)["core.bias"].clone()
+    leaf[3] = value
+    broken = broken._replace(**{name: {**getattr(broken, name), "core.bias": leaf}})
+    after, found = minibatch_step(broken, rows_of(ROLLOUT), POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC)
+    assert (found["nonfinite.loss"][0], found["nonfinite.gradient"][0], found["nonfinite.step"][0]) == (0, 0, 1)
+    assert all(torch.equal(broken.net[key], leaf) for key, leaf in after.net.items())
+    assert (after.step, found["steps_done"][0]) == (0, 0)
+
+
 def test_every_layer_is_judged_before_clipping_and_one_that_is_not_there_is_not():
     steep = WEIGHTS._replace(value=1e12)
     _, found = minibatch_step(

@@ -23,8 +23,8 @@ class EpisodeCompleted(EnvEvent):
 
     accuracy: float
     committed_accuracy: float
-    initial_accuracy: float
-    best_accuracy: float
+    initial_accuracy: Real
+    best_accuracy: Real
     loss: Real
     success: bool
     stability: float  # (0, 1]

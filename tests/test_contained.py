@@ -14,6 +14,7 @@ from stricken import BAD, ENVS, LENGTH, Run, only, records, seen, small
 from morphogen.errors import TrainingDiverged
 from morphogen.run.data.feed import Feed
 from morphogen.testing.trees import leaves
+from morphogen.vocab.stage import Panic
 
 SETUP = small()
 GATED = "r0c0"  # the slot with a seed that is blended in from epoch 2 on
@@ -98,6 +99,18 @@ def ended(sick, env):
     assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].report.rolled_back[env]]
 
 
+def told_of(sick):
+    """What the governor did in the first round is in the events, every sign and every snapshot once."""
+    now = [(t, epoch.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
+    kept = [(t, env) for t, report in now for env in range(ENVS) if report.snapshot_taken[env]]
+    assert [(one.epoch, one.env) for one in sick.events("SnapshotTaken") if one.round == 0 and not one.late] == kept
+    signs = {(t, env): Panic(report.anomaly[env].item()) for t, report in now for env in range(ENVS)}
+    seen = {at: sign.name.lower() for at, sign in signs.items() if sign and not now[at[0]][1].rolled_back[at[1]]}
+    events = [one for one in sick.events("AnomalySeen") if one.round == 0 and one.data.sign != "none"]
+    assert {(one.epoch, one.env): one.data.sign for one in events} == seen
+    assert len(events) == len(seen)
+
+
 def legal(epoch):
     """Whether every action is one that the masks allow."""
     masks, (op, slot) = epoch.masks, epoch.choice.action[:, :2].unbind(-1)
@@ -113,6 +126,7 @@ def test_a_fault_in_the_state_of_an_env_stays_there(calm, target, value, at, env
     sick = Run(SETUP, change).rounds(2)
     contained(calm, sick, env)
     ended(sick, env)
+    told_of(sick)
     assert all(legal(epoch).all() for epoch in sick.epochs)
 
 
@@ -138,6 +152,7 @@ def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
     sick = Run(SETUP).rounds(2, fed(env, value, since))
     contained(calm, sick, env)
     ended(sick, env)
+    told_of(sick)
     starved = [epoch.train.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
     assert math.isfinite(value) or starved == [t >= since for t in range(LENGTH)]
     back = [epoch.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]

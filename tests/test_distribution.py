@@ -97,6 +97,8 @@ def test_logits_that_are_no_numbers_still_give_legal_actions_and_are_no_number_t
     for head, name in NAMES.items():
         used = torch.tensor([head in USED[o] for o in op.tolist()])
         assert getattr(legal, name)[rows, action[:, head]][used].all()
+    if share == 1.0:
+        assert torch.equal(op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1))
     if share == 1.0 and bad != -math.inf:
         assert not d.log_prob(dist, action)[legal.op.sum(-1) > 1].isfinite().all(-1).any()
 

@@ -466,7 +466,7 @@ def test_update_metrics_become_an_event():
     assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
     assert event.update_s == 0.5
     broken = ppo_updated({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
-    assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "rollout": 2, "metric": 1})
+    assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 1})
     unknown = [one.name for one in fields(PpoUpdated) if getattr(event, one.name) is None]
     assert unknown == ["explained_variance"]
     assert parse(line(Envelope(event, round=1), seq=0, time=0.0)).data == event
@@ -495,4 +495,4 @@ def test_telemetry_loads_no_torch():
 
 def test_lines_know_every_kind():
     assert lines.KINDS["RoundCompleted"].__name__ == "BatchSummary"
-    assert len(lines.KINDS) == 38
+    assert len(lines.KINDS) == 40

@@ -10,7 +10,7 @@ from morphogen.run.overview import overview
 from morphogen.run.reading import parsed, reason, whole
 from morphogen.run.telemetry.analytics import Row
 from morphogen.run.telemetry.views import views
-from morphogen.vocab.fields import escaped
+from morphogen.vocab.text import escaped
 
 LATEST = 10  # rows of long tables
 # Tables that are shown: heading -> its column.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from morphogen.vocab.fields import escaped
+from morphogen.vocab.text import escaped
 
 MIB = 2**20
 MOST = 64 * MIB  # of a file that is read as a whole

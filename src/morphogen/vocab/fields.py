@@ -1,27 +1,12 @@
 """Fields of frozen specs: what a field accepts is said once and checked wherever a value comes in."""
 
-import contextlib
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from morphogen.errors import ConfigError
-
-
-def show(value: object) -> str:
-    """A value in a message: as JSON where it is JSON, in ASCII, cut at 60 characters."""
-    text = f"a {type(value).__name__}"
-    for form in (ascii, json.dumps):
-        with contextlib.suppress(TypeError, ValueError, RecursionError):
-            text = form(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def escaped(text: str) -> str:
-    """The text, with escapes for what a terminal would act on or cannot show."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+from morphogen.vocab.text import show
 
 
 def join(path: str, name: str) -> str:
@@ -77,14 +62,14 @@ class Whole(Want):
     @property
     def text(self) -> str:
         """The allowed values in words."""
-        span = f"an integer >= {self.low}" if self.high is None else f"an integer in {self.low} .. {self.high}"
+        span = f"an integer in {self.low} .. {'2^63 - 1' if self.high is None else self.high}"
         return " or ".join([span, *(f'"{word}"' for word in self.words)])
 
     def accepts(self, value: object) -> bool:
         """An int in range; True is no number and 1.0 is no integer."""
         if isinstance(value, str):
             return value in self.words
-        return type(value) is int and self.low <= value and (self.high is None or value <= self.high)
+        return type(value) is int and self.low <= value < (2**63 if self.high is None else self.high + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +136,14 @@ class Choice(Want):
 
     def accepts(self, value: object) -> bool:
         """A known name, or a path behind the prefix."""
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not value.isprintable():
             return False
         return value in self.names or bool(self.prefix and value.removeprefix(self.prefix) not in (value, ""))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text(Want):
-    """A non-empty string; `fits` decides which."""
+    """A printable string that is not empty; `fits` decides which."""
 
     what: str
     fits: Callable[[str], bool] = bool
@@ -170,7 +155,7 @@ class Text(Want):
 
     def accepts(self, value: object) -> bool:
         """A string that fits."""
-        return isinstance(value, str) and self.fits(value)
+        return isinstance(value, str) and value.isprintable() and self.fits(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +177,7 @@ class Names(Want):
         """A list or tuple of distinct allowed strings."""
         if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
             return False
-        known = not self.among or all(name in self.among for name in value)
+        known = all(name in self.among if self.among else name.isprintable() for name in value)
         count = self.least <= len(value) and (self.most is None or len(value) <= self.most)
         return known and count and len(set(value)) == len(value)
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from morphogen.run.telemetry.shape import Check, check
-from morphogen.vocab.fields import escaped, show
+from morphogen.vocab.text import escaped, show
 
 Json = dict[str, Any]
 SEVERITIES = ("info", "warning", "error")

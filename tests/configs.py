@@ -115,7 +115,7 @@ _KINDS = {
     kinds.Real: _real,
     kinds.Flag: lambda want: st.booleans(),
     kinds.Choice: lambda want: st.sampled_from(tuple(want.names)),
-    kinds.Text: lambda want: st.text(min_size=1, max_size=20),
+    kinds.Text: lambda want: st.text(min_size=1, max_size=20).filter(str.isprintable),
     kinds.Names: lambda want: st.lists(st.sampled_from(want.among or ("cpu", "cuda:3")), unique=True).filter(
         lambda names: want.least <= len(names) <= (want.most or len(names))
     ),

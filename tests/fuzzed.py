@@ -289,7 +289,7 @@ class Runs:
         for title, rows in tables.items():
             Console(out=shown).table(rows, title=title)
         for plot in PLOTS:
-            plot.rows(log), plot.table(log)
+            list(map(str, [*plot.rows(log), *plot.table(log)]))
 
     def watched(self):
         watch(self.path, once=True, out=io.TextIOWrapper(io.BytesIO(), "utf-8"))

@@ -18,6 +18,7 @@ from morphogen.run.telemetry.kinds.run import CheckpointSaved, Evaluated, RunRes
 from morphogen.run.telemetry.lines import KINDS, line, parse
 
 NAMES = st.text(max_size=4)
+WHOLE = st.integers(-(2**63), 2**64 - 1)
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
@@ -43,18 +44,20 @@ def values(hint):
 
 
 PLAIN = {
-    int: st.integers(),
+    int: WHOLE,
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     str: NAMES,
     types.NoneType: st.sampled_from([None, math.nan, math.inf, -math.inf]),  # not measured, or not finite
-    Any: st.one_of(st.none(), st.integers(), st.floats(), NAMES, st.lists(st.integers(), max_size=2)),
+    Any: st.one_of(st.none(), WHOLE, st.floats(), NAMES, st.lists(WHOLE, max_size=2)),
 }
 
 
 def bounded(of, span):
     numbers = st.integers if of is int else st.floats
-    return numbers(span.low, span.high) if of is int else numbers(span.low, span.high, allow_infinity=False)
+    if of is int:
+        return numbers(span.low, 2**64 - 1 if span.high is None else span.high)
+    return numbers(span.low, span.high, allow_infinity=False)
 
 
 def made(kind):

@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 from morphogen.errors import ConfigError
 from morphogen.run.options import BASELINES, FLAGS, GROUPS, ROUNDS, Flag
+from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, free
+from morphogen.vocab.text import show
 
 _WHO = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
@@ -181,6 +183,8 @@ def _add_output(rest: argparse._ArgumentGroup) -> None:
 def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
     """The parsed command line; `named` says whether ppo or heuristic was written out."""
     words = list(argv)
+    odd = [f"argument {i} is {show(word)}; want printable text" for i, word in enumerate(words, 1)]
+    refuse([line for line, word in zip(odd, words, strict=True) if not word.isprintable()])
     named = len(words) > 1 and not words[1].startswith("-")
     if words[:1] in (["train"], ["bench"]) and not named:
         words.insert(1, "ppo")

@@ -62,14 +62,14 @@ class Whole(Want):
     @property
     def text(self) -> str:
         """The allowed values in words."""
-        span = f"an integer >= {self.low}" if self.high is None else f"an integer in {self.low} .. {self.high}"
+        span = f"an integer in {self.low} .. {'2^63 - 1' if self.high is None else self.high}"
         return " or ".join([span, *(f'"{word}"' for word in self.words)])
 
     def accepts(self, value: object) -> bool:
         """An int in range; True is no number and 1.0 is no integer."""
         if isinstance(value, str):
             return value in self.words
-        return type(value) is int and self.low <= value and (self.high is None or value <= self.high)
+        return type(value) is int and self.low <= value < (2**63 if self.high is None else self.high + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +136,14 @@ class Choice(Want):
 
     def accepts(self, value: object) -> bool:
         """A known name, or a path behind the prefix."""
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not value.isprintable():
             return False
         return value in self.names or bool(self.prefix and value.removeprefix(self.prefix) not in (value, ""))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text(Want):
-    """A non-empty string; `fits` decides which."""
+    """A printable string that is not empty; `fits` decides which."""
 
     what: str
     fits: Callable[[str], bool] = bool
@@ -155,7 +155,7 @@ class Text(Want):
 
     def accepts(self, value: object) -> bool:
         """A string that fits."""
-        return isinstance(value, str) and self.fits(value)
+        return isinstance(value, str) and value.isprintable() and self.fits(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ class Names(Want):
         """A list or tuple of distinct allowed strings."""
         if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
             return False
-        known = not self.among or all(name in self.among for name in value)
+        known = all(name in self.among if self.among else name.isprintable() for name in value)
         count = self.least <= len(value) and (self.most is None or len(value) <= self.most)
         return known and count and len(set(value)) == len(value)
 

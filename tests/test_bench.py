@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bench import (
+    bench_checkpoint,
     bench_cuda,
     bench_data,
     bench_graphs,
@@ -174,6 +175,12 @@ def test_every_part_has_a_row_and_a_checksum(part, quick):
 def test_rounds_at_all_levels_end_with_the_same_hosts(quick):
     rows = bench_telemetry.measures(quick, 2, 2)
     assert [row.name for row in rows] == ["telemetry_normal", "telemetry_debug"]
+    assert all(row.value > 0 for row in rows)
+
+
+def test_rounds_that_are_saved_end_with_the_same_hosts(quick):
+    rows = bench_checkpoint.measures(quick, 2, 2)
+    assert [row.name for row in rows] == [f"checkpoint_{name}" for name in ("round", "save", "load", "per_env")]
     assert all(row.value > 0 for row in rows)
 
 

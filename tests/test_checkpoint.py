@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
-from morphogen.run import files, shelf
+from morphogen.run import files, shelf, torchfile
 from morphogen.run.checkpoint import load_checkpoint, load_policy, save_checkpoint, save_policy
 from morphogen.run.trees import plain, restored
 from morphogen.state import rng, schema
@@ -221,6 +221,7 @@ def calls_until_done(monkeypatch, act, stop):
         for name in ("mkdir", "rename", "write_bytes"):
             patch.setattr(path, name, counted(getattr(path, name)))
         patch.setattr(files, "sync", counted(files.sync))
+        patch.setattr(torchfile.os, "fsync", counted(torchfile.os.fsync))
         patch.setattr(torch, "save", counted(torch.save))
         try:
             act()

@@ -53,6 +53,8 @@ FLAGS = [
     ("--wandb-name", ["n"], "telemetry.wandb.name", "n"),
     ("--wandb-tags", ["b", "a"], "telemetry.wandb.tags", ["b", "a"]),
     ("--wandb-mode", ["offline"], "telemetry.wandb.mode", "offline"),
+    ("--checkpoint-every", ["4"], "checkpoint.every_rounds", 4),
+    ("--keep", ["2"], "checkpoint.keep", 2),
 ]
 # The same fields with other values, for a file that lies beneath the flag.
 BENEATH = {
@@ -86,7 +88,7 @@ FOLLOWS = {
     "--envs": {"final_episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
-        *("data", "host.weight_decay", "lifecycle", "policy", "ppo", "engine.threads"),
+        *("data", "host.weight_decay", "lifecycle", "policy", "ppo", "engine.threads", "checkpoint"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
@@ -192,7 +194,7 @@ def started(monkeypatch):
         calls.spec, calls.keywords = spec, keywords
         if calls.raises is not None:
             raise calls.raises
-        return SimpleNamespace(losses=calls.losses)
+        return SimpleNamespace(losses=calls.losses, stopped=False)
 
     real = cli._load
     fake = SimpleNamespace(train_ppo_vectorized=train)

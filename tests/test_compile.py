@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
+from morphogen.errors import CheckpointError
 from morphogen.nets.padding import crews_of, joined, padded
 from morphogen.nets.plan import bare_plan, read_plan
 from morphogen.run import units
 from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.cli import main
-from morphogen.run.compile import LOOKING, Compiled, Fitted
+from morphogen.run.compile import LOOKING, Compiled, Fitted, Known, Signature
 from morphogen.run.policies import arm_of
 from morphogen.run.probe import by_round
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
+from morphogen.run.telemetry.packing import packed, unpacked
 from morphogen.run.telemetry.writer import Kept
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing import trees
@@ -165,20 +167,33 @@ def test_whatever_grows_has_the_room_it_needs_in_few_graphs(seeds, most):
     assert len(compiled.signatures) <= min(most, 2 * LOOKING)
 
 
-@given(st.lists(st.integers(0, 60), min_size=2, max_size=LOOKING + 2), st.integers(1, LOOKING))
-def test_a_run_that_goes_on_after_any_round_pads_as_before(seeds, stop):
-    rounds = [[plan_of(seed), plan_of(seed + 1)] for seed in seeds]
-    first = book(8)
-    whole = lives(first, rounds)
-    begun = book(8)
-    lives(begun, rounds[:stop])
-    again = Compiled(begun.spec, compiler=lambda f, **_: f, signatures=json.loads(json.dumps(begun.signatures)))
-    rest = []
-    for number, plans in enumerate(rounds[stop:], stop):
-        rest.append([again.fit(plan, ENVS) for plan in plans])
-        again.learn(number, ENVS)
-    assert rest == whole[stop:]
-    assert again.signatures == first.signatures
+@given(st.lists(st.integers(0, 60), min_size=2, max_size=LOOKING + 2), st.integers(1, 2 * LOOKING))
+def test_a_run_that_goes_on_after_any_epoch_pads_as_before(seeds, stop):
+    plans = [plan_of(seed + i) for seed in seeds for i in range(2)]  # two epochs a round
+    first, begun, again = book(8), book(8), book(8)
+    whole = [_epoch(first, number, plan) for number, plan in enumerate(plans)]
+    for number, plan in enumerate(plans[:stop]):
+        _epoch(begun, number, plan)
+    again.restore(unpacked(Known, packed(begun.known()), "compiled"), plans[0])
+    assert [_epoch(again, number, plan) for number, plan in enumerate(plans[stop:], stop)] == whole[stop:]
+    assert again.known() == first.known()
+
+
+def _epoch(compiled, number, plan):
+    """The plan as it is run; after every second one the round ends."""
+    fitted = compiled.fit(plan, ENVS)
+    if number % 2:
+        compiled.learn(number // 2, ENVS)
+    return fitted
+
+
+def test_sizes_of_other_hosts_are_refused():
+    compiled = book(8)
+    compiled.fit(plan_of(1), ENVS)
+    known = compiled.known()
+    for odd in (known._replace(seen=known.seen[:3]), known._replace(signatures=(Signature("train", (1, 2)),))):
+        with pytest.raises(CheckpointError, match=r"shared\.compiled holds sizes of other plans"):
+            book(8).restore(odd, plan_of(1))
 
 
 def episode(spec, counter=None):
@@ -337,5 +352,5 @@ def test_the_signatures_of_a_run_are_in_its_checkpoint(tmp_path):
     parts = Parts(compiler=lambda function, **_: function)
     train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run", on_round=lambda _, s: seen.append(s.compiled))
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert load_checkpoint(path)["shared"]["signatures"] == tuple(map(tuple, seen[0].signatures))
+    assert load_checkpoint(path)["shared"]["compiled"] == packed(seen[0].known())
     assert len(seen[0].signatures) == 2

@@ -1,26 +1,21 @@
 """A save that does not come to its end, killed or out of room: what was saved before is there, and so is the rest."""
 
 import contextlib
-import subprocess
 import sys
 from functools import partial
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import dying
 import profiles
 import pytest
 import torch
+from disks import need_disks, on_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import morphogen
 from morphogen.errors import CheckpointError
 from morphogen.run import shelf
 from morphogen.run.checkpoint import load_checkpoint, save_checkpoint, save_policy
-
-OURS = {"PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 def save(folder, round, **more):
@@ -171,21 +166,12 @@ assert loads(save(3, 1200), 3)
 assert loads(path, 1)
 print(*sorted(entry.name for entry in folder.iterdir()))
 """
-MOUNTED = 'mount -t tmpfs -o size=2m tmpfs "$1" && shift && exec "$@"'
-
-
-def in_two_megabytes(folder, *words):
-    """A process that sees a disk of 2 MB in a folder."""
-    folder.mkdir()
-    told: dict[str, Any] = {"capture_output": True, "text": True, "env": OURS}
-    return subprocess.run(["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(folder), *words], **told)
 
 
 def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was_there(tmp_path):
-    if (probe := in_two_megabytes(tmp_path / "probe", "true")).returncode:
-        pytest.skip(f"no small disk can be made here: {probe.stderr.strip()}")
+    need_disks(tmp_path)
     folder = tmp_path / "disk"
-    done = in_two_megabytes(folder, sys.executable, "-c", FULL, str(folder))
+    done = on_disk(folder, "2m", sys.executable, "-c", FULL, str(folder))
     assert done.returncode == 0, done.stderr
     *attempts, policy, names = done.stdout.splitlines()
     fitted = attempts.count("saved")

@@ -155,7 +155,7 @@ def test_a_missing_file_is_named_with_what_to_unpack(cifar, tmp_path):
 @pytest.mark.parametrize("size", [0, 1, 3072, 3074, 2 * 3073 - 1])
 def test_binary_files_of_another_size_are_refused(tmp_path, size):
     (tmp_path / "cut.bin").write_bytes(bytes(size))
-    with pytest.raises(DataError, match=f"has {size} bytes; want a positive multiple of 3073"):
+    with pytest.raises(DataError, match=f"has {size} bytes; want 3073 for each of 1 .. 10000 records"):
         read_binary(tmp_path / "cut.bin")
 
 

@@ -169,6 +169,21 @@ def bytes_at(run, round):
     return load_checkpoint(run / "checkpoints" / shelf.name(round, 0))["shared"]["written"]["bytes"]
 
 
+def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
+    run = stopped(tmp_path / "run", (0, 1), spec(telemetry=TelemetrySpec(level="off")))
+    assert not (run / "events.jsonl").exists()
+    assert resume(run, telemetry=TelemetrySpec(), parts=stopping(0, 3)).stopped
+    assert [one["event"] for one in events(run)][:3] == ["RunStarted", "CheckpointSaved", "RunResumed"]
+    assert resume(run, parts=stopping(0, 3)).stopped
+    elsewhere = TelemetrySpec(dir=str(tmp_path / "else"))
+    resume(run, telemetry=elsewhere)
+    first, *_, last = [json.loads(line) for line in (tmp_path / "else" / "events.jsonl").read_text().splitlines()]
+    before = max(one["seq"] for one in events(run))
+    assert (first["event"], last["event"], last["data"]["status"]) == ("CheckpointSaved", "RunCompleted", "completed")
+    assert first["seq"] <= before + 1
+    assert resume(run).history[0].round >= 0
+
+
 def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     for path in shelf.candidates(run / "checkpoints"):

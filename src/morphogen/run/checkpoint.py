@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from morphogen.errors import CheckpointError
 from morphogen.run import files, shelf, torchfile
+from morphogen.run.reading import reason
 from morphogen.run.shelf import ENVS, FORMAT, MANIFEST, SHARED, TEMPORARY
 from morphogen.run.trees import Tree, check_tree, plain
 
@@ -35,8 +34,8 @@ def save_checkpoint(
             _write(final, {ENVS: plain(envs), SHARED: plain(shared)}, head)
         if keep is not None:
             shelf.thin(folder, keep)
-    except (OSError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
-        raise CheckpointError(f"checkpoint {final} cannot be written: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {final} cannot be written: {reason(error)}") from error
     return final
 
 
@@ -45,8 +44,7 @@ def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
     try:
         work.mkdir()
         for file, tree in parts.items():
-            torch.save(tree, work / file)
-            files.sync(work / file)
+            torchfile.save(tree, work / file)
         listed = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
         manifest = {**head, "files": listed}
         files.replace(work / MANIFEST, files.json_bytes({**manifest, "seal": shelf.seal(manifest)}))
@@ -73,12 +71,11 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
     tree = {"format": FORMAT, "params": plain(params), "normalisers": plain(normalisers), "config": config}
     beside = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
-        torch.save({**tree, "facts": dict(facts)}, beside)
-        files.sync(beside)
+        torchfile.save({**tree, "facts": dict(facts)}, beside)
         beside.rename(path)
         files.sync(path.parent)
-    except (OSError, RuntimeError) as error:
-        raise CheckpointError(f"policy file {path} cannot be written: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"policy file {path} cannot be written: {reason(error)}") from error
     finally:
         beside.unlink(missing_ok=True)
 

@@ -114,7 +114,8 @@ def _check_free(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"out is {path}, which is a file; want a new or empty directory")
     if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
-        raise ConfigError(f"out is {path}, which is not empty; want a new or empty directory")
+        hint = f" (`morphogen resume {path}` goes on with the run in it)" if (path / CONFIG).exists() else ""
+        raise ConfigError(f"out is {path}, which is not empty; want a new or empty directory{hint}")
 
 
 @contextlib.contextmanager

@@ -89,8 +89,11 @@ class Session:
         """Open the files of the run where they stood; how many bytes of the event file were cut."""
         sinks, cut = opened(self.setup.spec, home.folder, written)
         config = dump_config(self.setup.spec)
-        home.folder.write_config(config)
-        home.folder.update(status="running", config_sha256=directory.config_hash(config))
+        try:
+            home.folder.write_config(config)
+            home.folder.update(status="running", config_sha256=directory.config_hash(config))
+        except OSError as cause:
+            raise CheckpointError(self._unwritten(cause)) from cause
         self.scheduler.reporter.listen(sinks)
         return cut
 
@@ -100,6 +103,8 @@ class Session:
         cut = self._own(home, found.standing.written)
         forget_newer(home.folder, found)
         self.history += rounds(home.folder.path)
+        if found.standing.written is None:  # nothing was told before
+            self.scheduler.reporter.tell(identity.started(self.scheduler, home.said))
         assert self.keeper is not None
         self.keeper.resume(found.manifest)
         told = RunResumed(checkpoint=found.path.name, cut_bytes=cut, skipped=found.skipped)

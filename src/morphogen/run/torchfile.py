@@ -5,6 +5,7 @@ tensors, its tensors are mapped from the file, and they are copied only after th
 """
 
 import math
+import os
 import pickletools
 import zipfile
 from pathlib import Path
@@ -32,6 +33,17 @@ BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL BINPERSID REDUCE
 """
 _OPCODES = frozenset(_BUILDING.split())
 _PLAIN = (bool, int, float, str, type(None))
+
+
+def save(tree: Any, path: Path) -> None:
+    """Write a tree to a file, which is on the disk when this returns; an OSError where it cannot be."""
+    with path.open("wb") as file:
+        try:
+            torch.save(tree, file)
+        except RuntimeError as error:  # it hides what the file said
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load(path: Path, *, what: str) -> Any:

@@ -1,14 +1,15 @@
 """Values and texts of others in a message: short, in one line, harmless to a terminal."""
 
+import contextlib
 import json
 
 
 def show(value: object) -> str:
     """A value in a message: as JSON where it is JSON, in ASCII, cut at 60 characters."""
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        text = ascii(value)
+    text = f"a {type(value).__name__}"
+    for form in (ascii, json.dumps):
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            text = form(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -1,8 +1,6 @@
-"""CIFAR-10 from its official files, binary or Python.  Nothing is downloaded; a pickle can name no code of its own."""
+"""CIFAR-10 from its official files, binary or Python.  Nothing is downloaded; a pickle runs no code."""
 
-import importlib
-import io
-import pickle
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +9,10 @@ import numpy as np
 import torch
 
 from morphogen.errors import DataError
+from morphogen.run.data import pickles
 from morphogen.run.data.splits import Samples, Splits, Stored, held_out
-from morphogen.run.reading import whole
+from morphogen.run.reading import opened, reason, whole
+from morphogen.vocab.text import show
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -21,6 +21,7 @@ CLASSES = 10
 SHAPE = (3, 32, 32)  # red, green, blue planes, row-major
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
+RECORDS = 10_000  # of an official file; fewer will do
 VALIDATION_SHARE = 10  # one training record in ten
 
 
@@ -46,12 +47,13 @@ def _batch(folder: Path, name: str) -> Samples:
 
 def read_binary(path: Path) -> Samples:
     """Records of one label byte and 3,072 pixel bytes."""
-    with _reading(path):
-        size = path.stat().st_size
-    if size == 0 or size % RECORD:
-        raise DataError(f"{path} has {size} bytes; want a positive multiple of {RECORD}")
+    with _reading(path), opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    if size == 0 or size % RECORD or size > RECORDS * RECORD:
+        raise DataError(f"{path} has {size} bytes; want {RECORD} for each of 1 .. {RECORDS} records")
     with _reading(path):
         records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
+    _check_labels(path, int(records[:, 0].min()), int(records[:, 0].max()))
     return _samples(path, records[:, 1:], records[:, 0])
 
 
@@ -61,20 +63,32 @@ def read_python(path: Path) -> Samples:
     if not isinstance(batch, dict):
         raise DataError(f"{path} holds a {type(batch).__name__}; want a dict with data and labels")
     found = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    data, labels = found.get("data"), found.get("labels")
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (PIXELS,) or not len(data):
-        raise DataError(f"{path}: data is no uint8 array [n, {PIXELS}]")
+    data, labels = _array(path, found.get("data")), found.get("labels")
+    if data.shape[1:] != (PIXELS,) or not 1 <= len(data) <= RECORDS:
+        raise DataError(f"{path}: data has the shape {list(data.shape)}; want [n, {PIXELS}] with n in 1 .. {RECORDS}")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
         raise DataError(f"{path}: labels is no list of {len(data)} integers")
+    _check_labels(path, min(labels), max(labels))
     return _samples(path, data, np.asarray(labels))
 
 
+def _array(path: Path, found: object) -> np.ndarray:
+    if not isinstance(found, pickles.Noted):
+        raise DataError(f"{path}: data is a {type(found).__name__}; want a uint8 array [n, {PIXELS}]")
+    try:
+        return found.array()
+    except ValueError as error:
+        raise DataError(f"{path}: data is {error}") from None
+
+
 def _samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= CLASSES:
-        raise DataError(f"{path} has a label {low if low < 0 else high}; want 0 .. {CLASSES - 1}")
     images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
     return Samples(images, torch.from_numpy(labels.astype(np.int64)))
+
+
+def _check_labels(path: Path, low: int, high: int) -> None:
+    if low < 0 or high >= CLASSES:
+        raise DataError(f"{path} has a label {show(low if low < 0 else high)}; want 0 .. {CLASSES - 1}")
 
 
 @contextmanager
@@ -88,43 +102,13 @@ def _reading(path: Path) -> Iterator[None]:
             f"{BINARY} or {PYTHON}, or name another folder with --data-dir or MORPHOGEN_DATA"
         ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """How old pickles spell bytes."""
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"bytes in encoding {encoding!r}")
-    return text.encode("latin1")
-
-
-_RECONSTRUCT = importlib.import_module("numpy._core.multiarray")._reconstruct
-_FROM_BUFFER = importlib.import_module("numpy._core.numeric")._frombuffer
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy.core.numeric", "_frombuffer"): _FROM_BUFFER,
-    ("numpy._core.numeric", "_frombuffer"): _FROM_BUFFER,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _encode,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Builds containers, numbers, strings and arrays, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> object:
-        """An allowed constructor; anything else ends the reading."""
-        if (module, name) not in _ALLOWED:
-            raise DataError(f"it names {module}.{name}, which is not allowed in a data file")
-        return _ALLOWED[module, name]
+        raise DataError(f"{path} cannot be read: {reason(error)}") from error
 
 
 def _unpickle(path: Path) -> object:
     with _reading(path):
         raw = whole(path)
     try:
-        return _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+        return pickles.read(raw)
     except Exception as error:  # a damaged pickle raises whatever its damage leads to
-        raise DataError(f"{path} is no CIFAR batch: {error}") from error
+        raise DataError(f"{path} is no CIFAR batch: {reason(error)}") from error

@@ -55,15 +55,10 @@ def _bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
     with opened(path) as file:
         file.seek(cursor.offset - len(cursor.last))
         found = file.read(len(cursor.last) + chunk)
-        while b"\n" not in found[len(cursor.last) :] and (more := file.read(chunk)):
-            found += more
-            _bounded(len(found) - len(cursor.last))
-    return found
-
-
-def _bounded(size: int) -> None:
-    if size > MOST:
+        more = b"" if b"\n" in found[len(cursor.last) :] else file.readline(MOST)
+    if len(more) == MOST:
         raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
+    return found + more
 
 
 def read(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[Batch, Cursor]:

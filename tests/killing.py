@@ -32,7 +32,6 @@ OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "O
 MORPHOGEN = (sys.executable, "-m", "morphogen.run.cli")
 RUN = "run"
 IN_A_SAVE = 0.4  # share of the kills that wait for a save to begin
-INSIDE_S = 0.01  # a kill in a save comes so much later at most
 PATIENCE_S = 600.0  # for one life of a process
 # Growth, keeping and pruning in every round; a save each round and several times within.
 CONFIG: dict[str, Any] = {
@@ -74,6 +73,7 @@ class Trial:
     rng: random.Random
     kills: list[Kill] = field(default_factory=list)
     life_s: float = 0.0  # of the process that was left alone
+    save_s: float = 0.0  # of its longest save
 
     def reference(self) -> Path:
         """The run that is left alone."""
@@ -81,6 +81,8 @@ class Trial:
         place = self._place("alone")
         self._ended(self._start(place, fresh=True), place)
         self.life_s = time.monotonic() - began
+        told = (json.loads(line) for line in (place / RUN / directory.EVENTS).read_text().splitlines())
+        self.save_s = max(event["data"]["save_s"] for event in told if event["event"] == "CheckpointSaved")
         return place / RUN
 
     def killed(self, number: int, most: int) -> Iterator[Kill]:
@@ -120,7 +122,7 @@ class Trial:
         while inside and process.poll() is None and not temporary(run):
             time.sleep(0.0005)
         if inside:
-            time.sleep(self.rng.uniform(0, INSIDE_S))
+            time.sleep(self.rng.uniform(0, self.save_s))
         process.kill()
         return process.wait() < 0
 
@@ -186,7 +188,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(told or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was left alone")
     if given.json is not None:
         found = {"kills": [asdict(kill) for kill in trial.kills], "difference": told, "config": CONFIG}
-        given.json.write_text(json.dumps({**found, "seed": given.seed, "life_s": trial.life_s}, indent=2) + "\n")
+        given.json.write_text(
+            json.dumps({**found, "seed": given.seed, "life_s": trial.life_s, "save_s": trial.save_s}, indent=2) + "\n"
+        )
     if given.folder is None:
         shutil.rmtree(folder)
     return 1 if told else 0

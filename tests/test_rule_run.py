@@ -16,11 +16,12 @@ from tensordict import TensorDict
 import morphogen
 from morphogen.rules.rewards.plain import plain
 from morphogen.rules.rewards.table import register
-from morphogen.run.checkpoint import load_checkpoint, load_policy, restore
+from morphogen.run.checkpoint import load_checkpoint, load_policy
 from morphogen.run.record import record
 from morphogen.run.reporter import facts
 from morphogen.run.scheduler import Scheduler
 from morphogen.run.train import train_ppo_vectorized
+from morphogen.run.trees import restored
 from morphogen.testing.trees import assert_same
 from morphogen.vocab.codec import load_config
 from morphogen.vocab.spec import RewardSpec
@@ -115,7 +116,7 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     with torch.no_grad():
         scheduler.run()
     assert scheduler.state is not None
-    found = restore(load_checkpoint(path)["envs"], scheduler.state)
+    found = restored(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs")
     assert_same(found, scheduler.state)
     assert found.ledger["count"].any()
     assert load_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
@@ -133,7 +134,7 @@ def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):
         scheduler.run()
     assert scheduler.state is not None
     assert list(scheduler.state.ledger.keys()) == []
-    assert_same(restore(load_checkpoint(path)["envs"], scheduler.state), scheduler.state)
+    assert_same(restored(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
 
 
 def sick(t, state):

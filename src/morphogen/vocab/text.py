@@ -1,0 +1,18 @@
+"""Values and texts of others in a message: short, in one line, harmless to a terminal."""
+
+import contextlib
+import json
+
+
+def show(value: object) -> str:
+    """A value in a message: as JSON where it is JSON, in ASCII, cut at 60 characters."""
+    text = f"a {type(value).__name__}"
+    for form in (ascii, json.dumps):
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            text = form(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def escaped(text: str) -> str:
+    """The text, with escapes for what a terminal would act on or cannot show."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,5 +1,6 @@
 """A run in a few lines: what it is, how far it came, how good it was."""
 
+from pathlib import Path
 from typing import Any
 
 from morphogen.run.console import amount, duration
@@ -29,7 +30,15 @@ def overview(log: Log) -> dict[str, str]:
         "best round": _best(log.tables["rounds"]),
         "held-out accuracy": _held_out(log.tables["evaluations"]),
         "wall time": _wall(log.tables["ends"]),
+        **_events(log),
     }
+
+
+def _events(log: Log) -> dict[str, str]:
+    """Where the events lie, if the config says that it is outside of the run directory."""
+    folder = Path(log.config["telemetry"]["dir"] or log.path)
+    inside = folder.resolve().is_relative_to(log.path.resolve())
+    return {} if inside else {"events": f"read from {folder}, outside of the run directory"}
 
 
 def _text(value: Any) -> str:

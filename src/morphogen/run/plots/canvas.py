@@ -35,6 +35,7 @@ STYLE = {
     "lines.linewidth": 1.6,
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "text.parse_math": False,  # names are no formulas
     "figure.dpi": DPI,
     "figure.constrained_layout.h_pad": 0.08,  # inches
     "figure.constrained_layout.w_pad": 0.08,

@@ -80,7 +80,9 @@ def watch(
 
     A terminal has one screen that is kept up to date; elsewhere there is a screen for every round that is over.
     """
-    screen, view = writer(out or sys.stdout), View()
+    screen, view, events = writer(out or sys.stdout), View(), events_of(run)
+    if events.parent != run:
+        screen.print(f"events are read from {events}, which the config of {run} names", soft_wrap=True)
     with contextlib.suppress(KeyboardInterrupt), _shown(screen, run, once) as show:
         for view in views(run, once=once, wait=wait):
             show(view)

@@ -116,7 +116,7 @@ class Trial:
     def _kill(self, process: subprocess.Popen[str], run: Path) -> bool:
         """Kill a process at a moment that is drawn; False if it ended before."""
         inside = self.rng.random() < IN_A_SAVE
-        moment = time.monotonic() + self.rng.uniform(0, self.life_s / 2)
+        moment = time.monotonic() + self.rng.uniform(0, self.life_s / 3)
         while process.poll() is None and time.monotonic() < moment:
             time.sleep(0.001)
         while inside and process.poll() is None and not temporary(run):

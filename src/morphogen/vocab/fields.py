@@ -62,7 +62,8 @@ class Whole(Want):
     @property
     def text(self) -> str:
         """The allowed values in words."""
-        span = f"an integer in {self.low} .. {'2^63 - 1' if self.high is None else self.high}"
+        open_ended = f"an integer >= {self.low} and < 2^63"
+        span = open_ended if self.high is None else f"an integer in {self.low} .. {self.high}"
         return " or ".join([span, *(f'"{word}"' for word in self.words)])
 
     def accepts(self, value: object) -> bool:

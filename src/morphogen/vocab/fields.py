@@ -178,7 +178,7 @@ class Names(Want):
         """A list or tuple of distinct allowed strings."""
         if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
             return False
-        known = all(name in self.among if self.among else name.isprintable() for name in value)
+        known = not self.among or all(name in self.among for name in value)
         count = self.least <= len(value) and (self.most is None or len(value) <= self.most)
         return known and count and len(set(value)) == len(value)
 

@@ -30,7 +30,7 @@ from queue import SimpleQueue
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", "--hypothesis-profile=unshrunk")
+PYTEST = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=no", "-rfE", "--hypothesis-profile=unshrunk")
 WHOLE_SUITE = 3600.0  # seconds
 LEFT_BEHIND = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "runs")
 NOTICED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+?\.py::\w+(?:\[\S+)?)", re.MULTILINE)

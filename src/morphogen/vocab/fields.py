@@ -62,7 +62,8 @@ class Whole(Want):
     @property
     def text(self) -> str:
         """The allowed values in words."""
-        span = f"an integer in {self.low} .. {'2^63 - 1' if self.high is None else self.high}"
+        open_ended = f"an integer >= {self.low} and < 2^63"
+        span = open_ended if self.high is None else f"an integer in {self.low} .. {self.high}"
         return " or ".join([span, *(f'"{word}"' for word in self.words)])
 
     def accepts(self, value: object) -> bool:
@@ -177,7 +178,7 @@ class Names(Want):
         """A list or tuple of distinct allowed strings."""
         if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
             return False
-        known = all(name in self.among if self.among else name.isprintable() for name in value)
+        known = not self.among or all(name in self.among for name in value)
         count = self.least <= len(value) and (self.most is None or len(value) <= self.most)
         return known and count and len(set(value)) == len(value)
 

@@ -16,6 +16,7 @@ from morphogen.rules.rewards.legacy.hindsight import hindsight, next_scaffold
 from morphogen.rules.rewards.table import BUILDERS, build
 from morphogen.run import checkpoint
 from morphogen.run.setup import build_setup
+from morphogen.run.trees import restored
 from morphogen.state.tree import lift
 from morphogen.testing.inputs import inputs, play, slot_inputs
 from morphogen.testing.trees import assert_same
@@ -512,7 +513,7 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
         assert (epoch.score.potential == 0).all()
     state = epochs[1].after
     folder = checkpoint.save_checkpoint(tmp_path, round=0, epoch=2, envs=state, shared={}, facts={})
-    assert_same(checkpoint.restore(checkpoint.load_checkpoint(folder)["envs"], epochs[0].after), state)
+    assert_same(restored(checkpoint.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
     assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
 
 

@@ -16,7 +16,7 @@ from runs import tiny
 from sinks import Blocked, Broken, FullDisk, Keep, lived, passing, summary
 
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.run import sinks
+from morphogen.run import outlets
 from morphogen.run.directory import RunDirectory
 from morphogen.run.outlets import opened
 from morphogen.run.telemetry import scalars
@@ -231,7 +231,7 @@ class Disk(JsonLines):
 def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
     monkeypatch.setattr(Disk, "room", room)
     with monkeypatch.context() as patch:
-        patch.setattr(sinks, "JsonLines", Disk)
+        patch.setattr(outlets, "JsonLines", Disk)
         spec, folder, own = begun(tmp_path, 9)
     at = drained(own)
     assert at.pending
@@ -257,7 +257,7 @@ class Stuck(JsonLines):
 def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_given_is_pending(tmp_path, monkeypatch):
     monkeypatch.setattr(Stuck, "entered", threading.Event(), raising=False)
     monkeypatch.setattr(Stuck, "free", threading.Event(), raising=False)
-    monkeypatch.setattr(sinks, "JsonLines", Stuck)
+    monkeypatch.setattr(outlets, "JsonLines", Stuck)
     _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
     assert Stuck.entered.wait(60)
     at = drained(own)

@@ -47,7 +47,9 @@ def schedules(draw):
         rows |= {(epoch, env): draw(entries()) for env in envs}
     steps = [Step(epoch, action, env) for (epoch, env), action in sorted(rows.items(), key=str)]
     steps.sort(key=lambda step: (step.epoch, -1 if step.env is None else step.env))
-    return Schedule(draw(st.text(min_size=1)), tuple(steps), draw(st.sampled_from(("error", "wait"))))
+    return Schedule(
+        draw(st.text(min_size=1).filter(str.isprintable)), tuple(steps), draw(st.sampled_from(("error", "wait")))
+    )
 
 
 @st.composite

@@ -12,7 +12,7 @@ from morphogen.run.setup import build_setup
 from morphogen.run.telemetry.writer import Kept
 from morphogen.run.timer import NO_TIMER, PHASES, NoTimer, Timer
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.vocab.spec import DataSpec, EngineSpec
+from morphogen.vocab.spec import CheckpointSpec, DataSpec, EngineSpec
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SECOND = 10**9  # nanoseconds
@@ -206,10 +206,12 @@ def test_rates_and_seconds_of_a_round_are_of_the_same_work():
         assert one.host_wait_time_share == pytest.approx((5 + 1) / wall)  # a tick per fence
 
 
-def test_saving_is_a_phase_of_its_own(tmp_path):
-    seen = []
-    train_ppo_vectorized(tiny(), out=tmp_path / "run", on_round=lambda _, scheduler: seen.append(scheduler.timer))
-    assert set(seen[0].close()) == {"checkpoint"}
+def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
+    kept = Kept()
+    often = CheckpointSpec(every_minutes=1e-9)
+    train_ppo_vectorized(tiny(checkpoint=often), out=tmp_path / "run", parts=Parts(sinks=(kept,)))
+    (profile,) = (one.data for one in kept.events if one.name == "PhaseProfile")
+    assert profile.phases["checkpoint"]["count"] == 5  # between the six epochs of the round
 
 
 def test_the_timer_that_is_off_has_every_method_of_the_other():

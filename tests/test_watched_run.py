@@ -10,7 +10,7 @@ import torch
 from runs import tiny
 from sinks import Blocked, Broken, FullDisk, Keep
 
-from morphogen.run import sinks
+from morphogen.run import outlets
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
 from morphogen.run.telemetry.lines import parse
@@ -119,7 +119,7 @@ class Disk(JsonLines):
 
 @pytest.mark.parametrize("room", [0, 4_000, 9_000])
 def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypatch, room):
-    monkeypatch.setattr(sinks, "JsonLines", Disk)
+    monkeypatch.setattr(outlets, "JsonLines", Disk)
     monkeypatch.setattr(Disk, "room", room)
 
     def free(summary, scheduler):
@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypa
 
 
 def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks, "JsonLines", Disk)
+    monkeypatch.setattr(outlets, "JsonLines", Disk)
     result = train_ppo_vectorized(small(queue=3), out=tmp_path / "run")
     assert bitwise(plain, tmp_path / "run")
     assert result.losses.incomplete

@@ -168,6 +168,12 @@ def test_words_that_a_terminal_would_act_on_are_refused_by_their_place(capsys):
         assert "morphogen: error: argument 4 is " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["inspect", "watch --once", "report"])
+def test_a_name_that_no_file_can_have_is_refused(command, capsys):
+    assert cli.main([*command.split(), "x" * 300]) == cli.USAGE
+    assert capsys.readouterr().err.startswith("morphogen: error: ")
+
+
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", "a\nb", ""])
 def test_a_path_in_a_config_is_printable_text(path):
     with pytest.raises(ConfigError, match=r"telemetry.dir is .*; want a path"):

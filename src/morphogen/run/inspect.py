@@ -1,5 +1,6 @@
 """What a run directory or a checkpoint holds, as tables for the terminal.  No torch, nothing is written."""
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
 
 def told(path: Path) -> Told:
     """What a run directory holds, or a checkpoint in one."""
-    if not (path / directory.CONFIG).is_file() and (path / directory.MANIFEST).is_file():
+    if not os.path.isfile(path / directory.CONFIG) and os.path.isfile(path / directory.MANIFEST):
         return _checkpoint(path)
     log = load(path)
     facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}

@@ -162,8 +162,8 @@ def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, c
     assert f"events are read from {outside / 'events.jsonl'}, which" in capsys.readouterr().out
 
 
-def test_words_that_a_terminal_would_act_on_are_refused_by_their_place(capsys):
-    for word_ in ("a\0b", "\udcff", "\x1b[2J", "a\nb"):
+def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
+    for word_ in ("a\0b", "\udcff", "\x1b[2J", "a\nb", "--envs=--"):
         assert cli.main(["train", "--print-config", "--out", word_]) == cli.USAGE
         assert "morphogen: error: argument 4 is " in capsys.readouterr().err
 

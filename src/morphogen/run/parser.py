@@ -180,11 +180,16 @@ def _add_output(rest: argparse._ArgumentGroup) -> None:
     rest.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
 
 
+def _bare(word: str) -> bool:
+    """`--flag=--`, of which argparse makes a flag without a value."""
+    return word.startswith("-") and word.endswith("=--")
+
+
 def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
     """The parsed command line; `named` says whether ppo or heuristic was written out."""
     words = list(argv)
-    odd = [f"argument {i} is {show(word)}; want printable text" for i, word in enumerate(words, 1)]
-    refuse([line for line, word in zip(odd, words, strict=True) if not word.isprintable()])
+    places = [(i, word) for i, word in enumerate(words, 1) if not word.isprintable() or _bare(word)]
+    refuse([f"argument {i} is {show(word)}; want printable text, and another value than --" for i, word in places])
     named = len(words) > 1 and not words[1].startswith("-")
     if words[:1] in (["train"], ["bench"]) and not named:
         words.insert(1, "ppo")

@@ -82,7 +82,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
 
 def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> Tree:
     """`{"format", "params", "normalisers", "config", "facts"}`; given templates are compared leaf by leaf."""
-    tree = torchfile.load(path / "policy.pt" if path.is_dir() else path, what="policy file")
+    tree = torchfile.load(path / "policy.pt" if os.path.isdir(path) else path, what="policy file")
     wanted = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(tree, dict) or set(tree) != set(wanted):
         raise CheckpointError(f"{path} is no policy file; want one with {', '.join(wanted)}")

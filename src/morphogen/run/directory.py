@@ -161,7 +161,7 @@ def _unmake(made: list[Path]) -> None:
 
 def opened(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
     """The directory of a run, its config and its manifest; what is missing or damaged is refused by name."""
-    if not (path / CONFIG).is_file():
+    if not os.path.isfile(path / CONFIG):  # no name of a file is no error
         raise ConfigError(f"run directory is {path}, which holds no {CONFIG}; want the directory of a run")
     spec = _read(path / CONFIG, lambda raw: load_config(raw.decode()))
     said = _read(path / MANIFEST, reading.parsed)

@@ -1,5 +1,6 @@
 """Which checkpoint a run goes on from, whether what is asked for fits it, and what is promised for the rest."""
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -106,7 +107,7 @@ def forget_newer(folder: RunDirectory, found: Found) -> None:
 def branch(source: RunDirectory, name: str, out: Path) -> RunDirectory:
     """A new run directory that stands where a checkpoint of another one stands, which is not changed."""
     path = source.checkpoints / name
-    if shelf.position(Path(name)) is None or not path.is_dir():
+    if shelf.position(Path(name)) is None or not os.path.isdir(path):
         known = ", ".join(one.name for one in shelf.candidates(source.checkpoints)) or "none"
         raise CheckpointError(f"--checkpoint is {show(name)}; the run has {known}")
     wrong = shelf.fault(path)

@@ -1,15 +1,12 @@
 """Small disks, for what happens when one is full."""
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ours import OURS
 
-import morphogen
-
-OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 MOUNTED = 'mount -t tmpfs -o size="$2" tmpfs "$1" && shift 2 && exec "$@"'
 
 

@@ -10,7 +10,6 @@ Exit code 0: all ended with the same bits, times aside; 1: they did not, and the
 
 import argparse
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -24,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import twins
+from ours import OURS
 
-import morphogen
 from morphogen.run import directory, shelf
 
-OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 MORPHOGEN = (sys.executable, "-m", "morphogen.run.cli")
 RUN = "run"
 IN_A_SAVE = 0.4  # share of the kills that wait for a save to begin

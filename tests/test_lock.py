@@ -9,17 +9,15 @@ import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
+from ours import OURS
 
-import morphogen
 from morphogen.errors import ConfigError
 from morphogen.run import lock
 from morphogen.run.lock import owned
 
-OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1])}  # the source that is tested
 HOLD = """
 import sys
 from pathlib import Path

@@ -6,18 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
+from ours import OURS
 
-import morphogen
 from morphogen.run import stop
 from morphogen.run.stop import Stop
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-OURS = {**os.environ, "PYTHONPATH": str(Path(morphogen.__file__).parents[1])}  # the source that is tested
 WORKS = """
 import sys
 from morphogen.run.stop import Stop

@@ -1,7 +1,6 @@
 """The keeper: saves a run when it is due, by rounds, by the clock, and at its end, and tells of it."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from morphogen.errors import CheckpointError
@@ -9,7 +8,7 @@ from morphogen.run import standing
 from morphogen.run.checkpoint import save_checkpoint
 from morphogen.run.directory import RunDirectory
 from morphogen.run.scheduler import Scheduler
-from morphogen.run.shelf import name
+from morphogen.run.shelf import name, read_manifest
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.kinds.run import CheckpointFailed, CheckpointSaved
 from morphogen.vocab.groups import STOP
@@ -38,7 +37,7 @@ class Keeper:
     def resume(self, manifest: Mapping[str, Any]) -> None:
         """The run goes on from a checkpoint, which is told again: what was told after it is gone."""
         self._score, self._at = manifest["score"], self._position
-        self._tell(manifest["kind"], sum(file["bytes"] for file in manifest["files"].values()), None)
+        self._tell(manifest, None)
 
     def between(self) -> None:
         """Between two epochs of a round: save it if it is time."""
@@ -85,11 +84,13 @@ class Keeper:
             keep=self.spec.keep,
         )
         self._at = self._position
-        self._tell(kind, _size(path), self._clock() - started)
+        self._tell(read_manifest(path), self._clock() - started)
         self._note()
 
-    def _tell(self, kind: Kind, size: int, seconds: float | None) -> None:
-        self._scheduler.reporter.tell(CheckpointSaved(path=self._path, kind=kind, size_bytes=size, save_s=seconds))
+    def _tell(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
+        size = sum(file["bytes"] for file in manifest["files"].values())
+        told = CheckpointSaved(path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds)
+        self._scheduler.reporter.tell(told)
 
     def _note(self) -> None:
         """The manifest of the run names the checkpoint."""
@@ -102,8 +103,3 @@ class Keeper:
     def _path(self) -> str:
         """Where the position is saved, in the directory of the run."""
         return f"{self._folder.checkpoints.name}/{name(*self._position)}"
-
-
-def _size(path: Path) -> int:
-    """Bytes of the files that a manifest lists."""
-    return sum(file.stat().st_size for file in path.glob("*.pt"))

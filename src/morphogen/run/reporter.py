@@ -157,10 +157,6 @@ class Reporter:
         """Have all that was told written; where the sinks stand, as `outlets.opened` takes it.  Waits for files."""
         return packed(self._dispatch.drain())
 
-    def flush(self) -> None:
-        """What was told so far is to be durable."""
-        self._dispatch.flush()
-
     def close(self, *last: Event) -> Losses:
         """Tell the last event, wait until everything is written or given up, and say what was lost."""
         return self._dispatch.close(*last)

@@ -37,7 +37,7 @@ def only_wait(*lead: int, slots: int = 3) -> ActionMasks:
 
 def observation(*lead: int, slots: int = 3, seed: int = 0) -> Observation:
     draw = source(seed + 1000)
-    per_slot = torch.randn(*lead, slots, 45, generator=draw)
+    per_slot = torch.randn(*lead, slots, 46, generator=draw)
     per_slot[..., 9] = 1.0  # enabled
     return Observation(
         env=torch.randn(*lead, 52, generator=draw),

@@ -235,7 +235,7 @@ class Env:
             "algorithm": [int(Algorithm.ADD)] * len(SLOTS),
             "tempo": [5] * len(SLOTS),
             "blend_target": [0.7] * len(SLOTS),
-            "instance": [1.0, 0.5, 0.1, 8.0, 0.1],
+            "instance": [1.0, 0.5, 0.1, 8.0, 1.0, 0.1],
         }
 
 

@@ -32,7 +32,7 @@ from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
 from morphogen.vocab.stage import Algorithm, Stage
 
-INSTANCE = ("width", "data_share", "label_noise", "classes", "param_price")
+INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
 HEADS = ("op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_speed", "alpha_curve")
 OPS = [op.name for op in Op]
 REASON = {"action": "action", "tick": "ramp", "govern": "governor"}

@@ -35,6 +35,7 @@ PAID_ONCE = (
 ORDER = {  # "=": equal to 1e-6, ">": at least a thousandth less
     "sparse": PAID_ONCE,
     "delta": PAID_ONCE,
+    "value": PAID_ONCE,
     "loss": PAID_ONCE,
     "rent": "three good > good = good, other slot > wait only > farm loop > good, never fossilized = useless, held"
     " = harmful, held = useless, fossilized > harmful, fossilized > good, rolled back",

@@ -38,7 +38,7 @@ def policy_of(name: str, **spec):
 def look(whole, bounds=None):
     bounds = bounds or limits_of(whole.slots)
     net = Net(HOST, HOST.declared[: whole.slots.stage.shape[1]])
-    return observe(whole, bounds, net=net, episode_length=LENGTH), action_masks(whole.slots, bounds)
+    return observe(whole, bounds, net=net, episode_length=LENGTH, param_budget=1000), action_masks(whole.slots, bounds)
 
 
 def ready(whole, *, epoch: int = 9):

@@ -1,6 +1,7 @@
 """The CNN host: parameters, widths, classes, normalisation."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -53,6 +54,25 @@ def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, n
     state = worlds.fresh(worlds.net(slots=("r0c0",)), 2)
     instance = state.instance.replace(width=torch.tensor([width, 1.0]), classes=torch.tensor([classes, 2]))
     assert host_params(instance, host).tolist() == [host.params(width, classes), host.params(1.0, 2)]
+
+
+@pytest.mark.parametrize(("reach", "taps"), [(0, 1), (1, 9), (2, 9)])
+def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_counted(reach, taps):
+    state = worlds.fresh(NET, 2)
+    state = state.replace(instance=state.instance.replace(reach=torch.tensor([reach, 1])))
+    images = worlds.split(NET).images
+    params = state.host.params.clone().requires_grad_()
+    logits(state.replace(host=state.host.replace(params=params)), NET, images).sum().backward()
+    conv = cnn.layout(NET.host).split(params.grad)["block0.conv"]
+    assert int((conv[0, 0, 0] != 0).sum()) == taps
+    assert int((conv[1, 0, 0] != 0).sum()) == 9
+    hidden = cnn.layout(NET.host).split(params.detach())["block0.conv"]
+    found = logits(state, NET, images)
+    hidden[0, :, :, 0] += 1.0
+    again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
+    assert torch.equal(found[0], again[0]) == (taps == 1)
+    missing = NET.host.params() - int(host_params(state.instance, NET.host)[0])
+    assert missing == (9 - taps) * sum(a * b for a, b in pairwise((NET.host.channels_in, *NET.host.channels)))
 
 
 @pytest.mark.parametrize(("width", "kept"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.375, 3), (0.01, 1)])

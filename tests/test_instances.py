@@ -23,6 +23,7 @@ LEAVES = (
     "data_share",
     "label_noise",
     "classes",
+    "reach",
     "param_price",
     "samples",
     "baseline_loss",
@@ -47,6 +48,7 @@ SINGLE = {
     "data_share": (1.0, 1.0),
     "label_noise": (0.0, 0.0),
     "classes": (10, 10),
+    "reach": (1, 1),
     "param_price": (0.1, 0.1),
 }
 
@@ -54,18 +56,19 @@ SINGLE = {
 @given(seed=st.integers(0, 2**63 - 1), episode=st.integers(0, 10**6), purpose=st.sampled_from(list(Purpose)[1:3]))
 def test_every_parameter_lies_in_its_range(seed, episode, purpose):
     found = draw(seed=seed, episode=episode, purpose=purpose)
-    assert set(found.width.tolist()) <= {0.5, 0.75, 1.0}
+    assert set(found.width.tolist()) <= {0.25, 0.5, 0.75, 1.0}
     assert bool(((found.data_share >= 0.2 - 1e-6) & (found.data_share <= 1)).all())
     assert bool(((found.label_noise >= 0) & (found.label_noise <= 0.2 + 1e-6)).all())
-    assert bool(((found.classes >= 6) & (found.classes <= 10)).all())
-    assert bool(((found.param_price >= 0.03 - 1e-6) & (found.param_price <= 0.3 + 1e-6)).all())
+    assert bool(((found.classes >= 4) & (found.classes <= 10)).all())
+    assert bool(((found.reach == 0) | (found.reach == 1)).all())
+    assert bool(((found.param_price >= 0.01 - 1e-6) & (found.param_price <= 0.5 + 1e-6)).all())
     assert torch.allclose(found.baseline_loss, found.classes.float().log())
 
 
 def test_both_ends_of_a_range_are_drawn():
     found = draw(envs=200)
-    assert set(found.classes.tolist()) == {6, 7, 8, 9, 10}
-    assert set(found.width.tolist()) == {0.5, 0.75, 1.0}
+    assert set(found.classes.tolist()) == set(range(4, 11))
+    assert set(found.width.tolist()) == {0.25, 0.5, 0.75, 1.0}
 
 
 def test_the_single_instance_is_the_reference():

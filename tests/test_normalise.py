@@ -100,7 +100,7 @@ def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
     same = observation(*lead).replace(
         env=torch.full((*lead, 52), 2.0),
         instance=torch.ones(*lead, 7),
-        slots=torch.ones(*lead, 3, 45),
+        slots=torch.ones(*lead, 3, 46),
         finite=torch.ones(lead, dtype=torch.bool),
     )
     stats = observe_rows(init_stats(), same)

@@ -23,6 +23,7 @@ from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LENGTH = 20
+BUDGET = 200
 ENV_AT, SLOT_AT = columns(ENV), columns(SLOT)
 SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
 
@@ -35,7 +36,7 @@ def see(whole, bounds: Limits | None = None, order=None):
     count = whole.slots.stage.shape[1]
     own = net(count)
     own = own if order is None else Net(HOST, tuple(own.slots[i] for i in order))
-    return observe(whole, bounds or limits_of(whole.slots), net=own, episode_length=LENGTH)
+    return observe(whole, bounds or limits_of(whole.slots), net=own, episode_length=LENGTH, param_budget=BUDGET)
 
 
 def env(found, name: str) -> list[float]:
@@ -85,7 +86,7 @@ def worlds(draw, max_envs: int = 3):
 
 
 def test_the_table_has_the_documented_places():
-    assert (len(ENV), len(INSTANCE), len(SLOT)) == (52, 7, 45)
+    assert (len(ENV), len(INSTANCE), len(SLOT)) == (52, 8, 46)
     wanted = {
         "progress": 0, "loss_history.4": 5, "acc_history.0": 6, "history_valid.0": 11, "best_acc": 16, "train_loss": 17,
         "train_acc": 18, "train_valid": 19, "plateau": 20, "stabilized": 21, "rollbacks": 22, "committed_acc": 23,
@@ -97,8 +98,8 @@ def test_the_table_has_the_documented_places():
         "stage.dormant": 0, "enabled": 9, "alpha": 10, "alpha_target": 11, "alpha_mode.hold": 12, "ramp_left": 15,
         "algorithm.add": 16, "tempo": 19, "contribution": 20, "since_measured": 22, "velocity": 23, "interaction": 25,
         "gradient_health": 27, "exploding": 29, "gradient_ratio": 30, "stage_improvement": 32, "age_improvement": 33,
-        "epochs_in_stage": 34, "age": 35, "params": 36, "legal.germinate": 37, "position": 42, "channels": 43,
-        "has_seed": 44,
+        "epochs_in_stage": 34, "age": 35, "params": 36, "cost": 37, "legal.germinate": 38, "position": 43,
+        "channels": 44, "has_seed": 45,
     }  # fmt: skip
     assert {name: SLOT_AT[name] for name in wanted} == wanted
     flagged = {ENV[i].name: ENV_AT[ENV[i].flag] for i in range(52) if ENV[i].flag}
@@ -237,7 +238,7 @@ def test_one_hots_and_shares_are_what_they_say_and_legality_is_legal(world):
     shares = found.env[:, [0, 28, 29, 30, *range(31, 41)]]
     assert ((shares >= 0) & (shares <= 1)).all()
     allowed = legal(whole.slots, bounds)[:, 1:]
-    assert torch.equal(found.slots[..., 37:42].mT.bool(), allowed)
+    assert torch.equal(found.slots[..., 38:43].mT.bool(), allowed)
     assert torch.equal(found.env[:, 36:41].bool(), allowed.any(-1))
 
 
@@ -259,7 +260,7 @@ def test_the_first_observation_of_an_episode():
 
 def test_an_empty_slot_shows_only_that_it_is_empty():
     found = see(state(make([[{}, {"stage": 3, "blueprint": 1, "algorithm": 2, "age": 3}]])))
-    visible = {0, 9, 37, 42, 43}
+    visible = {0, 9, 38, 43, 44}
     assert set(found.slots[0, 0].nonzero().flatten().tolist()) <= visible
     assert found.blueprints.tolist() == [[-1, 1]]
     assert slot(found, "position") == [[pytest.approx(1 / 3), pytest.approx(2 / 3)]]
@@ -293,7 +294,7 @@ def test_a_running_slot_by_hand():
         "velocity": 0.3, "velocity_valid": 1, "interaction": 0.1, "interaction_valid": 1, "gradient_health": 0.75,
         "gradient_valid": 1, "exploding": 1, "gradient_ratio": math.log(101), "gradient_ratio_valid": 1,
         "stage_improvement": 1, "age_improvement": -0.5, "epochs_in_stage": 0.2, "age": 1,
-        "params": math.log(1 + 9 / HOST.params()), "legal.advance": 1, "position": 1 / 3, "channels": 0.2,
+        "params": math.log(1 + 9 / HOST.params()), "cost": 100 * 0.1 * 9 / 200 / 10, "legal.advance": 1, "position": 1 / 3, "channels": 0.2,
         "has_seed": 1,
     }  # fmt: skip
     for name, i in SLOT_AT.items():
@@ -332,15 +333,15 @@ def test_the_instance_block_by_hand():
     whole = state(make([[{}], [{}]]))
     leaves = {
         "width": [0.5, 1.0], "data_share": [0.25, 1.0], "label_noise": [0.1, 0.0], "param_price": [0.1, 0.0],
-        "baseline_loss": [math.e - 1, 0.0],
+        "reach": [0, 1], "baseline_loss": [math.e - 1, 0.0],
     }  # fmt: skip
     given_leaves = {name: torch.tensor(value) for name, value in leaves.items()}
     whole = whole.replace(
         instance=whole.instance.replace(**given_leaves, classes=torch.tensor([6, 10]), samples=torch.tensor([1000, 1]))
     )
     found = see(whole).instance
-    assert found[0].tolist() == pytest.approx([0.5, math.log(0.25), 0.1, 0.6, 0.0, 1 / 7, 0.5], abs=1e-6)
-    assert found[1].tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0, -7.0, 0.0, 0.0], abs=1e-6)
+    assert found[0].tolist() == pytest.approx([0.5, math.log(0.25), 0.1, 0.6, 0.0, 0.0, 1 / 7, 0.5], abs=1e-6)
+    assert found[1].tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0, 1.0, -7.0, 0.0, 0.0], abs=1e-6)
 
 
 def test_difference_10_time_is_observed():
@@ -361,13 +362,13 @@ def test_difference_13_an_unmeasured_contribution_is_marked_and_a_stale_one_show
 def test_the_flat_form_is_the_env_block_then_the_slots():
     found = see(state(make([[{}, {"stage": 3, "blueprint": 1}]])))
     flat = flatten(found)
-    assert flat.shape == (1, 52 + 2 * 45)
-    assert torch.equal(flat[0, 52 + 45 :], found.slots[0, 1])
+    assert flat.shape == (1, 52 + 2 * 46)
+    assert torch.equal(flat[0, 52 + 46 :], found.slots[0, 1])
 
 
 def test_observing_never_asks_the_host():
     whole = state(make([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
-    assert observe(whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH).env.shape == (1, 52)
+    assert observe(whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET).env.shape == (1, 52)
 
 
 @pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
@@ -383,6 +384,6 @@ def test_observing_traces_as_one_graph():
     assert own.gate_counts == (4 * 8 + 2 * 8 + 1,)
     for stage in (1, 3, 5):
         whole = state(make([[{"stage": stage, "blueprint": 1}]]))
-        found = step(whole, Limits("cnn", (True,)), net=own, episode_length=LENGTH)
+        found = step(whole, Limits("cnn", (True,)), net=own, episode_length=LENGTH, param_budget=BUDGET)
         assert torch.allclose(found.slots, see(whole).slots)
     assert len(graphs) == 1

@@ -12,8 +12,8 @@ from morphogen.vocab.task import TASKS, find_task
 
 # task: host parameters, default slots, batch, episode length (from the task table of the interface document)
 ROWS = {
-    "digits": (438, "r0c0 r0c1 r1c0", 32, 24),
-    "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 24),
+    "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
+    "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
     "cifar_impaired": (77, "r0c0 r0c1 r0c2", 128, 150),

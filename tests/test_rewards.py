@@ -17,8 +17,9 @@ from morphogen.vocab.spec import RewardSpec
 
 GAMMA, BUDGET, STEPS = 0.995, 48_832, 150
 OPTIONAL = {"clean_improvement": "clean_valid", "val_loss": "loss_valid", "committed_acc": "committed_valid"}
-every_rule = pytest.mark.parametrize("name", ["sparse", "delta", "rent", "loss"])
-shaped_rules = pytest.mark.parametrize("name", ["delta", "rent", "loss"])
+late_rules = pytest.mark.parametrize("name", ["sparse", "delta", "rent", "loss"])  # no committed points before the end
+every_rule = pytest.mark.parametrize("name", ["sparse", "delta", "value", "rent", "loss"])
+shaped_rules = pytest.mark.parametrize("name", ["delta", "value", "rent", "loss"])
 twins_of_sparse = pytest.mark.parametrize("name", ["delta", "loss"])  # they pay parameters once, at the end
 
 
@@ -81,6 +82,7 @@ def swap(rows, where: int, **fields):
         ("delta", 0.08, {"horizon": True, "committed_acc": 58.0}, 0.50),
         ("delta", 0.05, {"rolled_back": True}, -1.05),
         ("sparse", 0.0, {"rolled_back": True}, -1.0),
+        ("value", 0.5, {"committed_acc": 66.0, "fossil_params": 2336}, 0.995 * 0.65521625 - 0.5),
         ("rent", 0.0, {"live_params": 2336}, -0.0000318917),
         ("loss", 0.4, {"val_loss": 1.3}, 0.0975),
         ("loss", 0.0, {"val_loss": 2.25}, 0.024875),
@@ -175,7 +177,7 @@ def test_sparse_pays_nothing_before_the_end(rows):
     assert (rewards[:-1] == 0).all()
 
 
-@every_rule
+@late_rules
 @given(rows=steps(), points=st.integers(1, 30))
 def test_a_point_of_committed_accuracy_at_the_horizon_is_worth_a_hundredth_and_nothing_before(name, rows, points):
     rows = swap(rows, len(rows) - 1, committed_acc=60.0, committed_valid=True, fossil_params=100)
@@ -187,7 +189,7 @@ def test_a_point_of_committed_accuracy_at_the_horizon_is_worth_a_hundredth_and_n
         assert torch.equal(play(rule(name), swap(rows, 0, committed_acc=99.0))[0], before)
 
 
-@every_rule
+@late_rules
 @given(rows=steps(rollbacks=True), extra=st.integers(1, 50_000))
 def test_more_fossil_parameters_never_raise_a_reward(name, rows, extra):
     before, _, _ = play(rule(name), rows)

@@ -322,7 +322,7 @@ RULES = {
 OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)  # value, both ends of the shaping, penalty, dearest rent
 OWN = {"gamma": GAMMA, "bounds": OWN_BOUNDS}
 REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
-    **dict.fromkeys(("sparse", "delta", "rent", "loss"), OWN),
+    **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
     **{name: {} for name in ("shaped", "escrow", "simplified", "basic", "basic_plus")},
 }
 

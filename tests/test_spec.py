@@ -343,6 +343,7 @@ def test_a_single_instance_is_the_reference_and_may_be_set_to_another_one():
         "data_share": (1.0, 1.0),
         "label_noise": (0.0, 0.0),
         "classes": (10, 10),
+        "reach": (1, 1),
         "param_price": (0.1, 0.1),
     }
 
@@ -380,7 +381,7 @@ def test_the_budget_is_a_fully_grown_network():
 
 
 def test_a_task_may_set_its_own_budget():
-    assert param_budget(RunSpec()) == param_budget(RunSpec(blueprints=("norm",))) == 6_000
+    assert param_budget(RunSpec()) == param_budget(RunSpec(blueprints=("norm",))) == 100
 
 
 @given(runs())

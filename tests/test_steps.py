@@ -81,7 +81,7 @@ def watched(draw):
 
 
 def seen(state):
-    return observe(state, ALLOW, net=NET, episode_length=LENGTH)
+    return observe(state, ALLOW, net=NET, episode_length=LENGTH, param_budget=1000)
 
 
 # name -> (step, what it takes, in which ways it is asked)

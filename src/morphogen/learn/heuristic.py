@@ -107,7 +107,7 @@ class Heuristic:
         return decided(action, masks, hidden.replace(**memory))
 
     def wishes(self, slots: Tensor) -> Tensor:
-        """What each slot asks for: the first rule that fits.  slots float32 [E, S, 45] raw -> op int64 [E, S]."""
+        """What each slot asks for: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
         on = {
             name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in ("germinated", "training", "blending", "holding")
         }

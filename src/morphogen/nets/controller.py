@@ -102,7 +102,7 @@ def _orthogonal(noise: Tensor) -> Tensor:
 def encode(net: Net, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Input of the memory and one code per slot.
 
-    Shapes: env [..., 52], instance [..., 7], slots [..., S, 45] normalised, blueprints int64 [..., S] -> x [..., H],
+    Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [..., S] -> x [..., H],
     u [..., S, W].
     """
     slots, blueprints = features["slots"], features["blueprints"]

@@ -16,12 +16,13 @@ def kept_channels(width: Tensor, channels: int) -> Tensor:
 
 
 def host_params(instance: Instance, host: CnnSpec) -> Tensor:
-    """Parameters of the host in use under the width and the classes of each env.  int64 [E]."""
+    """Parameters of the host in use under the width, the reach and the classes of each env.  int64 [E]."""
     kept = [kept_channels(instance.width, channels) for channels in host.channels]
+    taps = (2 * instance.reach + 1).clamp(max=host.kernel) ** 2
     total = kept[-1] * instance.classes + instance.classes
     before: Tensor | int = host.channels_in
     for here in kept:
-        total = total + host.kernel**2 * before * here + 2 * here
+        total = total + taps * before * here + 2 * here
         before = here
     return total
 

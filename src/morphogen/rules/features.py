@@ -71,7 +71,7 @@ def feedback(signals: Signals) -> Tensor:
 
 
 def task(instance: Instance, classes: int) -> Tensor:
-    """The instance block; `classes`: all classes of the task.  float32 [E, 7]."""
+    """The instance block; `classes`: all classes of the task.  float32 [E, 8]."""
     free = instance.param_price.abs() < _NO_PRICE  # a price below 0 is none: its logarithm is not finite and is noticed
     price = torch.where(free, 1.0, instance.param_price)
     features = (
@@ -79,6 +79,7 @@ def task(instance: Instance, classes: int) -> Tensor:
         torch.log(instance.data_share),
         instance.label_noise,
         instance.classes / classes,
+        instance.reach,
         torch.where(free, _NO_PRICE_VALUE, torch.log(price / 0.1)),
         slog(instance.baseline_loss) / 7.0,
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
@@ -123,10 +124,11 @@ def worth(slots: Slots) -> Tensor:
     return torch.stack(features, dim=-1).float()
 
 
-def history(slots: Slots, signals: Signals, share: Tensor, *, episode_length: int) -> Tensor:
-    """Slot features 32-36: improvements (0 while the env is not measured), clocks, size.
+def history(slots: Slots, signals: Signals, share: Tensor, cost: Tensor, *, episode_length: int) -> Tensor:
+    """Slot features 32-37: improvements (0 while the env is not measured), clocks, size, what keeping it costs.
 
-    Shapes: slots, signals [E], share float32 [E, S], parameters / host parameters -> float32 [E, S, 5].
+    Shapes: slots, signals [E], share, cost float32 [E, S], parameters / host parameters and the price of the parameters
+    in points -> float32 [E, S, 6].
     """
     seed = occupied(slots.stage)
     now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
@@ -136,6 +138,7 @@ def history(slots: Slots, signals: Signals, share: Tensor, *, episode_length: in
         slots.epochs_in_stage.clamp(max=20) / 20.0,
         slots.age.clamp(max=episode_length) / episode_length * seed,
         torch.log1p(share),
+        _points(cost),
     )
     return torch.stack(features, dim=-1).float()
 

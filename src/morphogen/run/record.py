@@ -179,7 +179,7 @@ def _governed(epoch: Epoch) -> dict[str, Tensor]:
     }
 
 
-INSTANCE = ("width", "data_share", "label_noise", "classes", "param_price")
+INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
 
 
 def fault(epoch: Epoch) -> Tensor:

@@ -84,7 +84,7 @@ def head(
 ) -> Head:
     """observe .. tick.  state, hidden [E], key int64 [E, 3]; `narrowed`: what the policy has to follow."""
     spec, limits = setup.spec, setup.limits
-    observation = observe(state, limits, net=setup.net, episode_length=spec.episode_length)
+    observation = observe(state, limits, net=setup.net, episode_length=spec.episode_length, param_budget=setup.budget)
     masks = action_masks(state.slots, limits)
     missed = torch.zeros_like(masks.op[:, 0])
     if narrowed is not None:

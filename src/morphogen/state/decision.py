@@ -8,8 +8,8 @@ class Observation(TensorClass["frozen"]):
     """Raw features of the envs, all finite; tables of the features in `vocab.observation`."""
 
     env: Tensor  # float32 [E, 52]
-    instance: Tensor  # float32 [E, 7]
-    slots: Tensor  # float32 [E, S, 45]
+    instance: Tensor  # float32 [E, 8]
+    slots: Tensor  # float32 [E, S, 46]
     blueprints: Tensor  # int64 [E, S], a `Blueprint`; -1 without a seed
     finite: Tensor  # bool [E], no raw feature had to be replaced
     nonfinite: Tensor  # int64 [E], raw features that were replaced

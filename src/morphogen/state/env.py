@@ -107,6 +107,7 @@ class Instance(TensorClass["frozen"]):
     data_share: Tensor  # float32 [E]
     label_noise: Tensor  # float32 [E]
     classes: Tensor  # int64 [E]
+    reach: Tensor  # int64 [E], pixels that a kernel of the host sees to each side
     param_price: Tensor  # float32 [E]
     samples: Tensor  # int64 [E], usable training samples
     baseline_loss: Tensor  # float32 [E], nats of guessing: `ln(classes)`

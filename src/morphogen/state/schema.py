@@ -88,6 +88,7 @@ INSTANCE = (
     *_leaves(_F, (), {"width": "share", "data_share": "share"}, 1.0),
     *_leaves(_F, (), {"label_noise": "share"}),
     *_leaves(_I, (), {"classes": "count"}),
+    *_leaves(_I, (), {"reach": "pixels"}, 1),
     *_leaves(_F, (), {"param_price": "1"}),
     *_leaves(_I, (), {"samples": "count"}),
     *_leaves(_F, (), {"baseline_loss": "nats"}),

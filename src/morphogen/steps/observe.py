@@ -9,33 +9,34 @@ from morphogen.nets.net import Net
 from morphogen.rules import features
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.legality import legal
+from morphogen.rules.rewards.own import POINTS
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
-from morphogen.state.env import EnvState
+from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree import table
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import LARGEST, VECTORS, flags
 
 
-def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -> Observation:
+def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int, param_budget: int) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
-    Shapes: state [E] -> env float32 [E, 52], instance [E, 7], slots [E, S, 45], blueprints int64 [E, S], finite [E].
+    Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
     Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite, or absurdly
     large, becomes 0 together with its flag and makes `finite` False.
     """
     slots = state.slots
     allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
     host = host_params(state.instance, net.host).float().unsqueeze(-1)
-    share = seed_params(slots, net.counts, net.gate_counts).float() / host
+    params = seed_params(slots, net.counts, net.gate_counts).float()
+    share, cost = params / host, POINTS * state.instance.param_price.unsqueeze(-1) * params / param_budget
     now = (state.clock.epoch / episode_length).unsqueeze(-1)
     task = features.task(state.instance, net.host.classes)
     env, env_ok = _finite(torch.cat((now, *_host(state, limits, share, allowed)), dim=-1), "env")
     instance, instance_ok = _finite(task, "instance")
-    each, each_ok = _finite(
-        torch.cat(_slots(state, limits, share, allowed, net=net, length=episode_length), -1), "slots"
-    )
+    history = features.history(slots, state.signals, share, cost, episode_length=episode_length)
+    each, each_ok = _finite(torch.cat(_slots(slots, limits, history, allowed, net=net), -1), "slots")
     good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)
     return Observation(
         env=env,
@@ -50,7 +51,7 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int) -
 
 
 def flatten(observation: Observation) -> Tensor:
-    """One vector per env for adapters: the env block, then the slots in slot order.  float32 [E, 52 + 45 S]."""
+    """One vector per env for adapters: the env block, then the slots in slot order.  float32 [E, 52 + 46 S]."""
     return torch.cat((observation.env, observation.slots.flatten(1)), dim=-1)
 
 
@@ -65,15 +66,12 @@ def _host(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tu
     )
 
 
-def _slots(
-    state: EnvState, limits: Limits, share: Tensor, allowed: Tensor, *, net: Net, length: int
-) -> tuple[Tensor, ...]:
-    """The slot block.  share [E, S], allowed [E, 5, S]."""
-    slots = state.slots
+def _slots(slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net) -> tuple[Tensor, ...]:
+    """The slot block.  history [E, S, 6], allowed [E, 5, S]."""
     return (
         features.lifecycle(slots, limits.enabled),
         features.worth(slots),
-        features.history(slots, state.signals, share, episode_length=length),
+        history,
         allowed.mT.float(),
         _static(net, slots.stage),
         occupied(slots.stage).unsqueeze(-1).float(),

@@ -23,6 +23,7 @@ class InstanceSpec(Spec):
     data_share: tuple[float, float] = _span(Real(above=0, high=1))  # share of the training samples, log-uniform
     label_noise: tuple[float, float] = _span(Real(low=0, high=1))  # share of training labels replaced, uniform
     classes: tuple[int, int] = _span(Whole(low=2))  # how many classes, uniform; which ones is drawn too
+    reach: tuple[int, int] = _span(Whole(low=0))  # pixels that a kernel of the host sees to each side, at most all of it
     param_price: tuple[float, float] = _span(Real(low=0))  # price of the whole parameter budget, log-uniform
 
     def across(self) -> list[str]:
@@ -35,12 +36,13 @@ class InstanceSpec(Spec):
         return found
 
 
-def reference(classes: int) -> InstanceSpec:
+def reference(classes: int, kernel: int) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
     return InstanceSpec(
         width=(1.0, 1.0),
         data_share=(1.0, 1.0),
         label_noise=(0.0, 0.0),
         classes=(classes, classes),
+        reach=(kernel // 2, kernel // 2),
         param_price=(0.1, 0.1),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 HISTORY = 5
 LARGEST = 1e3  # no feature of a sound env comes near; what is beyond is a fault like a number that is none
 
@@ -74,6 +74,7 @@ INSTANCE: tuple[Feature, ...] = (
     *_row("instance", ["width"], "share", normalised=True),
     *_row("instance", ["data_share"], "ln share", normalised=True),
     *_row("instance", ["label_noise", "classes"], "share", normalised=True),
+    *_row("instance", ["reach"], "pixels", normalised=True),
     *_row("instance", ["param_price"], "ln(price / 0.1)", normalised=True),
     *_row("instance", ["baseline_loss"], "slog nats / 7", normalised=True),
     *_row("instance", ["samples"], "log10 / 6", normalised=True),
@@ -102,6 +103,7 @@ SLOT: tuple[Feature, ...] = (
     *_row("slot", ["epochs_in_stage"], "epochs / 20"),
     *_row("slot", ["age"], "epochs / T"),
     *_row("slot", ["params"], "ln(1 + parameters / host parameters)", normalised=True),
+    *_row("slot", ["cost"], "points / 10", normalised=True),
     *_row("slot", _each("legal", ACTING_OPS), "flag"),
     *_row("slot", ["position"], "share"),
     *_row("slot", ["channels"], "log2 / 10"),

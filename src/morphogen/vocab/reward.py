@@ -7,7 +7,7 @@ FAMILIES: tuple[str, ...] = (OWN, LEGACY)  # of the rules that are from here
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # what a rule may be called
 # name -> whose rule it is.  Open: `rules.rewards.table.register` adds to it, `run.extensions` for packages.
 RULES: dict[str, str] = {
-    **dict.fromkeys(("sparse", "delta", "rent", "loss"), OWN),
+    **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
     **dict.fromkeys(("shaped", "escrow", "simplified", "basic", "basic_plus"), LEGACY),
 }
 OWN_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")  # signed, they sum to the reward

@@ -150,7 +150,7 @@ def cnn_spec(spec: RunSpec) -> CnnSpec:
 def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
     task = find_task(spec.task)
-    base = task.instance if spec.instances == "task" else reference(task.host.classes)
+    base = task.instance if spec.instances == "task" else reference(task.host.classes, task.host.kernel)
     given = {name: span for name, span in vars(spec.instance).items() if span is not None}
     return replace(base, **given)
 

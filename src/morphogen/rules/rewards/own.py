@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from tensordict import TensorDict
@@ -46,6 +47,11 @@ def flat_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 def improvement_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
     """Clean improvement as a share of 100 points, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
     return torch.where(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS, inputs.clean_valid
+
+
+def value_potential(inputs: RewardInputs, *, param_budget: int) -> tuple[Tensor, Tensor]:
+    """Value of the network that would be delivered now, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
+    return network_value(inputs, param_budget=param_budget), inputs.committed_valid
 
 
 def loss_progress(val_loss: Tensor, *, baseline: Tensor, target: Tensor) -> Tensor:
@@ -142,6 +148,11 @@ def delta(spec: RewardSpec, terms: Terms) -> OwnRule:
         slot_scale=spec.potential_scale / POINTS,
         op_cost=spec.op_cost,
     )
+
+
+def value(spec: RewardSpec, terms: Terms) -> OwnRule:
+    """`delta` with the value of the network that would be delivered now as potential: paid when a seed is kept."""
+    return replace(delta(spec, terms), source=partial(value_potential, param_budget=terms.param_budget), slot_scale=0.0)
 
 
 def rent(spec: RewardSpec, terms: Terms) -> OwnRule:

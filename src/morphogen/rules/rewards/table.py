@@ -14,6 +14,7 @@ __all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register
 BUILDERS: dict[str, Builder] = {
     "sparse": own.sparse,
     "delta": own.delta,
+    "value": own.value,
     "rent": own.rent,
     "loss": own.loss,
     "shaped": legacy.shaped,

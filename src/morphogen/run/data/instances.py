@@ -23,7 +23,7 @@ WHOLE = 2**20  # a share of 1
 LEVELS = 64  # log-spaced data shares
 UNUSED = 2**32  # sorts after every random word
 CHUNK = 2**22  # (env, sample) pairs sorted at once
-WIDTH, DATA_SHARE, LABEL_NOISE, CLASSES, PRICE, FIRST_CLASS = 0, 1, 2, 3, 4, 8  # lanes of the instance stream
+WIDTH, DATA_SHARE, LABEL_NOISE, CLASSES, PRICE, REACH, FIRST_CLASS = 0, 1, 2, 3, 4, 5, 8  # lanes of the instance stream
 
 
 def draw_instances(
@@ -45,6 +45,7 @@ def draw_instances(
         data_share=share / WHOLE,
         label_noise=_between(words[:, LABEL_NOISE], tuple(round(end * WHOLE) for end in ranges.label_noise)) / WHOLE,
         classes=classes,
+        reach=_between(words[:, REACH], ranges.reach),
         param_price=_price(words[:, PRICE], ranges.param_price),
         samples=samples,
         baseline_loss=table(tuple(math.log(max(n, 1)) for n in range(total + 1)), torch.float32, key.device)[classes],

@@ -151,6 +151,7 @@ UNITS = {
     "data_share": "share of the training samples",
     "label_noise": "share of labels replaced",
     "classes": "number of classes",
+    "reach": "pixels that a kernel sees to each side",
     "param_price": "price of the parameter budget",
 }
 

@@ -16,7 +16,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Stage
 
-INSTANCE = ("width", "data_share", "label_noise", "classes", "param_price")
+INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
 WORTH = 1.0  # points of contribution from which a fossil counts as contributing
 
 

@@ -42,10 +42,10 @@ def own_rewards(
 ) -> list[float]:
     """Rewards of one env under an own rule; a step has the fields of `RewardInputs` as plain numbers.
 
-    `rule`: sparse, delta, rent or loss.  `knobs`: potential_scale (1), governor_penalty (1), op_cost (0).
+    `rule`: sparse, delta, value, rent or loss.  `knobs`: potential_scale (1), governor_penalty (1), op_cost (0).
     """
     scale, penalty = knobs.get("potential_scale", 1.0), knobs.get("governor_penalty", 1.0)
-    potentials = [_potential(rule, scale, step) for step in steps]
+    potentials = [_potential(rule, scale, step, budget) for step in steps]
     shaped = shaping(potentials, [step["horizon"] or step["rolled_back"] for step in steps], gamma)
     out = []
     for step, extra in zip(steps, shaped, strict=True):
@@ -65,9 +65,11 @@ def _value(rule: str, step: Mapping[str, Any], budget: int) -> float:
     return max(-1.0, min(1.0, step["committed_acc"] / 100 - price))
 
 
-def _potential(rule: str, scale: float, step: Mapping[str, Any]) -> float | None:
+def _potential(rule: str, scale: float, step: Mapping[str, Any], budget: int) -> float | None:
     if rule == "sparse":
         return 0.0
+    if rule == "value":
+        return scale * _value(rule, step, budget) if step["committed_valid"] else None
     if rule == "loss":
         if not step["loss_valid"]:
             return None

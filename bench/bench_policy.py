@@ -27,7 +27,9 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
         own._update(hidden)
 
     forms = {
-        "observe": lambda: observe(state, setup.limits, net=setup.net, episode_length=epochs, param_budget=setup.budget),
+        "observe": lambda: observe(
+            state, setup.limits, net=setup.net, episode_length=epochs, param_budget=setup.budget
+        ),
         "masks": lambda: action_masks(state.slots, setup.limits),
         "act": torch.no_grad()(lambda: own.policy.act(own.params, observation, masks, hidden, noise)),
         "update": update,

@@ -61,7 +61,7 @@ def test_every_parameter_lies_in_its_range(seed, episode, purpose):
     assert bool(((found.label_noise >= 0) & (found.label_noise <= 0.2 + 1e-6)).all())
     assert bool(((found.classes >= 4) & (found.classes <= 10)).all())
     assert bool(((found.reach == 0) | (found.reach == 1)).all())
-    assert bool(((found.param_price >= 0.01 - 1e-6) & (found.param_price <= 0.5 + 1e-6)).all())
+    assert bool(((found.param_price >= 0.005 - 1e-6) & (found.param_price <= 0.5 + 1e-6)).all())
     assert torch.allclose(found.baseline_loss, found.classes.float().log())
 
 

@@ -368,7 +368,9 @@ def test_the_flat_form_is_the_env_block_then_the_slots():
 
 def test_observing_never_asks_the_host():
     whole = state(make([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
-    assert observe(whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET).env.shape == (1, 52)
+    assert observe(
+        whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET
+    ).env.shape == (1, 52)
 
 
 @pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")

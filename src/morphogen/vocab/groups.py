@@ -201,6 +201,7 @@ class PpoSpec(Spec):
     entropy_coef_head: tuple[float, ...] = want(_FACTORS.defaults, _FACTORS)
     value_coef: float = want(0.5, Real(low=0))
     value_warmup_rounds: int = want(0, Whole(low=0))
+    price_warmup_rounds: int = want(0, Whole(low=0))  # in which prices of instances rise
     contribution_coef: float = want(0.0, Real(low=0))  # 0: no such head
     max_grad_norm: float | None = want(1.0, Real(above=0, null="no clipping"))
     weight_decay: float = want(0.0, Real(low=0))

@@ -49,7 +49,7 @@ _DIGITS = TaskSpec(
         label_noise=(0.0, 0.2),
         classes=(4, 10),
         reach=(0, 1),
-        param_price=(0.01, 0.5),
+        param_price=(0.005, 0.5),
     ),
     batch=32,
     minibatches=16,

@@ -46,7 +46,7 @@ def draw_instances(
         label_noise=_between(words[:, LABEL_NOISE], tuple(round(end * WHOLE) for end in ranges.label_noise)) / WHOLE,
         classes=classes,
         reach=_between(words[:, REACH], ranges.reach),
-        param_price=_price(words[:, PRICE], ranges.param_price),
+        param_price=_price(words[:, PRICE], ranges.param_price, _dear(episode, spec.ppo.price_warmup_rounds, purpose)),
         samples=samples,
         baseline_loss=table(tuple(math.log(max(n, 1)) for n in range(total + 1)), torch.float32, key.device)[classes],
         class_of=class_of,
@@ -75,11 +75,18 @@ def _width(words: Tensor, ends: tuple[float, float]) -> Tensor:
     return table(choices, torch.float32, words.device)[rng.below(words, len(choices))]
 
 
-def _price(words: Tensor, ends: tuple[float, float]) -> Tensor:
-    """Log-uniform float32; a range without extent is its value."""
+def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
+    """Log-uniform float32 over a share of the range from its low end; a range without extent is its value."""
     low, high = ends
     ratio = math.log(high / low) if high > low else 0.0
-    return (low * torch.exp(rng.unit(words).double() * ratio)).to(torch.float32)
+    return (low * torch.exp(rng.unit(words).double() * ratio * share)).to(torch.float32)
+
+
+def _dear(episode: Tensor, rounds: int, purpose: Purpose) -> Tensor:
+    """Share of the range of prices (on its log scale) that is in use: while training warms up, more every round."""
+    if purpose is not Purpose.INSTANCE or not rounds:
+        return torch.ones_like(episode, dtype=torch.float64)
+    return ((episode + 1).double() / rounds).clamp(max=1.0)
 
 
 def _class_of(words: Tensor, classes: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     own.run_round()
     state, hidden = own.world.reset(1), own.policy.initial_hidden(envs, device=setup.device)
     noise = torch.zeros(envs, noise_lanes(len(setup.net.slots)), device=setup.device)
-    observation = observe(state, setup.limits, net=setup.net, episode_length=epochs, param_budget=setup.budget)
+    seen = {"net": setup.net, "episode_length": epochs, "param_budget": setup.budget}
+    observation = observe(state, setup.limits, **seen)
     masks = action_masks(state.slots, setup.limits)
 
     def update() -> None:
@@ -27,9 +28,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
         own._update(hidden)
 
     forms = {
-        "observe": lambda: observe(
-            state, setup.limits, net=setup.net, episode_length=epochs, param_budget=setup.budget
-        ),
+        "observe": lambda: observe(state, setup.limits, **seen),
         "masks": lambda: action_masks(state.slots, setup.limits),
         "act": torch.no_grad()(lambda: own.policy.act(own.params, observation, masks, hidden, noise)),
         "update": update,

@@ -12,7 +12,7 @@ from morphogen.run.data.instances import draw_instances
 from morphogen.state import rng
 from morphogen.vocab.instance import InstanceSpec
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.spec import DataSpec, RunSpec
+from morphogen.vocab.spec import DataSpec, PpoSpec, RunSpec
 from morphogen.vocab.task import TASKS
 
 TASK = TASKS["digits"]
@@ -176,3 +176,16 @@ def test_large_data_sets_are_sorted_in_parts_with_the_same_result(monkeypatch):
     whole = draw(envs=7)
     monkeypatch.setattr("morphogen.run.data.instances.CHUNK", 700)
     assert torch.equal(draw(envs=7).usable, whole.usable)
+
+
+def test_prices_of_training_rise_over_the_first_rounds_and_nothing_else_changes():
+    low, high = TASK.instance.param_price
+    slow = replace(WIDE, ppo=PpoSpec(price_warmup_rounds=4))
+    for episode, share in ((0, 0.25), (1, 0.5), (3, 1.0), (9, 1.0)):
+        plain, found = draw(episode=episode), draw(slow, episode=episode)
+        wanted = [low * (price / low) ** share for price in plain.param_price.tolist()]
+        assert found.param_price.tolist() == pytest.approx(wanted, rel=1e-5)
+        assert float(found.param_price.max()) <= low * (high / low) ** share * (1 + 1e-6)
+        assert all(torch.equal(getattr(found, leaf), getattr(plain, leaf)) for leaf in LEAVES if leaf != "param_price")
+    held_out = [draw(spec, purpose=Purpose.INSTANCE_HELD_OUT).param_price for spec in (WIDE, slow)]
+    assert torch.equal(*held_out)

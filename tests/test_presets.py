@@ -101,5 +101,10 @@ def test_presets_set_what_their_table_says():
 
 def test_digits_vary_from_env_to_env_within_these_ranges():
     assert TASKS["digits"].instance == InstanceSpec(
-        width=(0.5, 1), data_share=(0.2, 1), label_noise=(0, 0.2), classes=(6, 10), param_price=(0.03, 0.3)
+        width=(0.25, 1),
+        data_share=(0.2, 1),
+        label_noise=(0, 0.2),
+        classes=(4, 10),
+        reach=(0, 1),
+        param_price=(0.005, 0.5),
     )

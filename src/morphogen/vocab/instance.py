@@ -23,9 +23,7 @@ class InstanceSpec(Spec):
     data_share: tuple[float, float] = _span(Real(above=0, high=1))  # share of the training samples, log-uniform
     label_noise: tuple[float, float] = _span(Real(low=0, high=1))  # share of training labels replaced, uniform
     classes: tuple[int, int] = _span(Whole(low=2))  # how many classes, uniform; which ones is drawn too
-    reach: tuple[int, int] = _span(
-        Whole(low=0)
-    )  # pixels that a kernel of the host sees to each side, at most all of it
+    reach: tuple[int, int] = _span(Whole(low=0))  # pixels that a kernel of the host sees to each side
     param_price: tuple[float, float] = _span(Real(low=0))  # price of the whole parameter budget, log-uniform
 
     def across(self) -> list[str]:

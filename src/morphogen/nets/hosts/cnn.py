@@ -33,7 +33,7 @@ def layout(host: CnnSpec) -> Layout:
 
 
 class Frame(NamedTuple):
-    """What the instance of an env does to its host: channels in use per block, what its kernels see, classes.  Rows = envs."""
+    """What the instance of an env does to its host: channels and classes in use, what kernels see.  Rows = envs."""
 
     kept: tuple[Tensor, ...]  # [R, C_i], 1 or 0
     taps: Tensor  # [R, kernel, kernel], 1 where a kernel of the host sees, else 0

@@ -14,7 +14,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, extensions, grid, memory, options, parser, process, sinks
+from morphogen.run import directory, extensions, files, grid, memory, options, parser, process, sinks
 from morphogen.run.stop import Stop
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
@@ -147,6 +147,27 @@ def _inspect(given: Namespace, command: str) -> None:
         console.table(rows, title=title)
 
 
+def _evaluate(given: Namespace, command: str) -> None:
+    """Play the policy of a run and its rivals; print the table."""
+    del command
+    episodes = options.whole_number("--episodes", given.episodes, 1)
+    seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0)
+    if given.json is not None:
+        directory.check_file("--json", given.json)
+    process.set_threads(directory.opened(given.run)[1].engine.threads)
+    memory.keep_freed()
+    evaluate, console = _load("morphogen.run.evaluation").evaluate, _load("morphogen.run.console").Console()
+    names = [name for name in given.arms.split(",") if name]
+    rows, found = evaluate(given.run, names, episodes=episodes, seed=seed, told=_tell)
+    if given.json is not None:
+        files.replace(given.json, files.json_bytes(found))
+    console.table(rows, title=f"{episodes} held-out instances, the same for every arm")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _watch(given: Namespace, command: str) -> None:
     """Follow a run; Ctrl-C is how one leaves, at any moment."""
     del command
@@ -186,6 +207,7 @@ COMMANDS: dict[str, Callable[[Namespace, str], int | None]] = {
     "rewards": _rewards,
     "report": _report,
     "inspect": _inspect,
+    "evaluate": _evaluate,
     "watch": _watch,
 }
 

@@ -30,8 +30,8 @@ Results = Mapping[str, Result]
 
 def evaluate(
     run: Path, names: Sequence[str], *, episodes: int, seed: int | None = None, told: Callable[[str], None] = print
-) -> tuple[list[Row], Row]:
-    """Play, and write `evaluation.json` in the run directory; the table and what the file holds.
+) -> tuple[dict[str, list[Row]], Row]:
+    """Play, and write `evaluation.json` in the run directory; the tables and what the file holds.
 
     `seed` of the held-out instances: default that of the run.  `told` hears of every arm that is done.
     """
@@ -48,7 +48,7 @@ def evaluate(
             told(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
     found = {"run_id": said["run_id"], **_facts(setup, results, episodes)}
     files.replace(folder.path / directory.EVALUATION, files.json_bytes(found))
-    return table(results, found["statistics"]), found
+    return tables(results, found["statistics"]), found
 
 
 def judged(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
@@ -87,24 +87,38 @@ def profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: int) -> Row:
     return {"tau": grid.tolist(), "arms": bands}
 
 
-def table(results: Results, found: Mapping[str, Mapping[str, Row | None]]) -> list[Row]:
-    """A row per arm."""
-    return [_row(one, found[name]) for name, one in results.items()]
+def tables(results: Results, found: Mapping[str, Mapping[str, Row | None]]) -> dict[str, list[Row]]:
+    """Title -> a row per arm: what was reached, and what it took."""
+    shown = {name: _shown(one) for name, one in found.items()}
+    count = len(results[OWN].network_value)
+    return {
+        f"{count} held-out instances, the same for every arm": [_reached(name, shown[name]) for name in results],
+        "means of an instance; seconds of all": [_cost(one, shown[name]) for name, one in results.items()],
+    }
 
 
-def _row(one: Result, found: Mapping[str, Row | None]) -> Row:
-    shown = {name: "" if one is None else spread(one, SIGNS.get(name, "")) for name, one in found.items()}
+def _shown(found: Mapping[str, Row | None]) -> dict[str, str]:
+    return {name: "" if one is None else spread(one, SIGNS.get(name, "")) for name, one in found.items()}
+
+
+def _reached(name: str, shown: Mapping[str, str]) -> Row:
+    return {
+        "arm": name,
+        "network value (95 % interval)": shown["mean"],
+        "interquartile mean": shown["iqm"],
+        f"{OWN} minus it": shown["difference"],
+    }
+
+
+def _cost(one: Result, shown: Mapping[str, str]) -> Row:
     return {
         "arm": one.policy,
-        "network value": shown["mean"],
-        "IQM": shown["iqm"],
+        f"P({OWN} is better)": shown["improvement"],
         "accuracy %": float(one.committed_accuracy.mean()),
         "parameters": round(float(one.params.mean())),
-        "param-epochs": round(float(one.param_epochs.mean())),
+        "parameter-epochs": round(float(one.param_epochs.mean())),
         "minibatches": round(float(one.minibatches.mean())),
         "seconds": float(one.seconds),
-        f"{OWN} minus it": shown["difference"],
-        f"P({OWN} better)": shown["improvement"],
     }
 
 

@@ -28,6 +28,7 @@ PLOTS = TABLE.PLOTS
 NAMES = (
     *("learning_curve", "ppo", "actions", "lifecycle", "frontier", "contributions"),
     *("blueprints", "rewards", "instances", "health", "throughput", "comparison"),
+    *("arms", "profiles"),
 )
 BY_NAME = {plot.name: plot for plot in PLOTS}
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12}

@@ -151,7 +151,7 @@ def _evaluate(given: Namespace, command: str) -> None:
     """Play the policy of a run and its rivals; print the table."""
     del command
     episodes = options.whole_number("--episodes", given.episodes, 1)
-    seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0)
+    seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0, options.SEEDS)
     if given.json is not None:
         directory.check_file("--json", given.json)
     process.set_threads(directory.opened(given.run)[1].engine.threads)

@@ -104,7 +104,7 @@ def row(pair: Pair) -> Row:
     assert isinstance(found, Estimate)
     assert isinstance(often, Estimate)
     return {
-        "sides": f"{pair['first']} minus {pair['second']}",
+        "sides": " minus ".join(Path(str(pair[side])).name for side in ("first", "second")),
         "network value (95 % interval)": spread(found._asdict(), "+"),
         "over seeds": f"{seeds.low:+.3f} .. {seeds.high:+.3f}" if isinstance(seeds, Estimate) else "-",
         "effect": pair["effect"],

@@ -80,7 +80,7 @@ def statistics(one: Result, own: Result, *, seed: int) -> dict[str, Row | None]:
 
 def profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: int) -> Row:
     """The share of episodes with a network value above tau, for each arm [n], over a common grid."""
-    ends = (min(map(np.min, values.values())), max(map(np.max, values.values())))
+    ends = [float(find([find(one) for one in values.values()])) for find in (np.min, np.max)]
     grid = np.linspace(STEP * math.floor(ends[0] / STEP), STEP * math.ceil(ends[1] / STEP), POINTS)
     found = {name: profile(one, grid, seed=seed) for name, one in values.items()}
     bands = {name: {end: [getattr(at, end) for at in one] for end in Estimate._fields} for name, one in found.items()}
@@ -103,16 +103,22 @@ def _shown(found: Mapping[str, Row | None]) -> dict[str, str]:
 
 def _reached(name: str, shown: Mapping[str, str]) -> Row:
     return {
-        "arm": name,
+        "arm": _short(name),
         "network value (95 % interval)": shown["mean"],
         "interquartile mean": shown["iqm"],
         f"{OWN} minus it": shown["difference"],
     }
 
 
+def _short(name: str) -> str:
+    """The name of an arm in a table: of a file without its folders."""
+    head, colon, place = name.rpartition(":")
+    return f"{head}{colon}{Path(place).name}"
+
+
 def _cost(one: Result, shown: Mapping[str, str]) -> Row:
     return {
-        "arm": one.policy,
+        "arm": _short(one.policy),
         f"P({OWN} is better)": shown["improvement"],
         "accuracy %": float(one.committed_accuracy.mean()),
         "parameters": round(float(one.params.mean())),

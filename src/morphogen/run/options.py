@@ -33,6 +33,7 @@ class Flag:
     text: str
 
 
+SEEDS = 2**63 - 1  # the last one
 ROUNDS = 3  # that a benchmark runs, the warm-up included
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
 _TOLD = "what is written about it"
@@ -106,10 +107,10 @@ def number(text: str) -> int | float | str:
     return float(text) if _REAL.fullmatch(text) else text
 
 
-def whole_number(flag: str, text: str, low: int) -> int:
-    """The number that a flag which is no setting was given; a ConfigError where it is none, or less than `low`."""
+def whole_number(flag: str, text: str, low: int, high: int = 1_000_000) -> int:
+    """The number that a flag which is no setting was given; a ConfigError where it is none, or not in low .. high."""
     found = number(text)
-    refuse(Whole(low=low, high=2**63 - 1).faults(flag, found))
+    refuse(Whole(low=low, high=high).faults(flag, found))
     assert isinstance(found, int)  # or it was refused
     return found
 

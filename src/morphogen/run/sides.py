@@ -72,7 +72,7 @@ def _trained(name: str, given: Namespace) -> Side:
 
 
 def _seeds(text: str | None) -> list[int]:
-    found = [options.whole_number("--seeds", word, 0) for word in (text or "0").split(",")]
+    found = [options.whole_number("--seeds", word, 0, options.SEEDS) for word in (text or "0").split(",")]
     if len(set(found)) < len(found):
         raise ConfigError(f"--seeds is {show(text)}; want each of them once")
     return found

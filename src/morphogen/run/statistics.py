@@ -120,7 +120,7 @@ def tails(size: int, freedom: int) -> tuple[float, float]:
 
 
 def quantile_of_t(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's t, within 0.002 (Abramowitz and Stegun 26.7.5)."""
+    """The two-sided 95 % quantile of Student's t, within 0.003 (Abramowitz and Stegun 26.7.5)."""
     if freedom <= len(_T):
         return _T[freedom - 1]
     z, n = _Z, freedom

@@ -117,7 +117,8 @@ def _misfits(found: Sequence[Side]) -> Iterable[str]:
     for side in found[1:]:
         if len(side.runs) != len(first.runs):
             yield f"{side.name} has {len(side.runs)} runs and {first.name} {len(first.runs)}; want as many, in pairs"
-        for name in SAME:
-            here, there = (getattr(one.specs[0], name) for one in (side, first))
-            if here != there:
-                yield f"{side.name} has another {name} than {first.name}; want the same, or nothing can be compared"
+        others = [name for name in SAME if getattr(side.specs[0], name) != getattr(first.specs[0], name)]
+        yield from (
+            f"{side.name} has another {name} than {first.name}; want the same, or nothing can be compared"
+            for name in others
+        )

@@ -52,9 +52,8 @@ def _arms(part: SubFigure, rows: Sequence[Row]) -> None:
     names = _names(rows)
     for ax, (statistic, (title, axis)) in zip(part.subplots(1, len(PANELS), sharey=True), PANELS.items(), strict=True):
         panel(ax, title, axis, "")
-        for row in rows:
-            if row["statistic"] == statistic:
-                _interval(ax, row, names.index(row["arm"]))
+        for row in (one for one in rows if one["statistic"] == statistic):
+            _interval(ax, row, names.index(row["arm"]))
         if statistic in MARKS:
             ax.axvline(MARKS[statistic], color=canvas.BLACK, linewidth=0.8)
         if ax.get_subplotspec().is_first_col():

@@ -11,6 +11,7 @@ from morphogen.run import cli, contest, directory
 from morphogen.run.contest import NONE, judge
 from morphogen.run.log import rounds
 from morphogen.run.sides import Side
+from morphogen.run.statistics import Estimate
 from morphogen.run.train import train_ppo_vectorized
 
 DICE = np.random.default_rng(2)
@@ -105,7 +106,10 @@ def test_a_difference_that_other_seeds_would_turn_gets_none():
     theirs = DICE.normal(size=(3, 64))
     ours = theirs + np.array([[3.0], [-0.5], [0.5]])
     found = judge("a", "b", ours, theirs)
-    assert found["difference"].low > 0 > found["over seeds"].low
+    episodes, seeds = found["difference"], found["over seeds"]
+    assert isinstance(episodes, Estimate)
+    assert isinstance(seeds, Estimate)
+    assert episodes.low > 0 > seeds.low
     assert found["verdict"] == NONE
 
 

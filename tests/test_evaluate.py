@@ -122,7 +122,7 @@ REFUSED = {
     "--arms schedule:none.json": (2, "policy_name is schedule:none.json, which cannot be read"),
     "--arms wait,full_cycle": (2, "policy_name is full_cycle: steps"),
     "--arms trained:none": (4, "policy file none is missing"),
-    "--episodes 0": (2, "--episodes is 0; want an integer in 1 .. 1000000"),
+    "--episodes 0": (2, "--episodes is 0; want an integer in 1 .. 10000"),
     "--episodes few": (2, "--episodes is "),
     "--seed -1": (2, "--seed is -1"),
     "--json {run}/config.json": (2, "which exists; want a new file"),

@@ -137,3 +137,9 @@ def test_an_interval_is_decided_where_it_leaves_out_nothing():
     assert [statistics.Estimate(0.0, *ends).decided for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
         *(True, True, False)
     ]
+
+
+def test_many_values_are_resampled_less_often_and_hold_no_less():
+    assert statistics.enough(64) == 10_000 > statistics.enough(5_000) > statistics.enough(10**6) == 1_000
+    values = DICE.normal(size=5_000)
+    assert width(interval(values, seed=0)) == pytest.approx(2 * 1.96 * values.std() / math.sqrt(5_000), rel=0.06)

@@ -150,7 +150,7 @@ def _inspect(given: Namespace, command: str) -> None:
 def _evaluate(given: Namespace, command: str) -> None:
     """Play the policy of a run and its rivals; print the table."""
     del command
-    episodes = options.whole_number("--episodes", given.episodes, 1)
+    episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
     seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0, options.SEEDS)
     if given.json is not None:
         directory.check_file("--json", given.json)
@@ -172,7 +172,7 @@ def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
 def _compare(given: Namespace, command: str) -> int | None:
     """Train what is to be compared, play it, print the table."""
     del command
-    episodes = options.whole_number("--episodes", given.episodes, 1)
+    episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
     found = sides.sides(given)
     if given.json is not None:
         directory.check_file("--json", given.json)

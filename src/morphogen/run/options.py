@@ -33,7 +33,7 @@ class Flag:
     text: str
 
 
-SEEDS = 2**63 - 1  # the last one
+SEEDS, EPISODES = 2**63 - 1, 10_000  # the last seed; most held-out episodes of an arm
 ROUNDS = 3  # that a benchmark runs, the warm-up included
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
 _TOLD = "what is written about it"

@@ -17,7 +17,8 @@ import numpy as np
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
-RESAMPLES, LEVEL = 10_000, 0.95
+RESAMPLES, LEAST, DRAWS = 10_000, 1_000, 2**24  # of a small sample, of a huge one, draws of all in between
+LEVEL = 0.95
 MIDDLE = (0.25, 0.75)  # of the ordered values, which the interquartile mean is of
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
@@ -39,7 +40,7 @@ class Estimate(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def resamples(runs: int, episodes: int, *, seed: int, count: int = RESAMPLES) -> Array:
+def resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
     """How often each episode is drawn in each resample: int16 [count, runs * episodes], `episodes` of every run."""
     drawn = np.empty((count, runs, episodes), dtype=np.int16)
     first = (np.arange(count) * episodes)[:, None]
@@ -64,19 +65,19 @@ def middle_means(drawn: Array, values: Array) -> Array:
     return weight @ values[order] / (high - low)
 
 
-def interval(values: Array, *, seed: int, count: int = RESAMPLES) -> Estimate:
+def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The mean.  values [n] or [R, n], n >= 1."""
     rows = _rows(values)
     return _estimate(means, rows, seed=seed, count=count, size=rows.size)
 
 
-def iqm(values: Array, *, seed: int, count: int = RESAMPLES) -> Estimate:
+def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The interquartile mean: of the middle half of all values.  values [n] or [R, n], n >= 1."""
     rows = _rows(values)
     return _estimate(middle_means, rows, seed=seed, count=count, size=rows.size // 2)
 
 
-def improvement(ours: Array, theirs: Array, *, seed: int, count: int = RESAMPLES) -> Estimate:
+def improvement(ours: Array, theirs: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The probability that we do better on an instance, a tie counted half.  Both [n] or [R, n], paired.
 
     Two wins and two losses are added for the interval, so that it does not vanish where one side always wins (Agresti
@@ -91,7 +92,8 @@ def profile(values: Array, grid: Array, *, seed: int) -> tuple[Estimate, ...]:
     """The share of values above each point of a grid, each with its own interval.  values [n] or [R, n]; grid [M]."""
     rows = _rows(values)
     above = (rows.ravel()[:, None] > grid).astype(np.float64)
-    ends = _ends(means(resamples(*rows.shape, seed=seed), above), rows.size, rows.size - len(rows))
+    drawn = resamples(*rows.shape, seed=seed, count=enough(rows.size))
+    ends = _ends(means(drawn, above), rows.size, rows.size - len(rows))
     return tuple(Estimate(*map(float, one)) for one in zip(above.mean(axis=0), *ends, strict=True))
 
 
@@ -110,6 +112,11 @@ def across(values: Array) -> Estimate | None:
     room = quantile_of_t(len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
     middle = float(found.mean())
     return Estimate(middle, float(middle - room), float(middle + room))
+
+
+def enough(values: int) -> int:
+    """Resamples of so many values: fewer where there are many, so that they always fit into memory."""
+    return max(LEAST, min(RESAMPLES, DRAWS // values))
 
 
 def tails(size: int, freedom: int) -> tuple[float, float]:
@@ -146,9 +153,12 @@ def _ends(found: Array, size: int, freedom: int) -> Array:
     return np.quantile(found, tails(size, freedom), axis=0, method="weibull")  # unbiased for few resamples too
 
 
-def _estimate(statistic: Callable[[Array, Array], Array], rows: Array, *, seed: int, count: int, size: int) -> Estimate:
-    """size: values that the statistic is of."""
+def _estimate(
+    statistic: Callable[[Array, Array], Array], rows: Array, *, seed: int, count: int | None, size: int
+) -> Estimate:
+    """count: of resamples, None: enough; size: values that the statistic is of."""
     flat = rows.ravel()
     whole = statistic(np.ones((1, len(flat)), dtype=np.int16), flat)[0]
-    low, high = _ends(statistic(resamples(*rows.shape, seed=seed, count=count), flat), size, size - len(rows))
+    drawn = resamples(*rows.shape, seed=seed, count=count or enough(len(flat)))
+    low, high = _ends(statistic(drawn, flat), size, size - len(rows))
     return Estimate(float(whole), float(low), float(high))

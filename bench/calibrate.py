@@ -57,7 +57,7 @@ def planted(state: EnvState, net: Net, *, slot: str, blueprint: Blueprint, key: 
 
 def curve(setup: Setup, *, slot: str = "", blueprint: Blueprint = Blueprint.NOOP) -> torch.Tensor:
     """Validation accuracy after every epoch, [T, E]."""
-    policy, control = arm_of("wait", setup)
+    policy, control, params = arm_of("wait", setup)
     fences = Fences(setup.device, time.perf_counter)
     world = World(setup, fences, instances=Purpose.INSTANCE_HELD_OUT, envs=setup.spec.envs, control=control)
     state = world.reset(HELD_OUT)
@@ -65,7 +65,7 @@ def curve(setup: Setup, *, slot: str = "", blueprint: Blueprint = Blueprint.NOOP
         state = planted(state, setup.net, slot=slot, blueprint=blueprint, key=world.key)
     found = []
     for _ in range(setup.spec.episode_length):
-        epoch = world.epoch(state, policy, policy.init(world.key[0]), policy.initial_hidden(setup.spec.envs))
+        epoch = world.epoch(state, policy, params, policy.initial_hidden(setup.spec.envs))
         state = epoch.after
         found.append(state.signals.val_acc)
     return torch.stack(found)

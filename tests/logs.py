@@ -67,6 +67,7 @@ def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> P
     (path / "manifest.json").write_text(json.dumps(manifest))
     if result:
         (path / "result.json").write_text(json.dumps(_result(start.envs)))
+        (path / "evaluation.json").write_text(json.dumps(EVALUATION))
     lines = [line(event, seq=i, time=float(i)) for i, event in enumerate(found)]
     (path / "events.jsonl").write_text("".join(lines))
     return path
@@ -126,6 +127,29 @@ def _result(envs):
             "rollbacks": [0] * envs,
         }
     return {"split": "validation", "episodes": envs, "policies": policies}
+
+
+def _ends(value, room):
+    return {"value": value, "low": value - room, "high": value + room}
+
+
+EVALUATION = {
+    "episodes": 64,
+    "statistics": {
+        "trained": {"mean": _ends(0.7, 0.03), "iqm": _ends(0.72, 0.04), "difference": None, "improvement": None},
+        "wait": {
+            **{"mean": _ends(0.65, 0.03), "iqm": _ends(0.66, 0.04)},
+            **{"difference": _ends(0.05, 0.02), "improvement": _ends(0.8, 0.1)},
+        },
+    },
+    "profiles": {
+        "tau": [0.5, 0.6, 0.7],
+        "arms": {
+            "trained": {"value": [1.0, 0.8, 0.5], "low": [1.0, 0.7, 0.4], "high": [1.0, 0.9, 0.6]},
+            "wait": {"value": [1.0, 0.5, 0.1], "low": [1.0, 0.4, 0.0], "high": [1.0, 0.6, 0.2]},
+        },
+    },
+}
 
 
 def _round(dice, round, lived, epochs) -> Events:

@@ -40,7 +40,7 @@ def world_of(setup: Setup, *, first: int = 0, envs: int | None = None) -> World:
 
 def live(world: World, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
-    policy, world.control = arm_of(name, world.setup)
+    policy, world.control, _ = arm_of(name, world.setup)
     params = policy.init(world.key[0] * 0)
     state = world.reset(0)
     hidden = policy.initial_hidden(world.key.shape[0])

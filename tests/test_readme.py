@@ -88,6 +88,15 @@ def test_the_table_of_costs_is_that_of_the_file():
     assert summary.markdown(json.loads(summary.RESULTS.read_text())) in TEXT
 
 
+def test_the_coverage_is_that_of_the_file():
+    found = json.loads((ROOT / "bench" / "results" / "coverage.json").read_text())
+    held = [100 * row["coverage"] for row in found["rows"]]
+    given = [100 * row["verdicts"] for row in found["a_against_a"]]
+    words = " ".join(TEXT.split())
+    assert f"held the truth in {min(held):.1f} to {max(held):.1f} % of samples" in words
+    assert f"got a verdict in {min(given):.1f} to {max(given):.1f} %" in words
+
+
 def test_every_file_of_a_run_is_explained():
     for name in ("config.json", "manifest.json", "events.jsonl", "checkpoints/", "policy.pt"):
         assert f"| `{name}` |" in TEXT
@@ -110,5 +119,8 @@ def test_flags_that_the_page_names_exist():
         "--checkpoint",
         "--extend-rounds",
         "--kills",
+        "--episodes",
+        "--arms",
+        "--seeds",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -4,6 +4,7 @@ import base64
 import csv
 import importlib
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ PLOTS = TABLE.PLOTS
 NAMES = (
     *("learning_curve", "ppo", "actions", "lifecycle", "frontier", "contributions"),
     *("blueprints", "rewards", "instances", "health", "throughput", "comparison"),
+    *("arms", "profiles"),
 )
 BY_NAME = {plot.name: plot for plot in PLOTS}
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12}
@@ -319,3 +321,36 @@ def test_settings_of_the_user_change_no_picture(run):
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
         assert plot.png(found) == before
         assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_arms_are_drawn_with_what_the_evaluation_says(run):
+    rows = rows_of(run, "arms")
+    assert [(row["arm"], row["statistic"]) for row in rows] == [
+        *(("trained", name) for name in ("mean", "iqm")),
+        *(("wait", name) for name in ("mean", "iqm", "difference", "improvement")),
+    ]
+    behind = next(row for row in rows if row["statistic"] == "difference")
+    assert (behind["low"], behind["value"], behind["high"]) == pytest.approx((0.03, 0.05, 0.07))
+    table = BY_NAME["arms"].table(load(run))
+    assert [row["difference"] for row in table] == [None, 0.05]
+    points = rows_of(run, "profiles")
+    assert [(row["tau"], row["value"]) for row in points if row["arm"] == "wait"] == [
+        (0.5, 1.0),
+        (0.6, 0.5),
+        (0.7, 0.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"statistics": {"wait": {"mean": 3}}}, "evaluation.json is damaged: statistics is"),
+        ({"statistics": {"wait": {"iqm": None}}}, "statistics of an arm have no mean"),
+        ({"profiles": {"tau": [0.5], "arms": {"a": {"value": [], "low": [], "high": []}}}}, "profiles have"),
+    ],
+)
+def test_a_damaged_evaluation_is_named(tmp_path, change, said):
+    place = logs.write(tmp_path / "run", **SMALL)
+    (place / "evaluation.json").write_text(json.dumps({**logs.EVALUATION, **change}))
+    with pytest.raises(DataError, match=said):
+        load(place)

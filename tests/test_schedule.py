@@ -14,8 +14,9 @@ from runs import live, tiny, tiny_setup, world_of
 from morphogen.errors import ConfigError, ScheduleError
 from morphogen.learn.baselines import Random
 from morphogen.run import cli
-from morphogen.run.evaluate import evaluate
+from morphogen.run.evaluate import play
 from morphogen.run.fences import Fences, expected
+from morphogen.run.policies import Arm
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.schedules import control_of, schedule_of
 from morphogen.run.setup import build_setup
@@ -318,9 +319,7 @@ def test_an_illegal_action_on_held_out_instances_is_told_as_well():
     control = control_of(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
     setup = build_setup(SPEC)
     with torch.no_grad(), pytest.raises(ScheduleError, match="held-out instances, epoch 2, env 1: the schedule mine"):
-        evaluate(
-            setup, Fences(setup.device, time.perf_counter), Random(), NONE, name="mine", episodes=5, control=control
-        )
+        play(setup, Fences(setup.device, time.perf_counter), Arm(Random(), control, NONE), name="mine", episodes=5)
 
 
 def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):

@@ -51,7 +51,7 @@ _HOMES = {
     "run.telemetry.kinds.round": ("BatchSummary",),
     "run.scheduler": ("Parts", "Scheduler"),
     "run.train": ("resume", "train_ppo_vectorized"),
-    "run.evaluate": ("evaluate",),
+    "run.evaluate": ("play",),
     "run.inspect": ("tables",),
     "run.report": ("report",),
 }

@@ -7,14 +7,14 @@ import shlex
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.run import directory, extensions, grid, memory, options, parser, process, sinks
+from morphogen.run import directory, extensions, files, grid, memory, options, parser, process, sides, sinks
 from morphogen.run.stop import Stop
 from morphogen.vocab.codec import dump_config
 from morphogen.vocab.spec import RunSpec, resolve
@@ -147,6 +147,56 @@ def _inspect(given: Namespace, command: str) -> None:
         console.table(rows, title=title)
 
 
+def _evaluate(given: Namespace, command: str) -> None:
+    """Play the policy of a run and its rivals; print the table."""
+    del command
+    episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
+    seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0, options.SEEDS)
+    if given.json is not None:
+        directory.check_file("--json", given.json)
+    process.set_threads(directory.opened(given.run)[1].engine.threads)
+    memory.keep_freed()
+    evaluate, console = _load("morphogen.run.evaluation").evaluate, _load("morphogen.run.console").Console()
+    names = [name for name in given.arms.split(",") if name]
+    tables, found = evaluate(given.run, names, episodes=episodes, seed=seed, told=_tell)
+    _keep(given.json, found)
+    for title, rows in tables.items():
+        console.table(rows, title=title)
+
+
+def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
+    if path is not None:
+        files.replace(path, files.json_bytes(found))
+
+
+def _compare(given: Namespace, command: str) -> int | None:
+    """Train what is to be compared, play it, print the table."""
+    del command
+    episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
+    found = sides.sides(given)
+    if given.json is not None:
+        directory.check_file("--json", given.json)
+    process.set_threads(found[0].specs[0].engine.threads)
+    memory.keep_freed()
+    contest, console = _load("morphogen.run.contest"), _load("morphogen.run.console").Console
+    with console(quiet=given.quiet, out=sys.stderr) as screen, Stop() as stop:
+        for side in found:
+            contest.train(side, console=screen, halt=lambda: stop.asked is not None)
+    if stop.asked is not None:
+        return stop.asked
+    pairs, told = contest.compare(found, episodes=episodes, told=_tell)
+    for path in (given.json, None if given.out is None else given.out / sides.FILE):
+        _keep(path, told)
+    title = f"{episodes} held-out instances for each of {len(found[0].runs)} pairs of runs"
+    console().table([contest.row(pair) for pair in pairs], title=title)
+    print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in pairs), sep="\n")
+    return None
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _watch(given: Namespace, command: str) -> None:
     """Follow a run; Ctrl-C is how one leaves, at any moment."""
     del command
@@ -186,6 +236,8 @@ COMMANDS: dict[str, Callable[[Namespace, str], int | None]] = {
     "rewards": _rewards,
     "report": _report,
     "inspect": _inspect,
+    "evaluate": _evaluate,
+    "compare": _compare,
     "watch": _watch,
 }
 

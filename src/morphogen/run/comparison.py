@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from morphogen.run.evaluate import Result, evaluate
+from morphogen.run.evaluate import Result, play
+from morphogen.run.options import RIVALS
 from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Scheduler
 
-RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
 SPLIT = "validation"
 
 
@@ -25,14 +25,5 @@ def compared(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[Result, 
 
 def _result(scheduler: Scheduler, name: str) -> Result:
     setup, own = scheduler.setup, name == scheduler.setup.spec.policy_name
-    arm = Arm(scheduler.policy, scheduler.control) if own else arm_of(name, setup)
-    params = scheduler.params if own else arm.policy.init(scheduler.world.key[0])
-    return evaluate(
-        setup,
-        scheduler.fences,
-        arm.policy,
-        params,
-        name=name,
-        episodes=setup.spec.final_episodes,
-        control=arm.control,
-    )
+    arm = Arm(scheduler.policy, scheduler.control, scheduler.params) if own else arm_of(name, setup)
+    return play(setup, scheduler.fences, arm, name=name, episodes=setup.spec.final_episodes)

@@ -18,7 +18,7 @@ from morphogen.run.lock import LOCK, owned
 from morphogen.vocab.codec import load_config
 from morphogen.vocab.spec import RunSpec
 
-ROOT, RESULT = "runs", "result.json"
+ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
     "config.json",
     "manifest.json",
@@ -100,6 +100,12 @@ def check_file(name: str, path: Path) -> None:
         _check_above(name, path, "a new file")
     except OSError as error:
         raise ConfigError(f"{name} is {path}; it cannot be used: {error.strerror}") from error
+
+
+def check_writable(name: str, path: Path) -> None:
+    """A directory that a file is to be put into can be written to; else a ConfigError."""
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"{name} is {path}, which cannot be written to; want a directory with write permission")
 
 
 def _check_above(name: str, path: Path, wanted: str) -> None:

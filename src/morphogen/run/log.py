@@ -38,8 +38,32 @@ class Judged(TypedDict):
     rollbacks: Numbers
 
 
+class Ends(TypedDict):
+    """A number with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Band(TypedDict):
+    """Numbers over a grid, with their intervals."""
+
+    value: Numbers
+    low: Numbers
+    high: Numbers
+
+
+class Profiles(TypedDict):
+    """Shares of episodes with a network value above tau."""
+
+    tau: Numbers
+    arms: dict[str, Band]
+
+
 MANIFEST = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
 RESULT = {"policies": dict[str, Judged]}
+EVALUATION = {"statistics": dict[str, dict[str, Ends | None]], "profiles": Profiles}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +75,7 @@ class Log:
     manifest: Row
     result: Row  # empty: nothing was evaluated
     tables: Tables
+    evaluation: Row  # of `morphogen evaluate`; empty: there was none
 
     @property
     def name(self) -> str:
@@ -70,9 +95,10 @@ def load(path: Path) -> Log:
     config = _config(path / directory.CONFIG)
     manifest, result = _object(path / directory.MANIFEST, MANIFEST), _object(path / directory.RESULT, RESULT)
     _same_lengths(path / directory.RESULT, result.get("policies", {}))
+    judged = _evaluation(path / directory.EVALUATION)
     fitting = _Fitting()
     parts = [analytics.fold(fitting.events(file)) for file in event_files(path, config)]
-    return Log(path, config, manifest, result, reduce(analytics.merge, parts, analytics.EMPTY))
+    return Log(path, config, manifest, result, reduce(analytics.merge, parts, analytics.EMPTY), judged)
 
 
 def _config(path: Path) -> Row:
@@ -109,6 +135,17 @@ def _same_lengths(path: Path, policies: Mapping[str, Judged]) -> None:
     lengths = {len(row) for judged in policies.values() for row in judged.values()}
     if len(lengths) > 1 or 0 in lengths:
         raise DataError(f"{path} is damaged: policies have {show(sorted(lengths))} episodes; want as many for each")
+
+
+def _evaluation(path: Path) -> Row:
+    found = _object(path, EVALUATION)
+    profiles = found.get("profiles", {"tau": (), "arms": {}})
+    lengths = {len(profiles["tau"]), *(len(end) for band in profiles["arms"].values() for end in band.values())}
+    if len(lengths) > 1:
+        raise DataError(f"{path} is damaged: profiles have {show(sorted(lengths))} points; want as many for each")
+    if any(ends.get("mean") is None for ends in found.get("statistics", {}).values()):
+        raise DataError(f"{path} is damaged: statistics of an arm have no mean")
+    return found
 
 
 def event_files(path: Path, config: Row) -> tuple[Path, ...]:

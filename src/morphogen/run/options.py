@@ -33,11 +33,13 @@ class Flag:
     text: str
 
 
+SEEDS, EPISODES = 2**63 - 1, 10_000  # the last seed; most held-out episodes of an arm
 ROUNDS = 3  # that a benchmark runs, the warm-up included
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
 _TOLD = "what is written about it"
 GROUPS = (_TASK, _SIZE, _LEARN, _WHERE, _TOLD)
 BASELINES = tuple(name for name in POLICIES if name != "ppo")
+RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
 _PAID = (
     f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default delta)"
 )
@@ -103,6 +105,14 @@ def number(text: str) -> int | float | str:
     if _WHOLE.fullmatch(text):
         return int(text)
     return float(text) if _REAL.fullmatch(text) else text
+
+
+def whole_number(flag: str, text: str, low: int, high: int = 1_000_000) -> int:
+    """The number that a flag which is no setting was given; a ConfigError where it is none, or not in low .. high."""
+    found = number(text)
+    refuse(Whole(low=low, high=high).faults(flag, found))
+    assert isinstance(found, int)  # or it was refused
+    return found
 
 
 _READ = {

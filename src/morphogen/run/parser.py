@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from morphogen.errors import ConfigError
-from morphogen.run.options import BASELINES, FLAGS, GROUPS, ROUNDS, Flag
+from morphogen.run.options import BASELINES, FLAGS, GROUPS, RIVALS, ROUNDS, Flag
 from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, free
 from morphogen.vocab.text import show
@@ -66,6 +66,7 @@ def parser(version: str) -> argparse.ArgumentParser:
         "scripted policies on synthetic learning curves.",
     )
     _add_reading(commands)
+    _add_judging(commands)
     return top
 
 
@@ -87,6 +88,39 @@ def _add_reading(commands: argparse._SubParsersAction) -> None:
         "where a checkpoint stands and which files it consists of.",
     )
     inspect.add_argument("path", metavar="PATH", type=Path, help="run directory, or a checkpoint in one")
+
+
+def _add_judging(commands: argparse._SubParsersAction) -> None:
+    """Commands that play held-out instances."""
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="play a trained policy against others on the same held-out instances",
+        description="Play held-out instances with the policy of a run and with others, each of them the same worlds: "
+        "network value with 95 % intervals, sizes and costs, paired differences. Prints a table and writes "
+        "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
+        epilog=f"arms: {', '.join(name for name in POLICIES if name != 'ppo')}, {SCHEDULE_FILE}FILE, and trained:PATH "
+        "for the policy of another run directory or policy file",
+    )
+    evaluate.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.pt")
+    evaluate.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
+    evaluate.add_argument("--arms", metavar="A,B", default=",".join(RIVALS), help="with whom (default %(default)s)")
+    evaluate.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
+    evaluate.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
+    compare = commands.add_parser(
+        "compare",
+        help="compare runs, presets or reward rules on the same seeds and instances",
+        description="Compare the first side with each of the others: on pairs of training seeds, and on the same "
+        "held-out instances. Presets and rules are trained first, a run per seed below --out; runs that are there "
+        "already are used, or gone on with. A verdict is given only where the interval of the difference leaves out 0.",
+    )
+    compare.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
+    compare.add_argument("--seeds", metavar="1,2,3", help="training seeds of presets and rules (default 0)")
+    compare.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
+    compare.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any field, for all sides")
+    compare.add_argument("--out", metavar="DIR", type=Path, help="where presets and rules are trained: DIR/SIDE/SEED")
+    compare.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
+    compare.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file")
+    compare.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:

@@ -1,11 +1,13 @@
 """The plots of the report, in its order."""
 
-from morphogen.run.plots import acting, growing, learning, running, seeds, worth
+from morphogen.run.plots import acting, arms, growing, learning, running, seeds, worth
 from morphogen.run.plots.canvas import Plot
 
 PLOTS: tuple[Plot, ...] = (
     learning.LEARNING,
     worth.COMPARISON,
+    arms.ARMS,
+    arms.PROFILES,
     worth.FRONTIER,
     growing.LIFECYCLE,
     seeds.CONTRIBUTIONS,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from morphogen.run.evaluate import Result, evaluate
+from morphogen.run.optimum import OPTIMAL, is_known
 from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Scheduler
 
@@ -16,7 +17,8 @@ def compared(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[Result, 
     `halt()` is asked before each of them; True ends the comparison without a result: None.
     """
     spec, results = scheduler.setup.spec, []
-    for name in (*(rival for rival in RIVALS if rival != spec.policy_name), spec.policy_name):
+    rivals = (*RIVALS, OPTIMAL) if is_known(scheduler.setup) else RIVALS
+    for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if halt():
             return None
         results += [_result(scheduler, name)] if spec.final_episodes else []

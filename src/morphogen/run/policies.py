@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from morphogen.learn import baselines
 from morphogen.nets.policy import Policy, RecurrentPolicy
+from morphogen.run.optimum import OPTIMAL, optimal
 from morphogen.run.schedules import Control, control_of, schedule_of
 from morphogen.run.setup import Setup
 
@@ -29,6 +30,8 @@ def arm_of(name: str, setup: Setup) -> Arm:
                 full_bias=spec.policy.full_bias,
             )
         )
+    if name == OPTIMAL:
+        return Arm(optimal(setup))
     schedule = setup.schedule if name == spec.policy_name else schedule_of(name, spec)
     if schedule is not None:
         return Arm(baselines.Random(), control_of(schedule, spec, setup.device))

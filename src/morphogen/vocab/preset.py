@@ -24,6 +24,29 @@ _SHORT: Settings = {
     "ppo": {"lr": 5e-3, "epochs": 2, "target_kl": 0.04, "entropy_coef": 0.0, "entropy_coef_end": None},
     "engine": {"threads": 1},
 }
+# Slots move up by themselves, so that what is left to learn is whether, when and which: nothing else is worth anything.
+_WHITEBOX: Settings = {
+    "task": "whitebox",
+    "rounds": 60,
+    "envs": 64,
+    "max_seeds": 1,
+    "final_episodes": 256,
+    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "disabled_ops": ["SET_ALPHA_TARGET"],
+    "lifecycle": {"auto_forward": ["G1", "G2", "G3"], "min_training_epochs": 1},
+    "policy": {"op_bias": {"WAIT": -1.0, "PRUNE": -3.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "ppo": {
+        "lr": 2e-3,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.02,
+        "entropy_coef_end": 0.002,
+        "entropy_anneal_rounds": 40,
+    },
+    "engine": {"threads": 1},
+    "telemetry": {"level": "minimal"},
+    "checkpoint": {"every_rounds": 20},
+}
 PRESETS: dict[str, Settings] = {
     "digits": {"task": "digits", **_SHORT},
     "digits_impaired": {"task": "digits_impaired", **_SHORT},
@@ -37,6 +60,7 @@ PRESETS: dict[str, Settings] = {
         "policy": {"hidden": 16},
         "checkpoint": {"every_rounds": 1},
     },
+    "whitebox": _WHITEBOX,
     "cifar_baseline": {"task": "cifar_baseline", **_CURIOUS},
     "cifar_impaired": {"task": "cifar_impaired", **_CURIOUS},
     "cifar_minimal": {"task": "cifar_minimal", **_CURIOUS},

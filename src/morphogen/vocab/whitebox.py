@@ -10,7 +10,7 @@ from morphogen.vocab.stage import Gate
 
 BASE = 20.0  # points of a host alone
 GAIN = 60.0  # points that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
-LATE = 0.1  # share of it that is lost per epoch of delay
+LATE = 0.05  # share of it that is lost per epoch of delay
 RIPENING = 10  # epochs until a host is ripe, per label noise of 1
 # The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.
 RIGHT: tuple[tuple[float, Blueprint], ...] = (

@@ -138,7 +138,7 @@ class Wrong:
         if self.flaw == "too early":
             obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(2), 0.0))
         if self.flaw == "too late":
-            late = (obs.env[:, :1] * 10).round() < 5
+            late = (obs.env[:, :1] * 8).round() < 3
             masks = masks.replace(
                 slot=masks.slot & ~(late.unsqueeze(-1) & (torch.arange(6) == int(Op.GERMINATE)).view(1, 6, 1))
             )
@@ -249,5 +249,5 @@ def test_a_short_run_learns():
 
 def test_the_task_has_all_its_ranges():
     assert preset().spec.instance == InstanceSpec(
-        width=(0.5, 1.0), data_share=(1.0, 1.0), label_noise=(0.0, 0.5), classes=(10, 10), param_price=(0.05, 1.0)
+        width=(0.5, 1.0), data_share=(1.0, 1.0), label_noise=(0.0, 0.3), classes=(10, 10), param_price=(0.05, 1.0)
     )

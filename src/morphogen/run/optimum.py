@@ -23,6 +23,7 @@ from morphogen.vocab.task import ANALYTIC
 from morphogen.vocab.whitebox import life
 
 OPTIMAL = "optimal"  # the name of the arm
+OF_WHAT = "share of the optimal return: mean network value over that of the best policy there is"
 
 
 def is_known(setup: Setup) -> bool:

@@ -16,7 +16,7 @@ from morphogen.run.directory import RunDirectory
 from morphogen.run.evaluate import Result
 from morphogen.run.keeper import Keeper, Kind
 from morphogen.run.log import rounds
-from morphogen.run.optimum import shares
+from morphogen.run.optimum import OF_WHAT, shares
 from morphogen.run.outlets import opened
 from morphogen.run.resume import Found, forget_newer, promise
 from morphogen.run.scheduler import Parts, Scheduler
@@ -210,8 +210,7 @@ class Session:
         if self.console is not None:
             rows = [result.row(results[-1], seed=spec.seed) for result in results]
             self.console.table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
-            shares_title = "share of the optimal return: mean network value over that of the best possible policy"
-            self.console.table([{"policy": name, "share": one} for name, one in reached.items()], title=shares_title)
+            self.console.table([{"policy": name, "share": one} for name, one in reached.items()], title=OF_WHAT)
         return results
 
     def _keep_policy(self, folder: RunDirectory) -> None:

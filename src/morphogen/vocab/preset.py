@@ -24,8 +24,8 @@ _SHORT: Settings = {
     "ppo": {"lr": 5e-3, "epochs": 2, "target_kl": 0.04, "entropy_coef": 0.0, "entropy_coef_end": None},
     "engine": {"threads": 1},
 }
-# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at any
-# time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few.
+# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
+# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
 _WHITEBOX: Settings = {
     "task": "whitebox",
     "rounds": 50,
@@ -49,15 +49,16 @@ _WHITEBOX: Settings = {
         "full_bias": 5.0,
     },
     "ppo": {
-        "lr": 2e-3,
+        "lr": 3e-3,
         "epochs": 6,
-        "target_kl": 0.05,
+        "target_kl": 0.1,
+        "gamma": 1.0,
         "entropy_coef": 0.01,
         "entropy_coef_end": 0.0,
         "entropy_anneal_rounds": 25,
     },
     "engine": {"threads": 1},
-    "telemetry": {"level": "minimal"},
+    "telemetry": {"level": "off"},
     "checkpoint": {"every_rounds": 20},
 }
 PRESETS: dict[str, Settings] = {

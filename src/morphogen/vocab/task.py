@@ -94,11 +94,11 @@ _WHITEBOX = TaskSpec(
     host=CnnSpec(base=4, blocks=2, kernel=1, pools=1, channels_in=1, size=8, classes=10),
     slots=("r0c0", "r1c0"),
     instance=InstanceSpec(
-        width=(0.5, 1.0), data_share=(1.0, 1.0), label_noise=(0.0, 0.5), classes=(10, 10), param_price=(0.05, 1.0)
+        width=(0.5, 1.0), data_share=(1.0, 1.0), label_noise=(0.0, 0.3), classes=(10, 10), param_price=(0.05, 1.0)
     ),
     batch=1,
     minibatches=1,
-    episode_length=10,
+    episode_length=8,
     lr=0.1,
     seed_lr=0.1,
     success=50.0,

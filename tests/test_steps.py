@@ -27,6 +27,7 @@ from morphogen.run.record import record
 from morphogen.run.rollout import Rollout
 from morphogen.run.setup import build_setup
 from morphogen.state import rng
+from morphogen.state.measure import Split
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
@@ -37,6 +38,7 @@ from morphogen.steps.sow import birth, born_rows, sow
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
+from morphogen.steps.whitebox import judge, rest
 from morphogen.testing import scenes, strategies, trees
 from morphogen.testing.epoch import Terms, validation
 from morphogen.testing.laws import check_step
@@ -84,6 +86,16 @@ def seen(state):
     return observe(state, ALLOW, net=NET, episode_length=LENGTH, param_budget=1000)
 
 
+def questioned(state):
+    """A state and every coalition of its seeds."""
+    return state, *coalitions(state.slots, torch.zeros(len(state), 2, 3), pairs=2)
+
+
+def judged(state, coalition, evaluated):
+    split = Split(images=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
+    return judge(state, split, coalition, evaluated)
+
+
 # name -> (step, what it takes, in which ways it is asked)
 DRAWN = {
     "apply.apply_action": (partial(apply_action, lifecycle=LIFE), states.flatmap(acting), {"slots": True}),
@@ -94,6 +106,8 @@ DRAWN = {
     "observe.observe": (seen, states, {"tolerance": 1e-6}),
     "score.close": (close, states, {"slots": True}),
     "tick.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
+    "whitebox.judge": (judged, states.map(questioned), {}),
+    "whitebox.rest": (rest, states, {"slots": True}),
 }
 
 

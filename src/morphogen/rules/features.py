@@ -18,7 +18,7 @@ _DEVELOPING = (Stage.GERMINATED, Stage.TRAINING)
 _GROUPS = (_DEVELOPING, (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
 _SHARES = tuple(tuple(float(stage in group) for group in _GROUPS) for stage in Stage)
 _BLENDS = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)
-_NO_PRICE, _NO_PRICE_VALUE = 1e-4, -7.0
+_NO_PRICE, NO_PRICE_VALUE = 1e-4, -7.0
 
 
 def slog(x: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def task(instance: Instance, classes: int) -> Tensor:
         instance.label_noise,
         instance.classes / classes,
         instance.reach,
-        torch.where(free, _NO_PRICE_VALUE, torch.log(price / 0.1)),
+        torch.where(free, NO_PRICE_VALUE, torch.log(price / 0.1)),
         slog(instance.baseline_loss) / 7.0,
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
     )

@@ -1,11 +1,16 @@
 """The closing comparison: the baselines and the policy of a run on the same held-out instances."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from morphogen.run.evaluate import Result, play
+from morphogen.run.fences import Fences
+from morphogen.run.optimum import OPTIMAL, is_known, optimum
 from morphogen.run.options import RIVALS
 from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Scheduler
+from morphogen.run.setup import Setup
 
 SPLIT = "validation"
 
@@ -16,11 +21,20 @@ def compared(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[Result, 
     `halt()` is asked before each of them; True ends the comparison without a result: None.
     """
     spec, results = scheduler.setup.spec, []
-    for name in (*(rival for rival in RIVALS if rival != spec.policy_name), spec.policy_name):
+    rivals = (*RIVALS, OPTIMAL) if is_known(scheduler.setup) else RIVALS
+    for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if halt():
             return None
         results += [_result(scheduler, name)] if spec.final_episodes else []
     return tuple(results)
+
+
+def shares(setup: Setup, fences: Fences, results: Sequence[Result]) -> dict[str, float]:
+    """Mean network value over the mean optimum of the same instances, by policy; empty where no optimum is known."""
+    if not results or not is_known(setup):
+        return {}
+    most = optimum(setup, fences, len(results[0].network_value)).mean()
+    return {one.policy: float(np.mean(one.network_value) / most) for one in results}
 
 
 def _result(scheduler: Scheduler, name: str) -> Result:

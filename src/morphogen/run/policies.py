@@ -9,6 +9,7 @@ from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.run.checkpoint import load_policy
+from morphogen.run.optimum import OPTIMAL, optimal
 from morphogen.run.schedules import Control, control_of, schedule_of
 from morphogen.run.setup import Setup
 from morphogen.run.trees import restored
@@ -35,6 +36,8 @@ def arm_of(name: str, setup: Setup) -> Arm:
         return _saved(name.removeprefix(TRAINED), setup)
     if name == "ppo":
         return _fresh(learned(spec), None, setup)
+    if name == OPTIMAL:
+        return _fresh(optimal(setup), None, setup)
     schedule = setup.schedule if name == spec.policy_name else schedule_of(name, spec)
     if schedule is not None:
         return _fresh(baselines.Random(), control_of(schedule, spec, setup.device), setup)

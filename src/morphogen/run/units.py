@@ -36,9 +36,11 @@ from morphogen.steps.sow import born_rows, sow
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
+from morphogen.steps.whitebox import judge, rest
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.stage import Stage
+from morphogen.vocab.task import ANALYTIC
 
 SLOT_LANES = 2**24  # lanes of a stream that belong to one slot
 
@@ -193,9 +195,25 @@ def pieces(plan: Plan, *, setup: Setup) -> Pieces:
     spec, net = setup.spec, setup.net
     return Pieces(
         train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
-        validate=partial(validate, plan=plan, net=net),
+        validate=judge if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
         tail=partial(tail, setup=setup),
     )
+
+
+def fitted(
+    ready: EnvState, plan: Plan, *, own: Pieces, feed: Feed, setup: Setup, timer: NoTimer
+) -> tuple[EnvState, TrainMetrics]:
+    """The minibatches of an epoch.  ready [E], births included."""
+    timer.mark("data")
+    draws = feed.epoch(ready)
+    timer.mark("train")
+    progress = start_epoch(ready, plan, net=setup.net)
+    for minibatch in range(setup.spec.data.minibatches):
+        timer.mark("data")
+        batch = feed.batch(draws, minibatch)
+        timer.mark("train")
+        progress, _ = own.train(progress, batch)
+    return finish_epoch(ready, progress, plan, net=setup.net)
 
 
 def body(
@@ -211,17 +229,9 @@ def body(
 ) -> Body:
     """Births .. reward, after the head of the epoch.  state: the one that was acted on."""
     timer.mark("train")
-    ready = sown(top.ticked, top.born, key, plan, setup=setup)
-    timer.mark("data")
-    draws = feed.epoch(ready)
-    timer.mark("train")
-    progress = start_epoch(ready, plan, net=setup.net)
-    for minibatch in range(setup.spec.data.minibatches):
-        timer.mark("data")
-        batch = feed.batch(draws, minibatch)
-        timer.mark("train")
-        progress, _ = own.train(progress, batch)
-    trained, metrics = finish_epoch(ready, progress, plan, net=setup.net)
+    analytic = setup.task.kind == ANALYTIC
+    ready = top.ticked if analytic else sown(top.ticked, top.born, key, plan, setup=setup)
+    trained, metrics = rest(ready) if analytic else fitted(ready, plan, own=own, feed=feed, setup=setup, timer=timer)
     timer.mark("validate")
     validation = own.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)
     timer.mark("tail")

@@ -23,6 +23,43 @@ _SHORT: Settings = {
     "ppo": {"lr": 2e-3, "epochs": 8, "target_kl": 0.1, "entropy_coef": 0.01, "entropy_coef_end": None},
     "engine": {"threads": 1},
 }
+# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
+# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
+_WHITEBOX: Settings = {
+    "task": "whitebox",
+    "rounds": 50,
+    "envs": 256,
+    "max_seeds": 1,
+    "final_episodes": 256,
+    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "disabled_ops": ["SET_ALPHA_TARGET"],
+    "lifecycle": {"auto_forward": ["G1", "G2", "G3"], "min_training_epochs": 1},
+    "policy": {
+        "hidden": 64,
+        "floor": {
+            "op": 0.001,
+            "slot": 0.001,
+            "blueprint": 0.002,
+            "style": 0.002,
+            "tempo": 0.002,
+            "alpha_target": 0.002,
+        },
+        "op_bias": {"WAIT": 0.0, "GERMINATE": -1.5, "PRUNE": -3.0, "FOSSILIZE": 1.0},
+        "full_bias": 5.0,
+    },
+    "ppo": {
+        "lr": 3e-3,
+        "epochs": 6,
+        "target_kl": 0.1,
+        "gamma": 1.0,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": 0.0,
+        "entropy_anneal_rounds": 25,
+    },
+    "engine": {"threads": 1},
+    "telemetry": {"level": "off"},
+    "checkpoint": {"every_rounds": 20},
+}
 PRESETS: dict[str, Settings] = {
     "digits": {"task": "digits", **_SHORT},
     "digits_impaired": {"task": "digits_impaired", **_SHORT},
@@ -36,6 +73,7 @@ PRESETS: dict[str, Settings] = {
         "policy": {"hidden": 16},
         "checkpoint": {"every_rounds": 1},
     },
+    "whitebox": _WHITEBOX,
     "cifar_baseline": {"task": "cifar_baseline", **_CURIOUS},
     "cifar_impaired": {"task": "cifar_impaired", **_CURIOUS},
     "cifar_minimal": {"task": "cifar_minimal", **_CURIOUS},

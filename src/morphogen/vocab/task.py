@@ -6,6 +6,8 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.instance import InstanceSpec
 from morphogen.vocab.slot import CnnSpec
 
+CLASSIFICATION, ANALYTIC = "classification", "analytic"  # what is measured: networks, or a formula
+
 
 @dataclass(frozen=True)
 class TaskSpec:
@@ -34,7 +36,7 @@ class TaskSpec:
     improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
     topology: str = "cnn"
-    kind: str = "classification"
+    kind: str = CLASSIFICATION
 
 
 _DIGITS = TaskSpec(
@@ -95,6 +97,36 @@ _CIFAR = TaskSpec(
     val_samples=2000,
     plateau_threshold=0.4,
 )
+_WHITEBOX = TaskSpec(
+    name="whitebox",
+    asks="does the policy find out when, where and which growth pays, where the best policy is known?",
+    dataset="digits",
+    host=CnnSpec(base=4, blocks=2, kernel=1, pools=1, channels_in=1, size=8, classes=10),
+    slots=("r0c0", "r1c0"),
+    instance=InstanceSpec(
+        width=(0.5, 1.0),
+        data_share=(1.0, 1.0),
+        label_noise=(0.0, 0.3),
+        classes=(10, 10),
+        reach=(1, 1),
+        param_price=(0.05, 1.0),
+    ),
+    batch=1,
+    minibatches=1,
+    episode_length=8,
+    lr=0.1,
+    seed_lr=0.1,
+    success=50.0,
+    target_loss=0.05,
+    scale=16.0,
+    mean=(0.3053,),
+    std=(0.3760,),
+    shift=0,
+    flip=False,
+    val_samples=1,
+    param_budget=300,
+    kind=ANALYTIC,
+)
 
 
 def _cifar(name: str, asks: str, slots: tuple[str, ...], **host: int) -> TaskSpec:
@@ -119,6 +151,7 @@ _ALL = (
         success=80.0,
         param_budget=None,
     ),
+    _WHITEBOX,
     _CIFAR,
     _cifar("cifar_scale", "can seeds add to a deep host?", _row(0, 5), **_DEEP),
     _cifar("cifar_impaired", "can seeds rescue a host that sees almost nothing?", _row(0, 3), base=1, kernel=1),

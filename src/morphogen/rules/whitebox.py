@@ -1,0 +1,79 @@
+"""The white-box task: accuracy as a function of what is observed, and the most that can be made of an instance."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.attribution import players
+from morphogen.state.env import Instance, Slots
+from morphogen.state.tree import table
+from morphogen.vocab import whitebox
+from morphogen.vocab.whitebox import BASE, GAIN, LATE, RIPENING
+
+_ENDS = tuple(end for end, _ in whitebox.RIGHT[:-1])
+_CODES = tuple(int(blueprint) for _, blueprint in whitebox.RIGHT)
+
+
+def right(width: Tensor) -> Tensor:
+    """The blueprint that pays in a host of that width.  float32 [...], share -> int64 [...], a `Blueprint`."""
+    place = torch.bucketize(width.contiguous(), table(_ENDS, torch.float32, width.device))
+    return table(_CODES, torch.int64, width.device)[place]
+
+
+def ripe(label_noise: Tensor) -> Tensor:
+    """The first epoch in which a seed can be germinated that will add anything.  float32 [...] -> int64 [...]."""
+    return (label_noise * RIPENING).round().to(torch.int64)
+
+
+def gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, born: Tensor) -> Tensor:
+    """What a seed adds at full alpha, in points.
+
+    Shapes: width, label_noise float32 [E] (shares), blueprint and born int64 [E, N] (a `Blueprint`, the epoch of
+    germination) -> float32 [E, N].
+    Promise: 0 for a wrong blueprint or one that came too early; once it is not, never more for one that came later.
+    """
+    delay = born - ripe(label_noise).unsqueeze(-1)
+    fits = (blueprint == right(width).unsqueeze(-1)) & (delay >= 0)
+    return torch.where(fits, GAIN * (1.0 - LATE * delay).clamp(min=0.0), 0.0)
+
+
+def accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
+    """Points of every coalition: those of the host, and of the best seed that is on; a host has use for one.
+
+    Shapes: instance, slots [E]; epoch int64 [E], the present one; coalition int64 [E, K], as in `rules.attribution`
+    -> float32 [E, K].
+    """
+    born = epoch.unsqueeze(-1) - slots.age
+    worth = slots.alpha * gain(instance.width, instance.label_noise, slots.blueprint, born)
+    place = torch.arange(worth.shape[-1], device=worth.device)
+    on = (coalition.unsqueeze(-1) >> place & 1).bool() & players(slots).unsqueeze(1)
+    return BASE + torch.where(on, worth.unsqueeze(1), 0.0).amax(-1)
+
+
+def cost(price: Tensor, counts: Tensor, *, param_budget: int) -> Tensor:
+    """Price of so many parameters, in points.  price float32 [E], counts int64 [E, N] or [N] -> float32 [E, N]."""
+    return 100.0 * price.unsqueeze(-1) * counts / param_budget
+
+
+def best(
+    instance: Instance,
+    *,
+    counts: tuple[tuple[int, ...], ...],
+    blueprints: tuple[int, ...],
+    last: int,
+    param_budget: int,
+) -> Tensor:
+    """The largest network value of any plan: no seed, or one of any kind, in any slot, germinated at any time.
+
+    `counts` [S][13], parameters; `last`: the last epoch from which a germinated seed can still be kept.
+    Shapes: instance [E] -> float32 [E], a share of 1.
+    """
+    width, noise = instance.width, instance.label_noise
+    alone = torch.full_like(width.unsqueeze(-1), BASE)
+    plans = [(kind, born, row[kind]) for row in counts for kind in blueprints for born in range(last + 1)]
+    if not plans:
+        return alone.squeeze(-1) / 100.0
+    kinds, births, sizes = table(tuple(zip(*plans, strict=True)), torch.int64, width.device)
+    envs = width.shape[0]
+    grown = gain(width, noise, kinds.expand(envs, -1), births.expand(envs, -1))
+    worth = BASE + grown - cost(instance.param_price, sizes, param_budget=param_budget)
+    return torch.cat((alone, worth), dim=-1).amax(-1) / 100.0

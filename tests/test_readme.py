@@ -110,5 +110,7 @@ def test_flags_that_the_page_names_exist():
         "--checkpoint",
         "--extend-rounds",
         "--kills",
+        "--on",
+        "--worlds",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -141,7 +141,7 @@ def _tune(given: Namespace, command: str) -> None:
     """Search the best fixed schedule, and some that cover most instances between them."""
     del command
     spec, size = resolve(options.spec_of(given)), options.sizes_of(given)
-    files = {"--out": given.out, "beside --out": given.out.with_suffix(".portfolio.json")}
+    files = {"--out": given.out, "the portfolio": given.out.parent / f"{given.out.stem}.portfolio.json"}
     for name, path in files.items():
         directory.check_file(name, path)
     signal.signal(signal.SIGTERM, _terminated)

@@ -16,6 +16,7 @@ from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
 Array = np.ndarray[Any, Any]
+TRACES = ("network_value", "committed_acc", "accuracy", "trained")  # a row per epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +38,11 @@ class Lives:
         """Parameter-epochs up to the end of each epoch.  int [T, n]."""
         return self.trained.cumsum(axis=0)
 
-    def first(self, count: int) -> "Lives":
-        """The first episodes."""
-        return Lives(**{name: np.take(leaf, range(count), _axis(name)) for name, leaf in _leaves(self)})
-
 
 def join(parts: Sequence[Lives]) -> Lives:
     """Episodes of several worlds, in order."""
-    rows = zip(*(_leaves(part) for part in parts), strict=True)
-    return Lives(**{row[0][0]: np.concatenate([leaf for _, leaf in row], _axis(row[0][0])) for row in rows})
-
-
-def _leaves(lives: Lives) -> list[tuple[str, Array]]:
-    return [(field.name, getattr(lives, field.name)) for field in fields(lives)]
-
-
-def _axis(name: str) -> int:
-    return 1 if name in ("network_value", "committed_acc", "accuracy", "trained") else 0
+    leaves = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Lives)}
+    return Lives(**{name: np.concatenate(rows, axis=int(name in TRACES)) for name, rows in leaves.items()})
 
 
 def live(world: World, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None) -> Lives:

@@ -165,14 +165,9 @@ def spec_of(given: argparse.Namespace, *, beneath: Settings | None = None, above
 
 def sizes_of(given: argparse.Namespace) -> dict[str, int]:
     """How much a search plays."""
+    wants = {"--on": Whole(low=1, high=65_536), "--worlds": Whole(low=2, high=1_000)}
     found = {"--on": number(given.on), "--worlds": number(given.worlds)}
-    refuse(
-        [
-            fault
-            for name, least in (("--on", 1), ("--worlds", 2))
-            for fault in Whole(low=least).faults(name, found[name])
-        ]
-    )
+    refuse([fault for name, want in wants.items() for fault in want.faults(name, found[name])])
     return {"instances": int(found["--on"]), "worlds": int(found["--worlds"])}
 
 

@@ -46,7 +46,12 @@ class Tuned:
 
 
 def searched(spec: RunSpec, *, instances: int, worlds: int, say: Callable[[str], None]) -> Tuned:
-    """The search in worlds of a resolved spec."""
+    """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it."""
+    if family(spec) == [()]:
+        raise ConfigError(
+            f"no seed can be germinated and kept in {spec.episode_length} epochs; want more of them "
+            "(episode_length), a shorter training (lifecycle.min_training_epochs), or fewer disabled_ops"
+        )
     setup = build_setup(spec)
     fences = Fences(setup.device, time.perf_counter)
 

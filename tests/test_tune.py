@@ -20,7 +20,9 @@ SPEC = tiny(episode_length=12, lifecycle=QUICK)
 WINNER = (Growth(3, "r0c1", Blueprint.DEPTHWISE),)  # no member of the family: between two of its starts
 SETTINGS = [
     "--preset=smoke",
-    "--set=episode_length=6",
+    "--set=episode_length=5",
+    "--set=data.minibatches=1",
+    "--final-episodes=0",
     '--set=blueprints=["norm"]',
     "--set=lifecycle.min_training_epochs=1",
     '--set=lifecycle.auto_forward=["G1", "G2", "G3"]',

@@ -421,6 +421,8 @@ def fresh(*words, cwd, then=""):
         (["rewards", "--help"], 0),
         (["bench", "--help"], 0),
         (["watch", "--help"], 0),
+        (["tune", "--help"], 0),
+        (["tune", "--out", "x.json", "--on", "0"], 2),
         (["bench", "--grid", "envs=0,1"], 2),
         (["train", "--print-config"], 0),
         (["train", "--rounds", "0"], 2),
@@ -468,6 +470,7 @@ def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
     assert "list the reward rules and compare what they pay" in text
     assert "measure how fast a configuration runs, and where its time goes" in text
     assert "follow a running run in the terminal" in text
+    assert "search the best fixed schedule" in text
 
 
 def test_version_is_the_one_of_the_installed_package(capsys):

@@ -122,5 +122,7 @@ def test_flags_that_the_page_names_exist():
         "--episodes",
         "--arms",
         "--seeds",
+        "--on",
+        "--worlds",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -32,6 +32,7 @@ from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.observe import flatten, observe
+from morphogen.steps.plant import plant
 from morphogen.steps.reset import reset
 from morphogen.steps.score import close, reward_inputs, score, slot_inputs
 from morphogen.steps.sow import birth, born_rows, sow
@@ -82,6 +83,15 @@ def watched(draw):
     return state, scenes.validation(loss, [50.0] * len(state)), scenes.metrics(skipped)
 
 
+@st.composite
+def planting(draw):
+    """A state, and for each slot a blueprint or none, and an algorithm."""
+    state = draw(states)
+    rows = st.lists(st.integers(-1, 7), min_size=3, max_size=3)
+    blueprint = torch.tensor(draw(st.lists(rows, min_size=len(state), max_size=len(state))))
+    return state, blueprint, blueprint.clamp(0, 3)
+
+
 def seen(state):
     return observe(state, ALLOW, net=NET, episode_length=LENGTH, param_budget=1000)
 
@@ -104,6 +114,7 @@ DRAWN = {
     "govern.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe.flatten": (flatten, states.map(seen), {}),
     "observe.observe": (seen, states, {"tolerance": 1e-6}),
+    "plant.plant": (plant, planting(), {}),
     "score.close": (close, states, {"slots": True}),
     "tick.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
     "whitebox.judge": (judged, states.map(questioned), {}),

@@ -137,6 +137,23 @@ def _report(given: Namespace, command: str) -> None:
     print(_load("morphogen.run.report").report(*given.runs, out=given.out))
 
 
+def _tune(given: Namespace, command: str) -> None:
+    """Search the best fixed schedule, and some that cover most instances between them."""
+    del command
+    spec, size = resolve(options.spec_of(given)), options.sizes_of(given)
+    files = {"--out": given.out, "the portfolio": given.out.parent / f"{given.out.stem}.portfolio.json"}
+    for name, path in files.items():
+        directory.check_file(name, path)
+    signal.signal(signal.SIGTERM, _terminated)
+    process.set_threads(spec.engine.threads)
+    memory.keep_freed()
+    tune, console = _load("morphogen.run.tune"), _load("morphogen.run.console").Console()
+    found = tune.searched(spec, **size, say=lambda line: print(line, file=sys.stderr, flush=True))
+    tune.write(found, spec, *files.values())
+    console.table(tune.table(found), title="the portfolio, on the training instances it was chosen on")
+    print(*tune.summary(found), f"files: {', '.join(map(str, files.values()))}", sep="\n")
+
+
 def _inspect(given: Namespace, command: str) -> None:
     """Print what a run directory or a checkpoint holds."""
     del command
@@ -233,6 +250,7 @@ COMMANDS: dict[str, Callable[[Namespace, str], int | None]] = {
     "train": _train,
     "resume": _resume,
     "bench": _bench,
+    "tune": _tune,
     "rewards": _rewards,
     "report": _report,
     "inspect": _inspect,

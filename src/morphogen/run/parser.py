@@ -57,6 +57,7 @@ def parser(version: str) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_bench(commands)
+    _add_tune(commands)
     _add_resume(commands)
     _add_watch(commands)
     commands.add_parser(
@@ -135,6 +136,22 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     _add_output(_add_settings(train))
 
 
+def _add_tune(commands: argparse._SubParsersAction) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search the best fixed schedule, a baseline for what a policy learns",
+        description="Play many declared schedules on training instances, more often where they do well, and write the "
+        "best one: `morphogen train heuristic --policy schedule:FILE` takes it. Beside it goes a portfolio of a few "
+        "that cover the instances between them. Settings are those of `morphogen train`; held-out instances are never "
+        "played.",
+    )
+    tune.set_defaults(who="ppo", policy=None)
+    rest = _add_fields(tune)
+    rest.add_argument("--out", metavar="FILE", type=Path, required=True, help="where the schedule goes, a new file")
+    rest.add_argument("--on", metavar="N", default="48", help="training instances of the last trial (default 48)")
+    rest.add_argument("--worlds", metavar="N", default="2", help="worlds that each of them is played in (default 2)")
+
+
 def _add_resume(commands: argparse._SubParsersAction) -> None:
     resume = commands.add_parser(
         "resume",
@@ -190,6 +207,11 @@ def _add_settings(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Everything that makes a config; the group of what else there is."""
     command.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
     command.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
+    return _add_fields(command)
+
+
+def _add_fields(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Flags and files that make a config, whoever plays."""
     _add_flags(command, FLAGS)
     rest = command.add_argument_group("settings and output")
     rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")

@@ -1,7 +1,9 @@
 """Action controls of a run: declared schedules, as tables on the device before the run, and what is told of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,6 +31,14 @@ def schedule_of(name: str, spec: RunSpec) -> Schedule | None:
         raise ConfigError("\n".join(f"policy_name is {name}: {line}" for line in lines)) from None
 
 
+class Narrowing(Protocol):
+    """What the envs of a world have to follow."""
+
+    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+        """What is declared: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """A schedule and its table: one column for all envs, or one per env where a step names one."""
@@ -39,7 +49,7 @@ class Control:
     present: Tensor  # bool [T, 1 or E]
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """What is declared: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
+        """The entries of the table for these envs."""
         column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
         return self.action[epoch, column], self.present[epoch, column]
 
@@ -67,3 +77,30 @@ def control_of(schedule: Schedule, spec: RunSpec, device: torch.device) -> Contr
         where = (step.epoch, slice(None) if step.env is None else step.env)
         action[where], present[where] = step.action, True
     return Control(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A schedule of its own for every env of a world, by its place there: envs of one key may do different things.
+
+    What is not legal is waited through.
+    """
+
+    action: Tensor  # int64 [T, E, 8]
+    present: Tensor  # bool [T, E]
+
+    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+        """The entries of all places."""
+        place = torch.arange(env.shape[0], device=env.device)
+        return self.action[epoch, place], self.present[epoch, place]
+
+
+def mixed(schedules: Sequence[Schedule], which: Sequence[int], spec: RunSpec, device: torch.device) -> Mixed:
+    """Schedule `which[e]` for place e.  A ConfigError where a schedule tells envs apart."""
+    apart = [schedule.name for schedule in schedules if any(step.env is not None for step in schedule.steps)]
+    if apart:
+        raise ConfigError(f"schedule {apart[0]} names an env; want schedules that are the same for every env")
+    tables = [control_of(schedule, spec, device) for schedule in schedules]
+    place = torch.as_tensor(which, dtype=torch.int64).to(device)
+    action, present = (torch.cat([getattr(one, leaf) for one in tables], dim=1) for leaf in ("action", "present"))
+    return Mixed(action[:, place], present[:, place])

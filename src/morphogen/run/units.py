@@ -20,7 +20,7 @@ from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, control
 from morphogen.run.data.feed import Feed
-from morphogen.run.schedules import Control
+from morphogen.run.schedules import Narrowing
 from morphogen.run.setup import Setup
 from morphogen.run.timer import NO_TIMER, NoTimer
 from morphogen.state import rng
@@ -82,7 +82,7 @@ def head(
     *,
     setup: Setup,
     policy: Policy,
-    narrowed: Control | None,
+    narrowed: Narrowing | None,
 ) -> Head:
     """observe .. tick.  state, hidden [E], key int64 [E, 3]; `narrowed`: what the policy has to follow."""
     spec, limits = setup.spec, setup.limits
@@ -246,7 +246,7 @@ def whole(
     *,
     setup: Setup,
     policy: Policy,
-    narrowed: Control | None = None,
+    narrowed: Narrowing | None = None,
     plan: Plan,
 ) -> tuple[Head, Body]:
     """An epoch as one function of tensors, for a plan with room for all that the head decides.

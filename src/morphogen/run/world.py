@@ -19,7 +19,7 @@ from morphogen.run.data.feed import Feed
 from morphogen.run.data.instances import draw_instances
 from morphogen.run.data.stream import Streamed
 from morphogen.run.fences import Fences
-from morphogen.run.schedules import Control
+from morphogen.run.schedules import Narrowing
 from morphogen.run.setup import Setup
 from morphogen.run.timer import NO_TIMER, NoTimer
 from morphogen.state import rng
@@ -79,20 +79,28 @@ class World:
         *,
         instances: Purpose,
         first: int = 0,
-        envs: int,
-        control: Control | None = None,
+        envs: int | Tensor,
+        tasks: Tensor | None = None,
+        control: Narrowing | None = None,
         compiled: Compiled | None = None,
         timer: NoTimer = NO_TIMER,
     ) -> None:
-        """`compiled` None: everything runs eager."""
+        """`envs`: how many from `first` on, or their keys int64 [E, 3]; `compiled` None: everything runs eager.
+
+        `tasks`: the keys that instances are drawn from, where they are not those of the envs.  Worlds with equal
+        tasks are siblings: the same classes, samples and prices; other hosts, batches and noise.  Keys lie on the host.
+        """
+        own = rng.env_keys(setup.spec.seed, first, envs) if isinstance(envs, int) else envs
+        drawn = own if tasks is None else tasks
         self.setup, self.fences, self.purpose, self.control = setup, fences, instances, control
-        self.key = rng.env_keys(setup.spec.seed, first, envs, setup.device)
+        self.key, self.tasks = own.to(setup.device), drawn.to(setup.device)
         self.feed: Feed = setup.feed or Streamed(
             setup.dataset,
             setup.task,
             setup.spec,
             fences=fences,
-            key=rng.env_keys(setup.spec.seed, first, envs),
+            key=own,
+            tasks=drawn,
             purpose=instances,
         )
         self.compiled = Compiled() if compiled is None else compiled
@@ -100,10 +108,14 @@ class World:
 
     def reset(self, episode: int) -> EnvState:
         """Fresh envs, validated once, so that the first observation is measured."""
-        setup, state = self.setup, self.born(episode)
+        return self.begin(self.born(episode), episode, plans.bare_plan(self.key.shape[0], self.setup.net))
+
+    def begin(self, state: EnvState, episode: int, plan: Plan) -> EnvState:
+        """Envs that were put together for an episode, validated under their plan: what its first epoch starts from."""
+        setup = self.setup
         self.go_on(episode, 0)
         asked = units.asked(state, self.key, setup=setup)
-        _, own = self._fitted(plans.bare_plan(self.key.shape[0], setup.net))
+        _, own = self._fitted(plan)
         validation = own.validate(state, setup.dataset.validation(), *asked)
         measured, _ = attribute(state, validation, **units.measured(setup))
         return first_snapshot(measured)
@@ -117,7 +129,7 @@ class World:
         setup, spec = self.setup, self.setup.spec
         when = torch.full_like(self.key[:, 0], episode)
         instance = draw_instances(
-            self.key, when, task=setup.task, spec=spec, labels=setup.dataset.labels, purpose=self.purpose
+            self.tasks, when, task=setup.task, spec=spec, labels=setup.dataset.labels, purpose=self.purpose
         )
         noise = rng.uniform(rng.stream(self.key, Purpose.HOST_INIT, round=when), setup.net.host_size)
         ledger = setup.rule.init(self.key.shape[0], len(setup.net.slots), setup.device)

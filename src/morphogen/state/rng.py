@@ -38,6 +38,12 @@ def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu
     return torch.stack(words, dim=-1)
 
 
+def sibling(key: Tensor, number: int) -> Tensor:
+    """Keys of the same envs under other randomness, `number` 0: as they are.  int64 [..., 3] -> int64 [..., 3]."""
+    words = bits(stream(key, Purpose.SIBLING, round=number), 2)
+    return torch.cat((words, key[..., 2:]), dim=-1) if number else key
+
+
 def stream(
     key: Tensor,
     purpose: Purpose,

@@ -23,3 +23,4 @@ class Purpose(IntEnum):
     SPLIT = 14
     ATTRIBUTION = 15
     BOOTSTRAP = 16
+    SIBLING = 17

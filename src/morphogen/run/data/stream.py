@@ -9,7 +9,7 @@ The clock of the host is a count: the minibatches of an episode come in their or
 """
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -22,7 +22,7 @@ from morphogen.run.data.feed import EpochDraws, Feed, Position, crops, epoch_ind
 from morphogen.run.data.instances import draw_instances
 from morphogen.run.data.splits import Stored, stored
 from morphogen.run.fences import Fences, Lane
-from morphogen.state.env import Clock
+from morphogen.state.env import Clock, Instance
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.spec import RunSpec
 from morphogen.vocab.task import TaskSpec
@@ -32,9 +32,17 @@ class Streamed(Feed):
     """Training batches of the envs of one world, through a ring of `data.prefetch + 1` lanes."""
 
     def __init__(
-        self, dataset: Dataset, task: TaskSpec, spec: RunSpec, *, fences: Fences, key: Tensor, purpose: Purpose
+        self,
+        dataset: Dataset,
+        task: TaskSpec,
+        spec: RunSpec,
+        *,
+        fences: Fences,
+        key: Tensor,
+        tasks: Tensor,
+        purpose: Purpose,
     ) -> None:
-        """Key int64 [E, 3], on the host; `purpose`: what instances are drawn for."""
+        """Key and tasks int64 [E, 3], on the host; `tasks`: what instances are drawn from, `purpose`: what for."""
         super().__init__(dataset, task, spec.data, noisy=spec.instance.label_noise[1] > 0)
         lead = (len(key), spec.data.batch)
         self._images, self._fences = stored(dataset.train.pixels), fences
@@ -42,7 +50,12 @@ class Streamed(Feed):
         self._ring = fences.ring(self._shape, spec.data.prefetch + 1)
         self._place = torch.arange(self._shape[0], device=fences.device).view(lead)
         labels = dataset.train.labels
-        self._indices = partial(_indices, key, task=task, spec=spec, labels=labels, purpose=purpose)
+        self._indices = partial(
+            _indices,
+            key,
+            draw=partial(draw_instances, tasks, task=task, spec=spec, labels=labels, purpose=purpose),
+            spec=spec,
+        )
         self._reader: _Reader | None = None
 
     def start(self, episode: int, epoch: int = 0) -> None:
@@ -112,11 +125,11 @@ class _Reader:
 
 
 def _indices(
-    key: Tensor, episode: int, first: int, *, task: TaskSpec, spec: RunSpec, labels: Tensor, purpose: Purpose
+    key: Tensor, episode: int, first: int, *, draw: Callable[[Tensor], Instance], spec: RunSpec
 ) -> Iterator[Tensor]:
     """The samples of every minibatch of an episode from epoch `first` on, in order: int64 [E B] each."""
     when = torch.full_like(key[:, 0], episode)
-    instance = draw_instances(key, when, task=task, spec=spec, labels=labels, purpose=purpose)
+    instance = draw(when)
     for epoch in range(first, spec.episode_length):
         clock = Clock(episode=when, epoch=torch.full_like(when, epoch), batch_size=[len(key)])
         yield from epoch_index(Position(key, instance, clock), spec.data).flatten(1)

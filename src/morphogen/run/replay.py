@@ -1,0 +1,62 @@
+"""Static-final: the networks that were grown, whole from the first minibatch on, in the worlds they were grown in."""
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from morphogen.nets import plan as plans
+from morphogen.run import units
+from morphogen.run.fences import Fences
+from morphogen.run.lives import Array, Lives, join, live
+from morphogen.run.policies import arm_of
+from morphogen.run.search import Ground, held_out_grounds
+from morphogen.run.setup import Setup
+from morphogen.run.world import World
+from morphogen.state.env import EnvState
+from morphogen.steps.plant import plant
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The lives of the same networks without growing, and their worth once they cost as much as growing did."""
+
+    lives: Lives
+    epoch: Array  # int [n], the first by whose end as many parameter-epochs were spent; the last one otherwise
+    value: Array  # float [n], network value there
+
+
+def replay(setup: Setup, fences: Fences, *, kept: Array, algorithm: Array, cost: Array) -> Replay:
+    """Train what held-out episodes ended with from scratch, for the same minibatches.
+
+    Shapes: kept int [n, S], blueprint of each fossil, -1 none; algorithm int [n, S]; cost [n], parameter-epochs of the
+    grown network.  One `plan` crossing more than other lives take, for what is planted.
+    """
+    grounds = held_out_grounds(setup.spec, len(kept))
+    rows = np.split(np.stack((kept, algorithm)), np.cumsum([len(one.tasks) for one in grounds])[:-1], axis=1)
+    parts = [_trained(setup, fences, one, own) for one, own in zip(grounds, rows, strict=True)]
+    lives = join(parts)
+    reached = lives.cost >= cost
+    epoch = np.where(reached.any(axis=0), reached.argmax(axis=0), len(reached) - 1)
+    return Replay(lives, epoch, np.take_along_axis(lives.network_value, epoch[None], axis=0)[0])
+
+
+def _trained(setup: Setup, fences: Fences, ground: Ground, grown: Array) -> Lives:
+    """Lives in which nothing is done.  grown int [2, n, S]."""
+    control = arm_of("wait", setup).control
+    world = World(setup, fences, instances=ground.purpose, envs=ground.tasks, control=control)
+    blueprint, algorithm = torch.from_numpy(grown).to(setup.device).unbind()
+    with closing(world), torch.no_grad():
+        return live(world, planted(world, ground.episode, blueprint, algorithm))
+
+
+def planted(world: World, episode: int, blueprint: Tensor, algorithm: Tensor) -> EnvState:
+    """The envs of an episode with fossils from the start, measured.  blueprint, algorithm int64 [E, S]."""
+    setup = world.setup
+    state = plant(world.born(episode), blueprint, algorithm)
+    born = blueprint > 0
+    counts = plans.plan_counts(state.slots, *units.asked(state, world.key, setup=setup), born, net=setup.net)
+    plan = plans.read_plan(world.fences.plan(counts), setup.net)
+    return world.begin(units.sown(state, born, world.key, plan, setup=setup), episode, plan)

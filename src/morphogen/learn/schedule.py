@@ -29,9 +29,13 @@ def linear(start: float, end: float, rounds: int, at: int) -> float:
 
 def coefficients(spec: PpoSpec, at: int) -> Coefficients:
     """The coefficients of round `at`."""
-    end = spec.entropy_coef if spec.entropy_coef_end is None else spec.entropy_coef_end
     return Coefficients(
-        lr=spec.lr,
-        entropy=linear(spec.entropy_coef, end, spec.entropy_anneal_rounds, at),
+        lr=_annealed(spec.lr, spec.lr_end, spec.lr_anneal_rounds, at),
+        entropy=_annealed(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, at),
         value=linear(_VALUE_START * spec.value_coef, spec.value_coef, spec.value_warmup_rounds, at),
     )
+
+
+def _annealed(start: float, end: float | None, rounds: int, at: int) -> float:
+    """`linear`, or the start for good where there is no end."""
+    return start if end is None else linear(start, end, rounds, at)

@@ -190,6 +190,8 @@ class PpoSpec(Spec):
     epochs: int = want(4, Whole(low=1, high=1_000))
     minibatches: int = want(None, Whole(low=1, null="gcd(4, envs)"))
     lr: float = want(1e-3, POSITIVE)
+    lr_end: float | None = want(None, Real(above=0, null="constant"))
+    lr_anneal_rounds: int = want(0, Whole(low=0))
     ratio: str = want("head", Choice(names=("head", "joint")))
     clip: float = want(0.2, Real(above=0, high=1))
     target_kl: float | None = want(0.03, Real(above=0, null="no stop"))  # nats; stop at 1.5 times

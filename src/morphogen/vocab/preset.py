@@ -7,20 +7,31 @@ Settings = dict[str, Any]
 DEFAULT_PRESET = "digits"
 _GENTLE: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
-# Seeds move on by themselves; the policy decides what grows, where, when, and whether it is kept.  A fresh policy grows
-# and keeps at any time, so that it sees what whole lives are worth: a seed that is not kept at the end costs what its
-# host relies on.  Kernels of this size gain nothing from a second thread.
+# Seeds move on by themselves, and what has begun to grow is kept or left, not pruned: one that is not kept costs what its
+# host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
+# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it is too dear.  Blueprints
+# that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
 _SHORT: Settings = {
-    "rounds": 60,
+    "rounds": 70,
     "envs": 64,
     "max_seeds": 1,
-    "disabled_ops": ["SET_ALPHA_TARGET"],
+    "blueprints": ["norm", "conv_light", "depthwise", "conv_small", "attention", "conv_heavy"],
+    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
     "final_episodes": 64,
     "host": {"norm": "batch"},
     "lifecycle": {"auto_forward": ["G1", "G2", "G3"], "min_training_epochs": 1},
     "reward": {"rule": "value"},
-    "policy": {"op_bias": {"WAIT": -1.0, "PRUNE": -3.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
-    "ppo": {"lr": 2e-3, "epochs": 8, "target_kl": 0.1, "entropy_coef": 0.01, "entropy_coef_end": None},
+    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "ppo": {
+        "lr": 2e-3,
+        "lr_end": 2e-4,
+        "lr_anneal_rounds": 70,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": None,
+        "price_warmup_rounds": 30,
+    },
     "engine": {"threads": 1},
 }
 # Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at

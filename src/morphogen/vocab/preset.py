@@ -7,7 +7,7 @@ Settings = dict[str, Any]
 DEFAULT_PRESET = "digits"
 _GENTLE: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
-# Seeds move on by themselves, and what has begun to grow is kept or left, not pruned: one that is not kept costs what its
+# Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
 # host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
 # fresh policy grows and keeps, and has to see that growing pays before it sees that most of it is too dear.  Blueprints
 # that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.

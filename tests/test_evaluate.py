@@ -44,10 +44,10 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     found, _ = played(tiny_setup(), "wait")
     assert (found.param_epochs == 6 * found.params).all()
     assert found.minibatches.tolist() == [6 * 2] * 3
-    assert (found.kept == -1).all()
-    assert found.value_by_epoch.shape == found.param_epochs_by_epoch.shape == (6, 3)
-    assert (found.value_by_epoch[-1] == found.network_value).all()
-    assert (found.param_epochs_by_epoch == np.arange(1, 7)[:, None] * found.params).all()
+    assert (found.lives.kept == -1).all()
+    assert found.lives.network_value.shape == found.lives.cost.shape == (6, 3)
+    assert (found.lives.network_value[-1] == found.network_value).all()
+    assert (found.lives.cost == np.arange(1, 7)[:, None] * found.params).all()
     assert found.seconds > 0
 
 
@@ -56,10 +56,10 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
     found, _ = played(setup, "full_cycle", 2)
     host, _ = played(setup, "wait", 2)
     slots = len(setup.net.slots)
-    assert found.kept.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
+    assert found.lives.kept.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
     added = found.params - host.params
     assert (added == setup.net.counts[0][Blueprint.NORM]).all()
-    spent = np.diff(found.param_epochs_by_epoch - host.param_epochs_by_epoch, axis=0)
+    spent = np.diff(found.lives.cost - host.lives.cost, axis=0)
     assert (spent[-1] == added).all()
     assert (found.param_epochs - host.param_epochs <= 20 * added).all()
 
@@ -67,9 +67,9 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
 def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
     setup = tiny_setup()
     (wait, _), (random, _), (again, _) = (played(setup, name, 5) for name in ("wait", "random", "wait"))
-    assert (wait.value_by_epoch == again.value_by_epoch).all()
+    assert (wait.lives.network_value == again.lives.network_value).all()
     assert (wait.params / wait.params_ratio == random.params / random.params_ratio).all()
-    assert (wait.value_by_epoch[0] == random.value_by_epoch[0]).all(), "nothing runs before it was germinated"
+    assert (wait.lives.network_value[0] == random.lives.network_value[0]).all(), "nothing runs before it was germinated"
     other, _ = played(setup, "wait", 5, split=TRAINING)
     assert (other.network_value != wait.network_value).any()
 

@@ -9,7 +9,7 @@ from runs import cifar_files, tiny, tiny_setup
 from morphogen.errors import ConfigError
 from morphogen.run.data.stream import Streamed
 from morphogen.run.fences import Fences
-from morphogen.run.lives import TRACES, join, live
+from morphogen.run.lives import TRACES, live, lived, told
 from morphogen.run.schedules import mixed
 from morphogen.run.search import (
     Ground,
@@ -91,8 +91,8 @@ def grown():
     ]
 
 
-def alone(setup, line, ground, number):
-    world = World(
+def world_of_line(setup, line, ground, number):
+    return World(
         setup,
         fences(setup),
         instances=ground.purpose,
@@ -100,6 +100,10 @@ def alone(setup, line, ground, number):
         tasks=ground.tasks,
         control=mixed([schedule(line, setup.spec)], [0] * len(ground.tasks), setup.spec, setup.device),
     )
+
+
+def alone(setup, line, ground, number):
+    world = world_of_line(setup, line, ground, number)
     return live(world, world.reset(ground.episode))
 
 
@@ -186,13 +190,18 @@ def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation
 def test_lives_of_several_worlds_stand_side_by_side():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
     ground = training_ground(setup.spec, 3)
-    parts = [alone(setup, line, ground, 0) for line in grown()[:2]]
-    both = join(parts)
+    worlds = [world_of_line(setup, line, ground, 0) for line in grown()[:2]]
+    parts = [lived(world, world.reset(ground.episode)) for world in worlds]
+    both, second, first = told(fences(setup), parts), told(fences(setup), parts[1:]), told(fences(setup), parts, 2)
     assert both.network_value.shape == both.cost.shape == (8, 6)
     assert both.kept.shape == (6, len(setup.spec.slots))
     assert (both.kept[3:, 0] == int(Blueprint.NORM)).all()
     for name in both.__slots__:
-        columns = getattr(both, name)[..., 3:] if name in TRACES else getattr(both, name)[3:]
-        assert (columns == getattr(parts[1], name)).all(), name
+        rows = getattr(both, name) if name not in TRACES else getattr(both, name).swapaxes(0, 1)
+        mine, cut = (
+            getattr(one, name).swapaxes(0, 1) if name in TRACES else getattr(one, name) for one in (second, first)
+        )
+        assert (rows[3:] == mine).all(), name
+        assert (rows[:2] == cut).all(), name
     assert (both.cost[-1, 3:] > both.cost[-1, :3]).all()
     assert (both.cost[0] == both.trained[0]).all()

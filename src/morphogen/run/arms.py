@@ -1,30 +1,92 @@
 """Who plays in an evaluation: one table from a name to how it is played."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from morphogen.run.evaluate import Result, play
+import numpy as np
+
+from morphogen.run.evaluate import Result, play, result_of
 from morphogen.run.fences import Fences
-from morphogen.run.policies import TRAINED, arm_of
+from morphogen.run.lives import Array, Lives
+from morphogen.run.oracle import oracle
+from morphogen.run.policies import TRAINED, Greedy, arm_of
+from morphogen.run.replay import reached, replay
 from morphogen.run.setup import Setup
+from morphogen.run.tune import read_portfolio
 from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE
 from morphogen.vocab.text import show
 
+STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"
+WORLDS = 2  # siblings of a world in which an oracle looks for the best schedule
 # Setup, crossings, episodes, and the results so far, the policy of the run first -> result.
 Player = Callable[[Setup, Fences, int, Mapping[str, Result]], Result]
 
 
 def named(
-    name: str, setup: Setup, fences: Fences, episodes: int, known: Mapping[str, Result], *, label: str | None = None
+    name: str,
+    setup: Setup,
+    fences: Fences,
+    episodes: int,
+    known: Mapping[str, Result],
+    *,
+    label: str | None = None,
+    mode: bool = False,
 ) -> Result:
-    """The arm behind a name, on held-out instances; it needs to know of nobody else."""
+    """The arm behind a name, on held-out instances; it needs to know of nobody else.  `mode`: it acts greedily."""
     del known
-    return play(setup, fences, arm_of(name, setup), name=label or name, episodes=episodes)
+    arm = arm_of(name, setup)
+    arm = arm._replace(policy=Greedy(arm.policy)) if mode else arm
+    return play(setup, fences, arm, name=label or name, episodes=episodes)
 
 
-PLAYERS: dict[str, Player] = {name: partial(named, name) for name in POLICIES if name != "ppo"}
-PREFIXES = (SCHEDULE_FILE, TRAINED)
+def static(setup: Setup, fences: Fences, episodes: int, known: Mapping[str, Result]) -> Result:
+    """The networks that the first arm ended with, trained from scratch for the same minibatches."""
+    del episodes
+    began, grown = time.perf_counter(), next(iter(known.values()))
+    lives = grown.lives
+    found = replay(setup, fences, kept=lives.kept, algorithm=lives.algorithm, cost=grown.param_epochs)
+    return result_of(setup, found.lives, name=STATIC, seconds=time.perf_counter() - began)
+
+
+def static_cost(setup: Setup, fences: Fences, episodes: int, known: Mapping[str, Result]) -> Result:
+    """The same, stopped when as many parameter-epochs were spent as on the grown network."""
+    grown = next(iter(known.values()))
+    whole = known[STATIC] if STATIC in known else static(setup, fences, episodes, known)
+    epoch = reached(whole.lives, grown.param_epochs)
+    then = {name: np.take_along_axis(rows, epoch[None], axis=0)[0] for name, rows in _traces(whole.lives).items()}
+    minibatches = (epoch + 1) * setup.spec.data.minibatches
+    success = (then["committed_accuracy"] >= setup.task.success).astype(np.float64)
+    return replace(whole, policy=STATIC_COST, success_share=success, minibatches=minibatches, **then)
+
+
+def _traces(lives: Lives) -> dict[str, Array]:
+    return {
+        "network_value": lives.network_value,
+        "committed_accuracy": lives.committed_acc,
+        "param_epochs": lives.cost,
+    }
+
+
+def hindsight(
+    file: str, setup: Setup, fences: Fences, episodes: int, known: Mapping[str, Result], *, worlds: int = WORLDS
+) -> Result:
+    """The best schedule of a portfolio for each instance, found in siblings of its world."""
+    del known
+    began = time.perf_counter()
+    found = oracle(setup, fences, read_portfolio(Path(file), setup.spec), episodes=episodes, worlds=worlds)
+    return result_of(setup, found.lives, name=f"{ORACLE}{file}", seconds=time.perf_counter() - began)
+
+
+PLAYERS: dict[str, Player] = {
+    **{name: partial(named, name) for name in POLICIES if name != "ppo"},
+    STATIC: static,
+    STATIC_COST: static_cost,
+}
+PREFIXES = (SCHEDULE_FILE, TRAINED, ORACLE)
 
 
 def players(names: Iterable[str], setup: Setup) -> dict[str, Player]:
@@ -34,11 +96,17 @@ def players(names: Iterable[str], setup: Setup) -> dict[str, Player]:
     """
     asked = dict.fromkeys(names)
     refuse([_unknown(name) for name in asked if name not in PLAYERS and not name.startswith(PREFIXES)])
-    for name in asked:
-        if name in POLICIES or name.startswith(PREFIXES):
-            arm_of(name, setup)
-    return {name: PLAYERS.get(name, partial(named, name)) for name in asked}
+    return {name: PLAYERS[name] if name in PLAYERS else _opened(name, setup) for name in asked}
+
+
+def _opened(name: str, setup: Setup) -> Player:
+    file = name.removeprefix(ORACLE)
+    if file != name:
+        read_portfolio(Path(file), setup.spec)
+        return partial(hindsight, file)
+    arm_of(name, setup)
+    return partial(named, name)
 
 
 def _unknown(name: str) -> str:
-    return f"--arms has {show(name)}; want {', '.join(PLAYERS)}, {SCHEDULE_FILE}FILE or {TRAINED}PATH"
+    return f"--arms has {show(name)}; want {', '.join(PLAYERS)}, {', '.join(f'{one}FILE' for one in PREFIXES)}"

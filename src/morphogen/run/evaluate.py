@@ -10,22 +10,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from tensordict import TensorDict
-from torch import Tensor
 
-from morphogen.rules.counts import host_params, seed_params
 from morphogen.run.data.instances import HELD_OUT_EPISODE
 from morphogen.run.fences import Fences
+from morphogen.run.lives import Lives, lived, told
 from morphogen.run.policies import Arm
 from morphogen.run.schedules import Control
 from morphogen.run.setup import Setup
 from morphogen.run.statistics import interval, stability
 from morphogen.run.telemetry.kinds.run import Evaluated
-from morphogen.run.world import Epoch, World, forget
-from morphogen.vocab.blueprint import EMPTY
+from morphogen.run.world import World
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.stage import Stage
 
 Array = np.ndarray[Any, Any]
 METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
@@ -57,10 +52,8 @@ class Result:
     rollbacks: Array  # int [n]
     param_epochs: Array  # int [n], parameters that trained, host and living seeds, summed over the epochs
     minibatches: Array  # int [n], that each parameter of the host was trained with
-    kept: Array  # int [n, S], blueprint of the fossil in each slot, -1 without one
-    value_by_epoch: Array  # float [T, n], network value if it were delivered then
-    param_epochs_by_epoch: Array  # int [T, n], so far
     seconds: float  # wall clock of all episodes
+    lives: Lives  # epoch by epoch
 
     def event(self, *, split: str, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
@@ -88,41 +81,39 @@ class Result:
 
     def costs(self) -> dict[str, Any]:
         """What it took, for a file: per episode, and the seconds of all."""
-        found = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches", "kept")}
-        return {**found, "seconds": self.seconds}
+        found = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches")}
+        return {**found, "kept": self.lives.kept.tolist(), "seconds": self.seconds}
 
 
 def play(setup: Setup, fences: Fences, arm: Arm, *, name: str, episodes: int, split: Split = HELD_OUT) -> Result:
-    """Run `episodes` episodes of a split with sampled actions; one `plan` crossing an epoch and one `result` in all."""
+    """Run `episodes` episodes of a split; one `plan` crossing an epoch and one `result` in all."""
     began, envs = time.perf_counter(), min(setup.spec.envs, episodes)
     world = World(setup, fences, instances=split.purpose, envs=envs, control=arm.control)
     with closing(world):
-        batches = [_batch(world, arm, split.first + i) for i in range(-(-episodes // envs))]
-    crossing = TensorDict({key: torch.cat([one[key] for one in batches], dim=-1) for key in batches[0]}, batch_size=[])
-    found = {key: value[..., :episodes] for key, value in fences.read("result", crossing).items()}
+        starts = range(split.first, split.first - (-episodes // envs))
+        parts = [lived(world, world.reset(episode), arm.policy, arm.params) for episode in starts]
+    lives = told(fences, parts, episodes)
     if arm.control is not None:
-        _heed(arm.control, found["missed"], envs, split.label)
-    return _result(setup, found, name=name, seconds=time.perf_counter() - began)
+        _heed(arm.control, lives.missed, envs, split.label)
+    return result_of(setup, lives, name=name, seconds=time.perf_counter() - began)
 
 
-def _result(setup: Setup, found: dict[str, Array], *, name: str, seconds: float) -> Result:
-    """What was read, an episode a row; leaves [..., n]."""
-    host, spent = found["host_params"], found["param_epochs"].cumsum(axis=0)
+def result_of(setup: Setup, lives: Lives, *, name: str, seconds: float) -> Result:
+    """What is reported of lives on held-out instances."""
+    host, accuracy = lives.host_params, lives.committed_acc[-1]
     return Result(
         policy=name,
-        network_value=found["network_value"][-1],
-        committed_accuracy=found["committed_acc"],
-        params=host + found["fossil_params"],
-        params_ratio=1.0 + found["fossil_params"] / host,
-        success_share=(found["committed_acc"] >= setup.task.success).astype(np.float64),
-        stability=stability(found["accuracy"]),
-        rollbacks=found["rollbacks"],
-        param_epochs=spent[-1],
-        minibatches=np.full_like(host, len(spent) * setup.spec.data.minibatches),
-        kept=found["kept"].T,
-        value_by_epoch=found["network_value"],
-        param_epochs_by_epoch=spent,
+        network_value=lives.network_value[-1],
+        committed_accuracy=accuracy,
+        params=host + lives.fossil_params,
+        params_ratio=1.0 + lives.fossil_params / host,
+        success_share=(accuracy >= setup.task.success).astype(np.float64),
+        stability=stability(lives.accuracy),
+        rollbacks=lives.rollbacks,
+        param_epochs=lives.cost[-1],
+        minibatches=np.full_like(host, len(lives.trained) * setup.spec.data.minibatches),
         seconds=seconds,
+        lives=lives,
     )
 
 
@@ -131,35 +122,3 @@ def _heed(control: Control, missed: Array, envs: int, where: str) -> None:
     for epoch, row in enumerate(missed):
         for first in range(0, len(row), envs):
             control.heed(row[first : first + envs], epoch, where)
-
-
-def _batch(world: World, arm: Arm, episode: int) -> dict[str, Tensor]:
-    """One episode of all envs.  Leaves [E]; of every epoch [T, E], accuracies [T + 1, E]; `kept` [S, E]."""
-    setup, state = world.setup, world.reset(episode)
-    hidden = arm.policy.initial_hidden(state.batch_size[0], device=setup.device)
-    traces: dict[str, list[Tensor]] = {"accuracy": [state.signals.val_acc]}
-    for _ in range(setup.spec.episode_length):
-        epoch = world.epoch(state, arm.policy, arm.params, hidden)
-        state, hidden = epoch.after, forget(epoch.choice.hidden, epoch.score.terminated)
-        for key, leaf in _traced(epoch).items():
-            traces.setdefault(key, []).append(leaf)
-    fossil = state.slots.stage == int(Stage.FOSSILIZED)
-    params = seed_params(state.slots, setup.net.counts, setup.net.gate_counts)
-    return {
-        "committed_acc": state.signals.committed_acc,
-        "host_params": host_params(state.instance, setup.net.host),
-        "fossil_params": torch.where(fossil, params, 0).sum(-1),
-        "rollbacks": state.signals.rollbacks,
-        "kept": torch.where(fossil, state.slots.blueprint, EMPTY).T,
-        **{key: torch.stack(leaves) for key, leaves in traces.items()},
-    }
-
-
-def _traced(epoch: Epoch) -> dict[str, Tensor]:
-    """What is read of every epoch; leaves [E]."""
-    return {
-        "accuracy": epoch.after.signals.val_acc,
-        "missed": epoch.missed,
-        "network_value": epoch.score.network_value,
-        "param_epochs": epoch.host_params + epoch.seed_params.sum(-1),
-    }

@@ -13,9 +13,10 @@ import torch
 
 from morphogen.run import directory, files
 from morphogen.run.arms import named, players
-from morphogen.run.comparison import SPLIT
+from morphogen.run.comparison import SPLIT, shares
 from morphogen.run.evaluate import Result
 from morphogen.run.fences import Fences
+from morphogen.run.optimum import OF_WHAT
 from morphogen.run.policies import TRAINED
 from morphogen.run.setup import Setup, build_setup
 from morphogen.run.statistics import Estimate, improvement, interval, iqm, profile
@@ -29,26 +30,36 @@ Results = Mapping[str, Result]
 
 
 def evaluate(
-    run: Path, names: Sequence[str], *, episodes: int, seed: int | None = None, told: Callable[[str], None] = print
+    run: Path,
+    names: Sequence[str],
+    *,
+    episodes: int,
+    seed: int | None = None,
+    greedy: bool = False,
+    told: Callable[[str], None] = print,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play, and write `evaluation.json` in the run directory; the tables and what the file holds.
 
-    `seed` of the held-out instances: default that of the run.  `told` hears of every arm that is done.
+    `seed` of the held-out instances: default that of the run; `greedy`: the policy of the run takes its likeliest
+    action.  `told` hears of every arm that is done.
     """
     folder, spec, said = directory.opened(run)
     directory.check_writable("RUN", run)
     setup = build_setup(judged(spec, seed=spec.seed if seed is None else seed, envs=spec.envs))
     rivals = players((f"{TRAINED}{run}", *names), setup)
     rivals.pop(f"{TRAINED}{run}")
-    all_of_them = {OWN: partial(named, f"{TRAINED}{run}", label=OWN), **rivals}
+    all_of_them = {OWN: partial(named, f"{TRAINED}{run}", label=OWN, mode=greedy), **rivals}
     fences, results = Fences(setup.device, time.perf_counter), {}
     with torch.no_grad():
         for name, player in all_of_them.items():
             results[name] = player(setup, fences, episodes, results)
             told(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
-    found = {"run_id": said["run_id"], **_facts(setup, results, episodes)}
+        reached = shares(setup, fences, tuple(results.values()))
+    found = {"run_id": said["run_id"], "greedy": greedy, **_facts(setup, results, episodes)}
+    if reached:
+        found["share_of_optimal"] = reached
     files.replace(folder.path / directory.EVALUATION, files.json_bytes(found))
-    return tables(results, found["statistics"]), found
+    return {**tables(results, found["statistics"]), **best(reached)}, found
 
 
 def judged(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
@@ -95,6 +106,12 @@ def tables(results: Results, found: Mapping[str, Mapping[str, Row | None]]) -> d
         f"{count} held-out instances, the same for every arm": [_reached(name, shown[name]) for name in results],
         "means of an instance; seconds of all": [_cost(one, shown[name]) for name, one in results.items()],
     }
+
+
+def best(reached: Mapping[str, float]) -> dict[str, list[Row]]:
+    """What share of the optimum each policy reaches, where that is known."""
+    rows = [{"policy": _short(name), "share": share} for name, share in reached.items()]
+    return {OF_WHAT: rows} if rows else {}
 
 
 def _shown(found: Mapping[str, Row | None]) -> dict[str, str]:

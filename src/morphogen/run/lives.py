@@ -1,7 +1,7 @@
 """Lives of all envs of a world from a state on, and what is reported of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ from tensordict import TensorDict
 
 from morphogen.learn.baselines import Random
 from morphogen.nets.policy import Policy
+from morphogen.run.fences import Fences
 from morphogen.run.world import Epoch, World, forget
 from morphogen.state.env import EnvState
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
 Array = np.ndarray[Any, Any]
-TRACES = ("network_value", "committed_acc", "accuracy", "trained")  # a row per epoch
+TRACES = ("network_value", "committed_acc", "accuracy", "trained", "missed")  # a row per epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,9 @@ class Lives:
 
     network_value: Array  # float [T, n]
     committed_acc: Array  # float [T, n]
-    accuracy: Array  # float [T, n]
+    accuracy: Array  # float [T + 1, n], of everything that is blended in; the first row is before the first epoch
     trained: Array  # int [T, n], parameters of host and seeds that the epoch trained
+    missed: Array  # bool [T, n], the schedule asked for what was not legal
     host_params: Array  # int [n]
     fossil_params: Array  # int [n], at the end
     kept: Array  # int [n, S], blueprint of the fossil; -1 none
@@ -39,21 +41,20 @@ class Lives:
         return self.trained.cumsum(axis=0)
 
 
-def join(parts: Sequence[Lives]) -> Lives:
-    """Episodes of several worlds, in order."""
-    leaves = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Lives)}
-    return Lives(**{name: np.concatenate(rows, axis=int(name in TRACES)) for name, rows in leaves.items()})
-
-
 def live(world: World, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None) -> Lives:
-    """An episode from a state at its start.  No policy: as the control of the world says.
+    """`lived`, read at once."""
+    return told(world.fences, [lived(world, state, policy, params)])
 
-    One `plan` crossing an epoch and one `result`.
+
+def lived(world: World, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None) -> TensorDict:
+    """An episode from a state at its start, on the device; one `plan` crossing an epoch.
+
+    No policy: as the control of the world says.
     """
     policy = Random() if policy is None else policy
     params = policy.init(world.key[0]) if params is None else params
     hidden = policy.initial_hidden(world.key.shape[0], device=world.setup.device)
-    rows, epoch = [], None
+    rows, epoch, before = [], None, state.signals.val_acc
     with torch.no_grad():
         for _ in range(world.setup.spec.episode_length):
             epoch = world.epoch(state, policy, params, hidden)
@@ -61,7 +62,15 @@ def live(world: World, state: EnvState, policy: Policy | None = None, params: Te
             rows.append(_trace(epoch))
     assert epoch is not None  # an episode has at least one epoch
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-    return Lives(**world.fences.read("result", TensorDict({**traces, **_end(epoch)}, batch_size=[])))
+    traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
+    return TensorDict({**traces, **_end(epoch)}, batch_size=[])
+
+
+def told(fences: Fences, parts: Sequence[TensorDict], count: int | None = None) -> Lives:
+    """The first `count` episodes (all) of several worlds, in order; one `result` crossing."""
+    leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in TRACES)) for name in set(parts[0].keys())}
+    found = fences.read("result", TensorDict(leaves, batch_size=[]))
+    return Lives(**{name: rows[:, :count] if name in TRACES else rows[:count] for name, rows in found.items()})
 
 
 def _trace(epoch: Epoch) -> dict[str, torch.Tensor]:
@@ -72,6 +81,7 @@ def _trace(epoch: Epoch) -> dict[str, torch.Tensor]:
         "committed_acc": signals.committed_acc,
         "accuracy": signals.val_acc,
         "trained": epoch.host_params + epoch.seed_params.sum(-1),
+        "missed": epoch.missed,
     }
 
 

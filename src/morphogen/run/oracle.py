@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from tensordict import TensorDict
 
 from morphogen.run.fences import Fences
-from morphogen.run.lives import Array, Lives, join, live
+from morphogen.run.lives import Array, Lives, lived, told
 from morphogen.run.schedules import mixed
 from morphogen.run.search import Ground, held_out_grounds, schedule, score
 from morphogen.run.setup import Setup
@@ -40,11 +42,11 @@ def oracle(
         for ground in grounds
     ]
     lives = [_played(setup, fences, tried, ground, pick) for ground, pick in zip(grounds, picks, strict=True)]
-    return Hindsight(tried, torch.cat([torch.from_numpy(pick) for pick in picks]).numpy(), join(lives))
+    return Hindsight(tried, np.concatenate(picks), told(fences, lives))
 
 
-def _played(setup: Setup, fences: Fences, tried: Sequence[Schedule], ground: Ground, pick: Array) -> Lives:
+def _played(setup: Setup, fences: Fences, tried: Sequence[Schedule], ground: Ground, pick: Array) -> TensorDict:
     control = mixed(tried, pick.tolist(), setup.spec, setup.device)
     world = World(setup, fences, instances=ground.purpose, envs=ground.tasks, control=control)
     with closing(world), torch.no_grad():
-        return live(world, world.reset(ground.episode))
+        return lived(world, world.reset(ground.episode))

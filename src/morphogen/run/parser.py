@@ -105,6 +105,7 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.pt")
     evaluate.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
     evaluate.add_argument("--arms", metavar="A,B", default=",".join(RIVALS), help="with whom (default %(default)s)")
+    evaluate.add_argument("--greedy", action="store_true", help="the policy of the run takes its likeliest action")
     evaluate.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
     evaluate.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
     compare = commands.add_parser(

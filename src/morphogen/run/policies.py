@@ -1,9 +1,12 @@
 """The arm behind a name: the policy that PPO trains, a saved one, a baseline, or a schedule."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
@@ -14,7 +17,9 @@ from morphogen.run.schedules import Control, control_of, schedule_of
 from morphogen.run.setup import Setup
 from morphogen.run.trees import restored
 from morphogen.state import rng
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.vocab.codec import load_config
+from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.spec import RunSpec
 from morphogen.vocab.text import show
 
@@ -27,6 +32,32 @@ class Arm(NamedTuple):
     policy: Policy
     control: Control | None  # None = whatever is legal
     params: TensorDict
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """A policy that always takes its likeliest action."""
+
+    of: Policy
+
+    @property
+    def purpose(self) -> Purpose:
+        """What its noise would be drawn for."""
+        return self.of.purpose
+
+    def init(self, key: Tensor) -> TensorDict:
+        """Parameters of the policy."""
+        return self.of.init(key)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """The empty memory of the policy, [E]."""
+        return self.of.initial_hidden(envs, device=device)
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """The action without noise."""
+        return self.of.act(params, obs, masks, hidden, torch.zeros_like(noise))
 
 
 def arm_of(name: str, setup: Setup) -> Arm:

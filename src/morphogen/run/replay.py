@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets import plan as plans
 from morphogen.run import units
 from morphogen.run.fences import Fences
-from morphogen.run.lives import Array, Lives, join, live
+from morphogen.run.lives import Array, Lives, lived, told
 from morphogen.run.policies import arm_of
 from morphogen.run.search import Ground, held_out_grounds
 from morphogen.run.setup import Setup
@@ -37,19 +38,24 @@ def replay(setup: Setup, fences: Fences, *, kept: Array, algorithm: Array, cost:
     grounds = held_out_grounds(setup.spec, len(kept))
     rows = np.split(np.stack((kept, algorithm)), np.cumsum([len(one.tasks) for one in grounds])[:-1], axis=1)
     parts = [_trained(setup, fences, one, own) for one, own in zip(grounds, rows, strict=True)]
-    lives = join(parts)
-    reached = lives.cost >= cost
-    epoch = np.where(reached.any(axis=0), reached.argmax(axis=0), len(reached) - 1)
+    lives = told(fences, parts)
+    epoch = reached(lives, cost)
     return Replay(lives, epoch, np.take_along_axis(lives.network_value, epoch[None], axis=0)[0])
 
 
-def _trained(setup: Setup, fences: Fences, ground: Ground, grown: Array) -> Lives:
+def reached(lives: Lives, cost: Array) -> Array:
+    """The first epoch by whose end so many parameter-epochs were spent; the last one where that never was.  int [n]."""
+    enough = lives.cost >= cost
+    return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
+
+
+def _trained(setup: Setup, fences: Fences, ground: Ground, grown: Array) -> TensorDict:
     """Lives in which nothing is done.  grown int [2, n, S]."""
     control = arm_of("wait", setup).control
     world = World(setup, fences, instances=ground.purpose, envs=ground.tasks, control=control)
     blueprint, algorithm = torch.from_numpy(grown).to(setup.device).unbind()
     with closing(world), torch.no_grad():
-        return live(world, planted(world, ground.episode, blueprint, algorithm))
+        return lived(world, planted(world, ground.episode, blueprint, algorithm))
 
 
 def planted(world: World, episode: int, blueprint: Tensor, algorithm: Tensor) -> EnvState:

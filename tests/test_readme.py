@@ -124,5 +124,7 @@ def test_flags_that_the_page_names_exist():
         "--seeds",
         "--on",
         "--worlds",
+        "--greedy",
+        "--table",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}

@@ -83,12 +83,16 @@ BENEATH = {
 }
 # What follows from a flag besides its own field.
 FOLLOWS = {
-    "--task": {"host", "rounds", "max_seeds", "final_episodes", "lifecycle", "policy", "ppo", "engine.threads"},
+    "--task": {
+        *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
+        *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads"),
+    },
     "--instances": {"instance"},
     "--envs": {"final_episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
-        *("data", "host.weight_decay", "lifecycle", "policy", "ppo", "engine.threads", "checkpoint"),
+        *("blueprints", "disabled_ops", "data", "host.norm", "lifecycle", "reward.rule", "policy", "ppo"),
+        *("engine.threads", "checkpoint"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
@@ -303,7 +307,7 @@ WRONG = [
     ),
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
     (["train", "--config", "."], "--config is ., which cannot be read"),
-    (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, rent, loss, shaped'),
+    (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, value, rent, loss, shaped'),
     (["bench", "--envs", "0"], "envs is 0; want an integer in 1 .. 65536"),
     (["bench", "--out", "x"], "unrecognized arguments: --out x"),
     (["bench", "--rounds", "1"], "rounds is 1; want >= 2 to measure, of which the first one warms up"),

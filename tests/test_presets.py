@@ -70,15 +70,27 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
     assert spec.task == PRESETS[name]["task"]
 
 
-def test_the_default_preset_sets_the_calibrated_numbers_and_nothing_else():
+def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
     spec, plain = build(layered([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
-    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "policy", "ppo", "engine")}
-    assert spec == replace(plain, rounds=14, max_seeds=2, final_episodes=64, **groups)
+    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "reward", "policy", "ppo", "engine")}
+    run = {
+        "rounds": 70,
+        "envs": 64,
+        "max_seeds": 1,
+        "final_episodes": 64,
+        "disabled_ops": ("SET_ALPHA_TARGET", "PRUNE"),
+    }
+    kinds = ("conv_light", "attention", "norm", "depthwise", "conv_small", "conv_heavy")
+    assert spec == replace(plain, **run, blueprints=kinds, **groups)
     tuned = {
-        "host": {"weight_decay"},
-        "lifecycle": {"min_training_epochs"},
+        "host": {"norm"},
+        "lifecycle": {"auto_forward", "min_training_epochs"},
+        "reward": {"rule"},
         "policy": {"op_bias", "full_bias"},
-        "ppo": {"lr", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"},
+        "ppo": {
+            *("lr", "lr_end", "lr_anneal_rounds", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"),
+            "price_warmup_rounds",
+        },
         "engine": {"threads"},
     }
     for group, names in tuned.items():

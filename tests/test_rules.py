@@ -30,6 +30,7 @@ from morphogen.rules import (
     tally,
     transition,
     vitals,
+    whitebox,
 )
 from morphogen.rules.health import Gauge
 from morphogen.rules.rewards.table import build
@@ -97,6 +98,12 @@ def measured(part):
     return 40.0 + 3.0 * coalition.float() - 0.5 * coalition.float() ** 2, coalition, evaluated, part
 
 
+def ripening(state):
+    """What the white box looks at, and all coalitions."""
+    _, coalition, _, slots = measured(state.slots)
+    return state.instance, slots, state.clock.epoch, coalition
+
+
 def judged(state):
     found = attribution.attribution(*measured(state.slots))
     return state.signals, state.signals.val_loss, found
@@ -152,8 +159,9 @@ def taken(x):
 
 
 def remembered(pair):
-    """Slots, signals and shares of the same envs."""
-    return pair[0].slots, pair[0].signals, pair[1]
+    """Slots, signals, shares and costs of the same envs."""
+    whole, share, cost = pair
+    return whole.slots, whole.signals, share, cost
 
 
 def health_of(norm, vanishing, exploding, count, sound):
@@ -218,7 +226,7 @@ RULES = {
     "features.grown": (features.grown, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
     "features.history": (
         partial(features.history, episode_length=20),
-        beside(states, (shares, R, CELL)).map(remembered),
+        beside(states, (shares, R, CELL), (shares, R, CELL)).map(remembered),
         SLOTTED,
     ),
     "features.lifecycle": (partial(features.lifecycle, enabled=(True,) * 3), slots, SLOTTED),
@@ -226,6 +234,24 @@ RULES = {
     "features.slog": (features.slog, tensors((points, R, ONE)), {"tolerance": 1e-6}),
     "features.task": (partial(features.task, classes=10), states.map(lambda s: s.instance), {"tolerance": 1e-6}),
     "features.worth": (features.worth, slots, SLOTTED),
+    "whitebox.accuracy": (whitebox.accuracy, states.map(ripening), {}),
+    "whitebox.best": (
+        partial(whitebox.best, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
+        states.map(lambda s: s.instance),
+        {"tolerance": 1e-6},
+    ),
+    "whitebox.cost": (
+        partial(whitebox.cost, param_budget=100),
+        tensors((shares, R, ONE), (st.integers(0, 900), I, CELL)),
+        {"tolerance": 1e-6},
+    ),
+    "whitebox.gain": (
+        whitebox.gain,
+        tensors(*[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)),
+        {},
+    ),
+    "whitebox.right": (whitebox.right, tensors((shares, R, ONE)), {}),
+    "whitebox.ripe": (whitebox.ripe, tensors((shares, R, ONE)), {}),
     "gates.gate": (
         partial(gates.gate, spec=LIFE),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),

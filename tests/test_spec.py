@@ -213,7 +213,7 @@ def test_all_faults_of_a_spec_are_told_together():
         RunSpec(rounds=0, envs=True, seed=-1, task="didgits")
     lines = str(caught.value).splitlines()
     assert [line.split()[0] for line in lines] == ["task", "seed", "rounds", "envs"]
-    assert "want one of digits, digits_impaired, cifar_baseline" in lines[0]
+    assert "want one of digits, digits_impaired, whitebox, cifar_baseline" in lines[0]
 
 
 PAIRS = [

@@ -11,8 +11,8 @@ import numpy as np
 
 from morphogen.errors import ConfigError
 from morphogen.run import directory, log, reading
-from morphogen.run.arms import ORACLE, STATIC, STATIC_COST
 from morphogen.run.evaluation import OWN
+from morphogen.run.options import ORACLE, STATIC, STATIC_COST
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.kinds.run import RunCompleted, RunStarted
 from morphogen.vocab.fields import refuse

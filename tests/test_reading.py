@@ -19,6 +19,7 @@ from morphogen.run.inspect import told
 from morphogen.run.log import load
 from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.fit import misfit
+from morphogen.run.telemetry.kinds.epoch import ActionsTaken
 from morphogen.run.telemetry.kinds.run import RunStarted
 from morphogen.run.watch.loop import watch
 from morphogen.vocab.spec import RunSpec, TelemetrySpec
@@ -106,6 +107,13 @@ def test_every_event_of_a_run_fits_it():
         start = found[0].data
         assert isinstance(start, RunStarted)
         assert [misfit(start, event) for event in found] == [None] * len(found)
+
+
+def test_a_choice_among_few_has_few_others_and_fits():
+    found = logs.events()
+    one = next(event for event in found if isinstance(event.data, ActionsTaken))
+    few = ((), ("WAIT",), *one.data.others[2:])
+    assert misfit(found[0].data, replace(one, data=replace(one.data, others=few))) is None
 
 
 def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 from morphogen.run.evaluate import Result, play, result_of
 from morphogen.run.fences import Fences
 from morphogen.run.lives import Array, Lives
+from morphogen.run.options import ORACLE, STATIC, STATIC_COST
 from morphogen.run.oracle import oracle
 from morphogen.run.policies import TRAINED, Greedy, arm_of
 from morphogen.run.replay import reached, replay
@@ -20,7 +21,6 @@ from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE
 from morphogen.vocab.text import show
 
-STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"
 WORLDS = 2  # siblings of a world in which an oracle looks for the best schedule
 # Setup, crossings, episodes, and the results so far, the policy of the run first -> result.
 Player = Callable[[Setup, Fences, int, Mapping[str, Result]], Result]

@@ -39,6 +39,7 @@ _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "
 _TOLD = "what is written about it"
 GROUPS = (_TASK, _SIZE, _LEARN, _WHERE, _TOLD)
 BASELINES = tuple(name for name in POLICIES if name != "ppo")
+STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
 RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
 _PAID = (
     f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default delta)"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from morphogen.errors import ConfigError
-from morphogen.run.options import BASELINES, FLAGS, GROUPS, RIVALS, ROUNDS, Flag
+from morphogen.run.options import BASELINES, FLAGS, GROUPS, ORACLE, RIVALS, ROUNDS, STATIC, STATIC_COST, Flag
 from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, free
 from morphogen.vocab.text import show
@@ -14,6 +14,12 @@ from morphogen.vocab.text import show
 _WHO = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
   {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
+_ARMS = (
+    f"arms: {', '.join(name for name in POLICIES if name != 'ppo')}, {SCHEDULE_FILE}FILE, trained:PATH for the policy "
+    f"of another run or policy file, {STATIC} for the networks that were grown, trained from scratch for the same "
+    f"minibatches, {STATIC_COST} for as many parameter-epochs, {ORACLE}FILE for the best schedule of a portfolio for "
+    "each instance"
+)
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
@@ -99,8 +105,7 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
         description="Play held-out instances with the policy of a run and with others, each of them the same worlds: "
         "network value with 95 % intervals, sizes and costs, paired differences. Prints a table and writes "
         "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
-        epilog=f"arms: {', '.join(name for name in POLICIES if name != 'ppo')}, {SCHEDULE_FILE}FILE, and trained:PATH "
-        "for the policy of another run directory or policy file",
+        epilog=_ARMS,
     )
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.pt")
     evaluate.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")

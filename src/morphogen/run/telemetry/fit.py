@@ -11,7 +11,8 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.text import show
 
 BLUEPRINTS = frozenset(blueprint.label for blueprint in Blueprint)
-LOOSE = ("acc_table", "op_prob", "op_legal", "others", "log_prob", "entropy")  # rows over anything but slots
+LOOSE = ("acc_table", "op_prob", "op_legal", "log_prob", "entropy")  # rows over anything but slots
+RAGGED = ("others",)  # rows of any length: a choice that was forced has no others
 MOST_ENVS, MOST_SLOTS = 2**20, 2**10
 
 
@@ -62,7 +63,7 @@ def _rows(start: RunStarted, data: Any) -> Iterator[str]:
         yield f"has {', '.join(map(str, sorted(counts)))} envs in its rows; want as many in each, of {start.envs}"
     for name, rows in tables.items():
         sizes = {len(row) for row in rows if isinstance(row, tuple)}
-        if name in LOOSE and 0 not in sizes:
+        if name in RAGGED or (name in LOOSE and 0 not in sizes):
             continue
         if sizes - {len(named)}:
             yield f"has {', '.join(map(str, sorted(sizes)))} numbers in the rows of {name}; want {len(named)}"

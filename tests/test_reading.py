@@ -3,7 +3,7 @@
 import json
 import os
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import logs
 import numpy as np
@@ -110,10 +110,11 @@ def test_every_event_of_a_run_fits_it():
 
 
 def test_a_choice_among_few_has_few_others_and_fits():
-    found = logs.events()
-    one = next(event for event in found if isinstance(event.data, ActionsTaken))
-    few = ((), ("WAIT",), *one.data.others[2:])
-    assert misfit(found[0].data, replace(one, data=replace(one.data, others=few))) is None
+    rows = {field.name: (0,) * 3 for field in fields(ActionsTaken)}
+    rows |= {name: ((0.5,) * 6,) * 3 for name in ("op_prob", "op_legal", "log_prob", "entropy")}
+    taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
+    assert misfit(STARTED.data, Envelope(taken, epoch=0)) is None
+    assert "numbers in the rows of op_prob" in str(misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3))))
 
 
 def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):

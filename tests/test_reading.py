@@ -111,10 +111,12 @@ def test_every_event_of_a_run_fits_it():
 
 def test_a_choice_among_few_has_few_others_and_fits():
     rows = {field.name: (0,) * 3 for field in fields(ActionsTaken)}
-    rows |= {name: ((0.5,) * 6,) * 3 for name in ("op_prob", "op_legal", "log_prob", "entropy")}
+    rows |= dict.fromkeys(("op_prob", "op_legal", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
     assert misfit(STARTED.data, Envelope(taken, epoch=0)) is None
-    assert "numbers in the rows of op_prob" in str(misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3))))
+    assert "numbers in the rows of op_prob" in str(
+        misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), epoch=0))
+    )
 
 
 def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):

@@ -110,8 +110,9 @@ def test_every_event_of_a_run_fits_it():
 
 
 def test_a_choice_among_few_has_few_others_and_fits():
-    rows = {field.name: (0,) * 3 for field in fields(ActionsTaken)}
-    rows |= dict.fromkeys(("op_prob", "op_legal", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
+    rows: dict = {field.name: ("WAIT",) * 3 for field in fields(ActionsTaken)}
+    rows |= {"value": (0.5,) * 3, "forced": (True,) * 3, "op_legal": ((True,) * 6,) * 3}
+    rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
     assert misfit(STARTED.data, Envelope(taken, epoch=0)) is None
     assert "numbers in the rows of op_prob" in str(

@@ -114,9 +114,9 @@ def test_a_choice_among_few_has_few_others_and_fits():
     rows |= {"value": (0.5,) * 3, "forced": (True,) * 3, "op_legal": ((True,) * 6,) * 3}
     rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
-    assert misfit(STARTED.data, Envelope(taken, epoch=0)) is None
+    assert misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
     assert "numbers in the rows of op_prob" in str(
-        misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), epoch=0))
+        misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
     )
 
 

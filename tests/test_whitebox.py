@@ -27,11 +27,13 @@ from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.codec import build, layered
+from morphogen.vocab.observation import INSTANCE, columns
 from morphogen.vocab.schedule import parse_schedule
 from morphogen.vocab.spec import InstanceSpec, LifecycleSpec, resolve
 from morphogen.vocab.whitebox import life
 
 EPISODES = 64
+SEEN = columns(INSTANCE)
 
 
 def setup_of(**settings) -> Setup:
@@ -137,14 +139,14 @@ class Wrong:
     def act(self, params, obs, masks, hidden, noise):
         free, blueprint = masks.slot[:, int(Op.GERMINATE)], None
         if self.flaw == "too early":
-            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(2), 0.0))
+            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["label_noise"]), 0.0))
         if self.flaw == "too late":
             late = (obs.env[:, :1] * 8).round() < 3
             masks = masks.replace(
                 slot=masks.slot & ~(late.unsqueeze(-1) & (torch.arange(6) == int(Op.GERMINATE)).view(1, 6, 1))
             )
         if self.flaw == "any price":
-            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(4), -4.0))
+            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["param_price"]), -4.0))
         if self.flaw == "one kind":
             blueprint = int(Blueprint.CONV_LIGHT)
         out = self.own.act(params, obs, masks, hidden, noise)

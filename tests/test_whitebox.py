@@ -253,5 +253,10 @@ def test_a_short_run_learns():
 
 def test_the_task_has_all_its_ranges():
     assert preset().spec.instance == InstanceSpec(
-        width=(0.5, 1.0), data_share=(1.0, 1.0), label_noise=(0.0, 0.3), classes=(10, 10), param_price=(0.05, 1.0)
+        width=(0.5, 1.0),
+        data_share=(1.0, 1.0),
+        label_noise=(0.0, 0.3),
+        classes=(10, 10),
+        reach=(1, 1),
+        param_price=(0.05, 1.0),
     )

@@ -12,7 +12,7 @@ from morphogen.run.telemetry.events import Envelope
 from morphogen.run.telemetry.kinds.run import CheckpointFailed, SinkFailed
 from morphogen.vocab.spec import RunSpec, resolve
 
-SPEC = resolve(RunSpec(rounds=4))
+SPEC = resolve(RunSpec(rounds=4, episode_length=24))
 ROWS = [
     {"policy": "wait", "network value": 0.81, "parameters": 438},
     {"policy": "ppo", "network value": None, "parameters": 12_345},

@@ -41,7 +41,7 @@ def observation(*lead: int, slots: int = 3, seed: int = 0) -> Observation:
     per_slot[..., 9] = 1.0  # enabled
     return Observation(
         env=torch.randn(*lead, 52, generator=draw),
-        instance=torch.randn(*lead, 7, generator=draw),
+        instance=torch.randn(*lead, 8, generator=draw),
         slots=per_slot,
         blueprints=torch.randint(-1, 13, (*lead, slots), generator=draw),
         finite=torch.ones(*lead, dtype=torch.bool),

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from morphogen.learn.normalise import moments, observe_rows
 from morphogen.nets.normalise import init_stats, normalise
-from morphogen.vocab.observation import ENV, INSTANCE, LARGEST, SLOT, VECTORS
+from morphogen.vocab.observation import ENV, INSTANCE, LARGEST, SLOT, VECTORS, columns
 
+HAS_SEED = columns(SLOT)["has_seed"]
 MARKED = {name: [f.normalised for f in features] for name, features in VECTORS.items()}
 
 
@@ -39,7 +40,7 @@ def entries(obs, name: str, i: int) -> torch.Tensor:
         flag = [f.name for f in features].index(features[i].flag)
         valid = valid & (leaf[..., flag] == 1)
     if name == "slots":
-        valid = valid & (leaf[..., 44] == 1)
+        valid = valid & (leaf[..., HAS_SEED] == 1)
     return leaf[..., i][valid].double()
 
 
@@ -84,13 +85,13 @@ def test_an_entry_that_does_not_count_is_zero_and_changes_no_statistic():
     stats = observe_rows(init_stats(), seen)
     found = normalise(stats, seen)
     assert (found.env[~seen.finite][:, torch.tensor(MARKED["env"])] == 0).all()
-    empty = seen.slots[..., 44] == 0
+    empty = seen.slots[..., HAS_SEED] == 0
     assert (found.slots[empty][:, torch.tensor(MARKED["slots"])] == 0).all()
     planted = seen.clone()
     planted.env[~seen.finite] = 1e6
-    flags = planted.slots[..., 44].clone()
+    flags = planted.slots[..., HAS_SEED].clone()
     planted.slots[empty] = 1e6
-    planted.slots[..., 44] = flags
+    planted.slots[..., HAS_SEED] = flags
     other = observe_rows(init_stats(), planted)
     assert all(torch.equal(stats[key], other[key]) for key in stats.keys(True, True))
 
@@ -99,7 +100,7 @@ def test_an_entry_that_does_not_count_is_zero_and_changes_no_statistic():
 def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
     same = observation(*lead).replace(
         env=torch.full((*lead, 52), 2.0),
-        instance=torch.ones(*lead, 7),
+        instance=torch.ones(*lead, 8),
         slots=torch.ones(*lead, 3, 46),
         finite=torch.ones(lead, dtype=torch.bool),
     )

@@ -214,14 +214,14 @@ def same(found, wanted):
 
 def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_no_graph(tmp_path):
     counter, file = Counting("eager"), tmp_path / "life.json"
-    scheduler, history, states = episode(small(file, rounds=3, engine=engine()), counter)
+    scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), counter)
     compiled, fixed = scheduler.compiled, 2  # head and tail; a schedule learns nothing
-    assert (2, 1, 1) in [(one.germinated, one.fossilized, one.pruned) for one in history]
+    assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
     assert [one.unit for one in compiled.signatures] == ["train", "validate"]
     assert [one.graphs for one in history] == [fixed, 2, 0]
     assert counter.graphs == compiled.done.graphs
     assert [one.graph_fallbacks for one in history] == [11, 0, 0]  # ten epochs, and the validation before them
-    for found, wanted in zip(states, episode(small(file, rounds=3))[2], strict=True):
+    for found, wanted in zip(states, episode(small(file, rounds=3, seed=1))[2], strict=True):
         same(found, wanted)
 
 

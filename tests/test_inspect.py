@@ -29,7 +29,7 @@ def test_a_run_is_told_in_a_few_facts(run):
     assert facts["policy"] == "ppo, paid by delta"
     assert facts["size"].startswith("12 rounds of 2 envs, 4 epochs")
     assert facts["status"] == "completed, 12 rounds done"
-    assert "classes 6 to 10" in facts["instances"]
+    assert "classes 4 to 10" in facts["instances"]
     assert facts["wall time"] == "12:34"
     best = max(tables(run)["rounds"], key=lambda row: row["committed_mean"])
     assert (

@@ -87,7 +87,7 @@ def priced(found: dict[str, Any], ends: tuple[float, float], *, budget: int) -> 
         "nothing": float(alone),
         "best_fixed": {"grows": rows[best]["grows"], "value": float(fixed[best])},
         "best_of_each": each,
-        "closed_by_fixed": float((fixed[best] - alone) / (each - alone)),
+        "closed_by_fixed": float((fixed[best] - alone) / (each - alone)) if each > alone else None,
     }
 
 

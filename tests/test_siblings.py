@@ -31,7 +31,7 @@ from morphogen.vocab.action import Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.schedule import Step, dump_schedule, parse_schedule
-from morphogen.vocab.spec import DataSpec, LifecycleSpec
+from morphogen.vocab.spec import DataSpec, LifecycleSpec, PpoSpec
 
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("G1", "G2", "G3"))
 BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
@@ -205,3 +205,12 @@ def test_lives_of_several_worlds_stand_side_by_side():
         assert (rows[:2] == cut).all(), name
     assert (both.cost[-1, 3:] > both.cost[-1, :3]).all()
     assert (both.cost[0] == both.trained[0]).all()
+
+
+def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
+    slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
+    ground = training_ground(slow.spec, 64)
+    world = World(slow, fences(slow), instances=ground.purpose, envs=ground.tasks, tasks=ground.tasks)
+    price = world.born(ground.episode).instance.param_price
+    low, high = slow.spec.instance.param_price
+    assert float(price.max()) > low * (high / low) ** 0.9

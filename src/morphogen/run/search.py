@@ -154,8 +154,8 @@ class Ground(NamedTuple):
 
 
 def training_ground(spec: RunSpec, count: int) -> Ground:
-    """Instances of the training split: those of the first round."""
-    return Ground(Purpose.INSTANCE, 0, rng.env_keys(spec.seed, 0, count))
+    """Instances of the training split: those of the first round whose prices are no longer held down."""
+    return Ground(Purpose.INSTANCE, spec.ppo.price_warmup_rounds, rng.env_keys(spec.seed, 0, count))
 
 
 def held_out_grounds(spec: RunSpec, episodes: int) -> list[Ground]:

@@ -66,13 +66,14 @@ def searched(spec: RunSpec, *, instances: int, worlds: int, say: Callable[[str],
 def tune(spec: RunSpec, play: Play, *, instances: int, say: Callable[[str], None]) -> Tuned:
     """Successive halving: all lines on a few instances, then the better ones and what is near them on more.
 
-    A line goes on for its mean, or because it is the best one on some instances.
+    A line goes on for its mean, because it is the best one on some instances, or as the best one of its kind: what is
+    dear and worth it for few instances is not lost where these are not among the first ones.
     """
     lines = family(spec)
     tried = set(lines)
     for share, kept in zip(TRIALS, KEPT, strict=False):
         values = _trial(play, lines, math.ceil(instances / share), say)
-        lines = [lines[i] for i in _promising(values, kept)]
+        lines = [lines[i] for i in dict.fromkeys([*_promising(values, kept), *_of_each_kind(lines, values)])]
         near = around(lines[:BEST], spec) if share == TRIALS[0] else []
         lines = list(dict.fromkeys([*lines, *near]))
         tried |= set(lines)
@@ -104,6 +105,14 @@ def _promising(values: Array, count: int) -> list[int]:
     ranked = np.argsort(-values.mean(axis=(1, 2)), kind="stable").tolist()
     both = [*ranked[: count // 2], *cover(values, count // 2)[0], *ranked[count // 2 :]]
     return list(dict.fromkeys(both))[:count]
+
+
+def _of_each_kind(lines: Sequence[Line], values: Array) -> list[int]:
+    """The line with the best mean among those that grow the same blueprints.  values [K, W, n]."""
+    best: dict[tuple[int, ...], int] = {}
+    for i in np.argsort(-values.mean(axis=(1, 2)), kind="stable").tolist():
+        best.setdefault(tuple(int(growth.blueprint) for growth in lines[i]), i)
+    return list(best.values())
 
 
 def cover(values: Array, size: int) -> tuple[list[int], tuple[float, ...]]:

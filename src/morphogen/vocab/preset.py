@@ -38,7 +38,7 @@ _SHORT: Settings = {
 # any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
 _WHITEBOX: Settings = {
     "task": "whitebox",
-    "rounds": 50,
+    "rounds": 90,
     "envs": 256,
     "max_seeds": 1,
     "final_episodes": 256,
@@ -60,6 +60,8 @@ _WHITEBOX: Settings = {
     },
     "ppo": {
         "lr": 3e-3,
+        "lr_end": 3e-4,
+        "lr_anneal_rounds": 90,
         "epochs": 6,
         "target_kl": 0.1,
         "gamma": 1.0,

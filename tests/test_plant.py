@@ -10,11 +10,13 @@ from runs import tiny_setup, world_of
 from worlds import DIGITS, fresh, net
 
 from morphogen.rules.counts import seed_params
+from morphogen.run.arms import static_cost
+from morphogen.run.evaluate import result_of
 from morphogen.run.fences import Fences
 from morphogen.run.lives import live
 from morphogen.run.oracle import oracle
 from morphogen.run.policies import arm_of
-from morphogen.run.replay import planted, replay
+from morphogen.run.replay import planted, reached, replay
 from morphogen.run.schedules import mixed
 from morphogen.run.search import Growth, held_out_grounds, schedule
 from morphogen.run.world import World
@@ -124,14 +126,26 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     assert same(copy.governor.slots, copy.slots)
 
 
+def at_equal_cost(setup, lived):
+    """The arm that stops where the grown networks stopped."""
+    known = {"trained": result_of(setup, lived, name="trained", seconds=0.0)}
+    return static_cost(setup, fences(setup), len(lived.kept), known)
+
+
+def test_a_network_that_never_cost_as_much_is_taken_at_its_end():
+    setup = tiny_setup()
+    _, lived = grown(setup, ())
+    assert (reached(lived, lived.cost[-1] * 10) == setup.spec.episode_length - 1).all()
+
+
 def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
     setup = tiny_setup()
     _, lived = grown(setup, ())
-    again = replay(setup, fences(setup), kept=lived.kept, algorithm=lived.algorithm, cost=lived.cost[-1])
-    assert (again.lives.network_value == lived.network_value).all()
-    assert (again.lives.cost == lived.cost).all()
-    assert (again.epoch == setup.spec.episode_length - 1).all()
-    assert (again.value == lived.network_value[-1]).all()
+    again = replay(setup, fences(setup), kept=lived.kept, algorithm=lived.algorithm)
+    assert (again.network_value == lived.network_value).all()
+    assert (again.cost == lived.cost).all()
+    assert (reached(again, lived.cost[-1]) == setup.spec.episode_length - 1).all()
+    assert (at_equal_cost(setup, lived).network_value == lived.network_value[-1]).all()
 
 
 def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on():
@@ -141,30 +155,30 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     [idle, one] = [np.int64([[-1] * 3]), np.int64([[NORM, -1, -1]])]
     kept = np.concatenate([idle, one, one, idle, one])
     algorithm = np.where(kept >= 0, int(Algorithm.MULTIPLY), 0)
-    again = replay(setup, fences(setup), kept=kept, algorithm=algorithm, cost=np.full(5, 10**9))
-    assert again.lives.network_value.shape == (10, 5)
-    assert (again.lives.kept == kept).all()
-    assert (again.lives.algorithm == algorithm).all()
+    again = replay(setup, fences(setup), kept=kept, algorithm=algorithm)
+    assert again.network_value.shape == (10, 5)
+    assert (again.kept == kept).all()
+    assert (again.algorithm == algorithm).all()
     ground = held_out_grounds(spec, 5)[1]
     control = mixed([schedule(line, spec) for line in lines], [1, 0], spec, setup.device)
     world = World(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
     lived = live(world, world.reset(ground.episode))
     assert (lived.kept == kept[2:4]).all()
-    assert (lived.host_params == again.lives.host_params[2:4]).all()
-    assert (lived.fossil_params == again.lives.fossil_params[2:4]).all()
-    assert lived.trained[:3, 0].max() < again.lives.trained[0, 2] == lived.trained[-1, 0]
-    assert lived.network_value[:, 1] == pytest.approx(again.lives.network_value[:, 3], abs=1e-6)
+    assert (lived.host_params == again.host_params[2:4]).all()
+    assert (lived.fossil_params == again.fossil_params[2:4]).all()
+    assert lived.trained[:3, 0].max() < again.trained[0, 2] == lived.trained[-1, 0]
+    assert lived.network_value[:, 1] == pytest.approx(again.network_value[:, 3], abs=1e-6)
 
 
 def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_too_late():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
     _, lived = grown(setup, (Growth(4, "r1c0", Blueprint.CONV_HEAVY),))
-    again = replay(setup, fences(setup), kept=lived.kept, algorithm=lived.algorithm, cost=lived.cost[-1])
-    column = range(3)
-    assert (again.epoch < 9).all()
-    assert (again.lives.cost[again.epoch, column] >= lived.cost[-1]).all()
-    assert (again.lives.cost[again.epoch - 1, column] < lived.cost[-1]).all()
-    assert (again.value == again.lives.network_value[again.epoch, column]).all()
+    again = replay(setup, fences(setup), kept=lived.kept, algorithm=lived.algorithm)
+    column, epoch = range(3), reached(again, lived.cost[-1])
+    assert (epoch < 9).all()
+    assert (again.cost[epoch, column] >= lived.cost[-1]).all()
+    assert (again.cost[epoch - 1, column] < lived.cost[-1]).all()
+    assert (at_equal_cost(setup, lived).network_value == again.network_value[epoch, column]).all()
 
 
 def priced(price):
@@ -220,7 +234,7 @@ def test_a_life_crosses_as_often_as_it_says():
     world = World(setup, fences(setup), instances=Purpose.INSTANCE, envs=3, control=arm_of("wait", setup).control)
     live(world, world.reset(0))
     assert {name: count for name, count in world.fences.ledger.items() if count} == {"plan": 6, "result": 1}
-    replay(setup, world.fences, kept=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int), cost=np.ones(3))
+    replay(setup, world.fences, kept=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int))
     assert {name: count for name, count in world.fences.ledger.items() if count} == {"plan": 13, "result": 2}
 
 

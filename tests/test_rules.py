@@ -213,6 +213,11 @@ RULES = {
     "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "blend.take": (taken, tensors((shares, R, (2, 4))), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
+    "counts.price_of": (
+        partial(counts.price_of, param_budget=100),
+        tensors((st.integers(0, 900), I, CELL), (shares, R, ONE)),
+        {"tolerance": 1e-6},
+    ),
     "counts.kept_channels": (partial(counts.kept_channels, channels=16), tensors((shares, R, ONE)), {}),
     "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
     "decode.decode": (
@@ -238,11 +243,6 @@ RULES = {
     "whitebox.best": (
         partial(whitebox.best, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
         states.map(lambda s: s.instance),
-        {"tolerance": 1e-6},
-    ),
-    "whitebox.cost": (
-        partial(whitebox.cost, param_budget=100),
-        tensors((shares, R, ONE), (st.integers(0, 900), I, CELL)),
         {"tolerance": 1e-6},
     ),
     "whitebox.gain": (

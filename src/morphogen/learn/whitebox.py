@@ -8,8 +8,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.learn.heuristic import decided, urgent
+from morphogen.rules.counts import price_of
 from morphogen.rules.features import NO_PRICE_VALUE
-from morphogen.rules.whitebox import cost, gain, right
+from morphogen.rules.whitebox import gain, right
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree import table
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
@@ -69,7 +70,7 @@ class Optimal:
         kind = right(width)
         sizes = table(self.counts, torch.int64, kind.device)[:, kind].T
         price = torch.where(price > NO_PRICE_VALUE, 0.1 * price.exp(), 0.0)
-        costs = torch.where(free, cost(price, sizes, param_budget=self.param_budget), torch.inf)
+        costs = torch.where(free, price_of(sizes, price, param_budget=self.param_budget), torch.inf)
         worth = gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
         alone = (obs.blueprints < 0).all(-1)
         return kind, costs.argmin(-1), alone & (epoch <= self.last) & (worth > costs.amin(-1))

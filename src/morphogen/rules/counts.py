@@ -37,3 +37,11 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
     seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
     gate = (slots.algorithm == int(Algorithm.GATE)) * table(gate_counts, torch.int64, device)
     return torch.where(occupied(slots.stage), seed + gate, torch.zeros_like(seed))
+
+
+def price_of(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:
+    """What so many parameters cost, in points of accuracy.
+
+    Shapes: params int64 [E, N] or [N], price float32 [E], of `param_budget` parameters -> float32 [E, N].
+    """
+    return 100.0 * price.unsqueeze(-1) * params / param_budget

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from morphogen.rules.attribution import players
+from morphogen.rules.counts import price_of
 from morphogen.state.env import Instance, Slots
 from morphogen.state.tree import table
 from morphogen.vocab import whitebox
@@ -49,11 +50,6 @@ def accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor)
     return BASE + torch.where(on, worth.unsqueeze(1), 0.0).amax(-1)
 
 
-def cost(price: Tensor, counts: Tensor, *, param_budget: int) -> Tensor:
-    """Price of so many parameters, in points.  price float32 [E], counts int64 [E, N] or [N] -> float32 [E, N]."""
-    return 100.0 * price.unsqueeze(-1) * counts / param_budget
-
-
 def best(
     instance: Instance,
     *,
@@ -75,5 +71,5 @@ def best(
     kinds, births, sizes = table(tuple(zip(*plans, strict=True)), torch.int64, width.device)
     envs = width.shape[0]
     grown = gain(width, noise, kinds.expand(envs, -1), births.expand(envs, -1))
-    worth = BASE + grown - cost(instance.param_price, sizes, param_budget=param_budget)
+    worth = BASE + grown - price_of(sizes, instance.param_price, param_budget=param_budget)
     return torch.cat((alone, worth), dim=-1).amax(-1) / 100.0

@@ -140,18 +140,20 @@ def _report(given: Namespace, command: str) -> None:
 def _tune(given: Namespace, command: str) -> None:
     """Search the best fixed schedule, and some that cover most instances between them."""
     del command
-    spec, size = resolve(options.spec_of(given)), options.sizes_of(given)
-    files = {"--out": given.out, "the portfolio": given.out.parent / f"{given.out.stem}.portfolio.json"}
-    for name, path in files.items():
+    spec = resolve(options.spec_of(given))
+    instances = options.whole_number("--on", given.on, 1, 65_536)
+    worlds = options.whole_number("--worlds", given.worlds, 2, 1_000)
+    places = {"--out": given.out, "the portfolio": given.out.parent / f"{given.out.stem}.portfolio.json"}
+    for name, path in places.items():
         directory.check_file(name, path)
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
     memory.keep_freed()
     tune, console = _load("morphogen.run.tune"), _load("morphogen.run.console").Console()
-    found = tune.searched(spec, **size, say=lambda line: print(line, file=sys.stderr, flush=True))
-    tune.write(found, spec, *files.values())
+    found = tune.searched(spec, instances=instances, worlds=worlds, say=_tell)
+    tune.write(found, spec, *places.values())
     console.table(tune.table(found), title="the portfolio, on the training instances it was chosen on")
-    print(*tune.summary(found), f"files: {', '.join(map(str, files.values()))}", sep="\n")
+    print(*tune.summary(found), f"files: {', '.join(map(str, places.values()))}", sep="\n")
 
 
 def _inspect(given: Namespace, command: str) -> None:

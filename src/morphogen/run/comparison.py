@@ -1,6 +1,6 @@
 """The closing comparison: the baselines and the policy of a run on the same held-out instances."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,6 +35,11 @@ def shares(setup: Setup, fences: Fences, results: Sequence[Result]) -> dict[str,
         return {}
     most = optimum(setup, fences, len(results[0].network_value)).mean()
     return {one.policy: float(np.mean(one.network_value) / most) for one in results}
+
+
+def share_table(reached: Mapping[str, float]) -> list[dict[str, object]]:
+    """A row per policy; none where no optimum is known."""
+    return [{"policy": name, "share": share} for name, share in reached.items()]
 
 
 def _result(scheduler: Scheduler, name: str) -> Result:

@@ -13,7 +13,7 @@ import torch
 
 from morphogen.run import directory, files
 from morphogen.run.arms import named, players
-from morphogen.run.comparison import SPLIT, shares
+from morphogen.run.comparison import SPLIT, share_table, shares
 from morphogen.run.evaluate import Result
 from morphogen.run.fences import Fences
 from morphogen.run.optimum import OF_WHAT
@@ -59,7 +59,8 @@ def evaluate(
     if reached:
         found["share_of_optimal"] = reached
     files.replace(folder.path / directory.EVALUATION, files.json_bytes(found))
-    return {**tables(results, found["statistics"]), **best(reached)}, found
+    best = {OF_WHAT: share_table({_short(name): share for name, share in reached.items()})} if reached else {}
+    return {**tables(results, found["statistics"]), **best}, found
 
 
 def judged(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
@@ -106,12 +107,6 @@ def tables(results: Results, found: Mapping[str, Mapping[str, Row | None]]) -> d
         f"{count} held-out instances, the same for every arm": [_reached(name, shown[name]) for name in results],
         "means of an instance; seconds of all": [_cost(one, shown[name]) for name, one in results.items()],
     }
-
-
-def best(reached: Mapping[str, float]) -> dict[str, list[Row]]:
-    """What share of the optimum each policy reaches, where that is known."""
-    rows = [{"policy": _short(name), "share": share} for name, share in reached.items()]
-    return {OF_WHAT: rows} if rows else {}
 
 
 def _shown(found: Mapping[str, Row | None]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Lives of all envs of a world from a state on, and what is reported of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,8 @@ def lived(world: World, state: EnvState, policy: Policy | None = None, params: T
 
 def told(fences: Fences, parts: Sequence[TensorDict], count: int | None = None) -> Lives:
     """The first `count` episodes (all) of several worlds, in order; one `result` crossing."""
-    leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in TRACES)) for name in set(parts[0].keys())}
+    names = [field.name for field in fields(Lives)]
+    leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in TRACES)) for name in names}
     found = fences.read("result", TensorDict(leaves, batch_size=[]))
     return Lives(**{name: rows[:, :count] if name in TRACES else rows[:count] for name, rows in found.items()})
 

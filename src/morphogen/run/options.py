@@ -174,14 +174,6 @@ def spec_of(given: argparse.Namespace, *, beneath: Settings | None = None, above
     return build(layered([base, settings, beneath or {}, flags]), found)
 
 
-def sizes_of(given: argparse.Namespace) -> dict[str, int]:
-    """How much a search plays."""
-    wants = {"--on": Whole(low=1, high=65_536), "--worlds": Whole(low=2, high=1_000)}
-    found = {"--on": number(given.on), "--worlds": number(given.worlds)}
-    refuse([fault for name, want in wants.items() for fault in want.faults(name, found[name])])
-    return {"instances": int(found["--on"]), "worlds": int(found["--worlds"])}
-
-
 def changed(given: argparse.Namespace, made: RunSpec) -> RunSpec:
     """The spec of a run that goes on: as it was made, with what the command line changes."""
     flags = flag_settings(given)

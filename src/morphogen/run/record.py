@@ -9,6 +9,7 @@ from morphogen.run.world import Epoch
 from morphogen.state.env import Signals, Slots
 from morphogen.vocab.action import Head
 from morphogen.vocab.fault import Fault
+from morphogen.vocab.instance import PARAMETERS
 from morphogen.vocab.stage import Removal, Stage
 
 
@@ -175,11 +176,8 @@ def _governed(epoch: Epoch) -> dict[str, Tensor]:
         "final_loss": signals.val_loss,
         "best_acc": signals.best_acc,
         "fault": fault(epoch),
-        "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE], dim=-1),
+        "instance": torch.stack([getattr(instance, name).float() for name in PARAMETERS], dim=-1),
     }
-
-
-INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
 
 
 def fault(epoch: Epoch) -> Tensor:

@@ -1,7 +1,6 @@
 """Static-final: the networks that were grown, whole from the first minibatch on, in the worlds they were grown in."""
 
 from contextlib import closing
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,27 +19,16 @@ from morphogen.state.env import EnvState
 from morphogen.steps.plant import plant
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """The lives of the same networks without growing, and their worth once they cost as much as growing did."""
-
-    lives: Lives
-    epoch: Array  # int [n], the first by whose end as many parameter-epochs were spent; the last one otherwise
-    value: Array  # float [n], network value there
-
-
-def replay(setup: Setup, fences: Fences, *, kept: Array, algorithm: Array, cost: Array) -> Replay:
+def replay(setup: Setup, fences: Fences, *, kept: Array, algorithm: Array) -> Lives:
     """Train what held-out episodes ended with from scratch, for the same minibatches.
 
-    Shapes: kept int [n, S], blueprint of each fossil, -1 none; algorithm int [n, S]; cost [n], parameter-epochs of the
-    grown network.  One `plan` crossing more than other lives take, for what is planted.
+    Shapes: kept int [n, S], blueprint of each fossil, -1 none; algorithm int [n, S].  One `plan` crossing more than
+    other lives take, for what is planted.
     """
     grounds = held_out_grounds(setup.spec, len(kept))
     rows = np.split(np.stack((kept, algorithm)), np.cumsum([len(one.tasks) for one in grounds])[:-1], axis=1)
     parts = [_trained(setup, fences, one, own) for one, own in zip(grounds, rows, strict=True)]
-    lives = told(fences, parts)
-    epoch = reached(lives, cost)
-    return Replay(lives, epoch, np.take_along_axis(lives.network_value, epoch[None], axis=0)[0])
+    return told(fences, parts)
 
 
 def reached(lives: Lives, cost: Array) -> Array:

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.run import checkpoint, directory, identity, standing
-from morphogen.run.comparison import SPLIT, compared, shares
+from morphogen.run.comparison import SPLIT, compared, share_table, shares
 from morphogen.run.directory import RunDirectory
 from morphogen.run.evaluate import Result
 from morphogen.run.keeper import Keeper, Kind
@@ -210,7 +210,7 @@ class Session:
         if self.console is not None:
             rows = [result.row(results[-1], seed=spec.seed) for result in results]
             self.console.table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
-            self.console.table([{"policy": name, "share": one} for name, one in reached.items()], title=OF_WHAT)
+            self.console.table(share_table(reached), title=OF_WHAT)
         return results
 
     def _keep_policy(self, folder: RunDirectory) -> None:

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from morphogen.nets.net import Net
 from morphogen.rules import features
-from morphogen.rules.counts import host_params, seed_params
+from morphogen.rules.counts import host_params, price_of, seed_params
 from morphogen.rules.legality import legal
-from morphogen.rules.rewards.own import POINTS
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState, Slots
@@ -29,8 +28,8 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int, p
     slots = state.slots
     allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
     host = host_params(state.instance, net.host).float().unsqueeze(-1)
-    params = seed_params(slots, net.counts, net.gate_counts).float()
-    share, cost = params / host, POINTS * state.instance.param_price.unsqueeze(-1) * params / param_budget
+    params = seed_params(slots, net.counts, net.gate_counts)
+    share, cost = params.float() / host, price_of(params, state.instance.param_price, param_budget=param_budget)
     now = (state.clock.epoch / episode_length).unsqueeze(-1)
     task = features.task(state.instance, net.host.classes)
     env, env_ok = _finite(torch.cat((now, *_host(state, limits, share, allowed)), dim=-1), "env")

@@ -1,6 +1,6 @@
 """Instances: the ranges from which the parameters of one env's task are drawn at reset."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from morphogen.vocab.fields import Real, Span, Spec, Whole, want
@@ -34,6 +34,9 @@ class InstanceSpec(Spec):
         if self.param_price and self.param_price[0] == 0 < self.param_price[1]:
             found.append(f"instance.param_price is {list(self.param_price)}; want low > 0 where low < high")
         return found
+
+
+PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # in the order of records
 
 
 def reference(classes: int, kernel: int) -> InstanceSpec:

@@ -36,7 +36,7 @@ class Frame(NamedTuple):
     """What the instance of an env does to its host: channels and classes in use, what kernels see.  Rows = envs."""
 
     kept: tuple[Tensor, ...]  # [R, C_i], 1 or 0
-    taps: Tensor  # [R, kernel, kernel], 1 where a kernel of the host sees, else 0
+    seen: tuple[Tensor, ...]  # [R, C_i, 1, kernel, kernel], 1 where the kernel of a channel in use sees, else 0
     share: tuple[Tensor, ...]  # [R, groups], 1 / (kept elements of a sample and group)
     classes: Tensor  # bool [R, classes], class in use
 
@@ -51,7 +51,9 @@ def frame(instance: Instance, host: CnnSpec, like: Tensor) -> Frame:
         share.append(torch.where(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
         size //= 2 if i < host.pools else 1
     classes = torch.arange(host.classes, device=like.device) < instance.classes.unsqueeze(-1)
-    return Frame(tuple(kept), _taps(instance.reach, host.kernel, like), tuple(share), classes)
+    taps = _taps(instance.reach, host.kernel, like)[:, None, None]
+    seen = tuple(mask[..., None, None, None] * taps for mask in kept)
+    return Frame(tuple(kept), seen, tuple(share), classes)
 
 
 def _taps(reach: Tensor, kernel: int, like: Tensor) -> Tensor:
@@ -81,7 +83,7 @@ def block(i: int, x: Tensor, rows: Rows, host: CnnSpec) -> Tensor:
     kept = rows.pick(rows.frame.kept[i])
     weight, gain, bias = (rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias"))
     # Masked parameters instead of masked activations: the same zeros, in gradients too, on far smaller tensors.
-    weight = weight * (kept[..., None, None, None] * rows.pick(rows.frame.taps)[:, None, None])
+    weight = weight * rows.pick(rows.frame.seen[i])
     gain, bias = gain * kept, bias * kept
     z = ops.stacked_conv(x, weight)
     if host.norm == "batch":

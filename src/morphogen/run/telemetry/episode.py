@@ -13,10 +13,10 @@ from morphogen.run.telemetry.memory import Facts, Memory, within
 from morphogen.run.telemetry.names import Array, Record
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.instance import PARAMETERS
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Stage
 
-INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
 WORTH = 1.0  # points of contribution from which a fossil counts as contributing
 
 
@@ -43,7 +43,7 @@ def episodes(record: Record, memory: Memory, facts: Facts) -> Iterator[tuple[int
                 live=live[env].sum(),
                 rollbacks=memory.rollbacks[env],
                 ops={op.name: memory.ops[env, op] for op in Op},
-                instance=dict(zip(INSTANCE, record["instance"][env], strict=True)),
+                instance=dict(zip(PARAMETERS, record["instance"][env], strict=True)),
                 topology=[_seed(record, memory, facts, (env, slot)) for slot in np.flatnonzero((live | fossil)[env])],
             ),
         )

@@ -314,7 +314,8 @@ class Schedules:
     def __init__(self, folder):
         folder.mkdir()
         self.path = folder / "schedule.json"
-        self.whole = dump_schedule(built_in("full_cycle", SPEC), SPEC)
+        self.spec = resolve(RunSpec(episode_length=18))  # as long as the schedule
+        self.whole = dump_schedule(built_in("full_cycle", self.spec), self.spec)
 
     def inputs(self):
         return jsons(self.whole)
@@ -323,9 +324,10 @@ class Schedules:
         put(self.path, value)
 
     def read(self, value):
-        schedule = schedule_of(f"schedule:{self.path}", replace(SPEC, policy_name=f"schedule:{self.path}"))
+        name = f"schedule:{self.path}"
+        schedule = schedule_of(name, replace(self.spec, policy_name=name))
         assert schedule is not None
-        control_of(schedule, SPEC, CPU)
+        control_of(schedule, self.spec, CPU)
 
     def names(self, value):
         return (str(self.path),)

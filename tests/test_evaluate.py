@@ -120,7 +120,7 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
 REFUSED = {
     "--arms nobody,wait": (2, '--arms has "nobody"; want wait, random, heuristic'),
     "--arms schedule:none.json": (2, "policy_name is schedule:none.json, which cannot be read"),
-    "--arms wait,full_cycle": (2, "policy_name is full_cycle: steps"),
+    "--arms wait,schedule:{run}/config.json": (2, "config.json: steps is null; want a list of steps"),
     "--arms trained:none": (4, "policy file none is missing"),
     "--episodes 0": (2, "--episodes is 0; want an integer in 1 .. 10000"),
     "--episodes few": (2, "--episodes is "),

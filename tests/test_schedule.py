@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 import torch
@@ -200,7 +201,7 @@ def test_only_the_blueprints_of_the_run_can_be_declared():
 
 
 def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
-    spec = tiny(episode_length=18, slots=("r1c0", "r0c1"))
+    spec = tiny(episode_length=18, slots=("r1c0", "r0c1"), lifecycle=LifecycleSpec())
     assert spec.slots == ("r0c1", "r1c0")
     rest = (0, 0, 2, 1, 2, 0, 0)
     grow = Step(0, (1, 0, 3, 2, 1, 2, 0, 0))
@@ -216,7 +217,7 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("full_cycle", {"episode_length": 17}, r"policy_name is full_cycle: steps\[4\].epoch is 17; want .* 0 .. 16"),
+        ("full_cycle", {"episode_length": 7}, r"policy_name is full_cycle: steps\[4\].epoch is 8; want .* 0 .. 6"),
         (
             "germinate_one",
             {"blueprints": ("attention",)},
@@ -267,6 +268,24 @@ def test_a_full_cycle_ends_fossilized_with_every_action_executed():
     assert stages(epochs) == [[[stage]] * 2 for stage in life]
     assert all((epoch.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
     assert not any(epoch.missed.any() for epoch in epochs)
+
+
+@pytest.mark.parametrize("training", [0, 1, 4])
+@pytest.mark.parametrize("automatic", [gates for n in range(4) for gates in combinations(("G1", "G2", "G3"), n)])
+def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, training):
+    life = LifecycleSpec(min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic)
+    setup = tiny_setup(envs=1, episode_length=18, slots=("r0c1",), lifecycle=life)
+    steps = built_in("full_cycle", setup.spec).steps
+    assert [step.action[Head.OP] for step in steps] == [
+        Op.GERMINATE,
+        *[Op.ADVANCE] * (3 - len(automatic)),
+        Op.FOSSILIZE,
+    ]
+    epochs = live(world_of(setup), "full_cycle")
+    assert all((epoch.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
+    assert stages(epochs)[steps[-1].epoch] == [[Stage.FOSSILIZED]]
+    before = steps[-1].epoch - 1  # the seed is held at the earliest at the end of the epoch before
+    assert stages(epochs)[before - 1 :][:2] == [[[Stage.BLENDING]], [[Stage.HOLDING]]]
 
 
 def write(tmp_path, *steps, **top) -> str:

@@ -15,7 +15,6 @@ from morphogen.run.search import (
     Ground,
     Growth,
     around,
-    epochs_needed,
     family,
     held_out_grounds,
     possible,
@@ -30,7 +29,7 @@ from morphogen.testing.trees import same
 from morphogen.vocab.action import Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.schedule import Step, dump_schedule, parse_schedule
+from morphogen.vocab.schedule import Step, dump_schedule, pace, parse_schedule
 from morphogen.vocab.spec import DataSpec, LifecycleSpec, PpoSpec
 
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("G1", "G2", "G3"))
@@ -127,7 +126,7 @@ def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecy
         held = [setup.spec.slots.index(growth.slot) for growth in line]
         assert (life.kept[:, held] == [int(growth.blueprint) for growth in line]).all()
         assert (life.kept >= 0).sum() == 4 * len(line)
-    last = 16 - epochs_needed(setup.spec)
+    last = 16 - pace(setup.spec, Tempo.FAST).kept
     late = (Growth(last, "r0c0", Blueprint.NORM),)
     assert not possible(late, setup.spec)
     assert (alone(setup, late, training_ground(setup.spec, 4), 0).kept == -1).all()
@@ -135,7 +134,7 @@ def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecy
 
 def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    line = (Growth(7 - epochs_needed(setup.spec), "r0c0", Blueprint.NORM),)
+    line = (Growth(7 - pace(setup.spec, Tempo.FAST).kept, "r0c0", Blueprint.NORM),)
     assert possible(line, setup.spec)
     assert (alone(setup, line, training_ground(setup.spec, 2), 0).kept[:, 0] == int(Blueprint.NORM)).all()
 

@@ -16,11 +16,11 @@ from morphogen.run.schedules import mixed
 from morphogen.run.setup import Setup
 from morphogen.run.world import World
 from morphogen.state import rng
-from morphogen.vocab.action import PLACEHOLDER, TEMPO_EPOCHS, Head, Op, Style, Tempo
+from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.schedule import Schedule, Step
+from morphogen.vocab.schedule import Schedule, Step, pace
 from morphogen.vocab.spec import RunSpec, limits
 
 STARTS = 5  # epochs of germination that the whole family tries
@@ -69,7 +69,7 @@ def _germinate(growth: Growth, spec: RunSpec) -> tuple[int, ...]:
 def _move(begun: Sequence[Growth], epoch: int, spec: RunSpec) -> tuple[int, ...]:
     """Every seed in turn is moved on, where that is not done for it, and kept; the newest one without delay."""
     moves = [(op, growth) for growth in reversed(begun) for op in _asked(growth, epoch, spec)]
-    op, growth = moves[(epoch - begun[-1].epoch - epochs_needed(spec, begun[-1].tempo)) % len(moves)]
+    op, growth = moves[(epoch - begun[-1].epoch - pace(spec, begun[-1].tempo).kept) % len(moves)]
     return _action({Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)})
 
 
@@ -79,7 +79,7 @@ def _action(heads: dict[Head, int]) -> tuple[int, ...]:
 
 def _asked(growth: Growth, epoch: int, spec: RunSpec) -> tuple[Op, ...]:
     """The ops that a seed is asked for in turns from now on."""
-    due = epoch - growth.epoch >= epochs_needed(spec, growth.tempo)
+    due = epoch - growth.epoch >= pace(spec, growth.tempo).kept
     return tuple(reversed(_moves(spec))) if due else _moves(spec)[:1]
 
 
@@ -87,19 +87,6 @@ def _moves(spec: RunSpec) -> tuple[Op, ...]:
     """The ops that lead from a germinated seed to a kept one."""
     automatic = {gate.name for gate in AUTO_GATES} <= set(spec.lifecycle.auto_forward)
     return (Op.FOSSILIZE,) if automatic else (Op.ADVANCE, Op.FOSSILIZE)
-
-
-def epochs_needed(spec: RunSpec, tempo: Tempo = Tempo.FAST) -> int:
-    """Epochs from a germination to the earliest one in which the seed can be kept."""
-    life = spec.lifecycle
-    blending = max(TEMPO_EPOCHS[tempo], 0 if life.permissive_gates else life.min_blending_epochs)
-    asked = sum(gate not in life.auto_forward for gate in ("G1", "G3"))  # what a tick does costs no epoch
-    return asked + max(1, life.min_training_epochs) + blending
-
-
-def epochs_apart(spec: RunSpec) -> int:
-    """Epochs from a germination to the first one in which the seed is past its training: another may follow."""
-    return max(1, spec.lifecycle.min_training_epochs) + (1 if "G1" in spec.lifecycle.auto_forward else 2)
 
 
 def possible(line: Line, spec: RunSpec) -> bool:
@@ -113,13 +100,13 @@ def possible(line: Line, spec: RunSpec) -> bool:
     if len({growth.slot for growth in line}) < len(line):
         return False
     epochs = [growth.epoch for growth in line]
-    apart = all(later - earlier >= epochs_apart(spec) for earlier, later in pairwise(epochs))
-    return apart and all(0 <= g.epoch < spec.episode_length - epochs_needed(spec, g.tempo) for g in line)
+    apart = all(later - earlier >= _apart(spec) for earlier, later in pairwise(epochs))
+    return apart and all(0 <= g.epoch < spec.episode_length - pace(spec, g.tempo).kept for g in line)
 
 
 def family(spec: RunSpec) -> list[Line]:
     """Nothing, and every blueprint in every slot from a few epochs on, for a resolved spec."""
-    last = spec.episode_length - epochs_needed(spec) - 1
+    last = spec.episode_length - pace(spec, Tempo.FAST).kept - 1
     starts = sorted({round(i * last / (STARTS - 1)) for i in range(STARTS)}) if last >= 0 else []
     blueprints = [Blueprint(code) for code in limits(spec).allowed_blueprints]
     lines: list[Line] = [(Growth(*choice),) for choice in product(starts, spec.slots, blueprints)]
@@ -140,9 +127,14 @@ def _like(growth: Growth) -> list[Growth]:
     return [*when, *tempo, *(growth._replace(style=style) for style in Style if style is not growth.style)]
 
 
+def _apart(spec: RunSpec) -> int:
+    """Epochs from a germination to the first one in which the seed is past its training: another may follow."""
+    return pace(spec, Tempo.FAST).blending + 1
+
+
 def _after(one: Line, other: Line, spec: RunSpec) -> Line:
     """The seed of the other as soon as that of the one has left training, or when it would come anyway."""
-    return (one[0], other[0]._replace(epoch=max(other[0].epoch, one[0].epoch + epochs_apart(spec))))
+    return (one[0], other[0]._replace(epoch=max(other[0].epoch, one[0].epoch + _apart(spec))))
 
 
 class Ground(NamedTuple):

@@ -3,23 +3,19 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.action import PLACEHOLDER, RELEVANT, VALUES, Head, Op
+from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUES, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.codec import Settings, as_settings, parse_value
 from morphogen.vocab.fields import Choice, Text, Want, Whole, join, refuse
+from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.spec import SCHEDULE_FILE, RunSpec, limits
 from morphogen.vocab.text import show
 
 VERSION = 1
-# Per built-in schedule, the op of each epoch; all of them on the first enabled slot, germinating NORM.
-BUILT_IN: dict[str, tuple[tuple[int, Op], ...]] = {
-    "wait": (),
-    "germinate_one": ((0, Op.GERMINATE),),
-    "full_cycle": ((0, Op.GERMINATE), (1, Op.ADVANCE), (11, Op.ADVANCE), (16, Op.ADVANCE), (17, Op.FOSSILIZE)),
-}
+BUILT_IN = ("wait", "germinate_one", "full_cycle")  # all on the first enabled slot, germinating NORM
 _NEEDED = (Head.SLOT, Head.BLUEPRINT)  # heads without a default
 _TOP: dict[str, Want] = {
     "version": Whole(low=VERSION, high=VERSION),
@@ -35,6 +31,15 @@ class Step:
     epoch: int  # from 0
     action: tuple[int, ...]
     env: int | None = None  # global index; None = every env
+
+
+class Pace(NamedTuple):
+    """Epochs from a germination to the first one in which a seed can pass each gate, and be kept."""
+
+    training: int  # past G1
+    blending: int  # past G2
+    holding: int  # past G3
+    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,27 @@ def parse_schedule(text: str, spec: RunSpec) -> Schedule:
 
 def built_in(name: str, spec: RunSpec) -> Schedule:
     """A schedule by name, for a resolved spec; a ConfigError where the run is too short or lacks the blueprint."""
-    steps = [_settings_of(epoch, op, spec) for epoch, op in BUILT_IN[name]]
+    ops = {"wait": (), "germinate_one": ((0, Op.GERMINATE),), "full_cycle": _full_cycle(spec)}[name]
+    steps = [_settings_of(epoch, op, spec) for epoch, op in ops]
     return _build({"version": VERSION, "name": name, "steps": steps}, spec, [])
+
+
+def pace(spec: RunSpec, tempo: Tempo) -> Pace:
+    """How fast a seed can be moved on, in a run of a resolved spec; a gate that a tick opens costs no epoch."""
+    life = spec.lifecycle
+    by_hand = {gate: gate not in life.auto_forward for gate in ("G1", "G3")}
+    blending = max(TEMPO_EPOCHS[tempo], 0 if life.permissive_gates else life.min_blending_epochs)
+    training = int(by_hand["G1"])
+    trained = training + max(1, life.min_training_epochs)
+    blended = trained + blending
+    return Pace(training, trained, blended, blended + by_hand["G3"])
+
+
+def _full_cycle(spec: RunSpec) -> tuple[tuple[int, Op], ...]:
+    *gates, kept = pace(spec, Tempo(PLACEHOLDER[Head.TEMPO]))
+    asked = [gate.name not in spec.lifecycle.auto_forward for gate in AUTO_GATES]
+    moves = [(epoch, Op.ADVANCE) for epoch, by_hand in zip(gates, asked, strict=True) if by_hand]
+    return (0, Op.GERMINATE), *moves, (kept, Op.FOSSILIZE)
 
 
 def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,11 @@ class Run:
             for name, one in self.played["arms"].items()
         }
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """How it was made, as a file holds it."""
+        return {"seed": self.spec.seed, "seconds": self.seconds, "commands": [self.command, self.evaluated()]}
+
     def evaluated(self) -> str:
         """The command that played."""
         said = self.played
@@ -61,30 +65,41 @@ def _label(name: str) -> str:
 
 
 def gathered(paths: Sequence[Path]) -> list[Run]:
-    """The runs, in the order of their seeds; a ConfigError tells what keeps them from being compared."""
-    runs = sorted((_opened(path) for path in paths), key=lambda run: run.spec.seed)
-    first = runs[0]
-    faults = [f"{one.path} has seed {one.spec.seed}, as another run; want each once" for one in _twice(runs)]
-    faults += [
+    """Runs that only their seed tells apart, in its order; a ConfigError tells what keeps them from being compared."""
+    runs = sorted(opened(paths), key=lambda run: run.spec.seed)
+    refuse([*twice(runs), *_unlike(runs)])
+    return runs
+
+
+def opened(paths: Sequence[Path]) -> list[Run]:
+    """Runs that were evaluated alike, in the order of the paths; a ConfigError where they were not."""
+    first, *others = runs = [_opened(path) for path in paths]
+    faults = [
         f"{one.path} was evaluated with {name} {show(one.played[name])}, {first.path} with {show(first.played[name])}"
-        for one in runs[1:]
+        for one in others
         for name in SAME
         if one.played[name] != first.played[name]
-    ]
-    faults += [
-        f"{one.path} was configured differently from {first.path}; want runs that only their seed tells apart"
-        for one in runs[1:]
-        if _learned(one.spec) != _learned(first.spec)
     ]
     refuse(faults)
     return runs
 
 
-def _twice(runs: Sequence[Run]) -> list[Run]:
-    return [one for before, one in pairwise(runs) if before.spec.seed == one.spec.seed]
+def twice(runs: Sequence[Run]) -> list[str]:
+    """A line for every run that has the seed of one before it."""
+    seeds = [run.spec.seed for run in runs]
+    again = [run for i, run in enumerate(runs) if run.spec.seed in seeds[:i]]
+    return [f"{one.path} has seed {one.spec.seed}, as another run; want each once" for one in again]
 
 
-def _learned(spec: RunSpec) -> RunSpec:
+def _unlike(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{one.path} was configured differently from {runs[0].path}; want runs that only their seed tells apart"
+        for one in runs[1:]
+        if learned(one.spec) != learned(runs[0].spec)
+    ]
+
+
+def learned(spec: RunSpec) -> RunSpec:
     """The settings without those that no number follows from."""
     plain = RunSpec()
     return replace(spec, seed=plain.seed, telemetry=plain.telemetry, checkpoint=plain.checkpoint, engine=plain.engine)

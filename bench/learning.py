@@ -63,20 +63,12 @@ def judged(runs: Sequence[Run]) -> Row:
             **{name: getattr(spec, name) for name in ("task", "preset", "envs", "rounds", "episode_length")},
             **{f"evaluation_{name}" if name == "seed" else name: first.played[name] for name in SAME},
         },
-        "runs": [_facts(run) for run in runs],
+        "runs": [run.facts for run in runs],
         "gap_closed": closed(values),
         "rivals": {name: against(values[OWN], rows) for name, rows in values.items() if name != OWN},
         "seeds": [_member(values, row, run.spec.seed) for row, run in enumerate(runs)],
         "arms": {name: reached(one) for name, one in played.items()},
         "curves": curves(runs),
-    }
-
-
-def _facts(run: Run) -> Row:
-    return {
-        "seed": run.spec.seed,
-        "seconds": run.seconds,
-        "commands": [run.command, run.evaluated()],
     }
 
 

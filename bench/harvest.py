@@ -11,7 +11,7 @@ import numpy as np
 from morphogen.errors import ConfigError
 from morphogen.run import directory, log, reading
 from morphogen.run.evaluation import OWN
-from morphogen.run.options import ORACLE, STATIC, STATIC_COST
+from morphogen.run.options import ORACLE, STATIC, STATIC_COST, VALIDATION
 from morphogen.run.telemetry.kinds.round import BatchSummary
 from morphogen.run.telemetry.kinds.run import RunCompleted, RunStarted
 from morphogen.vocab.fields import refuse
@@ -57,6 +57,7 @@ class Run:
         said = self.played
         rivals = ",".join(name for name in said["arms"] if name != OWN)
         words = ["morphogen", "evaluate", str(self.path), *(["--greedy"] if said["greedy"] else [])]
+        words += [] if said["split"] == VALIDATION else ["--split", said["split"]]
         return shlex.join([*words, "--episodes", str(said["episodes"]), "--seed", str(said["seed"]), "--arms", rivals])
 
 

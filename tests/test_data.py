@@ -248,7 +248,7 @@ def test_the_task_says_how_many_samples_are_judged(cifar):
     small = replace(TASKS["cifar_baseline"], val_samples=6)
     dataset = open_dataset(small, DataSpec(dir=str(cifar)), "cpu")
     assert dataset.validation().images.shape == (6, 3, 32, 32)
-    assert dataset.test().images.shape == (20, 3, 32, 32)
+    assert dataset.reported().validation().images.shape == (20, 3, 32, 32)
 
 
 def test_images_of_another_size_than_the_task_are_refused():

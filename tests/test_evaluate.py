@@ -9,15 +9,20 @@ import pytest
 import torch
 from runs import tiny, tiny_setup
 
+from morphogen.errors import ConfigError
 from morphogen.run import cli
 from morphogen.run.arms import players
+from morphogen.run.data.digits import read_digits
 from morphogen.run.evaluate import TRAINING, play
+from morphogen.run.evaluation import on
 from morphogen.run.fences import Fences, expected
 from morphogen.run.log import load
 from morphogen.run.policies import arm_of
+from morphogen.run.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.spec import LifecycleSpec, PolicySpec
+from morphogen.vocab.codec import build, layered
+from morphogen.vocab.spec import LifecycleSpec, PolicySpec, resolve
 
 PER_EPISODE = (
     *("network_value", "committed_accuracy", "params", "params_ratio", "success_share", "stability", "rollbacks"),
@@ -117,7 +122,29 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     assert sorted(shares, reverse=True) == list(shares)
 
 
+def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, capsys):
+    place, found = tmp_path / "run", {}
+    shutil.copytree(run, place)
+    for split in ("validation", "test"):
+        assert cli.main(["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]) == 0
+        found[split] = load(place).evaluation
+    assert [one["split"] for one in found.values()] == ["validation", "test"]
+    seen, unseen = (one["arms"]["wait"] for one in found.values())
+    assert seen["param_epochs"] == unseen["param_epochs"]
+    assert seen["committed_accuracy"] != unseen["committed_accuracy"]
+    setup = on("test", tiny_setup(envs=5, episode_length=9))
+    assert (setup.dataset.validation().labels == read_digits().test.labels).all(), "the whole of it"
+
+
+def test_a_task_without_samples_has_no_test_split():
+    setup = build_setup(resolve(build(layered([{"preset": "whitebox"}]))))
+    with pytest.raises(ConfigError, match="--split is test; want validation, because the task whitebox has no samples"):
+        on("test", setup)
+    assert on("validation", setup) is setup
+
+
 REFUSED = {
+    "--split train": (2, "--split: invalid choice: 'train'"),
     "--arms nobody,wait": (2, '--arms has "nobody"; want wait, random, heuristic'),
     "--arms schedule:none.json": (2, "policy_name is schedule:none.json, which cannot be read"),
     "--arms wait,schedule:{run}/config.json": (2, "config.json: steps is null; want a list of steps"),

@@ -9,7 +9,7 @@ import pytest
 from runs import live, tiny_setup, world_of
 
 from bench import summary
-from morphogen.run import cli, grid, options, parser
+from morphogen.run import cli, grid, parser
 from morphogen.vocab.spec import LifecycleSpec
 
 ROOT = Path(__file__).parents[1]
@@ -102,29 +102,12 @@ def test_every_file_of_a_run_is_explained():
         assert f"| `{name}` |" in TEXT
 
 
+def words_of(whole) -> set[str]:
+    """Every flag of a parser and of its commands."""
+    commands = [one for action in whole._subparsers._group_actions for one in action.choices.values()]
+    return {word for one in (whole, *commands) for word in one._option_string_actions}
+
+
 def test_flags_that_the_page_names_exist():
-    known = {flag.name for flag in options.FLAGS} | {
-        "--config",
-        "--set",
-        "--out",
-        "--dry-run",
-        "--print-config",
-        "--help",
-        "--grid",
-        "--json",
-        "--explain",
-        "--full",
-        "--once",
-        "--quiet",
-        "--checkpoint",
-        "--extend-rounds",
-        "--kills",
-        "--episodes",
-        "--arms",
-        "--seeds",
-        "--on",
-        "--worlds",
-        "--greedy",
-        "--table",
-    }
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= known | {"--policy"}
+    of_benchmarks = {"--full", "--kills", "--table"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= words_of(parser.parser("0")) | of_benchmarks

@@ -177,7 +177,8 @@ def _evaluate(given: Namespace, command: str) -> None:
     memory.keep_freed()
     evaluate, console = _load("morphogen.run.evaluation").evaluate, _load("morphogen.run.console").Console()
     names = [name for name in given.arms.split(",") if name]
-    tables, found = evaluate(given.run, names, episodes=episodes, seed=seed, greedy=given.greedy, told=_tell)
+    how = {"episodes": episodes, "seed": seed, "greedy": given.greedy, "split": given.split}
+    tables, found = evaluate(given.run, names, **how, told=_tell)
     _keep(given.json, found)
     for title, rows in tables.items():
         console.table(rows, title=title)

@@ -12,8 +12,6 @@ from morphogen.run.policies import Arm, arm_of
 from morphogen.run.scheduler import Scheduler
 from morphogen.run.setup import Setup
 
-SPLIT = "validation"
-
 
 def compared(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[Result, ...] | None:
     """The results of the baselines, then of the policy of the run; none where no episode is asked for.

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from morphogen.errors import ConfigError
 from morphogen.run import directory, files
 from morphogen.run.arms import named, players
-from morphogen.run.comparison import SPLIT, share_table, shares
+from morphogen.run.comparison import share_table, shares
 from morphogen.run.evaluate import Result
 from morphogen.run.fences import Fences
-from morphogen.run.optimum import OF_WHAT
+from morphogen.run.optimum import OF_WHAT, is_known
+from morphogen.run.options import VALIDATION
 from morphogen.run.policies import TRAINED
 from morphogen.run.setup import Setup, build_setup
 from morphogen.run.statistics import Estimate, improvement, interval, iqm, profile
@@ -36,16 +38,17 @@ def evaluate(
     episodes: int,
     seed: int | None = None,
     greedy: bool = False,
+    split: str = VALIDATION,
     told: Callable[[str], None] = print,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play, and write `evaluation.json` in the run directory; the tables and what the file holds.
 
     `seed` of the held-out instances: default that of the run; `greedy`: the policy of the run takes its likeliest
-    action.  `told` hears of every arm that is done.
+    action; `split`: of the samples, `validation` or `test`.  `told` hears of every arm that is done.
     """
     folder, spec, said = directory.opened(run)
     directory.check_writable("RUN", run)
-    setup = build_setup(judged(spec, seed=spec.seed if seed is None else seed, envs=spec.envs))
+    setup = on(split, build_setup(judged(spec, seed=spec.seed if seed is None else seed, envs=spec.envs)))
     rivals = players((f"{TRAINED}{run}", *names), setup)
     rivals.pop(f"{TRAINED}{run}")
     all_of_them = {OWN: partial(named, f"{TRAINED}{run}", label=OWN, mode=greedy), **rivals}
@@ -55,12 +58,12 @@ def evaluate(
             results[name] = player(setup, fences, episodes, results)
             told(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
         reached = shares(setup, fences, tuple(results.values()))
-    found = {"run_id": said["run_id"], "greedy": greedy, **_facts(setup, results, episodes)}
+    found = {"run_id": said["run_id"], "greedy": greedy, "split": split, **_facts(setup, results, episodes)}
     if reached:
         found["share_of_optimal"] = reached
     files.replace(folder.path / directory.EVALUATION, files.json_bytes(found))
     best = {OF_WHAT: share_table({_short(name): share for name, share in reached.items()})} if reached else {}
-    return {**tables(results, found["statistics"]), **best}, found
+    return {**tables(results, found["statistics"], split), **best}, found
 
 
 def judged(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
@@ -68,10 +71,18 @@ def judged(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
     return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
+def on(split: str, setup: Setup) -> Setup:
+    """A setup whose envs are judged on these samples, epoch by epoch; a ConfigError where there are none."""
+    if split == VALIDATION:
+        return setup
+    if is_known(setup):
+        raise ConfigError(f"--split is {split}; want {VALIDATION}, because the task {setup.task.name} has no samples")
+    return replace(setup, dataset=setup.dataset.reported())
+
+
 def _facts(setup: Setup, results: Results, episodes: int) -> Row:
     seed = setup.spec.seed
     return {
-        "split": SPLIT,
         "episodes": episodes,
         "seed": seed,
         "arms": {name: {**one.plain(), **one.costs()} for name, one in results.items()},
@@ -99,12 +110,12 @@ def profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: int) -> Row:
     return {"tau": grid.tolist(), "arms": bands}
 
 
-def tables(results: Results, found: Mapping[str, Mapping[str, Row | None]]) -> dict[str, list[Row]]:
+def tables(results: Results, found: Mapping[str, Mapping[str, Row | None]], split: str) -> dict[str, list[Row]]:
     """Title -> a row per arm: what was reached, and what it took."""
     shown = {name: _shown(one) for name, one in found.items()}
-    count = len(results[OWN].network_value)
+    title = f"{len(results[OWN].network_value)} held-out instances, the same for every arm; {split} samples"
     return {
-        f"{count} held-out instances, the same for every arm": [_reached(name, shown[name]) for name in results],
+        title: [_reached(name, shown[name]) for name in results],
         "means of an instance; seconds of all": [_cost(one, shown[name]) for name, one in results.items()],
     }
 

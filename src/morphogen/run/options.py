@@ -33,6 +33,7 @@ class Flag:
     text: str
 
 
+SPLITS = VALIDATION, TEST = ("validation", "test")  # of the samples, on which networks are judged
 SEEDS, EPISODES = 2**63 - 1, 10_000  # the last seed; most held-out episodes of an arm
 ROUNDS = 3  # that a benchmark runs, the warm-up included
 _TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from morphogen.errors import ConfigError
-from morphogen.run.options import BASELINES, FLAGS, GROUPS, ORACLE, RIVALS, ROUNDS, STATIC, STATIC_COST, Flag
+from morphogen.run.options import BASELINES, FLAGS, GROUPS, ORACLE, RIVALS, ROUNDS, SPLITS, STATIC, STATIC_COST, Flag
 from morphogen.vocab.fields import refuse
 from morphogen.vocab.spec import POLICIES, SCHEDULE_FILE, free
 from morphogen.vocab.text import show
@@ -111,6 +111,9 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
     evaluate.add_argument("--arms", metavar="A,B", default=",".join(RIVALS), help="with whom (default %(default)s)")
     evaluate.add_argument("--greedy", action="store_true", help="the policy of the run takes its likeliest action")
+    evaluate.add_argument(
+        "--split", choices=SPLITS, default=SPLITS[0], help="whose samples judge (default %(default)s)"
+    )
     evaluate.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
     evaluate.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
     compare = commands.add_parser(

@@ -11,12 +11,13 @@ from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.run import checkpoint, directory, identity, standing
-from morphogen.run.comparison import SPLIT, compared, share_table, shares
+from morphogen.run.comparison import compared, share_table, shares
 from morphogen.run.directory import RunDirectory
 from morphogen.run.evaluate import Result
 from morphogen.run.keeper import Keeper, Kind
 from morphogen.run.log import rounds
 from morphogen.run.optimum import OF_WHAT
+from morphogen.run.options import VALIDATION
 from morphogen.run.outlets import opened
 from morphogen.run.resume import Found, forget_newer, promise
 from morphogen.run.scheduler import Parts, Scheduler
@@ -201,11 +202,11 @@ class Session:
         results = compared(scheduler, self.halt)
         if not results:
             return results
-        scheduler.reporter.tell(results[-1].event(split=SPLIT, seed=spec.seed))
+        scheduler.reporter.tell(results[-1].event(split=VALIDATION, seed=spec.seed))
         reached = shares(self.setup, scheduler.fences, results)
         if self.home is not None:
             found = {result.policy: result.plain() for result in results}
-            said = {"split": SPLIT, "episodes": spec.final_episodes, "policies": found}
+            said = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": found}
             self.home.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
         if self.console is not None:
             rows = [result.row(results[-1], seed=spec.seed) for result in results]

@@ -1,7 +1,7 @@
 """How often the intervals of `morphogen evaluate` and `compare` hold what they should: `python -m bench.coverage`.
 
 Samples of many distributions are drawn whose true value is known; the share of intervals that hold it is the coverage.
-`saved`: episodes of `bench/results/default_run.json`, drawn with replacement: the file itself is the population.
+`saved`: episodes of `bench/results/learning.json`, drawn with replacement: the file itself is the population.
 """
 
 import argparse
@@ -15,21 +15,23 @@ import numpy as np
 
 from morphogen.run import files
 from morphogen.run.contest import NONE, verdict
+from morphogen.run.evaluation import OWN
 from morphogen.run.measures import machine
 from morphogen.run.statistics import Estimate, across, improvement, interval, iqm, middle_means
 
 RESULTS = Path(__file__).parent / "results"
-SAVED, FILE = RESULTS / "default_run.json", RESULTS / "coverage.json"
+SAVED, FILE = RESULTS / "learning.json", RESULTS / "coverage.json"
 COUNT, SAME = 400, 20  # resamples of an interval; samples that share them
+ALIKE = 5  # times the samples, for the rarer thing: a verdict on sides that are alike
 SIZES = {"64": (1, 64), "256": (1, 256), "3 runs of 64": (3, 64)}
 LARGE = 1_000_000  # draws that stand for a whole distribution
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def saved() -> dict[str, np.ndarray]:
-    """Network values of the closing comparison, by policy."""
-    found = json.loads(SAVED.read_text())["policies"]
-    return {name: np.array(one["network_value"]) for name, one in found.items()}
+    """Network values of held-out episodes by arm; of what depends on a run, those beside the first."""
+    found = json.loads(SAVED.read_text())["arms"]
+    return {name: np.array(one["network_value"][0]) for name, one in found.items()}
 
 
 def populations() -> dict[str, Draw]:
@@ -46,13 +48,13 @@ def populations() -> dict[str, Draw]:
 
 def differences() -> dict[str, Draw]:
     """Paired differences: no difference, a small one, many ties, and those of the saved run."""
-    own = saved()["ppo"]
+    own = saved()[OWN]
     return {
         "A against A": lambda dice, shape: dice.normal(size=shape) - dice.normal(size=shape),
         "small": lambda dice, shape: dice.normal(0.3, 1.0, size=shape),
         "half of them equal": lambda dice, shape: dice.normal(0.2, 1.0, size=shape) * (dice.random(shape) < 0.5),
         "almost always ahead": lambda dice, shape: dice.normal(1.3, 1.0, size=shape),
-        **{f"saved, ppo minus {name}": _from(own - values) for name, values in saved().items() if name != "ppo"},
+        **{f"saved, {OWN} minus {name}": _from(own - values) for name, values in saved().items() if name != OWN},
     }
 
 
@@ -120,7 +122,7 @@ def main() -> None:
     rows = measured(given.samples)
     for row in rows:
         print("{statistic:28} {distribution:26} {episodes:14} {coverage:.3f} +- {error:.3f}".format(**row))
-    same = verdicts(given.samples)
+    same = verdicts(ALIKE * given.samples)
     for row in same:
         print("A against A, {runs} runs each, luck {luck}: verdicts {verdicts:.3f}".format(**row))
     facts = {"samples": given.samples, "resamples": COUNT, "seconds": time.process_time() - began}

@@ -66,7 +66,7 @@ def test_saved_results_become_a_table_and_figures(folder, played, capsys):
 
 def test_what_the_repository_holds_can_be_shown(folder, played, capsys):
     place = learning.FILE if learning.FILE.is_file() else folder / "found.json"
-    assert len(played({SAVED: f"Path({str(place)!r})"})) == 4
+    assert len(played({SAVED: f"Path({str(place)!r})"})) == 5
     told = capsys.readouterr().out
     assert all(f"\n{name} " in told for name in json.loads(place.read_text())["arms"])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import live, tiny_setup, world_of
 
-from bench import summary
+from bench import ablations, landscape, learning, summary
 from morphogen.run import cli, grid, parser
 from morphogen.vocab.spec import LifecycleSpec
 
@@ -95,6 +95,22 @@ def test_the_coverage_is_that_of_the_file():
     words = " ".join(TEXT.split())
     assert f"held the truth in {min(held):.1f} to {max(held):.1f} % of samples" in words
     assert f"got a verdict in {min(given):.1f} to {max(given):.1f} %" in words
+
+
+@pytest.mark.parametrize("bench", [learning, ablations], ids=["learning", "ablations"])
+def test_the_tables_of_learning_are_those_of_their_files(bench):
+    assert bench.markdown(json.loads(bench.FILE.read_text())) in TEXT
+
+
+def test_the_calibration_is_that_of_the_file():
+    found = json.loads(landscape.FILE.read_text())
+    gain = next(one for one in found["gains"] if one["grows"] == "conv_heavy in r0c0")
+    near, far = (gain[f"points at reach {at}"] for at in (0, 1))
+    closed = [round(100 * one["closed_by_fixed"]) for one in found["prices"] if one["param_price"][1] in (0.1, 0.5)]
+    words = " ".join(TEXT.split())
+    assert f"these gain {near:.1f} points from `conv_heavy` in `r0c0`, the others {far:.1f}" in words
+    assert f"one fixed schedule closes {closed[0]}%" in words
+    assert f"it closes {closed[1]}%" in words
 
 
 def test_every_file_of_a_run_is_explained():

@@ -43,7 +43,8 @@ BASELINES = tuple(name for name in POLICIES if name != "ppo")
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
 RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
 _PAID = (
-    f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides (default value with the preset digits, else delta)"
+    f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides "
+    "(default value with the preset digits, else delta)"
 )
 _PLACED = "training data on the device (resident) or read ahead from the host (streamed); default auto: by its size"
 FLAGS: tuple[Flag, ...] = (

@@ -260,24 +260,17 @@ def test_the_time_of_making_a_graph_is_told_apart():
     assert [one["Throughput"].compile_s for one in by_round(kept.events)] == [200.0, 200.0]
 
 
-def test_a_run_with_too_few_graphs_goes_on_eager_and_says_so(tmp_path):
-    counter, file = Counting("eager"), tmp_path / "life.json"
-    scheduler, history, states = episode(small(file, rounds=2, engine=engine(max_graphs=1)), counter)
-    assert counter.graphs == 1 + 2
-    assert [one.graph_fallbacks for one in history] == [11, 11]
-    assert scheduler.compiled.done.graph_fallbacks == 22
-    same(states[1], episode(small(file, rounds=2))[2][1])
-
-
-def test_the_coefficients_of_a_round_make_no_new_graph():
-    counter = Counting("eager")
-    spec = small(
-        rounds=3, episode_length=2, ppo=PpoSpec(epochs=1, entropy_anneal_rounds=2), engine=engine(max_graphs=1)
-    )
-    scheduler, history, _ = episode(spec, counter)
+def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round_make_no_new_one():
+    counter, ppo = Counting("eager"), PpoSpec(epochs=1, entropy_anneal_rounds=2)
+    fields = {"rounds": 3, "episode_length": 2, "ppo": ppo}
+    scheduler, history, states = episode(small(**fields, engine=engine(max_graphs=1)), counter)
     assert [one.updated for one in history] == [True, True, True]
-    assert counter.graphs == len(scheduler.compiled.signatures) + 3  # head, tail, update
-    assert history[2].graphs == 0
+    assert [one.unit for one in scheduler.compiled.signatures] == ["train"]
+    assert [one.graphs for one in history] == [3, 1, 0]  # head, tail and update; then training
+    assert counter.graphs == 4
+    assert [one.graph_fallbacks for one in history] == [3, 3, 3]  # validation, two epochs and the one before them
+    assert scheduler.compiled.done.graph_fallbacks == 9
+    same(states[2], episode(small(**fields))[2][2])
 
 
 def lived(setup, length=8):

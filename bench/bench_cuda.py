@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bench import bench_minibatch, bench_rollout, bench_validate, memory, roofline
-from bench.scenes import Scene, scene, sizes
+from bench.scenes import EPOCH, Scene, scene, sizes
 from bench.timing import Bench, close, milliseconds, parser, start
 from morphogen.run.measures import Measure, over, ratio
 from morphogen.steps.train import start_epoch
@@ -89,7 +89,7 @@ def training(bench: Bench, *, short: bool) -> list[Measure]:
 
 def measures(bench: Bench, *, short: bool = False, svg: Path | None = None) -> list[Measure]:
     """All rows."""
-    scanned, minibatches = ((1, SHORT), SHORT) if short else (ENVS, 36)
+    scanned, minibatches = ((1, SHORT), SHORT) if short else (ENVS, EPOCH)
     few = SHORT if short else 32
     run = {"data": DataSpec(minibatches=minibatches)}
     scan = bench_rollout.scan(bench, scanned, **run)

@@ -12,7 +12,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from bench.scenes import scheduler
+from bench.scenes import EPOCH, scheduler
 from bench.timing import Bench, run
 from morphogen.run.data.feed import Feed
 from morphogen.run.measures import Measure, over
@@ -36,7 +36,7 @@ def gather(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
     return images
 
 
-def measures(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Measure]:
+def measures(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[Measure]:
     """Samples per second."""
     forms, samples = {}, 0
     with ExitStack() as worlds:

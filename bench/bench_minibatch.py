@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from bench.loop import LAYOUTS, Loop
-from bench.scenes import Scene, Step, scene
+from bench.scenes import EPOCH, Scene, Step, scene
 from bench.timing import Bench, close, milliseconds, parser, start
 from morphogen.run.compile import options
 from morphogen.run.measures import Measure, over, ratio
 
 SHORT = {"digits": "digits", "cifar_baseline": "cifar"}
-MINIBATCHES = {"digits": 36, "cifar_baseline": 2}  # in a timed call: an epoch of digits, at least 0.2 s of cifar
+MINIBATCHES = {"digits": EPOCH, "cifar_baseline": 2}  # in a timed call: an epoch of digits, at least 0.2 s of cifar
 CHECKED = 8  # minibatches after which the forms are compared; later, rounding has grown too much to tell a bug by it
 CLOSE = 2e-3  # largest difference of a host parameter between the forms, float32
 

@@ -8,6 +8,7 @@ where hosts are bare and training is cheapest.
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from bench.bare import Bare
 from bench.chart import Line, draw
-from bench.scenes import planted, scene, scheduler, seeds
+from bench.scenes import EPOCH, planted, scene, scheduler, seeds
 from bench.timing import Bench, close, milliseconds, parser, start
 from morphogen.run.measures import Measure, over, ratio
 from morphogen.run.scheduler import Scheduler
@@ -75,13 +76,13 @@ def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **setting
     return [over("control_share", control, "share"), over("record_share", record, "share")]
 
 
-def empty_slots(bench: Bench, envs: int = 32, minibatches: int = 36) -> list[Measure]:
-    """An epoch of bare hosts with slots, over one of hosts that have none."""
+def empty_slots(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[Measure]:
+    """An epoch of bare hosts with slots, over one of hosts that have none; a few percent, so it takes more runs."""
     ours = scene("digits", envs, "none", minibatches=minibatches, device=bench.device)
     bare = Bare(ours)
     torch.testing.assert_close(bare.train(), ours.train().host.params)
     forms = {"slots": lambda: (ours.train(), ours.validate()), "bare": lambda: (bare.train(), bare.validate())}
-    seconds = bench.interleaved(forms)
+    seconds = replace(bench, runs=4 * bench.runs).interleaved(forms)
     return [ratio("empty_slots", seconds["slots"], seconds["bare"])]
 
 

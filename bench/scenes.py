@@ -30,6 +30,7 @@ from morphogen.vocab.spec import EngineSpec, RunSpec, cnn_spec, resolve
 from morphogen.vocab.stage import Algorithm, Stage
 
 Step = Callable[..., tuple]
+EPOCH = resolve(RunSpec(task="digits")).data.minibatches  # of digits
 
 
 @dataclass(frozen=True)

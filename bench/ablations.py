@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.harvest import Array, Run, learned, opened, twice
-from morphogen.errors import ConfigError, DataError
+from bench.harvest import Array, Run, command, learned, opened, twice
+from morphogen.errors import ConfigError
 from morphogen.run import files
 from morphogen.run.evaluation import OWN, spread
 from morphogen.run.measures import machine
@@ -126,22 +126,13 @@ def _line(label: str, one: Row) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write the file and print what is asked for; exit code 2 where runs cannot be compared."""
-    parser = argparse.ArgumentParser("python -m bench.ablations", description=__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
-    parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
-    parser.add_argument("--table", action="store_true", help="print the table out of the JSON file")
-    given = parser.parse_args(words)
-    if not (given.runs or given.table):
-        parser.error("no RUN is given; want at least three, or --table")
-    try:
-        if given.runs:
-            found = judged(opened(given.runs))
-            given.json.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(given.json, files.json_bytes(found))
-    except (ConfigError, DataError) as error:
-        parser.error(str(error))
-    if given.table:
-        print(markdown(json.loads(given.json.read_bytes())))
+    own = argparse.ArgumentParser("python -m bench.ablations", description=__doc__)
+    own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
+    command(own, words, least="three", found=_found, table=markdown)
+
+
+def _found(given: argparse.Namespace) -> dict[Path, bytes]:
+    return {given.json: files.json_bytes(judged(opened(given.runs)))}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """What runs that were trained on different seeds and played the same held-out instances hold, side by side."""
 
+import argparse
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from morphogen.errors import ConfigError
-from morphogen.run import directory, log, reading
+from morphogen.errors import ConfigError, DataError
+from morphogen.run import directory, files, log, reading
 from morphogen.run.evaluation import OWN
 from morphogen.run.options import ORACLE, STATIC, STATIC_COST, VALIDATION
 from morphogen.run.telemetry.kinds.round import BatchSummary
@@ -59,6 +61,33 @@ class Run:
         words = ["morphogen", "evaluate", str(self.path), *(["--greedy"] if said["greedy"] else [])]
         words += [] if said["split"] == VALIDATION else ["--split", said["split"]]
         return shlex.join([*words, "--episodes", str(said["episodes"]), "--seed", str(said["seed"]), "--arms", rivals])
+
+
+def command(
+    own: argparse.ArgumentParser,
+    words: Sequence[str] | None,
+    *,
+    least: str,
+    found: Callable[[argparse.Namespace], Mapping[Path, bytes]],
+    table: Callable[[dict[str, Any]], str],
+) -> None:
+    """A command over finished runs: write what is `found`, print the table out of the JSON file; exit code 2 on faults.
+
+    `own`: the flags of the command, among them --json; `least`: how many runs it takes.
+    """
+    own.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
+    own.add_argument("--table", action="store_true", help="print the table out of the JSON file")
+    given = own.parse_args(words)
+    if not (given.runs or given.table):
+        own.error(f"no RUN is given; want at least {least}, or --table")
+    try:
+        for path, data in found(given).items() if given.runs else ():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.replace(path, data)
+    except (ConfigError, DataError) as error:
+        own.error(str(error))
+    if given.table:
+        print(table(json.loads(given.json.read_bytes())))
 
 
 def _label(name: str) -> str:

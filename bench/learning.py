@@ -11,7 +11,6 @@ instance hard say so only once.  What other training seeds would do is told apar
 
 import argparse
 import io
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from bench.harvest import SAME, Array, Run, arms, gathered
-from morphogen.errors import ConfigError, DataError
+from bench.harvest import SAME, Array, Run, arms, command, gathered
 from morphogen.run import files
 from morphogen.run.evaluation import OWN, spread
 from morphogen.run.measures import machine
@@ -199,28 +197,15 @@ def _line(name: str, one: Row, rival: Row | None) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write both files and print what is asked for; exit code 2 where runs cannot be compared."""
-    parser = argparse.ArgumentParser("python -m bench.learning", description=__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
-    parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
-    parser.add_argument("--picture", type=Path, default=PICTURE, help="default %(default)s")
-    parser.add_argument("--table", action="store_true", help="print the table out of the JSON file")
-    given = parser.parse_args(words)
-    if not (given.runs or given.table):
-        parser.error("no RUN is given; want at least one, or --table")
-    try:
-        if given.runs:
-            _write(given.runs, given.json, given.picture)
-    except (ConfigError, DataError) as error:
-        parser.error(str(error))
-    if given.table:
-        print(markdown(json.loads(given.json.read_bytes())))
+    own = argparse.ArgumentParser("python -m bench.learning", description=__doc__)
+    own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
+    own.add_argument("--picture", type=Path, default=PICTURE, help="default %(default)s")
+    command(own, words, least="one", found=_found, table=markdown)
 
 
-def _write(paths: Sequence[Path], file: Path, drawn: Path) -> None:
-    found = judged(gathered(paths))
-    for path, data in ((file, files.json_bytes(found)), (drawn, picture(found))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(path, data)
+def _found(given: argparse.Namespace) -> dict[Path, bytes]:
+    found = judged(gathered(given.runs))
+    return {given.json: files.json_bytes(found), given.picture: picture(found)}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.state import env, rng, schema
+from morphogen.state.tree import renewed
+from morphogen.testing import trees
 
 SIZES = schema.Sizes(3, ("r0c0", "r0c1"), host_params=7, seed_params=(5, 9), window=4, classes=10, table=6)
 CLASSES = {
@@ -73,3 +75,17 @@ def test_describe_prints_one_row_a_leaf_with_its_unit():
     for part, leaves in schema.PARTS.items():
         assert {(part, leaf.name) for leaf in leaves} <= rows
     assert next(line for line in table if " alpha_steepness " in line).split()[-1] == "12.0"
+
+
+def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_was():
+    state = fresh()
+    slots = state.slots.replace(stage=state.slots.stage + 1)
+    found = renewed(state, slots=slots)
+    assert type(found) is type(state)
+    assert torch.equal(found.slots.stage, state.slots.stage + 1)
+    assert found.batch_size == state.batch_size
+    before, after = trees.leaves(state), trees.leaves(found)
+    assert before.keys() == after.keys()
+    assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
+    with pytest.raises(AttributeError, match=r"EnvState has no hots"):
+        renewed(state, hots=slots)

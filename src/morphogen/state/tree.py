@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 
@@ -24,6 +25,18 @@ def write(part, where: Tensor, **leaves: Tensor | float):
     """
     old = {name: getattr(part, name) for name in leaves}
     return part.replace(**{name: torch.where(where, leaves[name], old[name]).to(old[name].dtype) for name in leaves})
+
+
+def renewed(whole, **parts: Any):
+    """The tensor class with the named parts exchanged and all others shared; `replace` would copy every leaf of them.
+
+    Parts keep batch size and device of the whole.
+    """
+    odd = sorted(parts.keys() - set(whole.keys()))
+    if odd:
+        raise AttributeError(f"{type(whole).__name__} has no {', '.join(odd)}")
+    source = TensorDict(dict(whole.items()) | parts, batch_size=whole.batch_size, device=whole.device)
+    return type(whole).from_tensordict(source)
 
 
 class _Tables:

@@ -9,7 +9,7 @@ from morphogen.rules.stages import known
 from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree import table, write
+from morphogen.state.tree import renewed, table, write
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import Stage
@@ -39,7 +39,7 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
 
     outcome = _outcome(spec, op, torch.where(asked, gate_of(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1))
     signals = state.signals.replace(last_op=spec.requested_op, last_outcome=outcome.outcome)
-    return state.replace(slots=slots, signals=signals), outcome
+    return renewed(state, slots=slots, signals=signals), outcome
 
 
 def _next_up(stage: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from morphogen.rules.attribution import attribution, measuring
 from morphogen.rules.signals import update_signals
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, Validation
+from morphogen.state.tree import renewed
 from morphogen.vocab.spec import SignalSpec
 
 NEWEST = 0.3  # weight of the newest change in the velocity of a contribution
@@ -23,7 +24,7 @@ def attribute(
     full = measuring(state.clock.epoch, every=every, episode_length=episode_length)
     found = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
     signals = update_signals(state.signals, validation.loss, found, spec=signal_spec)
-    return state.replace(slots=_remember(state.slots, found), signals=signals), found
+    return renewed(state, slots=_remember(state.slots, found), signals=signals), found
 
 
 def _remember(slots: Slots, found: Attribution) -> Slots:

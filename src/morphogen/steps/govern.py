@@ -9,7 +9,7 @@ from morphogen.rules.vitals import limit, panic, sign, streak_after
 from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.seeds import select_slots, vacate
-from morphogen.state.tree import lift, select
+from morphogen.state.tree import lift, renewed, select
 from morphogen.vocab.spec import GovernorSpec
 from morphogen.vocab.stage import Panic, Stage
 
@@ -31,7 +31,8 @@ def govern(
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
-    after = state.replace(
+    after = renewed(
+        state,
         host=select(back, watch.host, state.host),
         seeds=vacate(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
         slots=_restored_slots(state.slots, watch.slots, fossils, pruned),
@@ -64,7 +65,7 @@ def first_snapshot(state: EnvState) -> EnvState:
         slots=state.slots.clone(),
         signals=state.signals.clone(),
     )
-    return state.replace(governor=fresh)
+    return renewed(state, governor=fresh)
 
 
 def _judge(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from morphogen.state.env import EnvState
-from morphogen.state.tree import write
+from morphogen.state.tree import renewed, write
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
@@ -30,4 +30,4 @@ def plant(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
         alpha_start=1.0,
         alpha_target=1.0,
     )
-    return state.replace(slots=slots)
+    return renewed(state, slots=slots)

@@ -13,7 +13,7 @@ from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, SlotInputs, Validation
-from morphogen.state.tree import lift
+from morphogen.state.tree import lift, renewed
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -58,7 +58,7 @@ def score(
         batch_size=state.batch_size,
         device=state.device,
     )
-    return close(state.replace(ledger=ledger)), scored
+    return close(renewed(state, ledger=ledger)), scored
 
 
 def reward_inputs(
@@ -163,7 +163,7 @@ def close(state: EnvState) -> EnvState:
     epochs = state.slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
     age = state.slots.age + occupied(stage).to(torch.int64)
     slots = state.slots.replace(epochs_in_stage=epochs, age=age)
-    return state.replace(slots=slots, clock=state.clock.replace(epoch=state.clock.epoch + 1))
+    return renewed(state, slots=slots, clock=state.clock.replace(epoch=state.clock.epoch + 1))
 
 
 def _paid(

@@ -9,6 +9,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.state.env import EnvState
+from morphogen.state.tree import renewed
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.slot import SlotSpec
 
@@ -34,7 +35,7 @@ def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *,
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=last), s]
             grown[slot.name] = _sow(grown[slot.name], where, birth(blueprint, uniform, slot=slot))
-    return state.replace(seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
+    return renewed(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 
 def _sow(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:

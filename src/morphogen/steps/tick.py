@@ -10,6 +10,7 @@ from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
 from morphogen.state.seeds import vacate
+from morphogen.state.tree import renewed
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
@@ -34,7 +35,7 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
         batch_size=state.batch_size,
         device=state.device,
     )
-    return state.replace(slots=slots, seeds=vacate(state.seeds, occupied(slots.stage))), report
+    return renewed(state, slots=slots, seeds=vacate(state.seeds, occupied(slots.stage))), report
 
 
 def _cool(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:

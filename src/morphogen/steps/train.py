@@ -28,6 +28,7 @@ from morphogen.rules.stages import active, blended
 from morphogen.rules.tally import Minibatch, SeedAverages, SeedTally, Tally
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Batch, TrainMetrics
+from morphogen.state.tree import renewed
 from morphogen.vocab.spec import HostSpec, LifecycleSpec
 from morphogen.vocab.stage import AlphaMode, Stage
 
@@ -173,7 +174,8 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
         **lead,
     )
     signals = state.signals.replace(train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid)
-    after = state.replace(
+    after = renewed(
+        state,
         host=state.host.replace(params=weights.host, momentum=velocity.host),
         seeds=TensorDict(seeds, **lead),
         slots=_measured(state, progress, mean.norm, grown, net=net),

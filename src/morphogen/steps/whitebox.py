@@ -7,6 +7,7 @@ from morphogen.rules.stages import active
 from morphogen.rules.whitebox import accuracy
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Split, TrainMetrics, Validation
+from morphogen.state.tree import renewed
 from morphogen.vocab.stage import AlphaMode
 
 
@@ -15,7 +16,8 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     slots, signals = state.slots, state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
     none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)
-    after = state.replace(
+    after = renewed(
+        state,
         slots=slots.replace(
             gradient_norm=healthy,
             gradient_health=healthy,

@@ -265,6 +265,7 @@ def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round
     fields = {"rounds": 3, "episode_length": 2, "ppo": ppo}
     scheduler, history, states = episode(small(**fields, engine=engine(max_graphs=1)), counter)
     assert [one.updated for one in history] == [True, True, True]
+    assert all(one.germinated for one in history)
     assert [one.unit for one in scheduler.compiled.signatures] == ["train"]
     assert [one.graphs for one in history] == [3, 1, 0]  # head, tail and update; then training
     assert counter.graphs == 4

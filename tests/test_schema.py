@@ -87,5 +87,5 @@ def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_w
     before, after = trees.leaves(state), trees.leaves(found)
     assert before.keys() == after.keys()
     assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
-    with pytest.raises(AttributeError, match=r"EnvState has no hots"):
+    with pytest.raises(AttributeError, match=r"EnvState has no hots; want some of host, seeds, slots"):
         renewed(state, hots=slots)

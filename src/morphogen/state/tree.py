@@ -28,13 +28,13 @@ def write(part, where: Tensor, **leaves: Tensor | float):
 
 
 def renewed(whole, **parts: Any):
-    """The tensor class with the named parts exchanged and all others shared; `replace` would copy every leaf of them.
+    """The tensor class with the named parts exchanged and all others shared, so that nobody may write into a part.
 
-    Parts keep batch size and device of the whole.
+    Parts have batch size and device of the whole.  `replace` would go through every leaf of all of them.
     """
     odd = sorted(parts.keys() - set(whole.keys()))
     if odd:
-        raise AttributeError(f"{type(whole).__name__} has no {', '.join(odd)}")
+        raise AttributeError(f"{type(whole).__name__} has no {', '.join(odd)}; want some of {', '.join(whole.keys())}")
     source = TensorDict(dict(whole.items()) | parts, batch_size=whole.batch_size, device=whole.device)
     return type(whole).from_tensordict(source)
 

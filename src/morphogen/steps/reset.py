@@ -22,4 +22,5 @@ def reset(
     state = schema.init(sizes, key, ledger)
     host = state.host.replace(params=cnn.layout(net.host).draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
+    # Copied, not shared: a fresh state is locked throughout, and a graph tells locked parts from others.
     return state.replace(host=host, instance=instance, clock=clock)

@@ -39,7 +39,7 @@ def _state(own):
 @given(slots())
 def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
     plan = worlds.plan(_state(own), NET)
-    found = sites.training_sites(own, plan)
+    found = sites.training_sites(own, plan, net=NET)
     for s, (crew, site) in enumerate(zip(plan.train, found, strict=True)):
         assert (site is None) == (not crew.groups)
         if site is None:
@@ -52,7 +52,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             assert (group.added, group.multiplied) == (len(members) - len(multiplied), len(multiplied))
         gated = [e for e in range(ENVS) if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3]
         assert site.gate_env.tolist() == gated
-        assert site.mix.rows[site.gated].tolist() == gated
+        assert site.mix.rows.rows[site.gated].tolist() == gated
 
 
 @given(slots(), st.lists(st.booleans(), min_size=3 * ENVS, max_size=3 * ENVS))

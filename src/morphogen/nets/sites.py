@@ -12,7 +12,7 @@ from morphogen.nets.layout import Layout, Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew, Plan, Seats, Tree, training_roster, validation_roster
 from morphogen.nets.seeds import cnn as seeds
-from morphogen.rules.blend import Mix, mix
+from morphogen.rules.blend import Choice, Mix, choice, mix
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
@@ -23,7 +23,7 @@ class Site(NamedTuple):
     A padded row repeats the first of its half, silent.  Its home is no env: what becomes of it is dropped.
     """
 
-    rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
+    rows: tuple[Choice, ...]  # [n] per group, rows of the features (those after a split)
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
     mix: Mix  # the rows of all groups
@@ -31,7 +31,7 @@ class Site(NamedTuple):
     gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
     gate_home: Tensor  # int64 [G]
-    children: Tensor | None  # int64 [rows after], row that each row after continues; None: nothing splits here
+    children: Choice | None  # [rows after], row that each row after continues; None: nothing splits here
     row_env: Tensor | None  # int64 [rows after], env of each row after a split
 
 
@@ -64,19 +64,23 @@ def _joined(parts: Sequence[Seats]) -> Seats:
     return Seats(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _mix(of: _Candidates, seats: Seats, crew: Crew, rows: int) -> Mix:
+class _Place(NamedTuple):
+    """The features that a slot changes."""
+
+    envs: int
+    rows: int  # after the slot
+    channels: int
+    split: tuple[Tensor, Tensor] | None = None  # int64 [rows after] each: parent and env of every row
+
+
+def _mix(of: _Candidates, seats: Seats, crew: Crew, where: _Place) -> Mix:
     at, taken = seats
     alpha, training = torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken
-    return mix(of.row[at], alpha, training, count=rows, multiplied=crew.multiplied)
+    return mix(of.row[at], alpha, training, count=where.rows, channels=where.channels, multiplied=crew.multiplied)
 
 
-def _site(
-    seats: Seats, crew: Crew, of: _Candidates, *, envs: int, rows: int, split: tuple[Tensor, Tensor] | None = None
-) -> Site:
-    """The site of one slot.
-
-    Shapes: seats [2, 13, C] of the slot; rows: of the features after it; split: parent and env of each of them.
-    """
+def _site(seats: Seats, crew: Crew, of: _Candidates, where: _Place) -> Site:
+    """The site of one slot.  seats [2, 13, C] of the slot."""
     pairs = [
         [_cut(seats, part, group.blueprint.value, size) for part, size in enumerate((group.added, group.multiplied))]
         for group in crew.groups
@@ -86,17 +90,18 @@ def _site(
     place = of.row.new_zeros(nobody + 1).index_copy(
         0, torch.where(whole.taken, whole.candidate, nobody), torch.arange(count, device=of.row.device)
     )
+    own = _mix(of, whole, crew, where)
     return Site(
-        rows=of.row[whole.candidate].split(sizes),
+        rows=own.rows.split(sizes),
         env=of.env[whole.candidate].split(sizes),
-        home=torch.where(whole.taken, of.env[whole.candidate], envs).split(sizes),
-        mix=_mix(of, whole, crew, rows),
+        home=torch.where(whole.taken, of.env[whole.candidate], where.envs).split(sizes),
+        mix=own,
         gated=torch.where(gates.taken, place[gates.candidate], count),
         gate_rows=of.row[gates.candidate],
         gate_env=of.env[gates.candidate],
-        gate_home=torch.where(gates.taken, of.env[gates.candidate], envs),
-        children=split and split[0],
-        row_env=split and split[1],
+        gate_home=torch.where(gates.taken, of.env[gates.candidate], where.envs),
+        children=where.split and choice(where.split[0], where.channels, of.alpha),
+        row_env=where.split and where.split[1],
     )
 
 
@@ -104,14 +109,16 @@ def _of_slot(seats: Seats, s: int) -> Seats:
     return Seats(seats.candidate[:, s], seats.taken[:, s])
 
 
-def training_sites(slots: Slots, plan: Plan) -> tuple[Site | None, ...]:
+def training_sites(slots: Slots, plan: Plan, *, net: Net) -> tuple[Site | None, ...]:
     """Sites of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
     seats = training_roster(slots).seats(plan.train)
     envs = slots.stage.shape[0]
     own = torch.arange(envs, device=slots.stage.device)
     return tuple(
-        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), envs=envs, rows=envs) if crew.groups else None
-        for s, crew in enumerate(plan.train)
+        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), _Place(envs, envs, slot.channels))
+        if crew.groups
+        else None
+        for s, (crew, slot) in enumerate(zip(plan.train, net.slots, strict=True))
     )
 
 
@@ -126,8 +133,8 @@ def validation_sites(slots: Slots, limbs: Tree, plan: Plan, *, net: Net) -> tupl
         after, crew = plan.rows[level], plan.evaluate[s]
         of = _candidates(slots, s, env, limbs.number[level + 1].flatten())
         whole = after == (envs if plan.padded else before)  # equal sizes with room left over may hold a split
-        split = None if whole else _split(limbs, level, after)
-        sites[s] = _site(_of_slot(seats, s), crew, of, envs=envs, rows=after, split=split) if crew.groups else None
+        where = _Place(envs, after, net.slots[s].channels, None if whole else _split(limbs, level, after))
+        sites[s] = _site(_of_slot(seats, s), crew, of, where) if crew.groups else None
         before = after
     return tuple(sites[s] for s in range(len(net.slots)))
 

@@ -13,19 +13,31 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _ROWS = -2
+_WORD = torch.complex128  # what a row is moved in: 16 bytes at once, never read as a number
 Spans = tuple[tuple[int, int], ...]  # first and last + 1
+
+
+class Choice(NamedTuple):
+    """Rows to take, in this order."""
+
+    rows: Tensor  # int64 [N]
+    words: Tensor  # int64 [N, W], the words that they consist of; W = 0 where that is no whole number
+
+    def split(self, sizes: Sequence[int]) -> tuple["Choice", ...]:
+        """The choice in parts of so many rows."""
+        return tuple(map(Choice, self.rows.split(sizes), self.words.split(sizes)))
 
 
 class Mix(NamedTuple):
     """How the N seeds of a slot are blended in, M of which multiply."""
 
-    rows: Tensor  # int64 [N], rows of the features that they belong to
+    rows: Choice  # [N], rows of the features that they belong to
     factor: Tensor  # float [N], share of the delta that counts
     silent: Tensor  # bool [N], nothing is added, whatever the delta holds
     place: Tensor  # int64 [R], the seed that every row hears; N = none
-    source: Tensor  # int64 [R], what it hears, among all deltas, nothing, and the products of those that multiply
-    base: Tensor  # int64 [M], rows of those that multiply
-    product: Tensor  # int64 [R], the product that a row hears; M = none
+    source: Choice  # [R], what it hears, among all deltas, nothing, and the products of those that multiply
+    base: Choice  # [M], rows of those that multiply
+    product: Choice  # [R], the product that a row hears; M = none
 
 
 class Gates(NamedTuple):
@@ -42,23 +54,50 @@ class Deltas(NamedTuple):
     multiplied: Spans = ()  # the seeds that multiply
 
 
-def take(x: Tensor, where: Tensor) -> Tensor:
-    """Chosen rows, in the order of `where`.  x [..., R, C], where int64 [N] -> [..., N, C]."""
-    return x.flatten(0, -3).index_select(1, where).view(*x.shape[:_ROWS], -1, x.shape[-1])  # three axes: far faster
+def choice(rows: Tensor, channels: int, like: Tensor) -> Choice:
+    """Rows to take from features of so many channels, fastest in the dtype of `like`.  rows int64 [N]."""
+    words, rest = divmod(channels * like.element_size(), _WORD.itemsize)
+    every = torch.arange(0 if rest else words, device=rows.device)
+    return Choice(rows, rows.unsqueeze(-1) * words + every)
 
 
-def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> Mix:
-    """How seeds are blended in.
+def joined(parts: Sequence[Choice]) -> Choice:
+    """Choices one after the other, of rows of one length."""
+    return parts[0] if len(parts) == 1 else Choice(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def take(x: Tensor, where: Choice) -> Tensor:
+    """Chosen rows, in their order.  x [..., R, C] -> [..., N, C].
+
+    The kernel that chooses rows runs on one core and moves a number at a time; that which gathers has neither fault.
+    The compiler knows no words and fuses rows.
+    """
+    lead, (rows, channels) = x.shape[:_ROWS], x.shape[_ROWS:]
+    if where.words.shape[1] * _WORD.itemsize != channels * x.itemsize or torch.compiler.is_compiling():
+        return _of(x, where.rows)
+    words = x.reshape(-1, rows * channels).view(_WORD)
+    found = words.gather(1, where.words.view(1, -1).expand(words.shape[0], -1))
+    return found.view(x.dtype).view(*lead, -1, channels)
+
+
+def _of(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows number by number.  x [..., R, C], rows int64 [N] -> [..., N, C]."""
+    return x.flatten(0, -3).index_select(1, rows).view(*x.shape[:_ROWS], -1, x.shape[-1])  # three axes: far faster
+
+
+def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, channels: int, multiplied: Spans = ()) -> Mix:
+    """How seeds are blended into features of so many channels, fastest where they have the dtype of `alpha`.
 
     Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: those of the N that multiply.
     """
-    silent, seeds = training | (alpha == 0), rows.shape[0]
-    order = torch.arange(seeds + 1, device=rows.device)
+    silent, seeds = training | (alpha == 0), alpha.shape[0]
+    order = torch.arange(seeds + 1, device=alpha.device)
     place = order[-1:].expand(count + 1).index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
     which = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
     product = torch.full_like(order, which.shape[0]).index_copy(0, which, order[: which.shape[0]])[place]
     source = torch.where(product < which.shape[0], seeds + 1 + product, place)
-    return Mix(rows, torch.where(training, 1.0, alpha), silent, place, source, rows[which], product)
+    own, *chosen = (choice(one, channels, alpha) for one in (rows, source, rows[which], product))
+    return Mix(own, torch.where(training, 1.0, alpha), silent, place, *chosen)
 
 
 def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None) -> Tensor:
@@ -99,18 +138,18 @@ class _Blend(torch.autograd.Function):
         ctx.sizes = [block.shape[_ROWS] for block in blocks]
         ctx.mark_non_differentiable(*(part for part in kept if part is not None))
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*kept, at, *seeds)
+        ctx.save_for_backward(*kept, at, seeds.factor, seeds.silent, *seeds.rows, *seeds.product)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        factor, turned, base, whole, at, *own = ctx.saved_tensors
-        seeds, grad = Mix(*own), grad.contiguous()
-        push = take(grad, seeds.rows)
-        opened = None if whole is None else _opening(push, whole, seeds, at)
+        factor, turned, base, whole, at, share, silent, *chosen = ctx.saved_tensors
+        rows, product, grad = Choice(*chosen[:2]), Choice(*chosen[2:]), grad.contiguous()
+        push = take(grad, rows)
+        opened = None if whole is None else _opening(push, whole, at, share, silent)
         push.mul_(_over(factor, push))
         if turned is not None:
             slope = _cut((push,), ctx.spans)
-            grad = grad + take(torch.cat((slope * turned, _nothing(grad)), _ROWS), seeds.product)
+            grad = grad + take(torch.cat((slope * turned, _nothing(grad)), _ROWS), product)
             _put(push, ctx.spans, torch.ops.aten.tanh_backward(slope * base, turned))
         return grad, opened, None, None, None, *push.split(ctx.sizes, _ROWS)
 
@@ -145,12 +184,12 @@ def _factor(seeds: Mix, opened: Tensor | None, at: Tensor | None, *, samples: in
     return whole.repeat(samples, 1).index_copy_(1, at, whole[at] * opened)[:, :-1]
 
 
-def _opening(push: Tensor, whole: Tensor, seeds: Mix, at: Tensor) -> Tensor:
-    """The gradient of the gates.  push, whole [B, ..., N, C] -> [B, G]."""
+def _opening(push: Tensor, whole: Tensor, at: Tensor, share: Tensor, silent: Tensor) -> Tensor:
+    """The gradient of the gates.  push, whole [B, ..., N, C]; at [G]; share, silent [N] -> [B, G]."""
     place = at.clamp(max=push.shape[_ROWS] - 1)
-    sums = (take(push, place) * take(whole, place)).sum(-1)  # [B, ..., G]
+    sums = (_of(push, place) * _of(whole, place)).sum(-1)  # [B, ..., G]
     found = sums.flatten(1, -2).sum(1) if sums.dim() > 2 else sums
-    return torch.where(seeds.silent[place], 0.0, found * seeds.factor[place])
+    return torch.where(silent[place], 0.0, found * share[place])
 
 
 def _over(rows: Tensor, like: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Progress(NamedTuple):
 def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
     """Gather everything that trains in this epoch.  state [E] after `tick`."""
     slots, host = state.slots, state.host
-    where = sites.training_sites(slots, plan)
+    where = sites.training_sites(slots, plan, net=net)
     weights, velocity = (
         blocks.flat(sites.gather(state.seeds, leaf, plan.train, where, net=net), host.params)
         for leaf in ("params", "momentum")

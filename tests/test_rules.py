@@ -112,7 +112,7 @@ def judged(state):
 ONE, CELL = (), (3,)
 gauges = tensors((shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL))
 minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE))
-tallies = tensors(*[(shares, R, ONE)] * 3, *[(st.integers(0, 4), I, ONE)] * 2)
+tallies = tensors((shares, R, (*ONE, 3)), *[(st.integers(0, 4), I, ONE)] * 2)
 seed_tallies = tensors(*[(shares, R, CELL)] * 2, (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3)
 rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
 blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
@@ -133,7 +133,7 @@ def at_once(part, where, target):
 def mixed(alpha, training, spans=()):
     """One seed for every row, in the order of the rows."""
     own = torch.arange(alpha.shape[0], device=alpha.device)
-    return own, blend.mix(own, alpha, training, count=alpha.shape[0], multiplied=spans)
+    return own, blend.mix(own, alpha, training, count=alpha.shape[0], channels=4, multiplied=spans)
 
 
 def blended(way):
@@ -155,7 +155,14 @@ def heard(alpha, training):
 
 def taken(x):
     """All rows, each of them chosen."""
-    return blend.take(x.movedim(0, -2), torch.arange(x.shape[0], device=x.device)).movedim(-2, 0)
+    every = blend.choice(torch.arange(x.shape[0], device=x.device), x.shape[-1], x)
+    return blend.take(x.movedim(0, -2), every).movedim(-2, 0)
+
+
+def taken_twice(x):
+    """All rows, chosen and chosen again."""
+    every = blend.choice(torch.arange(x.shape[0], device=x.device), x.shape[-1], x)
+    return blend.take(x.movedim(0, -2), blend.joined([every, every])).movedim(-2, 0).unflatten(0, (2, -1)).movedim(0, 1)
 
 
 def remembered(pair):
@@ -169,7 +176,7 @@ def health_of(norm, vanishing, exploding, count, sound):
 
 
 def added(*leaves):
-    return tally.add(Tally(*leaves[:5]), Minibatch(*leaves[5:]))
+    return tally.add(Tally(*leaves[:3]), Minibatch(*leaves[3:]))
 
 
 def averaged(*leaves):
@@ -210,6 +217,8 @@ RULES = {
     "attribution.players": (attribution.players, slots, SLOTTED),
     "blend.blend": (blended("added"), blends, {}),
     "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
+    "blend.choice": (taken, tensors((shares, R, (2, 4))), {}),
+    "blend.joined": (taken_twice, tensors((shares, R, (2, 4))), {}),
     "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "blend.take": (taken, tensors((shares, R, (2, 4))), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),

@@ -63,15 +63,18 @@ def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
 
 
 class _KeptNorm(torch.autograd.Function):
-    """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few."""
+    """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few.
+
+    Sums of a group are `[B, 1, 1, R, G, 1]`, so that they meet channels by group as they are.
+    """
 
     @staticmethod
     def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, rest: tuple[Tensor, float]) -> tuple[Tensor, ...]:
         share, floor = rest
-        mean = _pooled(x.sum((1, 2)), share) * share
-        centred = x - _spread(mean, kept)
-        inverse = torch.rsqrt(_pooled(centred.square().sum((1, 2)), share) * share + EPS)
-        slope = _spread(inverse, gain)
+        mean = _pooled(x.sum((1, 2), keepdim=True), share)
+        centred = x - _spread(mean, kept, share)
+        inverse = torch.rsqrt(_pooled(centred.square().sum((1, 2), keepdim=True), share) + EPS)
+        slope = _spread(inverse, gain, share)
         return torch.addcmul(bias, centred, slope).clamp_min_(floor), centred, inverse, slope
 
     @staticmethod
@@ -86,23 +89,21 @@ class _KeptNorm(torch.autograd.Function):
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         above, centred, inverse, slope, gain, kept, share = ctx.saved_tensors
         push = torch.ops.aten.threshold_backward(grad.contiguous(), above, ctx.floor)
-        level, tilt = push.sum((1, 2)), (push * centred).sum((1, 2))  # [B, R, C]
-        flat, lean = _pooled(torch.stack((level, tilt)) * gain, share) * (inverse * share)  # [B, R, G]
-        out = torch.addcmul(_spread(-flat, kept), push, slope)
-        out.addcmul_(centred, _spread(-lean * inverse.square(), kept))
-        own = tilt.unflatten(-1, (share.shape[-1], -1)) * inverse.unsqueeze(-1)
-        return out, own.flatten(-2).sum(0), level.sum(0), None, None
+        level, tilt = push.sum((1, 2), keepdim=True), (push * centred).sum((1, 2), keepdim=True)
+        flat, lean = _pooled(torch.stack((level, tilt)) * gain, share) * -inverse
+        out = torch.addcmul(_spread(flat, kept, share), push, slope)
+        out.addcmul_(centred, _spread(lean * inverse.square(), kept, share))
+        return out, _spread(inverse, tilt, share).sum((0, 1, 2)), level.sum((0, 1, 2)), None, None
 
 
-def _pooled(values: Tensor, share: Tensor) -> Tensor:
-    """Sums over the channels of every group.  [..., R, C], share [R, G] -> [..., R, G]."""
-    return values.unflatten(-1, (share.shape[-1], -1)).sum(-1)
+def _pooled(sums: Tensor, share: Tensor) -> Tensor:
+    """Means over kept elements of groups, from sums of channels.  [..., R, C], share [R, G, 1] -> [..., R, G, 1]."""
+    return sums.unflatten(-1, (share.shape[1], -1)).sum(-1, keepdim=True) * share
 
 
-def _spread(values: Tensor, channels: Tensor) -> Tensor:
-    """Values of a group times values of its channels.  [B, R, G], [R, C] -> [B, 1, 1, R, C]."""
-    own = channels.unflatten(-1, (values.shape[-1], -1))
-    return (values.unsqueeze(-1) * own).flatten(-2)[:, None, None]
+def _spread(values: Tensor, channels: Tensor, share: Tensor) -> Tensor:
+    """Values of a group times values of its channels.  [..., R, G, 1], [..., R, C], share [R, G, 1] -> [..., R, C]."""
+    return (values * channels.unflatten(-1, (share.shape[1], -1))).flatten(-2)
 
 
 def kept_group_norm(
@@ -113,4 +114,4 @@ def kept_group_norm(
     Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
     share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _KeptNorm.apply(x, gain, bias, kept, (share, floor))[0]
+    return _KeptNorm.apply(x, gain, bias, kept, (share.unsqueeze(-1), floor))[0]

@@ -111,6 +111,8 @@ def _of_slot(seats: Seats, s: int) -> Seats:
 
 def training_sites(slots: Slots, plan: Plan, *, net: Net) -> tuple[Site | None, ...]:
     """Sites of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
+    if not any(crew.groups for crew in plan.train):
+        return (None,) * len(plan.train)
     seats = training_roster(slots).seats(plan.train)
     envs = slots.stage.shape[0]
     own = torch.arange(envs, device=slots.stage.device)
@@ -124,6 +126,8 @@ def training_sites(slots: Slots, plan: Plan, *, net: Net) -> tuple[Site | None, 
 
 def validation_sites(slots: Slots, limbs: Tree, plan: Plan, *, net: Net) -> tuple[Site | None, ...]:
     """Sites of a validation pass, per slot; None where nothing runs."""
+    if not any(crew.groups for crew in plan.evaluate):
+        return (None,) * len(plan.evaluate)
     seats = validation_roster(slots, limbs, net=net).seats(plan.evaluate)
     envs, width = limbs.row.shape[1:]
     env = torch.arange(envs * width, device=slots.stage.device) // width

@@ -21,9 +21,7 @@ class Minibatch(NamedTuple):
 class Tally(NamedTuple):
     """Sums over minibatches; losses, answers and norms over the finite ones."""
 
-    loss: Tensor  # float [E]
-    correct: Tensor  # float [E]
-    square: Tensor  # float [E], of the host's gradient norm
+    sums: Tensor  # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
     finite: Tensor  # int64 [E], minibatches
     total: Tensor  # int64 [E], minibatches
 
@@ -61,9 +59,7 @@ def nothing(like: Tensor) -> Tally:
     No two leaves are the same tensor: a graph is made for tensors that are, or for tensors that are not.
     """
     zeros = partial(torch.zeros, like.shape[:1], device=like.device)
-    sums = [zeros(dtype=like.dtype) for _ in range(3)]
-    counts = [zeros(dtype=torch.int64) for _ in range(2)]
-    return Tally(*sums, *counts)
+    return Tally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
 
 
 def no_seeds(like: Tensor, slots: Tensor) -> SeedTally:
@@ -74,13 +70,9 @@ def no_seeds(like: Tensor, slots: Tensor) -> SeedTally:
 
 def add(tally: Tally, seen: Minibatch) -> Tally:
     """The tally with one more minibatch."""
-    return Tally(
-        loss=tally.loss + torch.where(seen.finite, seen.loss, 0.0),
-        correct=tally.correct + torch.where(seen.finite, seen.correct, 0.0),
-        square=tally.square + torch.where(seen.finite, seen.norm, 0.0).square(),
-        finite=tally.finite + seen.finite,
-        total=tally.total + 1,
-    )
+    found = torch.stack((seen.loss, seen.correct, seen.norm.square()), dim=-1)
+    sums = tally.sums + torch.where(seen.finite.unsqueeze(-1), found, 0.0)
+    return Tally(sums, tally.finite + seen.finite, tally.total + 1)
 
 
 def add_seeds(tally: SeedTally, gauge: Gauge, sound: Tensor, broken: Tensor) -> SeedTally:
@@ -100,10 +92,8 @@ def add_seeds(tally: SeedTally, gauge: Gauge, sound: Tensor, broken: Tensor) -> 
 
 def averages(tally: Tally) -> Averages:
     """Means over the finite minibatches of the epoch."""
-    finite = tally.finite.clamp(min=1)
-    return Averages(
-        loss=tally.loss / finite, accuracy=100.0 * tally.correct / finite, norm=(tally.square / finite).sqrt()
-    )
+    loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
+    return Averages(loss, 100.0 * correct, square.sqrt())
 
 
 def seed_averages(tally: SeedTally, total: Tensor) -> SeedAverages:

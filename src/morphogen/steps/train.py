@@ -100,11 +100,11 @@ def train_minibatch(
     """One optimiser step of every host and seed.  batch [E, B, ...]."""
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
-    (host_push, push), (loss, correct) = slope(objective, (weights.host, weights.grown))
+    (host_push, *pushes), (loss, correct) = slope(objective, weights if fixed.index is not None else weights[:1])
     norm = torch.linalg.vector_norm(host_push, dim=-1)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
     if fixed.index is not None:
-        push = blocks.silenced(push, fixed.index) if plan.padded else push
+        push = blocks.silenced(pushes[0], fixed.index) if plan.padded else pushes[0]
         limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
         gauge = blocks.gauge(push, fixed.index, progress.seeds.square, **limits)
         sound = torch.isfinite(gauge.norm) & fixed.finite
@@ -120,9 +120,13 @@ def train_minibatch(
 
 
 def _objective(leaves: tuple[Tensor, ...], *, batch: Batch, fixed: Fixed, plan: Plan, net: Net) -> tuple[Tensor, tuple]:
-    """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E])."""
+    """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E]).
+
+    leaves: the hosts, and what runs beside them if anything does.
+    """
     rows = cnn.Rows(cnn.layout(net.host).split(leaves[0]), fixed.frame, None)
-    growth = Growth(plan.train, fixed.sites, blocks.views(leaves[1], plan.train, net=net))
+    grown = blocks.views(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
+    growth = Growth(plan.train, fixed.sites, grown)
     logits = forward(batch.images, rows, growth, net=net)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
@@ -154,15 +158,7 @@ def _step_seeds(progress: Progress, index: blocks.Index, push: Tensor, seen: Wei
 
 def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
-    weights, velocity, mean = progress.weights, progress.velocity, tally.averages(progress.tally)
-    grown = tally.seed_averages(progress.seeds, progress.tally.total)
-    seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
-    for leaf, buffer in (("params", weights.grown), ("momentum", velocity.grown)):
-        ran = blocks.views(buffer, plan.train, net=net)
-        for slot, *own in zip(net.slots, ran, progress.fixed.sites, plan.train, strict=True):
-            storage = state.seeds[slot.name, leaf]
-            seeds[slot.name][leaf] = sites.scatter(storage, *own, channels=slot.channels)
-    lead = {"batch_size": state.batch_size, "device": state.device}
+    mean, grown = tally.averages(progress.tally), tally.seed_averages(progress.seeds, progress.tally.total)
     valid = progress.tally.finite > 0
     metrics = TrainMetrics(
         loss=mean.loss,
@@ -171,17 +167,28 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
         skipped=progress.tally.total - progress.tally.finite,
         host_gradient_norm=mean.norm,
         seed_skipped=progress.seeds.broken.any(-1),
-        **lead,
+        batch_size=state.batch_size,
+        device=state.device,
     )
-    signals = state.signals.replace(train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid)
     after = renewed(
         state,
-        host=state.host.replace(params=weights.host, momentum=velocity.host),
-        seeds=TensorDict(seeds, **lead),
+        host=state.host.replace(params=progress.weights.host, momentum=progress.velocity.host),
+        seeds=state.seeds if progress.fixed.index is None else _settled(state, progress, plan, net=net),
         slots=_measured(state, progress, mean.norm, grown, net=net),
-        signals=signals,
+        signals=state.signals.replace(train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
     )
     return after, metrics
+
+
+def _settled(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> TensorDict:
+    """The storage with everything that ran put back."""
+    seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
+    for leaf, buffer in (("params", progress.weights.grown), ("momentum", progress.velocity.grown)):
+        ran = blocks.views(buffer, plan.train, net=net)
+        for slot, *own in zip(net.slots, ran, progress.fixed.sites, plan.train, strict=True):
+            storage = state.seeds[slot.name, leaf]
+            seeds[slot.name][leaf] = sites.scatter(storage, *own, channels=slot.channels)
+    return TensorDict(seeds, batch_size=state.batch_size, device=state.device)
 
 
 def _measured(state: EnvState, progress: Progress, norm: Tensor, mean: SeedAverages, *, net: Net) -> Slots:

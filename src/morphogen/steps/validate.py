@@ -25,6 +25,13 @@ class _Counts(NamedTuple):
     total: Tensor  # int64 [E], samples that count
 
 
+class _Ends(NamedTuple):
+    """The rows behind the last slot."""
+
+    env: Tensor  # int64 [R]
+    now: Tensor  # int64 [E], row of the env as it is
+
+
 @torch.no_grad()
 def validate(
     state: EnvState, split: Split, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net, chunk: int = CHUNK
@@ -39,24 +46,26 @@ def validate(
     growth = Growth(plan.evaluate, where, sites.gather(state.seeds, "params", plan.evaluate, where, net=net))
     frame = cnn.frame(state.instance, net.host, state.host.params)
     rows = cnn.Rows(cnn.layout(net.host).split(state.host.params), frame, None)
-    env = sites.row_candidates(limbs, len(net.slots), plan.rows[-1]) // coalition.shape[1]
+    ends = None
+    if plan.padded or plan.rows[-1] != coalition.shape[0]:
+        env = sites.row_candidates(limbs, len(net.slots), plan.rows[-1]) // coalition.shape[1]
+        ends = _Ends(env, limbs.number[-1][:, 0])
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
-    now = limbs.number[-1][:, 0]
-    counts = [_score(forward(images, rows, growth, net=net), own, env, now) for images, own in pieces]
+    counts = [_score(forward(images, rows, growth, net=net), own, ends) for images, own in pieces]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
     return _validation(_Counts(correct, nats, total), limbs, coalition, evaluated)
 
 
-def _score(logits: Tensor, labels: Tensor, env: Tensor, now: Tensor) -> _Counts:
-    """Counts of one piece.
+def _score(logits: Tensor, labels: Tensor, ends: _Ends | None) -> _Counts:
+    """Counts of one piece; without ends every row is an env.
 
-    Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use; env int64 [R]; now int64 [E], row as it is.
+    Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use.
     """
     counted = labels >= 0
-    right = (labels.index_select(0, env) == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
-    own = logits.index_select(0, now)
+    wanted, own = (labels, logits) if ends is None else (labels[ends.env], logits[ends.now])
+    right = (wanted == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
     nats = F.cross_entropy(own.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
     return _Counts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
 

@@ -3,6 +3,9 @@
 Operations are those of matrix products and convolutions; bytes are what every operation of the step reads and writes,
 views left out.  The peaks are a large matrix product and a large copy in the same process on the same threads.  The
 nearer limit is the one that allows the step the longer time; the share achieved is that time over the time it took.
+
+The ceiling is how many times faster than the loop the step would be if all but its convolutions and poolings cost
+nothing.  Those come from torch in every form, eager or compiled, so no form gets past it.
 """
 
 from typing import Any
@@ -13,11 +16,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
+from bench.bench_minibatch import fastest
+from bench.loop import Loop
 from bench.scenes import Scene, scene, sizes
 from bench.timing import Bench, run
 from morphogen.run.measures import Measure, over, ratio
 
 SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
+_ATEN = torch.ops.aten
+KERNELS = (
+    *(_ATEN.convolution.default, _ATEN.convolution_backward.default),
+    *(_ATEN.max_pool2d_with_indices.default, _ATEN.max_pool2d_with_indices_backward.default),
+)
 
 
 def _conv_backward(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
@@ -40,6 +50,36 @@ class Traffic(TorchDispatchMode):
             touched = tree_leaves((args, kwargs, out))
             self.bytes += sum(leaf.numel() * leaf.element_size() for leaf in touched if isinstance(leaf, Tensor))
         return out
+
+
+class Kernels(TorchDispatchMode):
+    """Convolutions and poolings, remembered with what they are called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple, dict]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run an operation."""
+        if func in KERNELS:
+            self.calls.append((func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    @torch.no_grad()
+    def again(self) -> None:
+        """All of them once more, in their order."""
+        for func, args, kwargs in self.calls:
+            func(*args, **kwargs)
+
+
+def ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
+    """Seconds of a minibatch of the loop, and of the convolutions and poolings of the stacked form, run by run."""
+    ours = scene(task, envs, "mixed", device=bench.device)
+    loop = Loop(ours, fastest(bench, scene(task, min(envs, 4), "mixed", device=bench.device)))
+    with Kernels() as kernels:
+        ours.train()
+    seconds = bench.interleaved({"loop": loop.train, "kernels": kernels.again})
+    return seconds["loop"], seconds["kernels"]
 
 
 def count(scene: Scene) -> tuple[int, int]:
@@ -80,7 +120,8 @@ def measures(bench: Bench, tasks: dict[str, tuple[str, int]], **large: int) -> l
             for limit, least in limits.items()
         ]
         best = ratio(f"roofline_{name}", [limits[nearer]] * len(seconds), seconds, f"of {nearer}")
-        found += [best, *rows, over(f"roofline_{name}_gflop", [flops / 1e9], "Gflop")]
+        found += [ratio(f"ceiling_{name}", *ceiling(bench, task, envs)), best, *rows]
+        found += [over(f"roofline_{name}_gflop", [flops / 1e9], "Gflop")]
         found += [
             over(f"roofline_{name}_gbyte", [moved / 1e9], "GB"),
             over(f"roofline_{name}_intensity", [flops / moved], "flop/byte"),

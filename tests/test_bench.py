@@ -39,6 +39,7 @@ WANTED = {  # rows that are promised; of training for two envs
     *("train_digits_e2_eager", "train_digits_e8_per_env", "train_cifar_e1_eager", "train_cifar_e2_eager"),
     *("train_digits_e2_none_eager", "train_digits_e2_light_eager"),
     *("validate_8_over_1", "control_share", "record_share", "empty_slots", "roofline_digits", "roofline_cifar"),
+    *("ceiling_digits", "ceiling_cifar"),
 }
 
 
@@ -104,6 +105,19 @@ def test_grouped_convolutions_are_counted_by_what_they_do():
 
     multiplied = 5 * 9 * 8 * 8 * 2 * 3 * 3
     assert roofline.count(One())[0] == 3 * 2 * multiplied
+
+
+def test_the_ceiling_is_made_of_the_convolutions_and_poolings_of_both_passes():
+    ours = scene("digits", 2, "none")
+    with roofline.Kernels() as kernels:
+        ours.train()
+    passes = [("convolution.default", 2), ("convolution_backward.default", 2)]
+    pools = [(f"max_pool2d_with_indices{way}.default", 1) for way in ("", "_backward")]
+    called = [func for func, _, _ in kernels.calls]
+    assert {(f"aten.{name}", count) for name, count in passes + pools} == {(str(f), called.count(f)) for f in called}
+    with roofline.Kernels() as again:
+        kernels.again()
+    assert [func for func, _, _ in again.calls] == called
 
 
 def test_views_move_no_bytes_and_sums_do():

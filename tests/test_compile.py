@@ -20,7 +20,7 @@ from morphogen.nets.plan import bare_plan, read_plan
 from morphogen.run import units
 from morphogen.run.checkpoint import load_checkpoint
 from morphogen.run.cli import main
-from morphogen.run.compile import LOOKING, Compiled, Fitted, Known, Signature
+from morphogen.run.compile import LOOKING, Compiled, Fitted, Known, Signature, options
 from morphogen.run.policies import arm_of
 from morphogen.run.probe import by_round
 from morphogen.run.scheduler import Parts, Scheduler
@@ -233,6 +233,18 @@ def test_results_of_a_mode_with_cuda_graphs_outlive_the_next_call():
     double(torch.full((3,), 5.0))
     assert first[0].tolist() == [2.0, 2.0, 2.0]
     assert first[1] is None
+
+
+@pytest.mark.parametrize(("device", "capability", "bits"), [
+    ("cpu", "AVX512_VNNI", 256),  # two of them fit one register
+    ("cpu", "AVX2", None),
+    ("cpu", "DEFAULT", None),
+    ("cuda", "AVX512", None),
+])  # fmt: skip
+def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monkeypatch, device, capability, bits):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    told = options(device)
+    assert told.get("cpp.simdlen") == bits
 
 
 def test_the_time_of_making_a_graph_is_told_apart():

@@ -32,6 +32,7 @@ EAGER = EngineSpec(compile=OFF)
 LOOKING = 4  # first rounds, after each of which new signatures can be made; the round that follows compiles them
 _WRITTEN = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 _CALLED = {"cpp_wrapper": True}  # kernels are called from C++, which on a CPU saves as much as many of them take
+_NARROW = {"cpp.simdlen": 256}  # bits: 8 numbers, as many as the channels of a small network, where 16 would be masked
 _LIMIT = 2**20  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
 
 
@@ -41,7 +42,8 @@ def options(device: str, mode: str = PLAIN) -> dict[str, Any]:
     It copies what is cheap into every place that needs it.  Where rows are chosen that means number by number, once per
     choice; so results that are used twice are written to memory sooner than it would.
     """
-    called = _CALLED if device == "cpu" else {}
+    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    called = {**_CALLED, **(_NARROW if wide else {})} if device == "cpu" else {}
     return {**_WRITTEN, **called, **({} if mode == PLAIN else list_mode_options(mode))}
 
 

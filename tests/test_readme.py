@@ -125,5 +125,5 @@ def words_of(whole) -> set[str]:
 
 
 def test_flags_that_the_page_names_exist():
-    of_benchmarks = {"--full", "--kills", "--table"}
+    of_benchmarks = {"--full", "--kills", "--runs", "--table"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= words_of(parser.parser("0")) | of_benchmarks

@@ -52,7 +52,8 @@ def norms(layout, row):
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """What one seed adds to features h [B, H, W, 1, C]."""
     row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
-    own = mix(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
+    told = {"channels": h.shape[-1], "count": 1, "multiplied": spans}
+    own = mix(row, torch.tensor([alpha]), torch.tensor([training]), **told)
     gates = None
     if algorithm == "gate" and not training:
         leaves = cnn.gate_layout(h.shape[-1]).split(gate)

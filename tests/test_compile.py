@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
+from bench.scenes import scene
 from morphogen.errors import CheckpointError
 from morphogen.nets.padding import crews_of, joined, padded
 from morphogen.nets.plan import bare_plan, read_plan
@@ -28,6 +29,7 @@ from morphogen.run.setup import build_setup
 from morphogen.run.telemetry.packing import packed, unpacked
 from morphogen.run.telemetry.writer import Kept
 from morphogen.run.train import train_ppo_vectorized
+from morphogen.steps.validate import validate
 from morphogen.testing import trees
 from morphogen.testing.laws.graph import Counting
 from morphogen.vocab.spec import DataSpec, EngineSpec, HostSpec, PpoSpec
@@ -245,6 +247,14 @@ def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monke
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     told = options(device)
     assert told.get("cpp.simdlen") == bits
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
+def test_validation_of_every_way_of_blending_is_one_graph():
+    ours = scene("digits", 3, "mixed")
+    judge = partial(validate, plan=ours.plan, net=ours.net)
+    found = torch.compile(judge, fullgraph=True, backend="eager")(ours.state, ours.split, *ours.asked)
+    assert torch.equal(found.accuracy, judge(ours.state, ours.split, *ours.asked).accuracy)
 
 
 def test_the_time_of_making_a_graph_is_told_apart():

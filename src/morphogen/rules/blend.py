@@ -108,7 +108,9 @@ def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = No
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
     opened, at = (None, None) if gates is None else gates
-    return _Blend.apply(features, opened, at, seeds, deltas.multiplied, *deltas.blocks)[0]
+    # The compiler can't trace a function of so many tensors where none of them asks for a gradient.
+    run = _Blend.apply if torch.is_grad_enabled() else _Blend.forward
+    return run(features, opened, at, seeds, deltas.multiplied, *deltas.blocks)[0]
 
 
 class _Blend(torch.autograd.Function):

@@ -122,7 +122,7 @@ class _Blend(torch.autograd.Function):
     @staticmethod
     def forward(
         features: Tensor, opened: Tensor | None, at: Tensor | None, seeds: Mix, spans: Spans, *blocks: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
         turned, base, choices = None, None, [*blocks, _nothing(features)]
         if spans:
             turned, base = torch.tanh(_cut(blocks, spans)), take(features, seeds.base)

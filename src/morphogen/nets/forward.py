@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from morphogen.kernels import take
 from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
 from morphogen.nets.innermost import innermost, max_pool2d
@@ -12,7 +13,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
-from morphogen.rules.blend import Deltas, Gates, blend, joined, take
+from morphogen.rules.blend import Deltas, Gates, blend
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
 
@@ -62,7 +63,7 @@ def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
     rows = dict(zip(kinds, site.rows, strict=True))
     found = seeds.deltas(
         dict(zip(kinds, grown.seeds, strict=True)),
-        lambda *own: take(seen, joined([rows[kind] for kind in own])),
+        lambda *own: take(seen, ops.join([rows[kind] for kind in own])),
     )
     return Deltas(found, crew.multiplied)
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen import kernels
 from morphogen.nets.innermost import activations, images
 
-EPS = 1e-5
 ROWS = -2  # axis of the networks
 FORM = torch.channels_last  # in which convolutions are computed; `morphogen bench --explain` measures the other one too
 
@@ -48,62 +48,27 @@ def mean_hw(x: Tensor) -> Tensor:
     return x.mean((1, 2)).transpose(0, 1)
 
 
-def group_norm(x: Tensor, gain: Tensor | None, bias: Tensor, *, groups: int) -> Tensor:
-    """Group normalisation of every row.  x [B, H, W, R, C]; gain (None = 1), bias [R, C]; groups per row."""
-    rows, weight = bias.shape[0], torch.ones_like(bias) if gain is None else gain
-    if not x.requires_grad:  # the CPU kernel for innermost channels crashes in a backward pass without that gradient
-        return torch.addcmul(bias, activations(F.group_norm(images(x), groups * rows, eps=EPS), rows), weight)
-    return activations(F.group_norm(images(x), groups * rows, weight.flatten(), bias.flatten(), EPS), rows)
+def group_norm(
+    x: Tensor,
+    gain: Tensor | None,
+    bias: Tensor,
+    *,
+    groups: int,
+    floor: float = -math.inf,
+    scale: Tensor | None = None,
+) -> Tensor:
+    """Group normalisation of every row, a lower limit (0 is a ReLU) and a scale.
+
+    Shapes: x [B, H, W, R, C]; gain, scale (None = 1), bias [R, C]; groups per row.
+    """
+    share = x.new_full((bias.shape[0], groups), groups / (x.shape[1] * x.shape[2] * x.shape[-1]))
+    return _GroupNorm.apply(x, gain, bias, None, share, scale, floor)[0]
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """Normalisation with the statistics of this batch alone.  x [B, H, W, R, C]; gain, bias [R, C]."""
-    found = F.batch_norm(images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=EPS)
+    found = F.batch_norm(images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=kernels.EPS)
     return activations(found, bias.shape[0])
-
-
-class _KeptNorm(torch.autograd.Function):
-    """Group normalisation over the kept channels: passes over the activation are what it costs, so they are few.
-
-    Sums of a group are `[B, 1, 1, R, G, 1]`, so that they meet channels by group as they are.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, gain: Tensor, bias: Tensor, kept: Tensor, rest: tuple[Tensor, float]) -> tuple[Tensor, ...]:
-        share, floor = rest
-        mean = _pooled(x.sum((1, 2), keepdim=True), share)
-        centred = x - _spread(mean, kept, share)
-        inverse = torch.rsqrt(_pooled(centred.square().sum((1, 2), keepdim=True), share) + EPS)
-        slope = _spread(inverse, gain, share)
-        return torch.addcmul(bias, centred, slope).clamp_min_(floor), centred, inverse, slope
-
-    @staticmethod
-    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        _, gain, _, kept, (share, floor) = inputs
-        ctx.floor = floor
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output, gain, kept, share)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        above, centred, inverse, slope, gain, kept, share = ctx.saved_tensors
-        push = torch.ops.aten.threshold_backward(grad.contiguous(), above, ctx.floor)
-        level, tilt = push.sum((1, 2), keepdim=True), (push * centred).sum((1, 2), keepdim=True)
-        flat, lean = _pooled(torch.stack((level, tilt)) * gain, share) * -inverse
-        out = torch.addcmul(_spread(flat, kept, share), push, slope)
-        out.addcmul_(centred, _spread(lean * inverse.square(), kept, share))
-        return out, _spread(inverse, tilt, share).sum((0, 1, 2)), level.sum((0, 1, 2)), None, None
-
-
-def _pooled(sums: Tensor, share: Tensor) -> Tensor:
-    """Means over kept elements of groups, from sums of channels.  [..., R, C], share [R, G, 1] -> [..., R, G, 1]."""
-    return sums.unflatten(-1, (share.shape[1], -1)).sum(-1, keepdim=True) * share
-
-
-def _spread(values: Tensor, channels: Tensor, share: Tensor) -> Tensor:
-    """Values of a group times values of its channels.  [..., R, G, 1], [..., R, C], share [R, G, 1] -> [..., R, C]."""
-    return (values * channels.unflatten(-1, (share.shape[1], -1))).flatten(-2)
 
 
 def kept_group_norm(
@@ -114,4 +79,37 @@ def kept_group_norm(
     Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
     share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _KeptNorm.apply(x, gain, bias, kept, (share.unsqueeze(-1), floor))[0]
+    return _GroupNorm.apply(x, gain, bias, kept, share, None, floor)[0]
+
+
+class _GroupNorm(torch.autograd.Function):
+    """Group normalisation over the kept channels, a lower limit and a scale."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, gain: Tensor | None, bias: Tensor, kept: Tensor | None, share: Tensor, scale: Tensor | None, floor: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return kernels.norm(x, gain, bias, kept, share, scale, floor)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        *given, ctx.floor = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*given, *output[1:])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        x, *factors, mean, inverse = ctx.saved_tensors
+        asked = ctx.needs_input_grad
+        push, sums = kernels.norm_backward(grad.contiguous(), x, factors, (mean, inverse), ctx.floor, asked[0])
+        gain, bias, scale = sums.unbind()
+        return (
+            push if asked[0] else None,
+            gain if asked[1] else None,
+            bias,
+            None,
+            None,
+            scale if asked[5] else None,
+            None,
+        )

@@ -12,7 +12,7 @@ from morphogen.nets.layout import Layout, Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew, Plan, Seats, Tree, training_roster, validation_roster
 from morphogen.nets.seeds import cnn as seeds
-from morphogen.rules.blend import Choice, Mix, choice, mix
+from morphogen.rules.blend import Mix, mix
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
@@ -23,7 +23,7 @@ class Site(NamedTuple):
     A padded row repeats the first of its half, silent.  Its home is no env: what becomes of it is dropped.
     """
 
-    rows: tuple[Choice, ...]  # [n] per group, rows of the features (those after a split)
+    rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
     mix: Mix  # the rows of all groups
@@ -31,7 +31,7 @@ class Site(NamedTuple):
     gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
     gate_home: Tensor  # int64 [G]
-    children: Choice | None  # [rows after], row that each row after continues; None: nothing splits here
+    children: Tensor | None  # int64 [rows after], row that each row after continues; None: nothing splits here
     row_env: Tensor | None  # int64 [rows after], env of each row after a split
 
 
@@ -69,14 +69,13 @@ class _Place(NamedTuple):
 
     envs: int
     rows: int  # after the slot
-    channels: int
     split: tuple[Tensor, Tensor] | None = None  # int64 [rows after] each: parent and env of every row
 
 
 def _mix(of: _Candidates, seats: Seats, crew: Crew, where: _Place) -> Mix:
     at, taken = seats
     alpha, training = torch.where(taken, of.alpha[at], 0.0), of.training[at] & taken
-    return mix(of.row[at], alpha, training, count=where.rows, channels=where.channels, multiplied=crew.multiplied)
+    return mix(of.row[at], alpha, training, count=where.rows, multiplied=crew.multiplied)
 
 
 def _site(seats: Seats, crew: Crew, of: _Candidates, where: _Place) -> Site:
@@ -100,7 +99,7 @@ def _site(seats: Seats, crew: Crew, of: _Candidates, where: _Place) -> Site:
         gate_rows=of.row[gates.candidate],
         gate_env=of.env[gates.candidate],
         gate_home=torch.where(gates.taken, of.env[gates.candidate], where.envs),
-        children=where.split and choice(where.split[0], where.channels, of.alpha),
+        children=where.split and where.split[0],
         row_env=where.split and where.split[1],
     )
 
@@ -117,7 +116,7 @@ def training_sites(slots: Slots, plan: Plan, *, net: Net) -> tuple[Site | None, 
     envs = slots.stage.shape[0]
     own = torch.arange(envs, device=slots.stage.device)
     return tuple(
-        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), _Place(envs, envs, slot.channels))
+        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), _Place(envs, envs))
         if crew.groups
         else None
         for s, (crew, slot) in enumerate(zip(plan.train, net.slots, strict=True))
@@ -137,7 +136,7 @@ def validation_sites(slots: Slots, limbs: Tree, plan: Plan, *, net: Net) -> tupl
         after, crew = plan.rows[level], plan.evaluate[s]
         of = _candidates(slots, s, env, limbs.number[level + 1].flatten())
         whole = after == (envs if plan.padded else before)  # equal sizes with room left over may hold a split
-        where = _Place(envs, after, net.slots[s].channels, None if whole else _split(limbs, level, after))
+        where = _Place(envs, after, None if whole else _split(limbs, level, after))
         sites[s] = _site(_of_slot(seats, s), crew, of, where) if crew.groups else None
         before = after
     return tuple(sites[s] for s in range(len(net.slots)))

@@ -64,7 +64,7 @@ def deltas(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     """
     convolved = {b: parts[b] for b in (*_WIDE, *_POINT) if b in parts}
     others = [_OTHERS[b](parts[b], take(b)) for b in COMPUTED if b in parts.keys() - convolved.keys()]
-    return [_convolved(convolved, take), *others] if convolved else others
+    return [*(_convolved(convolved, take) if convolved else ()), *others]
 
 
 def gate(p: Leaves, pooled: Tensor) -> Tensor:
@@ -73,15 +73,17 @@ def gate(p: Leaves, pooled: Tensor) -> Tensor:
     return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1).T
 
 
-def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> Tensor:
+def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     """Those that end in a convolution, a normalisation, a ReLU and a scale."""
-    z = ops.join([*_wide(parts, take), *_point(parts, take)], ops.ROWS)
+    found = [*_wide(parts, take), *_point(parts, take)]
     scale, bias = (ops.join([own[name] for own in parts.values()]) for name in ("scale", "bias"))
-    return scale * _rectified(z, None, bias)
+    sizes = [z.shape[ops.ROWS] for z in found]
+    own = zip(found, bias.split(sizes), scale.split(sizes), strict=True)
+    return [_rectified(z, None, some, scaled) for z, some, scaled in own]
 
 
-def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
-    return F.relu(ops.group_norm(z, gain, bias, groups=groups(z.shape[-1])), inplace=True)
+def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor, scale: Tensor | None = None) -> Tensor:
+    return ops.group_norm(z, gain, bias, groups=groups(z.shape[-1]), floor=0.0, scale=scale)
 
 
 def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
@@ -95,8 +97,8 @@ def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
         return [z]
     heavy = parts[Blueprint.CONV_HEAVY]
     rows = heavy["bias"].shape[0]
-    light, first = z.split([weight.shape[0] - rows, rows], ops.ROWS)
-    return [light, ops.stacked_conv(_rectified(first, heavy["gain0"], heavy["bias0"]), heavy["conv"])]
+    *light, first = z.split([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
+    return [*light, ops.stacked_conv(_rectified(first, heavy["gain0"], heavy["bias0"]), heavy["conv"])]
 
 
 def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:

@@ -1,0 +1,16 @@
+"""Layers over stacked networks as operators of torch, with kernels of our own where the processor computes them.
+
+Every operation here comes in two forms that agree up to rounding: plain torch, which runs on any device and which the
+compiler fuses, and a kernel that passes over memory once, for float32 on a CPU (`kernels/*.c`).  `fits` chooses.  Where
+the package was installed without a C compiler there are no kernels, and plain torch serves everywhere.
+
+Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their channels, which are innermost.
+"""
+
+from morphogen.kernels.blend import blend, blend_backward
+from morphogen.kernels.native import AVAILABLE
+from morphogen.kernels.norm import EPS, norm, norm_backward
+from morphogen.kernels.pool import pool, unpool
+from morphogen.kernels.take import take
+
+__all__ = ["AVAILABLE", "EPS", "blend", "blend_backward", "norm", "norm_backward", "pool", "take", "unpool"]

@@ -1,0 +1,160 @@
+/* Blending the seeds of a slot into the features: one pass forward, one back.
+
+   A row hears at most one seed: what it adds, or the row itself times what it is multiplied with.  */
+
+#include "kernels.h"
+
+typedef struct {
+    float *at;   /* of the first pixel of the first sample; NULL = none */
+    Size stride; /* floats from one pixel to the next */
+} Lane;
+
+typedef struct {
+    Size samples, pixels, rows, channels, seeds;
+    const int64_t *place; /* [rows], the seed that a row hears; seeds = none */
+    const int64_t *home;  /* [seeds], the row of a seed */
+    const float *factor;  /* [seeds], or [samples, seeds] */
+    Size gated;           /* floats from the factors of one sample to those of the next; 0 = the same for all */
+    const float *features;
+    float *out;        /* forward: the features that come out; backward: the gradient of those that went in, or NULL */
+    const float *grad; /* backward */
+    float *sums;       /* backward: [samples, seeds], gradient times delta; NULL = not asked for */
+    Lane *deltas;      /* [seeds] */
+    Lane *turned;      /* [seeds], what a seed multiplies with; NULL = it adds */
+    Lane *pushes;      /* [seeds], backward: the gradient of every delta */
+} Blend;
+
+INLINE void blend_rows(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels;
+    const float *factor = k->factor + b * k->gated;
+    for (Size p = b * k->pixels; p < (b + 1) * k->pixels; p++) {
+        const float *features = k->features + p * wide;
+        float *out = k->out + p * wide;
+        for (Size r = 0; r < k->rows; r++) {
+            const Size seed = k->place[r];
+            const float *restrict from = features + r * channels;
+            float *restrict to = out + r * channels;
+            if (seed >= k->seeds) {
+                for (Size i = 0; i < channels; i++) to[i] = from[i];
+                continue;
+            }
+            const float share = factor[seed];
+            const Lane turned = k->turned[seed], lane = turned.at ? turned : k->deltas[seed];
+            const float *restrict delta = lane.at + p * lane.stride;
+            if (turned.at)
+                for (Size i = 0; i < channels; i++) to[i] = from[i] + share * (delta[i] * from[i]);
+            else
+                for (Size i = 0; i < channels; i++) to[i] = from[i] + share * delta[i];
+        }
+    }
+}
+
+INLINE void push_rows(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels;
+    const float *factor = k->factor + b * k->gated;
+    float *sums = k->sums ? k->sums + b * k->seeds : NULL;
+    for (Size n = 0; sums && n < k->seeds; n++) sums[n] = 0;
+    for (Size p = b * k->pixels; p < (b + 1) * k->pixels; p++) {
+        const float *grad = k->grad + p * wide;
+        for (Size n = 0; n < k->seeds; n++) {
+            const float *restrict from = grad + k->home[n] * channels;
+            const Lane turned = k->turned[n], push = k->pushes[n];
+            float *restrict to = push.at + p * push.stride;
+            const float share = factor[n];
+            if (turned.at) {
+                const float *restrict base = k->features + p * wide + k->home[n] * channels;
+                const float *restrict slope = turned.at + p * turned.stride;
+                for (Size i = 0; i < channels; i++)
+                    to[i] = share * from[i] * base[i] * (1.0f - slope[i] * slope[i]);
+            } else
+                for (Size i = 0; i < channels; i++) to[i] = share * from[i];
+            if (sums) {
+                const float *restrict delta = k->deltas[n].at + p * k->deltas[n].stride;
+                float total = 0;
+                for (Size i = 0; i < channels; i++) total += from[i] * delta[i];
+                sums[n] += total;
+            }
+        }
+        for (Size r = 0; k->out && r < k->rows; r++) {
+            const Size seed = k->place[r];
+            const float *restrict from = grad + r * channels;
+            float *restrict to = k->out + p * wide + r * channels;
+            const Lane turned = seed < k->seeds ? k->turned[seed] : (Lane){NULL, 0};
+            if (turned.at) {
+                const float *restrict slope = turned.at + p * turned.stride;
+                const float share = factor[seed];
+                for (Size i = 0; i < channels; i++) to[i] = from[i] + share * (from[i] * slope[i]);
+            } else
+                for (Size i = 0; i < channels; i++) to[i] = from[i];
+        }
+    }
+}
+
+BY_CHANNELS(blend_rows, Blend)
+BY_CHANNELS(push_rows, Blend)
+
+static void run(const Blend *k, void (*work)(const Blend *, Size)) {
+#pragma omp parallel for schedule(static) if (k->samples * k->pixels * k->rows * k->channels > SMALL)
+    for (Size b = 0; b < k->samples; b++) work(k, b);
+}
+
+/* Lanes of seeds from their blocks: (address, seeds, stride) one after the other; 0 after an error. */
+static int lanes(PyObject *blocks, const Blend *k, Lane *found) {
+    Size n = 0;
+    for (Py_ssize_t i = 0; i + 2 < PyTuple_Size(blocks); i += 3) {
+        float *at = PyLong_AsVoidPtr(PyTuple_GetItem(blocks, i));
+        const Size seeds = PyLong_AsSsize_t(PyTuple_GetItem(blocks, i + 1));
+        const Size stride = PyLong_AsSsize_t(PyTuple_GetItem(blocks, i + 2));
+        for (Size j = 0; j < seeds && n < k->seeds; j++) found[n++] = (Lane){at + j * k->channels, stride};
+    }
+    return !PyErr_Occurred();
+}
+
+/* Who multiplies, and with what: pairs of the first seed and one behind the last; 0 after an error. */
+static int multiplied(PyObject *spans, float *turned, const Blend *k) {
+    Size m = 0;
+    for (Size n = 0; n < k->seeds; n++) k->turned[n] = (Lane){NULL, 0};
+    for (Py_ssize_t i = 0; i + 1 < PyTuple_Size(spans); i += 2) {
+        const Size first = PyLong_AsSsize_t(PyTuple_GetItem(spans, i));
+        const Size last = PyLong_AsSsize_t(PyTuple_GetItem(spans, i + 1));
+        for (Size n = first; n < last && n < k->seeds; n++) k->turned[n].at = turned + m++ * k->channels;
+    }
+    for (Size n = 0; n < k->seeds; n++) k->turned[n].stride = m * k->channels;
+    return !PyErr_Occurred();
+}
+
+static PyObject *blended(Blend *k, PyObject *const *tuples, float *turned, void (*work)(const Blend *, Size)) {
+    Lane *all = PyMem_Calloc(3 * k->seeds + 1, sizeof(Lane));
+    if (!all) return PyErr_NoMemory();
+    k->deltas = all, k->turned = all + k->seeds, k->pushes = all + 2 * k->seeds;
+    const int ready = lanes(tuples[0], k, k->deltas) && multiplied(tuples[1], turned, k) && lanes(tuples[2], k, k->pushes);
+    if (ready) {
+        Py_BEGIN_ALLOW_THREADS;
+        run(k, work);
+        Py_END_ALLOW_THREADS;
+    }
+    PyMem_Free(all);
+    if (!ready) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int blend_of(PyObject *const *args, Py_ssize_t given, Blend *k, float **turned) {
+    Size n[14];
+    if (!morphogen_numbers(args, given - 3, 14, n)) return 0;
+    *k = (Blend){n[0], n[1], n[2], n[3], n[4], (int64_t *)n[5], (int64_t *)n[6], (float *)n[7], n[8]};
+    k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11], k->sums = (float *)n[12];
+    *turned = (float *)n[13];
+    return 1;
+}
+
+PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    Blend k;
+    float *turned;
+    return blend_of(args, given, &k, &turned) ? blended(&k, args + 14, turned, blend_rows_of) : NULL;
+}
+
+PyObject *morphogen_blend_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    Blend k;
+    float *turned;
+    return blend_of(args, given, &k, &turned) ? blended(&k, args + 14, turned, push_rows_of) : NULL;
+}

@@ -1,0 +1,50 @@
+/* What the kernels share.
+
+   Activations are float [samples, pixels, rows, channels].  Work is cut by sample, so no result depends on the number
+   of threads; sums over samples are left to the caller, as one partial sum per sample.  */
+
+#ifndef MORPHOGEN_KERNELS_H
+#define MORPHOGEN_KERNELS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define WIDE
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define WIDTH 512       /* most channels of a piece */
+#define SMALL (1 << 15) /* elements below which one thread does all */
+
+typedef Py_ssize_t Size;
+
+/* A function of the same work, in which the usual numbers of channels are constants: a row is a few instructions. */
+#define BY_CHANNELS(work, Task)                                                                                        \
+    WIDE static void work##_of(const Task *k, Size at) {                                                               \
+        switch (k->channels) {                                                                                         \
+            case 4: work(k, at, 4); break;                                                                             \
+            case 8: work(k, at, 8); break;                                                                             \
+            case 16: work(k, at, 16); break;                                                                           \
+            case 32: work(k, at, 32); break;                                                                           \
+            default: work(k, at, k->channels);                                                                         \
+        }                                                                                                              \
+    }
+
+/* Whole numbers and addresses, in their order; 0 after an error. */
+int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Size *found);
+
+PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_blend_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+
+#endif

@@ -1,0 +1,23 @@
+/* The extension module. */
+
+#include "kernels.h"
+
+int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Size *found) {
+    if (given != wanted) {
+        PyErr_Format(PyExc_TypeError, "takes %zd numbers, was given %zd", wanted, given);
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < given; i++) found[i] = PyLong_AsSsize_t(args[i]);
+    return !PyErr_Occurred();
+}
+
+#define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
+
+static PyMethodDef methods[] = {
+    METHOD(norm),  METHOD(norm_backward),  METHOD(pool), METHOD(pool_backward),
+    METHOD(blend), METHOD(blend_backward), METHOD(take), {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels of `morphogen.kernels`.", -1, methods};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }

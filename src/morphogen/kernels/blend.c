@@ -5,31 +5,53 @@
 #include "kernels.h"
 
 typedef struct {
-    float *at;   /* of the first pixel of the first sample; NULL = none */
-    Size stride; /* floats from one pixel to the next */
-} Lane;
-
-typedef struct {
     Size samples, pixels, rows, channels, seeds;
     const int64_t *place; /* [rows], the seed that a row hears; seeds = none */
     const int64_t *home;  /* [seeds], the row of a seed */
     const float *factor;  /* [seeds], or [samples, seeds] */
-    Size gated;           /* floats from the factors of one sample to those of the next; 0 = the same for all */
+    Size apart;           /* floats from the factors of one sample to those of the next; 0 = the same for all */
     const float *features;
     float *out;        /* forward: the features that come out; backward: the gradient of those that went in, or NULL */
     const float *grad; /* backward */
-    float *sums;       /* backward: [samples, seeds], gradient times delta; NULL = not asked for */
+    const int64_t *gates; /* [gated], backward: seeds with a gate */
+    float *sums;          /* backward: [samples, gated, channels], gradient times delta */
+    Size gated;
     Lane *deltas;      /* [seeds] */
-    Lane *turned;      /* [seeds], what a seed multiplies with; NULL = it adds */
+    Lane *turned;      /* [seeds], tanh of the delta of a seed that multiplies; NULL = it adds */
     Lane *pushes;      /* [seeds], backward: the gradient of every delta */
 } Blend;
 
+/* To a few units in the last place: a rational function, beyond which it is 1. */
+INLINE float tanh_of(float x) {
+    float near = x > 7.90531110763549805f ? 7.90531110763549805f : x;
+    near = near < -7.90531110763549805f ? -7.90531110763549805f : near; /* what is not a number stays so */
+    const float s = near * near;
+    float above = -2.76076847742355e-16f, below = 1.19825839466702e-06f;
+    above = above * s + 2.00018790482477e-13f;
+    above = above * s + -8.60467152213735e-11f;
+    above = above * s + 5.12229709037114e-08f;
+    above = above * s + 1.48572235717979e-05f;
+    above = above * s + 6.37261928875436e-04f;
+    above = above * s + 4.89352455891786e-03f;
+    below = below * s + 1.18534705686654e-04f;
+    below = below * s + 2.26843463243900e-03f;
+    below = below * s + 4.89352518554385e-03f;
+    return near * above / below;
+}
+
 INLINE void blend_rows(const Blend *k, Size b, const Size channels) {
     const Size wide = k->rows * channels;
-    const float *factor = k->factor + b * k->gated;
+    const float *factor = k->factor + b * k->apart;
     for (Size p = b * k->pixels; p < (b + 1) * k->pixels; p++) {
         const float *features = k->features + p * wide;
         float *out = k->out + p * wide;
+        for (Size n = 0; n < k->seeds; n++) {
+            const Lane turned = k->turned[n];
+            if (!turned.at) continue;
+            const float *restrict from = k->deltas[n].at + p * k->deltas[n].stride;
+            float *restrict to = turned.at + p * turned.stride;
+            for (Size i = 0; i < channels; i++) to[i] = tanh_of(from[i]);
+        }
         for (Size r = 0; r < k->rows; r++) {
             const Size seed = k->place[r];
             const float *restrict from = features + r * channels;
@@ -51,9 +73,9 @@ INLINE void blend_rows(const Blend *k, Size b, const Size channels) {
 
 INLINE void push_rows(const Blend *k, Size b, const Size channels) {
     const Size wide = k->rows * channels;
-    const float *factor = k->factor + b * k->gated;
-    float *sums = k->sums ? k->sums + b * k->seeds : NULL;
-    for (Size n = 0; sums && n < k->seeds; n++) sums[n] = 0;
+    const float *factor = k->factor + b * k->apart;
+    float *sums = k->sums + b * k->gated * channels;
+    for (Size i = 0; i < k->gated * channels; i++) sums[i] = 0;
     for (Size p = b * k->pixels; p < (b + 1) * k->pixels; p++) {
         const float *grad = k->grad + p * wide;
         for (Size n = 0; n < k->seeds; n++) {
@@ -68,12 +90,13 @@ INLINE void push_rows(const Blend *k, Size b, const Size channels) {
                     to[i] = share * from[i] * base[i] * (1.0f - slope[i] * slope[i]);
             } else
                 for (Size i = 0; i < channels; i++) to[i] = share * from[i];
-            if (sums) {
-                const float *restrict delta = k->deltas[n].at + p * k->deltas[n].stride;
-                float total = 0;
-                for (Size i = 0; i < channels; i++) total += from[i] * delta[i];
-                sums[n] += total;
-            }
+        }
+        for (Size g = 0; g < k->gated; g++) {
+            const Size n = k->gates[g];
+            const float *restrict from = grad + k->home[n] * channels;
+            const float *restrict delta = k->deltas[n].at + p * k->deltas[n].stride;
+            float *restrict to = sums + g * channels;
+            for (Size i = 0; i < channels; i++) to[i] += from[i] * delta[i];
         }
         for (Size r = 0; k->out && r < k->rows; r++) {
             const Size seed = k->place[r];
@@ -98,18 +121,6 @@ static void run(const Blend *k, void (*work)(const Blend *, Size)) {
     for (Size b = 0; b < k->samples; b++) work(k, b);
 }
 
-/* Lanes of seeds from their blocks: (address, seeds, stride) one after the other; 0 after an error. */
-static int lanes(PyObject *blocks, const Blend *k, Lane *found) {
-    Size n = 0;
-    for (Py_ssize_t i = 0; i + 2 < PyTuple_Size(blocks); i += 3) {
-        float *at = PyLong_AsVoidPtr(PyTuple_GetItem(blocks, i));
-        const Size seeds = PyLong_AsSsize_t(PyTuple_GetItem(blocks, i + 1));
-        const Size stride = PyLong_AsSsize_t(PyTuple_GetItem(blocks, i + 2));
-        for (Size j = 0; j < seeds && n < k->seeds; j++) found[n++] = (Lane){at + j * k->channels, stride};
-    }
-    return !PyErr_Occurred();
-}
-
 /* Who multiplies, and with what: pairs of the first seed and one behind the last; 0 after an error. */
 static int multiplied(PyObject *spans, float *turned, const Blend *k) {
     Size m = 0;
@@ -127,7 +138,7 @@ static PyObject *blended(Blend *k, PyObject *const *tuples, float *turned, void 
     Lane *all = PyMem_Calloc(3 * k->seeds + 1, sizeof(Lane));
     if (!all) return PyErr_NoMemory();
     k->deltas = all, k->turned = all + k->seeds, k->pushes = all + 2 * k->seeds;
-    const int ready = lanes(tuples[0], k, k->deltas) && multiplied(tuples[1], turned, k) && lanes(tuples[2], k, k->pushes);
+    const int ready = morphogen_lanes(tuples[0], k->seeds, k->channels, k->deltas) && multiplied(tuples[1], turned, k) && morphogen_lanes(tuples[2], k->seeds, k->channels, k->pushes);
     if (ready) {
         Py_BEGIN_ALLOW_THREADS;
         run(k, work);
@@ -139,22 +150,23 @@ static PyObject *blended(Blend *k, PyObject *const *tuples, float *turned, void 
 }
 
 static int blend_of(PyObject *const *args, Py_ssize_t given, Blend *k, float **turned) {
-    Size n[14];
-    if (!morphogen_numbers(args, given - 3, 14, n)) return 0;
+    Size n[16];
+    if (!morphogen_numbers(args, given - 3, 16, n)) return 0;
     *k = (Blend){n[0], n[1], n[2], n[3], n[4], (int64_t *)n[5], (int64_t *)n[6], (float *)n[7], n[8]};
-    k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11], k->sums = (float *)n[12];
-    *turned = (float *)n[13];
+    k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11];
+    k->gates = (int64_t *)n[12], k->gated = n[13], k->sums = (float *)n[14];
+    *turned = (float *)n[15];
     return 1;
 }
 
 PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Blend k;
     float *turned;
-    return blend_of(args, given, &k, &turned) ? blended(&k, args + 14, turned, blend_rows_of) : NULL;
+    return blend_of(args, given, &k, &turned) ? blended(&k, args + 16, turned, blend_rows_of) : NULL;
 }
 
 PyObject *morphogen_blend_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Blend k;
     float *turned;
-    return blend_of(args, given, &k, &turned) ? blended(&k, args + 14, turned, push_rows_of) : NULL;
+    return blend_of(args, given, &k, &turned) ? blended(&k, args + 16, turned, push_rows_of) : NULL;
 }

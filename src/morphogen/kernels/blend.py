@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.native import call, fits, operator, striped
+from morphogen.kernels.native import call, fits, lanes, operator, striped
 from morphogen.kernels.take import take
 
 Spans = tuple[tuple[int, int], ...]  # first seed, and one behind the last
@@ -27,43 +27,127 @@ class Pushes(NamedTuple):
     """Gradients."""
 
     features: Tensor
-    sums: Tensor | None  # [B, N], gradient times delta; None where it is not asked for
+    sums: Tensor | None  # [B, G], gradient times delta of the seeds with a gate; None where there are none
     blocks: Sequence[Tensor]
 
 
-def blend(features: Tensor, blocks: Sequence[Tensor], turned: Tensor | None, where: Places, spans: Spans) -> Tensor:
-    """The features with what every row hears.
+class Blended(NamedTuple):
+    """What a blend keeps for its gradient."""
+
+    features: Tensor | None  # what went in, where any seed multiplies
+    blocks: Sequence[Tensor]  # the deltas, where any seed has a gate
+    turned: Tensor | None  # [B, ..., M, C], tanh of the deltas that multiply
+    gates: Tensor | None  # int64 [G], seeds with a gate
+
+
+def blend(
+    features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans
+) -> tuple[Tensor, Tensor | None]:
+    """The features with what every row hears, and the tanh of the deltas that multiply.
 
     Shapes: features [B, ..., R, C]; blocks [B, ..., n, C] each, all together the deltas of the N seeds; spans: those
-    that multiply, with turned [B, ..., M, C] instead of their deltas -> as features.
+    that multiply -> as features, [B, ..., M, C] (None where nothing multiplies).
     """
     if not fits(features):
-        return _plain(features, blocks, turned, where, spans)
-    return _blend(features, blocks, turned, *where, [end for span in spans for end in span])
+        return _plain(features, blocks, where, spans)
+    out, turned = _blend(features, blocks, *where, _ends(spans))
+    return out, turned if spans else None
 
 
-def blend_backward(
-    grad: Tensor,
-    features: Tensor | None,
-    blocks: Sequence[Tensor],
-    turned: Tensor | None,
-    where: Places,
-    spans: Spans,
-    sizes: list[int],
-) -> Pushes:
-    """Gradients of features and deltas.
-
-    features: what went in, where any seed multiplies; blocks: the deltas, where sums are asked for; sizes: seeds of
-    every block.
-    """
+def blend_backward(grad: Tensor, kept: Blended, where: Places, spans: Spans, sizes: list[int]) -> Pushes:
+    """Gradients of features and deltas.  grad as the features; sizes: seeds of every block."""
     if not fits(grad):
-        return _plain_backward(grad, features, blocks, turned, where, spans, sizes)
-    ends = [end for span in spans for end in span]
-    into, sums, *pushes = _blend_backward(grad, features, blocks, turned, *where, ends, sizes)
-    return Pushes(into if spans else grad, sums if blocks else None, pushes)
+        return _plain_backward(grad, kept, where, spans, sizes)
+    into, sums, *pushes = _blend_backward(grad, *kept, *where, _ends(spans), sizes)
+    return Pushes(into if spans else grad, None if kept.gates is None else sums.sum(-1), pushes)
 
 
-def cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
+def _ends(spans: Spans) -> list[int]:
+    return [end for span in spans for end in span]
+
+
+def _kernel(features, blocks, home, heard, product, factor, ends):
+    features, blocks = features.contiguous(), [striped(block) for block in blocks]
+    out, turned = _shapes(features, blocks, home, heard, product, factor, ends)
+    own = features, out, None, None, 0, None, turned
+    call("blend", *_sizes(features, home, heard, factor), *own, lanes(blocks), tuple(ends), ())
+    return out, turned
+
+
+def _kernel_backward(grad, features, blocks, turned, gates, home, heard, product, factor, ends, sizes):
+    grad, blocks = grad.contiguous(), [striped(block) for block in blocks]
+    into, sums, *pushes = _shapes_backward(
+        grad, features, blocks, turned, gates, home, heard, product, factor, ends, sizes
+    )
+    base = None if features is None else features.contiguous()
+    own = base, into if ends else None, grad, gates, sums.shape[1], sums, turned
+    call("blend_backward", *_sizes(grad, home, heard, factor), *own, lanes(blocks), tuple(ends), lanes(pushes))
+    return [into, sums, *pushes]
+
+
+def _sizes(x: Tensor, home: Tensor, heard: Tensor, factor: Tensor) -> tuple:
+    """Sizes and places as the kernels take them."""
+    seeds, own = home.shape[0], factor.contiguous()
+    (samples, *_), pixels, (rows, channels) = x.shape, x.shape[1:_ROWS].numel(), x.shape[_ROWS:]
+    return samples, pixels, rows, channels, seeds, heard, home, own, seeds if own.dim() > 1 else 0
+
+
+def _shapes(features, blocks, home, heard, product, factor, ends):
+    many = sum(last - first for first, last in zip(ends[::2], ends[1::2], strict=True))
+    return features.new_empty(features.shape), features.new_empty(*features.shape[:_ROWS], many, features.shape[-1])
+
+
+def _shapes_backward(grad, features, blocks, turned, gates, home, heard, product, factor, ends, sizes):
+    lead, channels = grad.shape[:_ROWS], grad.shape[-1]
+    into = grad.new_empty(grad.shape if ends else 0)
+    sums = grad.new_empty(grad.shape[0], 0 if gates is None else gates.shape[0], channels)
+    return [into, sums, *(grad.new_empty(*lead, size, channels) for size in sizes)]
+
+
+_WHERE = "Tensor home, Tensor heard, Tensor product, Tensor factor, SymInt[] ends"
+_blend = operator(f"blend(Tensor features, Tensor[] blocks, {_WHERE}) -> (Tensor, Tensor)", _kernel, _shapes)
+_blend_backward = operator(
+    f"blend_backward(Tensor grad, Tensor? features, Tensor[] blocks, Tensor? turned, Tensor? gates, {_WHERE},"
+    " SymInt[] sizes) -> Tensor[]",
+    _kernel_backward,
+    _shapes_backward,
+)
+
+
+def _plain(features, blocks, where, spans):
+    added, heard, turned = [*blocks, _nothing(features)], where.heard, None
+    if spans:
+        turned = torch.tanh(_cut(blocks, spans))
+        added.append(turned * _chosen(features, _multiplying(where.home, spans)))
+        behind = where.home.shape[0] + 1 + where.product
+        heard = torch.where(where.product < turned.shape[_ROWS], behind, heard)
+    factor = F.pad(where.factor, (0, 1)).index_select(-1, where.heard)
+    return torch.addcmul(features, _chosen(torch.cat(added, _ROWS), heard), _over(factor, features)), turned
+
+
+def _plain_backward(grad, kept, where, spans, sizes):
+    own, sums = _chosen(grad, where.home), None
+    if kept.gates is not None:
+        whole = torch.cat(list(kept.blocks), _ROWS)
+        sums = (_chosen(own, kept.gates) * _chosen(whole, kept.gates)).sum(-1)  # [B, ..., G]
+        sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
+    push = own * _over(where.factor, own)
+    if not spans:
+        return Pushes(grad, sums, push.split(sizes, _ROWS))
+    slope, base = _cut((push,), spans), _chosen(kept.features, _multiplying(where.home, spans))
+    into = grad + _chosen(torch.cat((slope * kept.turned, _nothing(grad)), _ROWS), where.product)
+    back = torch.ops.aten.tanh_backward(slope * base, kept.turned)
+    pieces = back.split([end - start for start, end in spans], _ROWS)
+    for (start, end), piece in zip(spans, pieces, strict=True):
+        push[..., start:end, :] = piece
+    return Pushes(into, sums, push.split(sizes, _ROWS))
+
+
+def _chosen(x: Tensor, rows: Tensor) -> Tensor:
+    return take(x, rows, [rows.shape[0]])[0]
+
+
+def _cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
     """The seeds of some spans, from blocks that follow each other.  [..., n, C] each -> [..., M, C]."""
     pieces, first = [], 0
     for block in blocks:
@@ -71,82 +155,6 @@ def cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
         pieces += [block[..., start - first : end - first, :] for start, end in spans if first <= start < last]
         first = last
     return torch.cat(pieces, _ROWS)
-
-
-def _lanes(blocks: Sequence[Tensor]) -> tuple[int, ...]:
-    return tuple(x for block in blocks for x in (block.data_ptr(), block.shape[_ROWS], block.stride(_ROWS - 1)))
-
-
-def _kernel(features, blocks, turned, home, heard, product, factor, ends):
-    features, blocks, out = features.contiguous(), [striped(block) for block in blocks], torch.empty_like(features)
-    sizes = _sizes(features, home, heard, factor)
-    call("blend", *sizes, features, out, None, None, turned, _lanes(blocks), tuple(ends), ())
-    return out
-
-
-def _kernel_backward(grad, features, blocks, turned, home, heard, product, factor, ends, sizes):
-    grad, blocks = grad.contiguous(), [striped(block) for block in blocks]
-    into, sums, *pushes = _shapes_backward(grad, features, blocks, turned, home, heard, product, factor, ends, sizes)
-    base = None if features is None else features.contiguous()
-    asked = into if ends else None, grad, sums if blocks else None
-    call("blend_backward", *_sizes(grad, home, heard, factor), base, *asked, turned, _lanes(blocks), tuple(ends), _lanes(pushes))
-    return [into, sums, *pushes]
-
-
-def _sizes(x: Tensor, home: Tensor, heard: Tensor, factor: Tensor) -> tuple:
-    """Sizes and places as the kernels take them."""
-    (samples, *pixels), (rows, channels) = x.shape[:_ROWS], x.shape[_ROWS:]
-    seeds = home.shape[0]
-    own = factor.contiguous()
-    count = torch.Size(pixels).numel()
-    return samples, count, rows, channels, seeds, heard, home, own, seeds if own.dim() > 1 else 0
-
-
-def _shapes(features, blocks, turned, home, heard, product, factor, ends):
-    return features.new_empty(features.shape)
-
-
-def _shapes_backward(grad, features, blocks, turned, home, heard, product, factor, ends, sizes):
-    lead, (_, channels) = grad.shape[:_ROWS], grad.shape[_ROWS:]
-    into = grad.new_empty(grad.shape if ends else 0)
-    sums = grad.new_empty((grad.shape[0], home.shape[0]) if blocks else 0)
-    return [into, sums, *(grad.new_empty(*lead, size, channels) for size in sizes)]
-
-
-_WHERE = "Tensor? turned, Tensor home, Tensor heard, Tensor product, Tensor factor, int[] ends"
-_blend = operator(f"blend(Tensor features, Tensor[] blocks, {_WHERE}) -> Tensor", _kernel, _shapes)
-_blend_backward = operator(
-    f"blend_backward(Tensor grad, Tensor? features, Tensor[] blocks, {_WHERE}, int[] sizes) -> Tensor[]",
-    _kernel_backward,
-    _shapes_backward,
-)
-
-
-def _plain(features, blocks, turned, where, spans):
-    added = [*blocks, _nothing(features)]
-    heard = where.heard
-    if turned is not None:
-        behind = where.home.shape[0] + 1
-        added.append(turned * take(features, _multiplying(where.home, spans)))
-        heard = torch.where(where.product < turned.shape[_ROWS], behind + where.product, heard)
-    factor = F.pad(where.factor, (0, 1)).index_select(-1, where.heard)
-    return torch.addcmul(features, take(torch.cat(added, _ROWS), heard), _over(factor, features))
-
-
-def _plain_backward(grad, features, blocks, turned, where, spans, sizes):
-    own = take(grad, where.home)
-    sums = (own * torch.cat(list(blocks), _ROWS)).sum(-1) if blocks else None  # [B, ..., N]
-    sums = sums if sums is None or sums.dim() == 2 else sums.flatten(1, -2).sum(1)
-    push = own * _over(where.factor, own)
-    if turned is None:
-        return Pushes(grad, sums, push.split(sizes, _ROWS))
-    slope = cut((push,), spans)
-    base = take(features, _multiplying(where.home, spans))
-    into = grad + take(torch.cat((slope * turned, _nothing(grad)), _ROWS), where.product)
-    pieces = torch.ops.aten.tanh_backward(slope * base, turned).split([end - start for start, end in spans], _ROWS)
-    for (start, end), piece in zip(spans, pieces, strict=True):
-        push[..., start:end, :] = piece
-    return Pushes(into, sums, push.split(sizes, _ROWS))
 
 
 def _multiplying(home: Tensor, spans: Spans) -> Tensor:

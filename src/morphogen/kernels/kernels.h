@@ -36,6 +36,15 @@ typedef Py_ssize_t Size;
         }                                                                                                              \
     }
 
+/* Activations of one network in memory. */
+typedef struct {
+    float *at;   /* of the first pixel of the first sample; NULL = none */
+    Size stride; /* floats from one pixel to the next */
+} Lane;
+
+/* Lanes of networks from their blocks, (address, networks, stride) one after the other; 0 after an error. */
+int morphogen_lanes(PyObject *blocks, Size networks, Size channels, Lane *found);
+
 /* Whole numbers and addresses, in their order; 0 after an error. */
 int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Size *found);
 
@@ -43,6 +52,7 @@ PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given
 PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_blend_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);

@@ -11,11 +11,23 @@ int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted
     return !PyErr_Occurred();
 }
 
+int morphogen_lanes(PyObject *blocks, Size networks, Size channels, Lane *found) {
+    Size n = 0;
+    for (Py_ssize_t i = 0; i + 2 < PyTuple_Size(blocks); i += 3) {
+        float *at = PyLong_AsVoidPtr(PyTuple_GetItem(blocks, i));
+        const Size count = PyLong_AsSsize_t(PyTuple_GetItem(blocks, i + 1));
+        const Size stride = PyLong_AsSsize_t(PyTuple_GetItem(blocks, i + 2));
+        for (Size j = 0; j < count && n < networks; j++) found[n++] = (Lane){at + j * channels, stride};
+    }
+    return !PyErr_Occurred();
+}
+
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
 
 static PyMethodDef methods[] = {
     METHOD(norm),  METHOD(norm_backward),  METHOD(pool), METHOD(pool_backward),
-    METHOD(blend), METHOD(blend_backward), METHOD(take), {NULL, NULL, 0, NULL},
+    METHOD(blend), METHOD(blend_backward), METHOD(take), METHOD(innermost),
+    {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels of `morphogen.kernels`.", -1, methods};

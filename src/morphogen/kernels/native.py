@@ -1,6 +1,6 @@
 """Where kernels of our own serve, and how they become operators of torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,3 +52,8 @@ def striped(x: Tensor) -> Tensor:
     _, height, width, _, channels = x.shape
     even = c == 1 and r == channels and h == width * w and b == height * h
     return x if even else x.contiguous()
+
+
+def lanes(blocks: Sequence[Tensor]) -> tuple[int, ...]:
+    """Blocks as kernels take them: address, networks, and floats between pixels, one block after the other."""
+    return tuple(x for block in blocks for x in (block.data_ptr(), block.shape[-2], block.stride(-3)))

@@ -27,129 +27,173 @@ typedef struct {
     float floor, eps;
 } Norm;
 
-INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
-    const Shape s = k->shape;
-    const Size wide = (last - first) * s.channels, size = s.channels / s.groups, at = first * s.channels;
-    const Size step = s.rows * s.channels;
-    const float *restrict x = k->x + b * s.pixels * s.stride + at;
-    float *restrict out = k->out + b * s.pixels * step + at;
-    float sum[WIDTH], centre[WIDTH], slope[WIDTH], bias[WIDTH], scale[WIDTH];
+/* How a piece is walked through.  Few channels that lie together are taken some pixels at a time. */
+typedef struct {
+    Size wide, fold, lanes, steps, in, out; /* lanes: floats at a time, fold * wide; in, out: floats between two steps */
+} Walk;
+
+static Walk walk_of(const Shape *s, Size rows) {
+    Walk w = {.wide = rows * s->channels, .fold = 1};
+    const int together = rows == s->rows && s->stride == w.wide;
+    while (together && 2 * w.fold * w.wide <= 64 && s->pixels % (2 * w.fold) == 0) w.fold *= 2;
+    w.lanes = w.fold * w.wide, w.steps = s->pixels / w.fold;
+    w.in = w.fold * s->stride, w.out = w.fold * s->rows * s->channels;
+    return w;
+}
+
+/* The same for all pixels of a step. */
+INLINE void repeat(float *values, const Walk *w) {
+    for (Size i = w->wide; i < w->lanes; i++) values[i] = values[i - w->wide];
+}
+
+/* Sums of all pixels of a step, in the first of them. */
+INLINE void gather(float *sums, const Walk *w) {
+    for (Size f = 1; f < w->fold; f++)
+        for (Size i = 0; i < w->wide; i++) sums[i] += sums[f * w->wide + i];
+}
+
+/* Sums over a piece; four steps at a time, or the sums would be read and written more often than x. */
+INLINE void sums_of(const float *restrict x, const Walk *w, float *restrict sum) {
     Size p = 0;
-
-    memset(sum, 0, sizeof sum);
-    for (; p + 4 <= s.pixels; p += 4) {
-        const float *restrict a = x + p * s.stride, *restrict c = a + s.stride;
-        const float *restrict d = c + s.stride, *restrict e = d + s.stride;
-        for (Size i = 0; i < wide; i++) sum[i] += (a[i] + c[i]) + (d[i] + e[i]);
+    for (Size i = 0; i < w->lanes; i++) sum[i] = 0;
+    for (; p + 4 <= w->steps; p += 4) {
+        const float *restrict a = x + p * w->in, *restrict c = a + w->in;
+        const float *restrict d = c + w->in, *restrict e = d + w->in;
+        for (Size i = 0; i < w->lanes; i++) sum[i] += (a[i] + c[i]) + (d[i] + e[i]);
     }
-    for (; p < s.pixels; p++)
-        for (Size i = 0; i < wide; i++) sum[i] += x[p * s.stride + i];
-    for (Size i = 0; i < wide; i += size) {
-        const Size group = (at + i) / size;
-        float total = 0;
-        for (Size j = i; j < i + size; j++) total += sum[j];
-        total *= k->share[group];
-        k->mean[b * s.rows * s.groups + group] = total;
-        for (Size j = i; j < i + size; j++) centre[j] = k->kept ? total * k->kept[at + j] : total;
-    }
+    for (; p < w->steps; p++)
+        for (Size i = 0; i < w->lanes; i++) sum[i] += x[p * w->in + i];
+    gather(sum, w);
+}
 
-    memset(sum, 0, sizeof sum);
-    for (p = 0; p + 4 <= s.pixels; p += 4) {
-        const float *restrict a = x + p * s.stride, *restrict c = a + s.stride;
-        const float *restrict d = c + s.stride, *restrict e = d + s.stride;
-        for (Size i = 0; i < wide; i++) {
+INLINE void squares_of(const float *restrict x, const Walk *w, const float *restrict centre, float *restrict sum) {
+    Size p = 0;
+    for (Size i = 0; i < w->lanes; i++) sum[i] = 0;
+    for (; p + 4 <= w->steps; p += 4) {
+        const float *restrict a = x + p * w->in, *restrict c = a + w->in;
+        const float *restrict d = c + w->in, *restrict e = d + w->in;
+        for (Size i = 0; i < w->lanes; i++) {
             const float m = centre[i], f = a[i] - m, g = c[i] - m, h = d[i] - m, l = e[i] - m;
             sum[i] += (f * f + g * g) + (h * h + l * l);
         }
     }
-    for (; p < s.pixels; p++)
-        for (Size i = 0; i < wide; i++) {
-            const float f = x[p * s.stride + i] - centre[i];
+    for (; p < w->steps; p++)
+        for (Size i = 0; i < w->lanes; i++) {
+            const float f = x[p * w->in + i] - centre[i];
             sum[i] += f * f;
         }
-    for (Size i = 0; i < wide; i += size) {
-        const Size group = (at + i) / size;
-        float total = 0;
-        for (Size j = i; j < i + size; j++) total += sum[j];
-        const float inverse = 1.0f / sqrtf(total * k->share[group] + k->eps);
-        k->inverse[b * s.rows * s.groups + group] = inverse;
-        for (Size j = i; j < i + size; j++) slope[j] = k->gain ? inverse * k->gain[at + j] : inverse;
-    }
+    gather(sum, w);
+}
 
-    for (Size i = 0; i < wide; i++) bias[i] = k->bias[at + i];
-    for (Size i = 0; i < wide; i++) scale[i] = k->scale ? k->scale[at + i] : 1.0f;
-    for (p = 0; p < s.pixels; p++) {
-        const float *restrict a = x + p * s.stride;
-        float *restrict to = out + p * step;
-        for (Size i = 0; i < wide; i++) {
-            const float y = (a[i] - centre[i]) * slope[i] + bias[i];
-            to[i] = (y < k->floor ? k->floor : y) * scale[i]; /* what is not a number stays so */
+/* What is done to the channels of a piece. */
+typedef struct {
+    float centre[WIDTH], slope[WIDTH], bias[WIDTH], scale[WIDTH];
+} Affine;
+
+INLINE void affine_of(const Norm *k, const Walk *w, Size b, Size at, Affine *found) {
+    const Shape *s = &k->shape;
+    const Size size = s->channels / s->groups;
+    for (Size i = 0; i < w->wide; i++) {
+        const Size group = b * s->rows * s->groups + (at + i) / size;
+        found->centre[i] = k->kept ? k->mean[group] * k->kept[at + i] : k->mean[group];
+        found->slope[i] = k->gain ? k->inverse[group] * k->gain[at + i] : k->inverse[group];
+        found->bias[i] = k->bias[at + i];
+        found->scale[i] = k->scale ? k->scale[at + i] : 1.0f;
+    }
+    repeat(found->centre, w), repeat(found->slope, w), repeat(found->bias, w), repeat(found->scale, w);
+}
+
+/* Sums of channels as those of groups, times the share of an element. */
+INLINE float group_of(const Norm *k, const float *sums, Size first, Size group) {
+    const Size size = k->shape.channels / k->shape.groups;
+    float total = 0;
+    for (Size i = first; i < first + size; i++) total += sums[i];
+    return total * k->share[group];
+}
+
+INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
+    const Shape s = k->shape;
+    const Walk w = walk_of(&s, last - first);
+    const Size size = s.channels / s.groups, at = first * s.channels, group = b * s.rows * s.groups + at / size;
+    const float *restrict x = k->x + b * s.pixels * s.stride + at;
+    float *restrict out = k->out + b * s.pixels * s.rows * s.channels + at;
+    float sum[WIDTH];
+    Affine f;
+
+    sums_of(x, &w, sum);
+    for (Size i = 0, g = group; i < w.wide; i += size, g++) k->mean[g] = group_of(k, sum, i, (at + i) / size);
+    for (Size i = 0; i < w.wide; i++) f.centre[i] = k->mean[group + i / size] * (k->kept ? k->kept[at + i] : 1.0f);
+    repeat(f.centre, &w);
+    squares_of(x, &w, f.centre, sum);
+    for (Size i = 0, g = group; i < w.wide; i += size, g++)
+        k->inverse[g] = 1.0f / sqrtf(group_of(k, sum, i, (at + i) / size) + k->eps);
+    affine_of(k, &w, b, at, &f);
+    for (Size p = 0; p < w.steps; p++) {
+        const float *restrict a = x + p * w.in;
+        float *restrict to = out + p * w.out;
+        for (Size i = 0; i < w.lanes; i++) {
+            const float y = (a[i] - f.centre[i]) * f.slope[i] + f.bias[i];
+            to[i] = (y < k->floor ? k->floor : y) * f.scale[i]; /* what is not a number stays so */
         }
     }
 }
 
 WIDE static void normalise_piece(const Norm *k, Size b, Size first, Size last) { normalise(k, b, first, last); }
 
-INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
-    const Shape s = k->shape;
-    const Size wide = (last - first) * s.channels, size = s.channels / s.groups, at = first * s.channels;
-    const Size step = s.rows * s.channels;
-    const float *restrict x = k->x + b * s.pixels * s.stride + at;
-    const float *restrict grad = k->grad + b * s.pixels * step + at;
-    float level[WIDTH], tilt[WIDTH], gone[WIDTH], centre[WIDTH], slope[WIDTH], bias[WIDTH], scale[WIDTH];
-    float flat[WIDTH], lean[WIDTH];
-
-    for (Size i = 0; i < wide; i++) {
-        const Size group = b * s.rows * s.groups + (at + i) / size;
-        centre[i] = k->kept ? k->mean[group] * k->kept[at + i] : k->mean[group];
-        slope[i] = k->gain ? k->inverse[group] * k->gain[at + i] : k->inverse[group];
-        bias[i] = k->bias[at + i];
-        scale[i] = k->scale ? k->scale[at + i] : 1.0f;
-    }
-    memset(level, 0, sizeof level);
-    memset(tilt, 0, sizeof tilt);
-    memset(gone, 0, sizeof gone);
-    for (Size p = 0; p < s.pixels; p++) {
-        const float *restrict a = x + p * s.stride, *restrict g = grad + p * step;
-        for (Size i = 0; i < wide; i++) {
-            const float off = a[i] - centre[i], y = off * slope[i] + bias[i];
-            const float own = y <= k->floor ? 0.0f : g[i] * scale[i];
+/* Per channel: the gradient, the gradient times what is centred, and what the gradient meets behind the scale. */
+INLINE void slopes_of(const Norm *k, const float *restrict x, const float *restrict grad, const Walk *w, const Affine *f,
+                      float *restrict level, float *restrict tilt, float *restrict above) {
+    for (Size i = 0; i < w->lanes; i++) level[i] = tilt[i] = above[i] = 0;
+    for (Size p = 0; p < w->steps; p++) {
+        const float *restrict a = x + p * w->in, *restrict g = grad + p * w->out;
+        for (Size i = 0; i < w->lanes; i++) {
+            const float off = a[i] - f->centre[i], y = off * f->slope[i] + f->bias[i];
+            const float own = y <= k->floor ? 0.0f : g[i] * f->scale[i];
             level[i] += own;
             tilt[i] += own * off;
-            gone[i] += g[i] * (y < k->floor ? k->floor : y);
+            above[i] += g[i] * (y < k->floor ? k->floor : y);
         }
     }
-    const Size all = s.samples * step;
-    for (Size i = 0; i < wide; i += size) {
-        const Size group = (at + i) / size;
-        const float inverse = k->inverse[b * s.rows * s.groups + group];
-        float down = 0, aside = 0;
-        for (Size j = i; j < i + size; j++) {
-            const float gain = k->gain ? k->gain[at + j] : 1.0f;
-            down += level[j] * gain;
-            aside += tilt[j] * gain;
-            float *sums = k->sums + b * step + at + j;
-            sums[0] = inverse * tilt[j];
-            sums[all] = level[j];
-            sums[2 * all] = gone[j];
-        }
-        down *= -inverse * k->share[group];
-        aside *= -inverse * k->share[group] * inverse * inverse;
-        for (Size j = i; j < i + size; j++) {
-            const float kept = k->kept ? k->kept[at + j] : 1.0f;
-            flat[j] = down * kept;
-            lean[j] = aside * kept;
-        }
+    gather(level, w), gather(tilt, w), gather(above, w);
+}
+
+INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
+    const Shape s = k->shape;
+    const Walk w = walk_of(&s, last - first);
+    const Size size = s.channels / s.groups, at = first * s.channels, step = s.rows * s.channels;
+    const float *restrict x = k->x + b * s.pixels * s.stride + at;
+    const float *restrict grad = k->grad + b * s.pixels * step + at;
+    float level[WIDTH], tilt[WIDTH], above[WIDTH], flat[WIDTH], lean[WIDTH];
+    Affine f;
+
+    affine_of(k, &w, b, at, &f);
+    slopes_of(k, x, grad, &w, &f, level, tilt, above);
+    float *sums = k->sums + b * step + at;
+    for (Size i = 0; i < w.wide; i++) {
+        sums[i] = k->inverse[(b * step + at + i) / size] * tilt[i];
+        sums[s.samples * step + i] = level[i];
+        sums[2 * s.samples * step + i] = above[i];
     }
     if (!k->push) return;
+    for (Size i = 0; k->gain && i < w.wide; i++) level[i] *= k->gain[at + i], tilt[i] *= k->gain[at + i];
+    for (Size i = 0; i < w.wide; i += size) {
+        const float inverse = k->inverse[(b * step + at + i) / size];
+        const float down = -inverse * group_of(k, level, i, (at + i) / size);
+        const float aside = -inverse * group_of(k, tilt, i, (at + i) / size) * inverse * inverse;
+        for (Size j = i; j < i + size; j++) {
+            flat[j] = k->kept ? down * k->kept[at + j] : down;
+            lean[j] = k->kept ? aside * k->kept[at + j] : aside;
+        }
+    }
+    repeat(flat, &w), repeat(lean, &w);
     float *restrict push = k->push + b * s.pixels * step + at;
-    for (Size p = 0; p < s.pixels; p++) {
-        const float *restrict a = x + p * s.stride, *restrict g = grad + p * step;
-        float *restrict to = push + p * step;
-        for (Size i = 0; i < wide; i++) {
-            const float off = a[i] - centre[i], y = off * slope[i] + bias[i];
-            const float own = y <= k->floor ? 0.0f : g[i] * scale[i];
-            to[i] = own * slope[i] + flat[i] + off * lean[i];
+    for (Size p = 0; p < w.steps; p++) {
+        const float *restrict a = x + p * w.in, *restrict g = grad + p * w.out;
+        float *restrict to = push + p * w.out;
+        for (Size i = 0; i < w.lanes; i++) {
+            const float off = a[i] - f.centre[i], y = off * f.slope[i] + f.bias[i];
+            const float own = y <= k->floor ? 0.0f : g[i] * f.scale[i];
+            to[i] = own * f.slope[i] + flat[i] + off * lean[i];
         }
     }
 }

@@ -1,4 +1,4 @@
-/* Choosing rows. */
+/* Where activations lie: choosing rows, and images with their channels innermost. */
 
 #include "kernels.h"
 
@@ -6,24 +6,62 @@ typedef struct {
     Size pixels, rows, channels, count; /* pixels: of all samples */
     const float *x;
     const int64_t *chosen; /* [count] */
-    float *out;
+    Lane *out;             /* [count] */
 } Take;
 
 INLINE void copy_rows(const Take *k, Size p, const Size channels) {
     const float *from = k->x + p * k->rows * channels;
-    float *to = k->out + p * k->count * channels;
-    for (Size n = 0; n < k->count; n++) memcpy(to + n * channels, from + k->chosen[n] * channels, channels * sizeof *to);
+    for (Size n = 0; n < k->count; n++)
+        memcpy(k->out[n].at + p * k->out[n].stride, from + k->chosen[n] * channels, channels * sizeof *from);
 }
 
 BY_CHANNELS(copy_rows, Take)
 
 PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given) {
-    Size n[7];
-    if (!morphogen_numbers(args, given, 7, n)) return NULL;
-    const Take k = {n[0], n[1], n[2], n[3], (float *)n[4], (int64_t *)n[5], (float *)n[6]};
-    Py_BEGIN_ALLOW_THREADS;
+    Size n[6];
+    if (!morphogen_numbers(args, given - 1, 6, n)) return NULL;
+    Lane *out = PyMem_Malloc((n[3] + 1) * sizeof *out);
+    if (!out) return PyErr_NoMemory();
+    const Take k = {n[0], n[1], n[2], n[3], (float *)n[4], (int64_t *)n[5], out};
+    if (morphogen_lanes(args[6], k.count, k.channels, out)) {
+        Py_BEGIN_ALLOW_THREADS;
 #pragma omp parallel for schedule(static) if (k.pixels * k.count * k.channels > SMALL)
-    for (Size p = 0; p < k.pixels; p++) copy_rows_of(&k, p);
+        for (Size p = 0; p < k.pixels; p++) copy_rows_of(&k, p);
+        Py_END_ALLOW_THREADS;
+    }
+    PyMem_Free(out);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+typedef struct {
+    Size sets, samples, channels, pixels;
+    const float *x;
+    float *out;
+} Turn;
+
+#define TILE 64 /* pixels that are turned at a time */
+
+WIDE static void turn_sample(const Turn *k, Size b) {
+    const Size step = k->sets * k->channels;
+    for (Size first = 0; first < k->pixels; first += TILE) {
+        const Size last = first + TILE < k->pixels ? first + TILE : k->pixels;
+        for (Size e = 0; e < k->sets; e++)
+            for (Size c = 0; c < k->channels; c++) {
+                const float *restrict from = k->x + ((e * k->samples + b) * k->channels + c) * k->pixels;
+                float *restrict to = k->out + b * k->pixels * step + e * k->channels + c;
+                for (Size p = first; p < last; p++) to[p * step] = from[p];
+            }
+    }
+}
+
+PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    Size n[6];
+    if (!morphogen_numbers(args, given, 6, n)) return NULL;
+    const Turn k = {n[0], n[1], n[2], n[3], (float *)n[4], (float *)n[5]};
+    Py_BEGIN_ALLOW_THREADS;
+#pragma omp parallel for schedule(static) if (k.sets * k.samples * k.channels * k.pixels > SMALL)
+    for (Size b = 0; b < k.samples; b++) turn_sample(&k, b);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

@@ -51,7 +51,7 @@ def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None) -> tuple[Te
 def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown) -> tuple[Tensor, cnn.Rows]:
     """Features after a slot, and the rows that they belong to."""
     if site.children is not None:
-        h, rows = take(h, site.children), rows._replace(env=site.row_env)
+        h, rows = take(h, site.children, [site.children.shape[0]])[0], rows._replace(env=site.row_env)
     seen = h.detach()  # a CNN seed never sends a gradient back through its input
     gates = Gates(_opened(seen, site, grown.gates), site.gated) if crew.gates else None
     return blend(h, _deltas(seen, crew, site, grown), site.mix, gates), rows
@@ -59,13 +59,8 @@ def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown) -> tu
 
 def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
     """Deltas of all rows, and which of them multiply.  seen [B, H, W, R, C]."""
-    kinds = tuple(group.blueprint for group in crew.groups)
-    rows = dict(zip(kinds, site.rows, strict=True))
-    found = seeds.deltas(
-        dict(zip(kinds, grown.seeds, strict=True)),
-        lambda *own: take(seen, ops.join([rows[kind] for kind in own])),
-    )
-    return Deltas(found, crew.multiplied)
+    parts = {group.blueprint: own for group, own in zip(crew.groups, grown.seeds, strict=True)}
+    return Deltas(seeds.deltas(parts, lambda sizes: take(seen, site.mix.rows, sizes)), crew.multiplied)
 
 
 def _opened(seen: Tensor, site: Site, leaves: Leaves) -> Tensor:

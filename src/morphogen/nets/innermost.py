@@ -8,8 +8,7 @@ from morphogen import kernels
 
 def innermost(x: Tensor) -> Tensor:
     """Images as layers take them.  x [E, B, C, H, W], or [B, C, H, W] that all see -> [B, H, W, E or 1, C]."""
-    own = x if x.dim() == 5 else x.unsqueeze(0)
-    return own.permute(1, 3, 4, 0, 2).contiguous()
+    return kernels.innermost(x if x.dim() == 5 else x.unsqueeze(0))
 
 
 def images(x: Tensor) -> Tensor:

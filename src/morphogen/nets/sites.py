@@ -23,10 +23,9 @@ class Site(NamedTuple):
     A padded row repeats the first of its half, silent.  Its home is no env: what becomes of it is dropped.
     """
 
-    rows: tuple[Tensor, ...]  # int64 [n] per group, rows of the features (those after a split)
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
-    mix: Mix  # the rows of all groups
+    mix: Mix  # all groups; rows of the features after a split
     gated: Tensor  # int64 [G], positions among these; one behind the last where padded
     gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
@@ -89,12 +88,10 @@ def _site(seats: Seats, crew: Crew, of: _Candidates, where: _Place) -> Site:
     place = of.row.new_zeros(nobody + 1).index_copy(
         0, torch.where(whole.taken, whole.candidate, nobody), torch.arange(count, device=of.row.device)
     )
-    own = _mix(of, whole, crew, where)
     return Site(
-        rows=own.rows.split(sizes),
         env=of.env[whole.candidate].split(sizes),
         home=torch.where(whole.taken, of.env[whole.candidate], where.envs).split(sizes),
-        mix=own,
+        mix=_mix(of, whole, crew, where),
         gated=torch.where(gates.taken, place[gates.candidate], count),
         gate_rows=of.row[gates.candidate],
         gate_env=of.env[gates.candidate],

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.blend import Places, Spans, cut
+from morphogen.kernels.blend import Blended, Places, Spans
 
 _ROWS = -2
 
@@ -75,27 +75,30 @@ class _Blend(torch.autograd.Function):
     def forward(
         features: Tensor, opened: Tensor | None, at: Tensor | None, seeds: Mix, spans: Spans, *blocks: Tensor
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
-        turned = torch.tanh(cut(blocks, spans)) if spans else None
         factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
-        where = Places(seeds.rows, seeds.place, seeds.product, factor)
-        return kernels.blend(features, blocks, turned, where, spans), factor, turned
+        out, turned = kernels.blend(features, blocks, Places(seeds.rows, seeds.place, seeds.product, factor), spans)
+        return out, factor, turned
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
         features, opened, at, seeds, ctx.spans, *blocks = inputs
         _, factor, turned = output
-        ctx.sizes, own = [block.shape[_ROWS] for block in blocks], features if ctx.spans else None
+        ctx.sizes = [block.shape[_ROWS] for block in blocks]
         ctx.mark_non_differentiable(*(part for part in (factor, turned) if part is not None))
         ctx.set_materialize_grads(False)
-        kept = (seeds.rows, seeds.place, seeds.product, factor)
-        ctx.save_for_backward(at, seeds.factor, seeds.silent, own, turned, *kept, *(blocks if opened is not None else ()))
+        gates = None if opened is None else at.clamp(max=seeds.rows.shape[0] - 1)
+        places = (seeds.rows, seeds.place, seeds.product, factor)
+        own = features if ctx.spans else None, turned, *(blocks if opened is not None else ())
+        ctx.save_for_backward(seeds.factor, seeds.silent, gates, *places, *own)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        at, share, silent, features, turned, home, heard, product, factor, *blocks = ctx.saved_tensors
-        where = Places(home, heard, product, factor)
-        found = kernels.blend_backward(grad.contiguous(), features, blocks, turned, where, ctx.spans, ctx.sizes)
-        opened = None if found.sums is None else _opening(found.sums, at, share, silent)
+        share, silent, gates, home, heard, product, factor, features, turned, *blocks = ctx.saved_tensors
+        kept, where = Blended(features, blocks, turned, gates), Places(home, heard, product, factor)
+        found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.spans, ctx.sizes)
+        opened = None
+        if found.sums is not None:
+            opened = torch.where(silent[gates], 0.0, found.sums * share[gates])
         return found.features, opened, None, None, None, *found.blocks
 
 
@@ -105,9 +108,3 @@ def _factor(seeds: Mix, opened: Tensor | None, at: Tensor | None, *, samples: in
         return seeds.factor
     whole = F.pad(seeds.factor, (0, 1)).to(opened.dtype)
     return whole.repeat(samples, 1).index_copy_(1, at, whole[at] * opened)[:, :-1]
-
-
-def _opening(sums: Tensor, at: Tensor, share: Tensor, silent: Tensor) -> Tensor:
-    """The gradient of the gates.  sums [B, N], of gradient times delta; at [G]; share, silent [N] -> [B, G]."""
-    place = at.clamp(max=sums.shape[-1] - 1)
-    return torch.where(silent[place], 0.0, sums.index_select(1, place) * share[place])

@@ -18,7 +18,7 @@ from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
 from morphogen.vocab.blueprint import COMPUTED, Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
-Take = Callable[..., Tensor]  # blueprints -> inputs of their seeds
+Take = Callable[[list[int]], list[Tensor]]  # numbers of seeds -> their inputs, in parts of so many
 
 
 def _conv(name: str, channels_in: int, channels_out: int, kernel: int) -> Leaf:
@@ -59,12 +59,20 @@ def gate_layout(channels: int) -> Layout:
 def deltas(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     """What the seeds of a slot add to their input, in blocks: one after the other, in the order of `COMPUTED`.
 
-    Shapes: parts [R_b, *shape] per blueprint; take(b, ...) -> [B, H, W, R, C], inputs of the seeds of blueprints, in
+    Shapes: parts [R_b, *shape] per blueprint, in that order; take -> inputs [B, H, W, n, C] of so many seeds each, in
     their order -> [B, H, W, n, C] each.
     """
-    convolved = {b: parts[b] for b in (*_WIDE, *_POINT) if b in parts}
-    others = [_OTHERS[b](parts[b], take(b)) for b in COMPUTED if b in parts.keys() - convolved.keys()]
-    return [*(_convolved(convolved, take) if convolved else ()), *others]
+    fed = [[b for b in kinds if b in parts] for kinds in (_WIDE, *((b,) for b in COMPUTED if b not in _WIDE))]
+    fed = [kinds for kinds in fed if kinds]
+    inputs = take([sum(_seeds(parts[b]) for b in kinds) for kinds in fed])
+    x = {kinds[0]: found for kinds, found in zip(fed, inputs, strict=True)}
+    own = [b for b in (*_WIDE, *_POINT) if b in parts]
+    others = [_OTHERS[b](parts[b], x[b]) for b in parts if b not in own]
+    return [*(_convolved({b: parts[b] for b in own}, x) if own else ()), *others]
+
+
+def _seeds(leaves: Leaves) -> int:
+    return next(iter(leaves.values())).shape[0]
 
 
 def gate(p: Leaves, pooled: Tensor) -> Tensor:
@@ -73,9 +81,9 @@ def gate(p: Leaves, pooled: Tensor) -> Tensor:
     return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1).T
 
 
-def _convolved(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
-    """Those that end in a convolution, a normalisation, a ReLU and a scale."""
-    found = [*_wide(parts, take), *_point(parts, take)]
+def _convolved(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
+    """Those that end in a convolution, a normalisation, a ReLU and a scale.  x: inputs by the first that has them."""
+    found = [*_wide(parts, x), *_point(parts, x)]
     scale, bias = (ops.join([own[name] for own in parts.values()]) for name in ("scale", "bias"))
     sizes = [z.shape[ops.ROWS] for z in found]
     own = zip(found, bias.split(sizes), scale.split(sizes), strict=True)
@@ -86,13 +94,13 @@ def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor, scale: Tensor | Non
     return ops.group_norm(z, gain, bias, groups=groups(z.shape[-1]), floor=0.0, scale=scale)
 
 
-def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
+def _wide(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
     """3x3: conv_light, and conv_heavy, which has one more of them in front."""
     kinds = [b for b in _WIDE if b in parts]
     if not kinds:
         return []
     weight = ops.join([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
-    z = ops.stacked_conv(take(*kinds), weight)
+    z = ops.stacked_conv(x[kinds[0]], weight)
     if Blueprint.CONV_HEAVY not in parts:
         return [z]
     heavy = parts[Blueprint.CONV_HEAVY]
@@ -101,15 +109,13 @@ def _wide(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
     return [*light, ops.stacked_conv(_rectified(first, heavy["gain0"], heavy["bias0"]), heavy["conv"])]
 
 
-def _point(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
+def _point(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
     """1x1: conv_small, and depthwise, whose channels are filtered one by one before."""
     kinds = [b for b in _POINT if b in parts]
     if not kinds:
         return []
-    x = [take(Blueprint.CONV_SMALL)] if Blueprint.CONV_SMALL in parts else []
-    if Blueprint.DEPTHWISE in parts:
-        x.append(ops.stacked_conv(take(Blueprint.DEPTHWISE), parts[Blueprint.DEPTHWISE]["dw"]))
-    return [ops.stacked_conv(ops.join(x, ops.ROWS), ops.join([parts[b]["conv"] for b in kinds]))]
+    h = [ops.stacked_conv(x[b], parts[b]["dw"]) if b is Blueprint.DEPTHWISE else x[b] for b in kinds]
+    return [ops.stacked_conv(ops.join(h, ops.ROWS), ops.join([parts[b]["conv"] for b in kinds]))]
 
 
 def _bottleneck(p: Leaves, x: Tensor) -> Tensor:

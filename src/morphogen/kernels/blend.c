@@ -39,78 +39,90 @@ INLINE float tanh_of(float x) {
     return near * above / below;
 }
 
-INLINE void blend_rows(const Blend *k, Size b, const Size channels) {
+#define PIECE (1 << 16) /* bytes of features that are worked on at a time, about */
+
+/* Pixels [first, last) of all samples: one row after the other, so that what a row needs is decided once. */
+INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Size channels) {
     const Size wide = k->rows * channels;
     const float *factor = k->factor + b * k->apart;
-    for (Size p = b * k->pixels; p < (b + 1) * k->pixels; p++) {
-        const float *features = k->features + p * wide;
-        float *out = k->out + p * wide;
-        for (Size n = 0; n < k->seeds; n++) {
-            const Lane turned = k->turned[n];
-            if (!turned.at) continue;
-            const float *restrict from = k->deltas[n].at + p * k->deltas[n].stride;
+    for (Size n = 0; n < k->seeds; n++) {
+        const Lane delta = k->deltas[n], turned = k->turned[n];
+        for (Size p = first; turned.at && p < last; p++) {
+            const float *restrict from = delta.at + p * delta.stride;
             float *restrict to = turned.at + p * turned.stride;
-            for (Size i = 0; i < channels; i++) to[i] = tanh_of(from[i]);
+            LANES(channels) to[i] = tanh_of(from[i]);
         }
-        for (Size r = 0; r < k->rows; r++) {
-            const Size seed = k->place[r];
-            const float *restrict from = features + r * channels;
-            float *restrict to = out + r * channels;
-            if (seed >= k->seeds) {
-                for (Size i = 0; i < channels; i++) to[i] = from[i];
-                continue;
-            }
-            const float share = factor[seed];
-            const Lane turned = k->turned[seed], lane = turned.at ? turned : k->deltas[seed];
-            const float *restrict delta = lane.at + p * lane.stride;
-            if (turned.at)
-                for (Size i = 0; i < channels; i++) to[i] = from[i] + share * (delta[i] * from[i]);
-            else
-                for (Size i = 0; i < channels; i++) to[i] = from[i] + share * delta[i];
+    }
+    memcpy(k->out + first * wide, k->features + first * wide, (last - first) * wide * sizeof(float));
+    for (Size r = 0; r < k->rows; r++) {
+        const Size seed = k->place[r];
+        if (seed >= k->seeds) continue;
+        const int multiplies = k->turned[seed].at != NULL;
+        const Lane delta = multiplies ? k->turned[seed] : k->deltas[seed];
+        const float share = factor[seed];
+        for (Size p = first; p < last; p++) {
+            const float *restrict from = delta.at + p * delta.stride;
+            float *restrict to = k->out + p * wide + r * channels;
+            LANES(channels) to[i] += share * (multiplies ? from[i] * to[i] : from[i]);
         }
     }
 }
 
-INLINE void push_rows(const Blend *k, Size b, const Size channels) {
+/* The gradient of the delta of one seed. */
+INLINE void push_seed(const Blend *k, Size b, Size n, Size first, Size last, const Size channels) {
+    const Size wide = k->rows * channels, row = k->home[n] * channels;
+    const float share = k->factor[b * k->apart + n];
+    const Lane push = k->pushes[n], turned = k->turned[n];
+    for (Size p = first; p < last; p++) {
+        const float *restrict from = k->grad + p * wide + row;
+        float *restrict to = push.at + p * push.stride;
+        if (turned.at) {
+            const float *restrict base = k->features + p * wide + row, *restrict slope = turned.at + p * turned.stride;
+            LANES(channels) to[i] = share * from[i] * base[i] * (1.0f - slope[i] * slope[i]);
+        } else
+            LANES(channels) to[i] = share * from[i];
+    }
+}
+
+INLINE void push_piece(const Blend *k, Size b, Size first, Size last, const Size channels) {
     const Size wide = k->rows * channels;
-    const float *factor = k->factor + b * k->apart;
-    float *sums = k->sums + b * k->gated * channels;
-    for (Size i = 0; i < k->gated * channels; i++) sums[i] = 0;
-    for (Size p = b * k->pixels; p < (b + 1) * k->pixels; p++) {
-        const float *grad = k->grad + p * wide;
-        for (Size n = 0; n < k->seeds; n++) {
-            const float *restrict from = grad + k->home[n] * channels;
-            const Lane turned = k->turned[n], push = k->pushes[n];
-            float *restrict to = push.at + p * push.stride;
-            const float share = factor[n];
-            if (turned.at) {
-                const float *restrict base = k->features + p * wide + k->home[n] * channels;
-                const float *restrict slope = turned.at + p * turned.stride;
-                for (Size i = 0; i < channels; i++)
-                    to[i] = share * from[i] * base[i] * (1.0f - slope[i] * slope[i]);
-            } else
-                for (Size i = 0; i < channels; i++) to[i] = share * from[i];
-        }
-        for (Size g = 0; g < k->gated; g++) {
-            const Size n = k->gates[g];
-            const float *restrict from = grad + k->home[n] * channels;
+    for (Size n = 0; n < k->seeds; n++) push_seed(k, b, n, first, last, channels);
+    for (Size g = 0; g < k->gated; g++) {
+        const Size n = k->gates[g];
+        float *restrict to = k->sums + (b * k->gated + g) * channels;
+        for (Size p = first; p < last; p++) {
+            const float *restrict from = k->grad + p * wide + k->home[n] * channels;
             const float *restrict delta = k->deltas[n].at + p * k->deltas[n].stride;
-            float *restrict to = sums + g * channels;
-            for (Size i = 0; i < channels; i++) to[i] += from[i] * delta[i];
-        }
-        for (Size r = 0; k->out && r < k->rows; r++) {
-            const Size seed = k->place[r];
-            const float *restrict from = grad + r * channels;
-            float *restrict to = k->out + p * wide + r * channels;
-            const Lane turned = seed < k->seeds ? k->turned[seed] : (Lane){NULL, 0};
-            if (turned.at) {
-                const float *restrict slope = turned.at + p * turned.stride;
-                const float share = factor[seed];
-                for (Size i = 0; i < channels; i++) to[i] = from[i] + share * (from[i] * slope[i]);
-            } else
-                for (Size i = 0; i < channels; i++) to[i] = from[i];
+            LANES(channels) to[i] += from[i] * delta[i];
         }
     }
+    if (!k->out) return;
+    memcpy(k->out + first * wide, k->grad + first * wide, (last - first) * wide * sizeof(float));
+    for (Size r = 0; r < k->rows; r++) {
+        const Size seed = k->place[r];
+        if (seed >= k->seeds || !k->turned[seed].at) continue;
+        const Lane turned = k->turned[seed];
+        const float share = k->factor[b * k->apart + seed];
+        for (Size p = first; p < last; p++) {
+            const float *restrict slope = turned.at + p * turned.stride;
+            float *restrict to = k->out + p * wide + r * channels;
+            LANES(channels) to[i] += share * (to[i] * slope[i]);
+        }
+    }
+}
+
+/* A sample, some pixels after the other. */
+INLINE void by_pieces(const Blend *k, Size b, const Size channels, void (*piece)(const Blend *, Size, Size, Size, Size)) {
+    const Size many = PIECE / ((Size)sizeof(float) * k->rows * channels) + 1, end = (b + 1) * k->pixels;
+    for (Size first = b * k->pixels; first < end; first += many)
+        piece(k, b, first, first + many < end ? first + many : end, channels);
+}
+
+INLINE void blend_rows(const Blend *k, Size b, const Size channels) { by_pieces(k, b, channels, blend_piece); }
+
+INLINE void push_rows(const Blend *k, Size b, const Size channels) {
+    for (Size i = 0; i < k->gated * channels; i++) k->sums[b * k->gated * channels + i] = 0;
+    by_pieces(k, b, channels, push_piece);
 }
 
 BY_CHANNELS(blend_rows, Blend)

@@ -19,6 +19,7 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+#define LANES(count) _Pragma("omp simd") for (Size i = 0; i < (count); i++)
 #define WIDTH 512       /* most channels of a piece */
 #define SMALL (1 << 15) /* elements below which one thread does all */
 

@@ -55,30 +55,30 @@ INLINE void gather(float *sums, const Walk *w) {
 /* Sums over a piece; four steps at a time, or the sums would be read and written more often than x. */
 INLINE void sums_of(const float *restrict x, const Walk *w, float *restrict sum) {
     Size p = 0;
-    for (Size i = 0; i < w->lanes; i++) sum[i] = 0;
+    LANES(w->lanes) sum[i] = 0;
     for (; p + 4 <= w->steps; p += 4) {
         const float *restrict a = x + p * w->in, *restrict c = a + w->in;
         const float *restrict d = c + w->in, *restrict e = d + w->in;
-        for (Size i = 0; i < w->lanes; i++) sum[i] += (a[i] + c[i]) + (d[i] + e[i]);
+        LANES(w->lanes) sum[i] += (a[i] + c[i]) + (d[i] + e[i]);
     }
     for (; p < w->steps; p++)
-        for (Size i = 0; i < w->lanes; i++) sum[i] += x[p * w->in + i];
+        LANES(w->lanes) sum[i] += x[p * w->in + i];
     gather(sum, w);
 }
 
 INLINE void squares_of(const float *restrict x, const Walk *w, const float *restrict centre, float *restrict sum) {
     Size p = 0;
-    for (Size i = 0; i < w->lanes; i++) sum[i] = 0;
+    LANES(w->lanes) sum[i] = 0;
     for (; p + 4 <= w->steps; p += 4) {
         const float *restrict a = x + p * w->in, *restrict c = a + w->in;
         const float *restrict d = c + w->in, *restrict e = d + w->in;
-        for (Size i = 0; i < w->lanes; i++) {
+        LANES(w->lanes) {
             const float m = centre[i], f = a[i] - m, g = c[i] - m, h = d[i] - m, l = e[i] - m;
             sum[i] += (f * f + g * g) + (h * h + l * l);
         }
     }
     for (; p < w->steps; p++)
-        for (Size i = 0; i < w->lanes; i++) {
+        LANES(w->lanes) {
             const float f = x[p * w->in + i] - centre[i];
             sum[i] += f * f;
         }
@@ -131,7 +131,7 @@ INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
     for (Size p = 0; p < w.steps; p++) {
         const float *restrict a = x + p * w.in;
         float *restrict to = out + p * w.out;
-        for (Size i = 0; i < w.lanes; i++) {
+        LANES(w.lanes) {
             const float y = (a[i] - f.centre[i]) * f.slope[i] + f.bias[i];
             to[i] = (y < k->floor ? k->floor : y) * f.scale[i]; /* what is not a number stays so */
         }
@@ -143,10 +143,10 @@ WIDE static void normalise_piece(const Norm *k, Size b, Size first, Size last) {
 /* Per channel: the gradient, the gradient times what is centred, and what the gradient meets behind the scale. */
 INLINE void slopes_of(const Norm *k, const float *restrict x, const float *restrict grad, const Walk *w, const Affine *f,
                       float *restrict level, float *restrict tilt, float *restrict above) {
-    for (Size i = 0; i < w->lanes; i++) level[i] = tilt[i] = above[i] = 0;
+    LANES(w->lanes) level[i] = tilt[i] = above[i] = 0;
     for (Size p = 0; p < w->steps; p++) {
         const float *restrict a = x + p * w->in, *restrict g = grad + p * w->out;
-        for (Size i = 0; i < w->lanes; i++) {
+        LANES(w->lanes) {
             const float off = a[i] - f->centre[i], y = off * f->slope[i] + f->bias[i];
             const float own = y <= k->floor ? 0.0f : g[i] * f->scale[i];
             level[i] += own;
@@ -190,7 +190,7 @@ INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
     for (Size p = 0; p < w.steps; p++) {
         const float *restrict a = x + p * w.in, *restrict g = grad + p * w.out;
         float *restrict to = push + p * w.out;
-        for (Size i = 0; i < w.lanes; i++) {
+        LANES(w.lanes) {
             const float off = a[i] - f.centre[i], y = off * f.slope[i] + f.bias[i];
             const float own = y <= k->floor ? 0.0f : g[i] * f.scale[i];
             to[i] = own * f.slope[i] + flat[i] + off * lean[i];

@@ -18,7 +18,7 @@ INLINE void pool(const Pool *k, Size b, Size line) {
         const float *restrict d = a + k->width * step, *restrict e = d + step;
         float *restrict out = k->out + to;
         int32_t *restrict winner = k->winner + to;
-        for (Size i = 0; i < step; i++) {
+        LANES(step) {
             const float f = a[i], g = c[i], h = d[i], l = e[i];
             const int32_t one = (g > f) | (g != g); /* the first of the largest, or the last that is no number */
             const float top = one ? g : f;
@@ -45,7 +45,7 @@ INLINE void unpool(const Pool *k, Size b, Size line) {
         float *restrict d = a + k->width * step, *restrict e = d + step;
         const float *restrict grad = k->out + from;
         const int32_t *restrict winner = k->winner + from;
-        for (Size i = 0; i < step; i++) {
+        LANES(step) {
             const int32_t place = winner[i];
             a[i] = place == 0 ? grad[i] : 0.0f;
             c[i] = place == 1 ? grad[i] : 0.0f;

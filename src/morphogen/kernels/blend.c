@@ -39,7 +39,11 @@ INLINE float tanh_of(float x) {
     return near * above / below;
 }
 
-#define PIECE (1 << 16) /* bytes of features that are worked on at a time, about */
+#define PIECE (1 << 14) /* floats of features that are worked on at a time */
+
+INLINE int is_far(const Blend *k) {
+    return k->samples * k->pixels * k->rows * k->channels * (Size)sizeof(float) > FAR;
+}
 
 /* Pixels [first, last) of all samples: one row after the other, so that what a row needs is decided once. */
 INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Size channels) {
@@ -53,7 +57,8 @@ INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Siz
             LANES(channels) to[i] = tanh_of(from[i]);
         }
     }
-    memcpy(k->out + first * wide, k->features + first * wide, (last - first) * wide * sizeof(float));
+    float piece[PIECE], *own = wide > PIECE ? k->out + first * wide : piece;
+    memcpy(own, k->features + first * wide, (last - first) * wide * sizeof(float));
     for (Size r = 0; r < k->rows; r++) {
         const Size seed = k->place[r];
         if (seed >= k->seeds) continue;
@@ -62,10 +67,11 @@ INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Siz
         const float share = factor[seed];
         for (Size p = first; p < last; p++) {
             const float *restrict from = delta.at + p * delta.stride;
-            float *restrict to = k->out + p * wide + r * channels;
+            float *restrict to = own + (p - first) * wide + r * channels;
             LANES(channels) to[i] += share * (multiplies ? from[i] * to[i] : from[i]);
         }
     }
+    if (own == piece) stream(k->out + first * wide, own, (last - first) * wide, is_far(k));
 }
 
 /* The gradient of the delta of one seed. */
@@ -97,7 +103,8 @@ INLINE void push_piece(const Blend *k, Size b, Size first, Size last, const Size
         }
     }
     if (!k->out) return;
-    memcpy(k->out + first * wide, k->grad + first * wide, (last - first) * wide * sizeof(float));
+    float piece[PIECE], *own = wide > PIECE ? k->out + first * wide : piece;
+    memcpy(own, k->grad + first * wide, (last - first) * wide * sizeof(float));
     for (Size r = 0; r < k->rows; r++) {
         const Size seed = k->place[r];
         if (seed >= k->seeds || !k->turned[seed].at) continue;
@@ -105,17 +112,19 @@ INLINE void push_piece(const Blend *k, Size b, Size first, Size last, const Size
         const float share = k->factor[b * k->apart + seed];
         for (Size p = first; p < last; p++) {
             const float *restrict slope = turned.at + p * turned.stride;
-            float *restrict to = k->out + p * wide + r * channels;
+            float *restrict to = own + (p - first) * wide + r * channels;
             LANES(channels) to[i] += share * (to[i] * slope[i]);
         }
     }
+    if (own == piece) stream(k->out + first * wide, own, (last - first) * wide, is_far(k));
 }
 
 /* A sample, some pixels after the other. */
 INLINE void by_pieces(const Blend *k, Size b, const Size channels, void (*piece)(const Blend *, Size, Size, Size, Size)) {
-    const Size many = PIECE / ((Size)sizeof(float) * k->rows * channels) + 1, end = (b + 1) * k->pixels;
+    const Size wide = k->rows * channels, many = wide < PIECE ? PIECE / wide : 1, end = (b + 1) * k->pixels;
     for (Size first = b * k->pixels; first < end; first += many)
         piece(k, b, first, first + many < end ? first + many : end, channels);
+    fence(is_far(k));
 }
 
 INLINE void blend_rows(const Blend *k, Size b, const Size channels) { by_pieces(k, b, channels, blend_piece); }

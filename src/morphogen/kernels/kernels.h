@@ -18,6 +18,10 @@
 #define WIDE
 #endif
 
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 #define LANES(count) _Pragma("omp simd") for (Size i = 0; i < (count); i++)
 #define WIDTH 512       /* most channels of a piece */
@@ -36,6 +40,25 @@ typedef Py_ssize_t Size;
             default: work(k, at, k->channels);                                                                         \
         }                                                                                                              \
     }
+
+#define FAR ((Size)12 << 20) /* bytes of a result from which on it is not kept in the cache: it would not stay there */
+
+/* Write past the cache, which otherwise reads a line before it is written.  `fence` ends it. */
+INLINE void stream(float *restrict to, const float *restrict from, Size count, int far) {
+#ifdef __SSE__
+    if (far && (uintptr_t)to % 16 == 0 && count % 4 == 0) {
+        for (Size i = 0; i < count; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+        return;
+    }
+#endif
+    memcpy(to, from, count * sizeof *to);
+}
+
+INLINE void fence(int far) {
+#ifdef __SSE__
+    if (far) _mm_sfence();
+#endif
+}
 
 /* Activations of one network in memory. */
 typedef struct {

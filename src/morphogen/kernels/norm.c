@@ -10,6 +10,10 @@ typedef struct {
     Size samples, pixels, rows, channels, groups, stride; /* stride: floats from one pixel of x to the next */
 } Shape;
 
+INLINE int is_far(const Shape *s) {
+    return s->samples * s->pixels * s->rows * s->channels * (Size)sizeof(float) > FAR;
+}
+
 /* Rows that are worked on at a time. */
 static Size rows_of_piece(const Shape *shape) {
     Size wide = PIECE / (Size)sizeof(float) / shape->pixels;
@@ -117,7 +121,8 @@ INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
     const Size size = s.channels / s.groups, at = first * s.channels, group = b * s.rows * s.groups + at / size;
     const float *restrict x = k->x + b * s.pixels * s.stride + at;
     float *restrict out = k->out + b * s.pixels * s.rows * s.channels + at;
-    float sum[WIDTH];
+    const int far = is_far(&s);
+    float sum[WIDTH], to[WIDTH];
     Affine f;
 
     sums_of(x, &w, sum);
@@ -130,12 +135,13 @@ INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
     affine_of(k, &w, b, at, &f);
     for (Size p = 0; p < w.steps; p++) {
         const float *restrict a = x + p * w.in;
-        float *restrict to = out + p * w.out;
         LANES(w.lanes) {
             const float y = (a[i] - f.centre[i]) * f.slope[i] + f.bias[i];
             to[i] = (y < k->floor ? k->floor : y) * f.scale[i]; /* what is not a number stays so */
         }
+        stream(out + p * w.out, to, w.lanes, far);
     }
+    fence(far);
 }
 
 WIDE static void normalise_piece(const Norm *k, Size b, Size first, Size last) { normalise(k, b, first, last); }
@@ -163,7 +169,8 @@ INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
     const Size size = s.channels / s.groups, at = first * s.channels, step = s.rows * s.channels;
     const float *restrict x = k->x + b * s.pixels * s.stride + at;
     const float *restrict grad = k->grad + b * s.pixels * step + at;
-    float level[WIDTH], tilt[WIDTH], above[WIDTH], flat[WIDTH], lean[WIDTH];
+    const int far = is_far(&s);
+    float level[WIDTH], tilt[WIDTH], above[WIDTH], flat[WIDTH], lean[WIDTH], to[WIDTH];
     Affine f;
 
     affine_of(k, &w, b, at, &f);
@@ -189,13 +196,14 @@ INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
     float *restrict push = k->push + b * s.pixels * step + at;
     for (Size p = 0; p < w.steps; p++) {
         const float *restrict a = x + p * w.in, *restrict g = grad + p * w.out;
-        float *restrict to = push + p * w.out;
         LANES(w.lanes) {
             const float off = a[i] - f.centre[i], y = off * f.slope[i] + f.bias[i];
             const float own = y <= k->floor ? 0.0f : g[i] * f.scale[i];
             to[i] = own * f.slope[i] + flat[i] + off * lean[i];
         }
+        stream(push + p * w.out, to, w.lanes, far);
     }
+    fence(far);
 }
 
 WIDE static void turn_back_piece(const Norm *k, Size b, Size first, Size last) { turn_back(k, b, first, last); }

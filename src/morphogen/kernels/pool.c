@@ -35,24 +35,28 @@ INLINE void pool(const Pool *k, Size b, Size line) {
 
 WIDE static void pool_line(const Pool *k, Size b, Size line) { pool(k, b, line); }
 
+#define TILE 512 /* floats that are worked on at a time */
+
 /* `out` is the gradient that came, `x` what is written. */
 INLINE void unpool(const Pool *k, Size b, Size line) {
     const Size half = k->width / 2, lines = k->height / 2, step = k->wide;
+    const int far = k->samples * k->height * k->width * step * (Size)sizeof(float) > FAR;
     float *x = (float *)k->x + (b * k->height + 2 * line) * k->width * step;
-    for (Size j = 0; j < half; j++) {
-        const Size from = ((b * lines + line) * half + j) * step;
-        float *restrict a = x + 2 * j * step, *restrict c = a + step;
-        float *restrict d = a + k->width * step, *restrict e = d + step;
-        const float *restrict grad = k->out + from;
-        const int32_t *restrict winner = k->winner + from;
-        LANES(step) {
-            const int32_t place = winner[i];
-            a[i] = place == 0 ? grad[i] : 0.0f;
-            c[i] = place == 1 ? grad[i] : 0.0f;
-            d[i] = place == 2 ? grad[i] : 0.0f;
-            e[i] = place == 3 ? grad[i] : 0.0f;
+    float own[4][TILE];
+    for (Size j = 0; j < half; j++)
+        for (Size first = 0; first < step; first += TILE) {
+            const Size from = ((b * lines + line) * half + j) * step + first, count = step - first < TILE ? step - first : TILE;
+            const float *restrict grad = k->out + from;
+            const int32_t *restrict winner = k->winner + from;
+            LANES(count) {
+                for (int32_t place = 0; place < 4; place++) own[place][i] = winner[i] == place ? grad[i] : 0.0f;
+            }
+            float *to = x + 2 * j * step + first;
+            stream(to, own[0], count, far), stream(to + step, own[1], count, far);
+            to += k->width * step;
+            stream(to, own[2], count, far), stream(to + step, own[3], count, far);
         }
-    }
+    fence(far);
 }
 
 WIDE static void unpool_line(const Pool *k, Size b, Size line) { unpool(k, b, line); }

@@ -11,11 +11,13 @@ typedef struct {
     const float *factor;  /* [seeds], or [samples, seeds] */
     Size apart;           /* floats from the factors of one sample to those of the next; 0 = the same for all */
     const float *features;
-    float *out;        /* forward: the features that come out; backward: the gradient of those that went in, or NULL */
+    float *out;        /* forward: the features that come out; backward: the gradient of those that went in, NULL = that came */
     const float *grad; /* backward */
     const int64_t *gates; /* [gated], backward: seeds with a gate */
     float *sums;          /* backward: [samples, gated, channels], gradient times delta */
     Size gated;
+    Size height, width; /* of what is pooled 2x2 afterwards; 0 = it is not */
+    uint8_t *winner;    /* where it is pooled, as `largest` finds it */
     Lane *deltas;      /* [seeds] */
     Lane *turned;      /* [seeds], tanh of the delta of a seed that multiplies; NULL = it adds */
     Lane *pushes;      /* [seeds], backward: the gradient of every delta */
@@ -45,8 +47,8 @@ INLINE int is_far(const Blend *k) {
     return k->samples * k->pixels * k->rows * k->channels * (Size)sizeof(float) > FAR;
 }
 
-/* Pixels [first, last) of all samples: one row after the other, so that what a row needs is decided once. */
-INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Size channels) {
+/* Pixels [first, last) of all samples, into `own`: one row after the other, so that what it needs is decided once. */
+INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, float *restrict own, const Size channels) {
     const Size wide = k->rows * channels;
     const float *factor = k->factor + b * k->apart;
     for (Size n = 0; n < k->seeds; n++) {
@@ -57,7 +59,6 @@ INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Siz
             LANES(channels) to[i] = tanh_of(from[i]);
         }
     }
-    float piece[PIECE], *own = wide > PIECE ? k->out + first * wide : piece;
     memcpy(own, k->features + first * wide, (last - first) * wide * sizeof(float));
     for (Size r = 0; r < k->rows; r++) {
         const Size seed = k->place[r];
@@ -71,16 +72,15 @@ INLINE void blend_piece(const Blend *k, Size b, Size first, Size last, const Siz
             LANES(channels) to[i] += share * (multiplies ? from[i] * to[i] : from[i]);
         }
     }
-    if (own == piece) stream(k->out + first * wide, own, (last - first) * wide, is_far(k));
 }
 
-/* The gradient of the delta of one seed. */
-INLINE void push_seed(const Blend *k, Size b, Size n, Size first, Size last, const Size channels) {
+/* The gradient of the delta of one seed; `grad` that of pixels [first, last). */
+INLINE void push_seed(const Blend *k, Size b, Size n, Size first, Size last, const float *grad, const Size channels) {
     const Size wide = k->rows * channels, row = k->home[n] * channels;
     const float share = k->factor[b * k->apart + n];
     const Lane push = k->pushes[n], turned = k->turned[n];
     for (Size p = first; p < last; p++) {
-        const float *restrict from = k->grad + p * wide + row;
+        const float *restrict from = grad + (p - first) * wide + row;
         float *restrict to = push.at + p * push.stride;
         if (turned.at) {
             const float *restrict base = k->features + p * wide + row, *restrict slope = turned.at + p * turned.stride;
@@ -90,21 +90,24 @@ INLINE void push_seed(const Blend *k, Size b, Size n, Size first, Size last, con
     }
 }
 
-INLINE void push_piece(const Blend *k, Size b, Size first, Size last, const Size channels) {
+/* The gradients of all seeds. */
+INLINE void push_piece(const Blend *k, Size b, Size first, Size last, const float *grad, const Size channels) {
     const Size wide = k->rows * channels;
-    for (Size n = 0; n < k->seeds; n++) push_seed(k, b, n, first, last, channels);
+    for (Size n = 0; n < k->seeds; n++) push_seed(k, b, n, first, last, grad, channels);
     for (Size g = 0; g < k->gated; g++) {
         const Size n = k->gates[g];
         float *restrict to = k->sums + (b * k->gated + g) * channels;
         for (Size p = first; p < last; p++) {
-            const float *restrict from = k->grad + p * wide + k->home[n] * channels;
+            const float *restrict from = grad + (p - first) * wide + k->home[n] * channels;
             const float *restrict delta = k->deltas[n].at + p * k->deltas[n].stride;
             LANES(channels) to[i] += from[i] * delta[i];
         }
     }
-    if (!k->out) return;
-    float piece[PIECE], *own = wide > PIECE ? k->out + first * wide : piece;
-    memcpy(own, k->grad + first * wide, (last - first) * wide * sizeof(float));
+}
+
+/* From the gradient of what came out to that of what went in. */
+INLINE void pull_piece(const Blend *k, Size b, Size first, Size last, float *own, const Size channels) {
+    const Size wide = k->rows * channels;
     for (Size r = 0; r < k->rows; r++) {
         const Size seed = k->place[r];
         if (seed >= k->seeds || !k->turned[seed].at) continue;
@@ -116,26 +119,87 @@ INLINE void push_piece(const Blend *k, Size b, Size first, Size last, const Size
             LANES(channels) to[i] += share * (to[i] * slope[i]);
         }
     }
-    if (own == piece) stream(k->out + first * wide, own, (last - first) * wide, is_far(k));
 }
 
 /* A sample, some pixels after the other. */
-INLINE void by_pieces(const Blend *k, Size b, const Size channels, void (*piece)(const Blend *, Size, Size, Size, Size)) {
-    const Size wide = k->rows * channels, many = wide < PIECE ? PIECE / wide : 1, end = (b + 1) * k->pixels;
-    for (Size first = b * k->pixels; first < end; first += many)
-        piece(k, b, first, first + many < end ? first + many : end, channels);
-    fence(is_far(k));
+INLINE void blend_rows(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels, end = (b + 1) * k->pixels, many = wide < PIECE ? PIECE / wide : 1;
+    const int far = is_far(k);
+    float piece[PIECE];
+    for (Size first = b * k->pixels; first < end; first += many) {
+        const Size last = first + many < end ? first + many : end;
+        float *own = wide > PIECE ? k->out + first * wide : piece;
+        blend_piece(k, b, first, last, own, channels);
+        if (own == piece) stream(k->out + first * wide, own, (last - first) * wide, far);
+    }
+    fence(far);
 }
 
-INLINE void blend_rows(const Blend *k, Size b, const Size channels) { by_pieces(k, b, channels, blend_piece); }
-
 INLINE void push_rows(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels, end = (b + 1) * k->pixels, many = wide < PIECE ? PIECE / wide : 1;
+    const int far = is_far(k);
+    float piece[PIECE];
     for (Size i = 0; i < k->gated * channels; i++) k->sums[b * k->gated * channels + i] = 0;
-    by_pieces(k, b, channels, push_piece);
+    for (Size first = b * k->pixels; first < end; first += many) {
+        const Size last = first + many < end ? first + many : end;
+        push_piece(k, b, first, last, k->grad + first * wide, channels);
+        if (!k->out) continue;
+        float *own = wide > PIECE ? k->out + first * wide : piece;
+        memcpy(own, k->grad + first * wide, (last - first) * wide * sizeof(float));
+        pull_piece(k, b, first, last, own, channels);
+        if (own == piece) stream(k->out + first * wide, own, (last - first) * wide, far);
+    }
+    fence(far);
+}
+
+/* The same where 2x2 pixels are pooled at once: some pixels of two lines after the other. */
+INLINE void blend_pooled(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels, most = PIECE / (4 * wide) * 2;
+    float piece[PIECE];
+    for (Size line = 0; line < k->height; line += 2)
+        for (Size column = 0; column < k->width; column += most) {
+            const Size many = k->width - column < most ? k->width - column : most;
+            const Size first = b * k->pixels + line * k->width + column, below = first + k->width;
+            float *lower = piece + many * wide;
+            blend_piece(k, b, first, first + many, piece, channels);
+            blend_piece(k, b, below, below + many, lower, channels);
+            Size to = (b * k->pixels / 4 + (line / 2 * k->width + column) / 2) * wide;
+            for (Size j = 0; j < many; j += 2, to += wide) {
+                const float *above = piece + j * wide, *under = lower + j * wide;
+                largest(above, above + wide, under, under + wide, k->out + to, k->winner + to, wide);
+            }
+        }
+}
+
+INLINE void push_pooled(const Blend *k, Size b, const Size channels) {
+    const Size wide = k->rows * channels, most = PIECE / (4 * wide) * 2;
+    const int far = is_far(k);
+    float piece[PIECE];
+    for (Size i = 0; i < k->gated * channels; i++) k->sums[b * k->gated * channels + i] = 0;
+    for (Size line = 0; line < k->height; line += 2)
+        for (Size column = 0; column < k->width; column += most) {
+            const Size many = k->width - column < most ? k->width - column : most;
+            const Size first = b * k->pixels + line * k->width + column, below = first + k->width;
+            float *lower = piece + many * wide;
+            Size from = (b * k->pixels / 4 + (line / 2 * k->width + column) / 2) * wide;
+            for (Size j = 0; j < many; j += 2, from += wide) {
+                float *above = piece + j * wide, *under = lower + j * wide;
+                given_back(k->grad + from, k->winner + from, above, above + wide, under, under + wide, wide);
+            }
+            push_piece(k, b, first, first + many, piece, channels);
+            push_piece(k, b, below, below + many, lower, channels);
+            pull_piece(k, b, first, first + many, piece, channels);
+            pull_piece(k, b, below, below + many, lower, channels);
+            stream(k->out + first * wide, piece, many * wide, far);
+            stream(k->out + below * wide, lower, many * wide, far);
+        }
+    fence(far);
 }
 
 BY_CHANNELS(blend_rows, Blend)
 BY_CHANNELS(push_rows, Blend)
+BY_CHANNELS(blend_pooled, Blend)
+BY_CHANNELS(push_pooled, Blend)
 
 static void run(const Blend *k, void (*work)(const Blend *, Size)) {
 #pragma omp parallel for schedule(static) if (k->samples * k->pixels * k->rows * k->channels > SMALL)
@@ -171,23 +235,25 @@ static PyObject *blended(Blend *k, PyObject *const *tuples, float *turned, void 
 }
 
 static int blend_of(PyObject *const *args, Py_ssize_t given, Blend *k, float **turned) {
-    Size n[16];
-    if (!morphogen_numbers(args, given - 3, 16, n)) return 0;
+    Size n[19];
+    if (!morphogen_numbers(args, given - 3, 19, n)) return 0;
     *k = (Blend){n[0], n[1], n[2], n[3], n[4], (int64_t *)n[5], (int64_t *)n[6], (float *)n[7], n[8]};
     k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11];
     k->gates = (int64_t *)n[12], k->gated = n[13], k->sums = (float *)n[14];
-    *turned = (float *)n[15];
+    *turned = (float *)n[15], k->height = n[16], k->width = n[17], k->winner = (uint8_t *)n[18];
     return 1;
 }
 
 PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Blend k;
     float *turned;
-    return blend_of(args, given, &k, &turned) ? blended(&k, args + 16, turned, blend_rows_of) : NULL;
+    if (!blend_of(args, given, &k, &turned)) return NULL;
+    return blended(&k, args + 19, turned, k.width ? blend_pooled_of : blend_rows_of);
 }
 
 PyObject *morphogen_blend_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Blend k;
     float *turned;
-    return blend_of(args, given, &k, &turned) ? blended(&k, args + 16, turned, push_rows_of) : NULL;
+    if (!blend_of(args, given, &k, &turned)) return NULL;
+    return blended(&k, args + 19, turned, k.width ? push_pooled_of : push_rows_of);
 }

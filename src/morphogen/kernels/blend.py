@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.native import call, fits, lanes, operator, striped
+from morphogen.kernels.pool import pool, unpool
 from morphogen.kernels.take import take
 
 Spans = tuple[tuple[int, int], ...]  # first seed, and one behind the last
 _ROWS = -2
+_PIECE = 1 << 14  # floats, as in blend.c
 
 
 class Places(NamedTuple):
@@ -38,77 +40,110 @@ class Blended(NamedTuple):
     blocks: Sequence[Tensor]  # the deltas, where any seed has a gate
     turned: Tensor | None  # [B, ..., M, C], tanh of the deltas that multiply
     gates: Tensor | None  # int64 [G], seeds with a gate
+    winner: Tensor | None  # where it was pooled: which of four pixels was the largest
 
 
 def blend(
-    features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans
-) -> tuple[Tensor, Tensor | None]:
-    """The features with what every row hears, and the tanh of the deltas that multiply.
+    features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans, *, pooled: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The features with what every row hears, and for the gradient the tanh of what multiplies, and who was largest.
 
     Shapes: features [B, ..., R, C]; blocks [B, ..., n, C] each, all together the deltas of the N seeds; spans: those
-    that multiply -> as features, [B, ..., M, C] (None where nothing multiplies).
+    that multiply; pooled: 2x2 at once, of [B, H, W, R, C] -> as features or half as high and wide, [B, ..., M, C] (None
+    where nothing multiplies), as the first (None where nothing is pooled).
     """
     if not fits(features):
-        return _plain(features, blocks, where, spans)
-    out, turned = _blend(features, blocks, *where, _ends(spans))
-    return out, turned if spans else None
+        out, turned = _plain(features, blocks, where, spans)
+    else:
+        both = pooled and _at_once(features.shape)
+        out, turned, winner = _blend(features, blocks, *where, _ends(spans), both)
+        turned = turned if spans else None
+        if both:
+            return out, turned, winner
+    out, winner = pool(out) if pooled else (out, None)
+    return out, turned, winner
 
 
-def blend_backward(grad: Tensor, kept: Blended, where: Places, spans: Spans, sizes: list[int]) -> Pushes:
-    """Gradients of features and deltas.  grad as the features; sizes: seeds of every block."""
+def blend_backward(
+    grad: Tensor, kept: Blended, where: Places, spans: Spans, sizes: list[int], size: Sequence[int]
+) -> Pushes:
+    """Gradients of features and deltas.  grad as what came out; sizes: seeds of every block; size: what [...] was."""
+    shape = grad.shape[0], *size, *grad.shape[_ROWS:]
+    if kept.winner is not None and not (fits(grad) and _at_once(shape)):
+        grad, kept = unpool(grad, kept.winner, size), kept._replace(winner=None)
     if not fits(grad):
         return _plain_backward(grad, kept, where, spans, sizes)
-    into, sums, *pushes = _blend_backward(grad, *kept, *where, _ends(spans), sizes)
-    return Pushes(into if spans else grad, None if kept.gates is None else sums.sum(-1), pushes)
+    into, sums, *pushes = _blend_backward(grad, *kept, *where, _ends(spans), sizes, size)
+    changed = spans or kept.winner is not None
+    return Pushes(into if changed else grad, None if kept.gates is None else sums.sum(-1), pushes)
+
+
+def _at_once(shape: Sequence[int]) -> bool:
+    """Whether one kernel blends and pools."""
+    _, height, width, rows, channels = shape
+    return height % 2 == width % 2 == 0 and 4 * rows * channels <= _PIECE
 
 
 def _ends(spans: Spans) -> list[int]:
     return [end for span in spans for end in span]
 
 
-def _kernel(features, blocks, home, heard, product, factor, ends):
+def _kernel(features, blocks, home, heard, product, factor, ends, pooled):
     features, blocks = features.contiguous(), [striped(block) for block in blocks]
-    out, turned = _shapes(features, blocks, home, heard, product, factor, ends)
-    own = features, out, None, None, 0, None, turned
-    call("blend", *_sizes(features, home, heard, factor), *own, lanes(blocks), tuple(ends), ())
-    return out, turned
+    out, turned, winner = _shapes(features, blocks, home, heard, product, factor, ends, pooled)
+    own = features, out, None, None, 0, None, turned, *(features.shape[1:3] if pooled else (0, 0)), winner
+    call("blend", *_sizes(features.shape, home, heard, factor), *own, lanes(blocks), tuple(ends), ())
+    return out, turned, winner
 
 
-def _kernel_backward(grad, features, blocks, turned, gates, home, heard, product, factor, ends, sizes):
+def _kernel_backward(
+    grad, features, blocks, turned, gates, winner, home, heard, product, factor, ends, sizes, size
+):
     grad, blocks = grad.contiguous(), [striped(block) for block in blocks]
-    into, sums, *pushes = _shapes_backward(
-        grad, features, blocks, turned, gates, home, heard, product, factor, ends, sizes
+    made = _shapes_backward(
+        grad, features, blocks, turned, gates, winner, home, heard, product, factor, ends, sizes, size
     )
-    base = None if features is None else features.contiguous()
-    own = base, into if ends else None, grad, gates, sums.shape[1], sums, turned
-    call("blend_backward", *_sizes(grad, home, heard, factor), *own, lanes(blocks), tuple(ends), lanes(pushes))
-    return [into, sums, *pushes]
+    into, sums, *pushes = made
+    base, changed = None if features is None else features.contiguous(), bool(ends) or winner is not None
+    own = base, into if changed else None, grad, gates, sums.shape[1], sums, turned
+    pooled = (0, 0, None) if winner is None else (*size, winner)
+    shape = torch.Size((grad.shape[0], *size, *grad.shape[_ROWS:]))
+    known = *_sizes(shape, home, heard, factor), *own, *pooled
+    call("blend_backward", *known, lanes(blocks), tuple(ends), lanes(pushes))
+    return made
 
 
-def _sizes(x: Tensor, home: Tensor, heard: Tensor, factor: Tensor) -> tuple:
+def _sizes(shape: torch.Size, home: Tensor, heard: Tensor, factor: Tensor) -> tuple:
     """Sizes and places as the kernels take them."""
     seeds, own = home.shape[0], factor.contiguous()
-    (samples, *_), pixels, (rows, channels) = x.shape, x.shape[1:_ROWS].numel(), x.shape[_ROWS:]
+    samples, pixels, (rows, channels) = shape[0], shape[1:_ROWS].numel(), shape[_ROWS:]
     return samples, pixels, rows, channels, seeds, heard, home, own, seeds if own.dim() > 1 else 0
 
 
-def _shapes(features, blocks, home, heard, product, factor, ends):
+def _shapes(features, blocks, home, heard, product, factor, ends, pooled):
+    lead, own = features.shape[:_ROWS], features.shape[_ROWS:]
     many = sum(last - first for first, last in zip(ends[::2], ends[1::2], strict=True))
-    return features.new_empty(features.shape), features.new_empty(*features.shape[:_ROWS], many, features.shape[-1])
+    small = (lead[0], *(side // 2 for side in lead[1:]), *own) if pooled else features.shape
+    winner = features.new_empty(small if pooled else 0, dtype=torch.uint8)
+    return features.new_empty(small), features.new_empty(*lead, many, own[1]), winner
 
 
-def _shapes_backward(grad, features, blocks, turned, gates, home, heard, product, factor, ends, sizes):
-    lead, channels = grad.shape[:_ROWS], grad.shape[-1]
-    into = grad.new_empty(grad.shape if ends else 0)
+def _shapes_backward(
+    grad, features, blocks, turned, gates, winner, home, heard, product, factor, ends, sizes, size
+):
+    lead, channels = (grad.shape[0], *size), grad.shape[-1]
+    into = grad.new_empty((*lead, *grad.shape[_ROWS:]) if ends or winner is not None else 0)
     sums = grad.new_empty(grad.shape[0], 0 if gates is None else gates.shape[0], channels)
-    return [into, sums, *(grad.new_empty(*lead, size, channels) for size in sizes)]
+    return [into, sums, *(grad.new_empty(*lead, one, channels) for one in sizes)]
 
 
 _WHERE = "Tensor home, Tensor heard, Tensor product, Tensor factor, SymInt[] ends"
-_blend = operator(f"blend(Tensor features, Tensor[] blocks, {_WHERE}) -> (Tensor, Tensor)", _kernel, _shapes)
+_blend = operator(
+    f"blend(Tensor features, Tensor[] blocks, {_WHERE}, bool pooled) -> (Tensor, Tensor, Tensor)", _kernel, _shapes
+)
 _blend_backward = operator(
-    f"blend_backward(Tensor grad, Tensor? features, Tensor[] blocks, Tensor? turned, Tensor? gates, {_WHERE},"
-    " SymInt[] sizes) -> Tensor[]",
+    f"blend_backward(Tensor grad, Tensor? features, Tensor[] blocks, Tensor? turned, Tensor? gates, Tensor? winner,"
+    f" {_WHERE}, SymInt[] sizes, SymInt[] size) -> Tensor[]",
     _kernel_backward,
     _shapes_backward,
 )

@@ -1,5 +1,7 @@
 """Max pooling 2x2."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,9 +14,9 @@ def pool(x: Tensor) -> tuple[Tensor, Tensor]:
     return (_pool if fits(x) else _plain)(x)
 
 
-def unpool(grad: Tensor, x: Tensor, winner: Tensor) -> Tensor:
-    """The gradient of what was pooled.  grad [B, H // 2, W // 2, R, C] -> as x."""
-    return (_unpool if fits(x) else _plain_backward)(grad, x, winner)
+def unpool(grad: Tensor, winner: Tensor, size: Sequence[int]) -> Tensor:
+    """The gradient of what was pooled.  grad [B, H // 2, W // 2, R, C]; size: H, W -> [B, H, W, R, C]."""
+    return (_unpool if fits(grad) else _plain_backward)(grad, winner, size)
 
 
 def _kernel(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,10 +25,11 @@ def _kernel(x: Tensor) -> tuple[Tensor, Tensor]:
     return out, winner
 
 
-def _kernel_backward(grad: Tensor, x: Tensor, winner: Tensor) -> Tensor:
-    samples, height, width, _, _ = x.shape
-    push = (torch.zeros_like if height % 2 or width % 2 else torch.empty_like)(x, memory_format=torch.contiguous_format)
-    call("pool_backward", push, grad.contiguous(), winner, *_sizes(x))
+def _kernel_backward(grad: Tensor, winner: Tensor, size: Sequence[int]) -> Tensor:
+    push = _shapes_backward(grad, winner, size)
+    if any(side % 2 for side in size):
+        push.zero_()  # what is left over was never looked at
+    call("pool_backward", push, grad.contiguous(), winner, *_sizes(push))
     return push
 
 
@@ -38,15 +41,15 @@ def _sizes(x: Tensor) -> tuple[int, ...]:
 def _shapes(x: Tensor) -> tuple[Tensor, Tensor]:
     samples, height, width, *rest = x.shape
     out = x.new_empty(samples, height // 2, width // 2, *rest)
-    return out, torch.empty_like(out, dtype=torch.int32)
+    return out, torch.empty_like(out, dtype=torch.uint8)
 
 
-def _shapes_backward(grad: Tensor, x: Tensor, winner: Tensor) -> Tensor:
-    return x.new_empty(x.shape)
+def _shapes_backward(grad: Tensor, winner: Tensor, size: Sequence[int]) -> Tensor:
+    return grad.new_empty(grad.shape[0], *size, *grad.shape[3:])
 
 
 _pool = operator("pool(Tensor x) -> (Tensor, Tensor)", _kernel, _shapes)
-_unpool = operator("unpool(Tensor grad, Tensor x, Tensor winner) -> Tensor", _kernel_backward, _shapes_backward)
+_unpool = operator("unpool(Tensor grad, Tensor winner, SymInt[] size) -> Tensor", _kernel_backward, _shapes_backward)
 
 
 def _plain(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,10 +57,10 @@ def _plain(x: Tensor) -> tuple[Tensor, Tensor]:
     return _activations(found, x), _activations(winner, x)
 
 
-def _plain_backward(grad: Tensor, x: Tensor, winner: Tensor) -> Tensor:
-    given, two = (_images(grad), _images(x)), [2, 2]
-    push = torch.ops.aten.max_pool2d_with_indices_backward(*given, two, two, [0, 0], [1, 1], False, _images(winner))
-    return _activations(push, x)
+def _plain_backward(grad: Tensor, winner: Tensor, size: Sequence[int]) -> Tensor:
+    x, two = _shapes_backward(grad, winner, size), [2, 2]
+    given = _images(grad), _images(x), two, two, [0, 0], [1, 1], False
+    return _activations(torch.ops.aten.max_pool2d_with_indices_backward(*given, _images(winner)), x)
 
 
 def _images(x: Tensor) -> Tensor:

@@ -40,12 +40,12 @@ typedef struct {
     float *out;
 } Turn;
 
-#define TILE 64 /* pixels that are turned at a time */
+#define BAND 64 /* pixels that are turned at a time */
 
 WIDE static void turn_sample(const Turn *k, Size b) {
     const Size step = k->sets * k->channels;
-    for (Size first = 0; first < k->pixels; first += TILE) {
-        const Size last = first + TILE < k->pixels ? first + TILE : k->pixels;
+    for (Size first = 0; first < k->pixels; first += BAND) {
+        const Size last = first + BAND < k->pixels ? first + BAND : k->pixels;
         for (Size e = 0; e < k->sets; e++)
             for (Size c = 0; c < k->channels; c++) {
                 const float *restrict from = k->x + ((e * k->samples + b) * k->channels + c) * k->pixels;

@@ -33,28 +33,31 @@ def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tens
     places = {(slot.block, slot.surface): s for s, slot in enumerate(net.slots)}
     h = innermost(images)
     for i in range(net.host.blocks):
-        h = cnn.block(i, h, rows, net.host)
-        for surface in (PRE_POOL, POST_POOL)[: 1 + (i < net.host.pools)]:
-            h = max_pool2d(h) if surface == POST_POOL else h
-            h, rows = _visit(h, rows, growth, places.get((i, surface)))
+        h, pooled = cnn.block(i, h, rows, net.host), i < net.host.pools
+        h, rows = _visit(h, rows, growth, places.get((i, PRE_POOL)), pooled=pooled)
+        if pooled:
+            h, rows = _visit(h, rows, growth, places.get((i, POST_POOL)))
     return cnn.head(h, rows)
 
 
-def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None) -> tuple[Tensor, cnn.Rows]:
-    """Features and rows after a place that may hold slot s; nothing happens where nothing runs."""
+def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None, *, pooled: bool = False) -> tuple[Tensor, cnn.Rows]:
+    """Features, pooled or not, and rows after a place that may hold slot s."""
     site, grown = (None, None) if s is None else (growth.sites[s], growth.grown[s])
     if s is None or site is None or grown is None:
-        return h, rows
-    return _meet(h, rows, growth.crews[s], site, grown)
+        return max_pool2d(h) if pooled else h, rows
+    return _meet(h, rows, growth.crews[s], (site, grown), pooled=pooled)
 
 
-def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, site: Site, grown: Grown) -> tuple[Tensor, cnn.Rows]:
-    """Features after a slot, and the rows that they belong to."""
+def _meet(
+    h: Tensor, rows: cnn.Rows, crew: Crew, there: tuple[Site, Grown], *, pooled: bool
+) -> tuple[Tensor, cnn.Rows]:
+    """Features after a slot, pooled or not, and the rows that they belong to."""
+    site, grown = there
     if site.children is not None:
         h, rows = take(h, site.children, [site.children.shape[0]])[0], rows._replace(env=site.row_env)
     seen = h.detach()  # a CNN seed never sends a gradient back through its input
     gates = Gates(_opened(seen, site, grown.gates), site.gated) if crew.gates else None
-    return blend(h, _deltas(seen, crew, site, grown), site.mix, gates), rows
+    return blend(h, _deltas(seen, crew, site, grown), site.mix, gates, pooled=pooled), rows
 
 
 def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
@@ -65,4 +68,4 @@ def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
 
 def _opened(seen: Tensor, site: Site, leaves: Leaves) -> Tensor:
     """Openness of the gates per sample.  [B, G]."""
-    return seeds.gate(leaves, ops.mean_hw(seen).index_select(0, site.gate_rows))
+    return seeds.gate(leaves, ops.mean_hw(take(seen, site.gate_rows, [site.gate_rows.shape[0]])[0]))

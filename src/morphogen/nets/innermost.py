@@ -31,12 +31,13 @@ class _Pool(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        ctx.size = inputs[0].shape[1:3]
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*inputs, output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     def backward(ctx, grad: Tensor, _: None) -> Tensor:
-        return kernels.unpool(grad.contiguous(), *ctx.saved_tensors)
+        return kernels.unpool(grad.contiguous(), *ctx.saved_tensors, ctx.size)
 
 
 def max_pool2d(x: Tensor) -> Tensor:

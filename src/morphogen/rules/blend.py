@@ -55,17 +55,19 @@ def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied
     return Mix(rows, torch.where(training, 1.0, alpha), silent, place, product)
 
 
-def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None) -> Tensor:
-    """The features with all seeds of a slot blended in; no gates = all open.
+def blend(
+    features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None, *, pooled: bool = False
+) -> Tensor:
+    """The features with all seeds of a slot blended in, or the largest of every 2x2 pixels of them; no gates = all open.
 
-    Shapes: features [B, ..., R, C] -> the same.
+    Shapes: features [B, ..., R, C] -> the same, or pooled [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
     Promise: a silent row stays as it is, for any delta.  The gradient of an added delta is 1 in training, else alpha
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
     opened, at = (None, None) if gates is None else gates
     # The compiler can't trace a function of so many tensors where none of them asks for a gradient.
     run = _Blend.apply if torch.is_grad_enabled() else _Blend.forward
-    return run(features, opened, at, seeds, deltas.multiplied, *deltas.blocks)[0]
+    return run(features, opened, at, seeds, (deltas.multiplied, pooled), *deltas.blocks)[0]
 
 
 class _Blend(torch.autograd.Function):
@@ -73,29 +75,36 @@ class _Blend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        features: Tensor, opened: Tensor | None, at: Tensor | None, seeds: Mix, spans: Spans, *blocks: Tensor
+        features: Tensor,
+        opened: Tensor | None,
+        at: Tensor | None,
+        seeds: Mix,
+        how: tuple[Spans, bool],
+        *blocks: Tensor,
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
+        spans, pooled = how
         factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
-        out, turned = kernels.blend(features, blocks, Places(seeds.rows, seeds.place, seeds.product, factor), spans)
-        return out, factor, turned
+        where = Places(seeds.rows, seeds.place, seeds.product, factor)
+        out, turned, winner = kernels.blend(features, blocks, where, spans, pooled=pooled)
+        return out, factor, turned, winner
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        features, opened, at, seeds, ctx.spans, *blocks = inputs
-        _, factor, turned = output
-        ctx.sizes = [block.shape[_ROWS] for block in blocks]
-        ctx.mark_non_differentiable(*(part for part in (factor, turned) if part is not None))
+        features, opened, at, seeds, (ctx.spans, _), *blocks = inputs
+        _, factor, turned, winner = output
+        ctx.sizes, ctx.size = [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS]
+        ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         gates = None if opened is None else at.clamp(max=seeds.rows.shape[0] - 1)
         places = (seeds.rows, seeds.place, seeds.product, factor)
-        own = features if ctx.spans else None, turned, *(blocks if opened is not None else ())
+        own = features if ctx.spans else None, turned, winner, *(blocks if opened is not None else ())
         ctx.save_for_backward(seeds.factor, seeds.silent, gates, *places, *own)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        share, silent, gates, home, heard, product, factor, features, turned, *blocks = ctx.saved_tensors
-        kept, where = Blended(features, blocks, turned, gates), Places(home, heard, product, factor)
-        found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.spans, ctx.sizes)
+        share, silent, gates, home, heard, product, factor, features, turned, winner, *blocks = ctx.saved_tensors
+        kept, where = Blended(features, blocks, turned, gates, winner), Places(home, heard, product, factor)
+        found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.spans, ctx.sizes, ctx.size)
         opened = None
         if found.sums is not None:
             opened = torch.where(silent[gates], 0.0, found.sums * share[gates])

@@ -153,33 +153,29 @@ def _plain(features, blocks, where, spans):
     added, heard, turned = [*blocks, _nothing(features)], where.heard, None
     if spans:
         turned = torch.tanh(_cut(blocks, spans))
-        added.append(turned * _chosen(features, _multiplying(where.home, spans)))
+        added.append(turned * take(features, _multiplying(where.home, spans)))
         behind = where.home.shape[0] + 1 + where.product
         heard = torch.where(where.product < turned.shape[_ROWS], behind, heard)
     factor = F.pad(where.factor, (0, 1)).index_select(-1, where.heard)
-    return torch.addcmul(features, _chosen(torch.cat(added, _ROWS), heard), _over(factor, features)), turned
+    return torch.addcmul(features, take(torch.cat(added, _ROWS), heard), _over(factor, features)), turned
 
 
 def _plain_backward(grad, kept, where, spans, sizes):
-    own, sums = _chosen(grad, where.home), None
+    own, sums = take(grad, where.home), None
     if kept.gates is not None:
         whole = torch.cat(list(kept.blocks), _ROWS)
-        sums = (_chosen(own, kept.gates) * _chosen(whole, kept.gates)).sum(-1)  # [B, ..., G]
+        sums = (take(own, kept.gates) * take(whole, kept.gates)).sum(-1)  # [B, ..., G]
         sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
     push = own * _over(where.factor, own)
     if not spans:
         return Pushes(grad, sums, push.split(sizes, _ROWS))
-    slope, base = _cut((push,), spans), _chosen(kept.features, _multiplying(where.home, spans))
-    into = grad + _chosen(torch.cat((slope * kept.turned, _nothing(grad)), _ROWS), where.product)
+    slope, base = _cut((push,), spans), take(kept.features, _multiplying(where.home, spans))
+    into = grad + take(torch.cat((slope * kept.turned, _nothing(grad)), _ROWS), where.product)
     back = torch.ops.aten.tanh_backward(slope * base, kept.turned)
     pieces = back.split([end - start for start, end in spans], _ROWS)
     for (start, end), piece in zip(spans, pieces, strict=True):
         push[..., start:end, :] = piece
     return Pushes(into, sums, push.split(sizes, _ROWS))
-
-
-def _chosen(x: Tensor, rows: Tensor) -> Tensor:
-    return take(x, rows, [rows.shape[0]])[0]
 
 
 def _cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:

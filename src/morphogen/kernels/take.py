@@ -8,12 +8,19 @@ from torch import Tensor
 from morphogen.kernels.native import call, fits, lanes, operator
 
 
-def take(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Chosen rows, in their order, in parts of so many.
+def take(x: Tensor, rows: Tensor) -> Tensor:
+    """Chosen rows, in their order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
+    return (_take if fits(x) else _plain)(x, rows)
+
+
+def deal(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Chosen rows, in their order, in parts of so many: x is read once.
 
     Shapes: x [B, ..., R, C], rows int64 [N] -> [B, ..., n, C] each.
     """
-    return (_take if fits(x) else _plain)(x, rows, sizes)
+    if len(sizes) > 1 and fits(x):
+        return _deal(x, rows, sizes)
+    return [take(x, own) for own in rows.split(list(sizes))]
 
 
 def innermost(x: Tensor) -> Tensor:
@@ -21,13 +28,21 @@ def innermost(x: Tensor) -> Tensor:
     return (_innermost if fits(x) else _plain_innermost)(x)
 
 
-def _kernel(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    out, (count, channels) = _shapes(x, rows, sizes), x.shape[-2:]
+def _kernel(x: Tensor, rows: Tensor) -> Tensor:
+    return _kernel_deal(x, rows, rows.shape)[0]
+
+
+def _kernel_deal(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    out, (count, channels) = _shapes_deal(x, rows, sizes), x.shape[-2:]
     call("take", x.shape[:-2].numel(), count, channels, rows.shape[0], x.contiguous(), rows.contiguous(), lanes(out))
     return out
 
 
-def _shapes(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+def _shapes(x: Tensor, rows: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:-2], rows.shape[0], x.shape[-1])
+
+
+def _shapes_deal(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return [x.new_empty(*x.shape[:-2], size, x.shape[-1]) for size in sizes]
 
 
@@ -42,14 +57,13 @@ def _turned(x: Tensor) -> Tensor:
     return x.new_empty(samples, height, width, sets, channels)
 
 
-_take = operator("take(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel, _shapes)
+_take = operator("take(Tensor x, Tensor rows) -> Tensor", _kernel, _shapes)
+_deal = operator("deal(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel_deal, _shapes_deal)
 _innermost = operator("innermost(Tensor x) -> Tensor", _kernel_innermost, _turned)
 
 
-def _plain(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    lead, channels = x.shape[:-2], x.shape[-1]
-    flat = x.flatten(0, -3)  # three axes: far faster
-    return [flat.index_select(1, own).view(*lead, -1, channels) for own in rows.split(list(sizes))]
+def _plain(x: Tensor, rows: Tensor) -> Tensor:
+    return x.flatten(0, -3).index_select(1, rows).view(*x.shape[:-2], -1, x.shape[-1])  # three axes: far faster
 
 
 def _plain_innermost(x: Tensor) -> Tensor:

@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from morphogen.kernels import take
+from morphogen.kernels import deal, take
 from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
 from morphogen.nets.innermost import innermost, max_pool2d
-from morphogen.nets.layout import Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
@@ -54,18 +53,11 @@ def _meet(
     """Features after a slot, pooled or not, and the rows that they belong to."""
     site, grown = there
     if site.children is not None:
-        h, rows = take(h, site.children, [site.children.shape[0]])[0], rows._replace(env=site.row_env)
-    seen = h.detach()  # a CNN seed never sends a gradient back through its input
-    gates = Gates(_opened(seen, site, grown.gates), site.gated) if crew.gates else None
-    return blend(h, _deltas(seen, crew, site, grown), site.mix, gates, pooled=pooled), rows
-
-
-def _deltas(seen: Tensor, crew: Crew, site: Site, grown: Grown) -> Deltas:
-    """Deltas of all rows, and which of them multiply.  seen [B, H, W, R, C]."""
+        h, rows = take(h, site.children), rows._replace(env=site.row_env)
     parts = {group.blueprint: own for group, own in zip(crew.groups, grown.seeds, strict=True)}
-    return Deltas(seeds.deltas(parts, lambda sizes: take(seen, site.mix.rows, sizes)), crew.multiplied)
-
-
-def _opened(seen: Tensor, site: Site, leaves: Leaves) -> Tensor:
-    """Openness of the gates per sample.  [B, G]."""
-    return seeds.gate(leaves, ops.mean_hw(take(seen, site.gate_rows, [site.gate_rows.shape[0]])[0]))
+    sizes = seeds.fed(parts)
+    # No seed sends a gradient back through its input.
+    seen = deal(h.detach(), site.fed, [*sizes, crew.gates] if crew.gates else sizes)
+    gates = Gates(seeds.gate(grown.gates, ops.mean_hw(seen[-1])), site.gated) if crew.gates else None
+    deltas = Deltas(seeds.deltas(parts, seen[: len(sizes)]), crew.multiplied)
+    return blend(h, deltas, site.mix, gates, pooled=pooled), rows

@@ -26,8 +26,8 @@ class Site(NamedTuple):
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     home: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
     mix: Mix  # all groups; rows of the features after a split
+    fed: Tensor  # int64 [N + G], rows that the seeds see, and then the gates
     gated: Tensor  # int64 [G], positions among these; one behind the last where padded
-    gate_rows: Tensor  # int64 [G], rows of the features
     gate_env: Tensor  # int64 [G]
     gate_home: Tensor  # int64 [G]
     children: Tensor | None  # int64 [rows after], row that each row after continues; None: nothing splits here
@@ -88,12 +88,13 @@ def _site(seats: Seats, crew: Crew, of: _Candidates, where: _Place) -> Site:
     place = of.row.new_zeros(nobody + 1).index_copy(
         0, torch.where(whole.taken, whole.candidate, nobody), torch.arange(count, device=of.row.device)
     )
+    own = _mix(of, whole, crew, where)
     return Site(
         env=of.env[whole.candidate].split(sizes),
         home=torch.where(whole.taken, of.env[whole.candidate], where.envs).split(sizes),
-        mix=_mix(of, whole, crew, where),
+        mix=own,
+        fed=torch.cat((own.rows, of.row[gates.candidate])),
         gated=torch.where(gates.taken, place[gates.candidate], count),
-        gate_rows=of.row[gates.candidate],
         gate_env=of.env[gates.candidate],
         gate_home=torch.where(gates.taken, of.env[gates.candidate], where.envs),
         children=where.split and where.split[0],

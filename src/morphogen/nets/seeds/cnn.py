@@ -18,8 +18,6 @@ from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
 from morphogen.vocab.blueprint import COMPUTED, Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
-Take = Callable[[list[int]], list[Tensor]]  # numbers of seeds -> their inputs, in parts of so many
-
 
 def _conv(name: str, channels_in: int, channels_out: int, kernel: int) -> Leaf:
     return fan_in(name, (channels_out, channels_in, kernel, kernel), channels_in * kernel**2)
@@ -56,23 +54,24 @@ def gate_layout(channels: int) -> Layout:
     return Layout((*first, fan_in("v2", (1, hidden), hidden), Leaf("c2", (1,), fill=2.0)))
 
 
-def deltas(parts: dict[Blueprint, Leaves], take: Take) -> list[Tensor]:
+def fed(parts: dict[Blueprint, Leaves]) -> list[int]:
+    """Numbers of seeds that take their inputs together.  parts: [R_b, *shape] per blueprint, as `COMPUTED` has them."""
+    return [sum(next(iter(parts[b].values())).shape[0] for b in kinds) for kinds in _together(parts)]
+
+
+def deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Tensor]:
     """What the seeds of a slot add to their input, in blocks: one after the other, in the order of `COMPUTED`.
 
-    Shapes: parts [R_b, *shape] per blueprint, in that order; take -> inputs [B, H, W, n, C] of so many seeds each, in
-    their order -> [B, H, W, n, C] each.
+    Shapes: parts [R_b, *shape] per blueprint, in that order; inputs [B, H, W, n, C] each, as `fed` says -> the same.
     """
-    fed = [[b for b in kinds if b in parts] for kinds in (_WIDE, *((b,) for b in COMPUTED if b not in _WIDE))]
-    fed = [kinds for kinds in fed if kinds]
-    inputs = take([sum(_seeds(parts[b]) for b in kinds) for kinds in fed])
-    x = {kinds[0]: found for kinds, found in zip(fed, inputs, strict=True)}
-    own = [b for b in (*_WIDE, *_POINT) if b in parts]
-    others = [_OTHERS[b](parts[b], x[b]) for b in parts if b not in own]
-    return [*(_convolved({b: parts[b] for b in own}, x) if own else ()), *others]
+    x = {kinds[0]: found for kinds, found in zip(_together(parts), inputs, strict=True)}
+    own = {b: parts[b] for b in (*_WIDE, *_POINT) if b in parts}
+    return [*(_convolved(own, x) if own else ()), *(_OTHERS[b](parts[b], x[b]) for b in parts if b not in own)]
 
 
-def _seeds(leaves: Leaves) -> int:
-    return next(iter(leaves.values())).shape[0]
+def _together(parts: dict[Blueprint, Leaves]) -> list[list[Blueprint]]:
+    wide = [b for b in parts if b in _WIDE]
+    return [*([wide] if wide else []), *([b] for b in parts if b not in wide)]
 
 
 def gate(p: Leaves, pooled: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import noise, normal
 
-from morphogen.rules.blend import Deltas, Gates, blend, choice, joined, mix, take
+from morphogen.rules.blend import Deltas, Gates, blend, mix
 
 SHAPE = (3, 2, 2, 2, 2)  # samples, height, width, rows, channels
 ALPHAS = st.floats(0.0, 1.0, width=32)
@@ -16,7 +16,7 @@ def _blended(algorithm, h, d, *, alpha, training, gate=None):
     """The features h with the delta of every row blended in."""
     count = h.shape[-2]
     rows, spans = torch.arange(count), ((0, count),) if algorithm == "multiply" else ()
-    own = mix(rows, alpha, training, count=count, channels=h.shape[-1], multiplied=spans)
+    own = mix(rows, alpha, training, count=count, multiplied=spans)
     return blend(h, Deltas([d], spans), own, gate if gate is None else Gates(gate, rows))
 
 
@@ -126,27 +126,9 @@ def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
     rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
     gate = Gates(noise(3, 2).double(), torch.tensor([2, 4]))  # of the third seed, and of nobody
     blocks = Deltas([d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()], spans)
-    y = blend(h, blocks, mix(rows, alpha, training, count=5, channels=2, multiplied=spans), gate)
+    y = blend(h, blocks, mix(rows, alpha, training, count=5, multiplied=spans), gate)
     torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * d[..., 0, :])
     torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * gate.openness[:, :1, None] * d[..., 2, :])
     torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
     torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))
     assert torch.equal(y[..., 3, :], h[..., 3, :])
-
-
-@given(
-    st.integers(1, 9),
-    st.lists(st.integers(0, 4), max_size=7),
-    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
-    st.sampled_from([torch.float32, torch.float64]),
-)
-def test_rows_are_taken_bit_for_bit_in_whatever_words(channels, rows, dtype, meant):
-    x = normal(3, 2, 5, channels).to(dtype)
-    x[0, 0, 1] = float("nan")
-    where = choice(torch.tensor(rows, dtype=torch.int64), channels, torch.zeros(1, dtype=meant))
-    found = take(x, where)
-    assert found.shape == (3, 2, len(rows), channels)
-    for n, row in enumerate(rows):
-        assert torch.equal(found[..., n, :].view(torch.uint8), x[..., row, :].contiguous().view(torch.uint8))
-    for parts in (where.split([len(rows)]), where.split([len(rows) // 2, len(rows) - len(rows) // 2])):
-        assert torch.equal(take(x, joined(parts)).view(torch.uint8), found.view(torch.uint8))

@@ -40,7 +40,7 @@ def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.T
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
-    (found,) = cnn.deltas({blueprint: cnn.layout(blueprint, x.shape[-1]).split(params)}, lambda _: x)
+    (found,) = cnn.deltas({blueprint: cnn.layout(blueprint, x.shape[-1]).split(params)}, [x])
     return found
 
 
@@ -52,8 +52,7 @@ def norms(layout, row):
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """What one seed adds to features h [B, H, W, 1, C]."""
     row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
-    told = {"channels": h.shape[-1], "count": 1, "multiplied": spans}
-    own = mix(row, torch.tensor([alpha]), torch.tensor([training]), **told)
+    own = mix(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
     gates = None
     if algorithm == "gate" and not training:
         leaves = cnn.gate_layout(h.shape[-1]).split(gate)

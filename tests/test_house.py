@@ -11,7 +11,18 @@ from morphogen.testing.audit import source_reads
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "morphogen"
-FLOORS = {"errors": -1, "vocab": 0, "state": 1, "rules": 2, "nets": 2, "steps": 3, "learn": 4, "run": 5, "testing": 5}
+FLOORS = {
+    "errors": -1,
+    "kernels": 0,
+    "vocab": 0,
+    "state": 1,
+    "rules": 2,
+    "nets": 2,
+    "steps": 3,
+    "learn": 4,
+    "run": 5,
+    "testing": 5,
+}
 GLOBAL_DRAWS = re.compile(
     r"manual_seed|torch\.rand|torch\.normal|torch\.multinomial|np\.random|random\.(random|seed|choice)"
 )

@@ -133,7 +133,7 @@ def at_once(part, where, target):
 def mixed(alpha, training, spans=()):
     """One seed for every row, in the order of the rows."""
     own = torch.arange(alpha.shape[0], device=alpha.device)
-    return own, blend.mix(own, alpha, training, count=alpha.shape[0], channels=4, multiplied=spans)
+    return own, blend.mix(own, alpha, training, count=alpha.shape[0], multiplied=spans)
 
 
 def blended(way):
@@ -151,18 +151,6 @@ def heard(alpha, training):
     """What is said of every row: how much counts, whether it is silent, whether it hears its own seed."""
     own, mix = mixed(alpha, training)
     return mix.factor, mix.silent, mix.place == own
-
-
-def taken(x):
-    """All rows, each of them chosen."""
-    every = blend.choice(torch.arange(x.shape[0], device=x.device), x.shape[-1], x)
-    return blend.take(x.movedim(0, -2), every).movedim(-2, 0)
-
-
-def taken_twice(x):
-    """All rows, chosen and chosen again."""
-    every = blend.choice(torch.arange(x.shape[0], device=x.device), x.shape[-1], x)
-    return blend.take(x.movedim(0, -2), blend.joined([every, every])).movedim(-2, 0).unflatten(0, (2, -1)).movedim(0, 1)
 
 
 def remembered(pair):
@@ -217,10 +205,7 @@ RULES = {
     "attribution.players": (attribution.players, slots, SLOTTED),
     "blend.blend": (blended("added"), blends, {}),
     "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
-    "blend.choice": (taken, tensors((shares, R, (2, 4))), {}),
-    "blend.joined": (taken_twice, tensors((shares, R, (2, 4))), {}),
     "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
-    "blend.take": (taken, tensors((shares, R, (2, 4))), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
     "counts.price_of": (
         partial(counts.price_of, param_budget=100),

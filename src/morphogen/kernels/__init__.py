@@ -13,4 +13,16 @@ from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.pool import pool, unpool
 from morphogen.kernels.take import deal, innermost, take
 
-__all__ = ["AVAILABLE", "EPS", "blend", "blend_backward", "deal", "innermost", "norm", "norm_backward", "pool", "take", "unpool"]
+__all__ = [
+    "AVAILABLE",
+    "EPS",
+    "blend",
+    "blend_backward",
+    "deal",
+    "innermost",
+    "norm",
+    "norm_backward",
+    "pool",
+    "take",
+    "unpool",
+]

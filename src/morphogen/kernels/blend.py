@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.native import call, fits, lanes, operator, striped
+from morphogen.kernels.native import call, fits, lanes, operator, striped, whole
 from morphogen.kernels.pool import pool, unpool
 from morphogen.kernels.take import take
 
@@ -43,6 +43,14 @@ class Blended(NamedTuple):
     winner: Tensor | None  # where it was pooled: which of four pixels was the largest
 
 
+class Extent(NamedTuple):
+    """Sizes of a blend."""
+
+    spans: Spans  # seeds that multiply
+    blocks: list[int]  # seeds of every block
+    size: Sequence[int]  # what lies between samples and rows of the features
+
+
 def blend(
     features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans, *, pooled: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -64,17 +72,15 @@ def blend(
     return out, turned, winner
 
 
-def blend_backward(
-    grad: Tensor, kept: Blended, where: Places, spans: Spans, sizes: list[int], size: Sequence[int]
-) -> Pushes:
-    """Gradients of features and deltas.  grad as what came out; sizes: seeds of every block; size: what [...] was."""
-    shape = grad.shape[0], *size, *grad.shape[_ROWS:]
+def blend_backward(grad: Tensor, kept: Blended, where: Places, of: Extent) -> Pushes:
+    """Gradients of features and deltas.  grad as what came out."""
+    shape = grad.shape[0], *of.size, *grad.shape[_ROWS:]
     if kept.winner is not None and not (fits(grad) and _at_once(shape)):
-        grad, kept = unpool(grad, kept.winner, size), kept._replace(winner=None)
+        grad, kept = unpool(grad, kept.winner, of.size), kept._replace(winner=None)
     if not fits(grad):
-        return _plain_backward(grad, kept, where, spans, sizes)
-    into, sums, *pushes = _blend_backward(grad, *kept, *where, _ends(spans), sizes, size)
-    changed = spans or kept.winner is not None
+        return _plain_backward(grad, kept, where, of)
+    into, sums, *pushes = _blend_backward(grad, *kept, *where, _ends(of.spans), of.blocks, of.size)
+    changed = of.spans or kept.winner is not None
     return Pushes(into if changed else grad, None if kept.gates is None else sums.sum(-1), pushes)
 
 
@@ -88,39 +94,37 @@ def _ends(spans: Spans) -> list[int]:
     return [end for span in spans for end in span]
 
 
-def _kernel(features, blocks, home, heard, product, factor, ends, pooled):
+def _kernel(features: Tensor, blocks: Sequence[Tensor], *given):
+    *places, ends, pooled = given
     features, blocks = features.contiguous(), [striped(block) for block in blocks]
-    out, turned, winner = _shapes(features, blocks, home, heard, product, factor, ends, pooled)
+    out, turned, winner = _shapes(features, blocks, *given)
     own = features, out, None, None, 0, None, turned, *(features.shape[1:3] if pooled else (0, 0)), winner
-    call("blend", *_sizes(features.shape, home, heard, factor), *own, lanes(blocks), tuple(ends), ())
+    call("blend", *_sizes(features.shape, Places(*places)), *own, lanes(blocks), tuple(ends), ())
     return out, turned, winner
 
 
-def _kernel_backward(
-    grad, features, blocks, turned, gates, winner, home, heard, product, factor, ends, sizes, size
-):
-    grad, blocks = grad.contiguous(), [striped(block) for block in blocks]
-    made = _shapes_backward(
-        grad, features, blocks, turned, gates, winner, home, heard, product, factor, ends, sizes, size
-    )
-    into, sums, *pushes = made
-    base, changed = None if features is None else features.contiguous(), bool(ends) or winner is not None
-    own = base, into if changed else None, grad, gates, sums.shape[1], sums, turned
+def _kernel_backward(grad: Tensor, *given):
+    features, blocks, turned, gates, winner = kept = Blended(*given[:5])
+    (*places, ends, _, size), blocks = given[5:], [striped(block) for block in kept.blocks]
+    into, sums, *pushes = made = _shapes_backward(grad, *given)
+    changed, grad = bool(ends) or winner is not None, grad.contiguous()
+    own = whole(features), into if changed else None, grad, gates, sums.shape[1], sums, turned
     pooled = (0, 0, None) if winner is None else (*size, winner)
     shape = torch.Size((grad.shape[0], *size, *grad.shape[_ROWS:]))
-    known = *_sizes(shape, home, heard, factor), *own, *pooled
+    known = *_sizes(shape, Places(*places)), *own, *pooled
     call("blend_backward", *known, lanes(blocks), tuple(ends), lanes(pushes))
     return made
 
 
-def _sizes(shape: torch.Size, home: Tensor, heard: Tensor, factor: Tensor) -> tuple:
+def _sizes(shape: torch.Size, where: Places) -> tuple:
     """Sizes and places as the kernels take them."""
-    seeds, own = home.shape[0], factor.contiguous()
+    seeds, own = where.home.shape[0], where.factor.contiguous()
     samples, pixels, (rows, channels) = shape[0], shape[1:_ROWS].numel(), shape[_ROWS:]
-    return samples, pixels, rows, channels, seeds, heard, home, own, seeds if own.dim() > 1 else 0
+    return samples, pixels, rows, channels, seeds, where.heard, where.home, own, seeds if own.dim() > 1 else 0
 
 
-def _shapes(features, blocks, home, heard, product, factor, ends, pooled):
+def _shapes(features: Tensor, blocks: Sequence[Tensor], *given):
+    *_, ends, pooled = given
     lead, own = features.shape[:_ROWS], features.shape[_ROWS:]
     many = sum(last - first for first, last in zip(ends[::2], ends[1::2], strict=True))
     small = (lead[0], *(side // 2 for side in lead[1:]), *own) if pooled else features.shape
@@ -128,12 +132,11 @@ def _shapes(features, blocks, home, heard, product, factor, ends, pooled):
     return features.new_empty(small), features.new_empty(*lead, many, own[1]), winner
 
 
-def _shapes_backward(
-    grad, features, blocks, turned, gates, winner, home, heard, product, factor, ends, sizes, size
-):
+def _shapes_backward(grad: Tensor, *given):
+    kept, (ends, sizes, size) = Blended(*given[:5]), given[-3:]
     lead, channels = (grad.shape[0], *size), grad.shape[-1]
-    into = grad.new_empty((*lead, *grad.shape[_ROWS:]) if ends or winner is not None else 0)
-    sums = grad.new_empty(grad.shape[0], 0 if gates is None else gates.shape[0], channels)
+    into = grad.new_empty((*lead, *grad.shape[_ROWS:]) if ends or kept.winner is not None else 0)
+    sums = grad.new_empty(grad.shape[0], 0 if kept.gates is None else kept.gates.shape[0], channels)
     return [into, sums, *(grad.new_empty(*lead, one, channels) for one in sizes)]
 
 
@@ -149,7 +152,7 @@ _blend_backward = operator(
 )
 
 
-def _plain(features, blocks, where, spans):
+def _plain(features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans) -> tuple[Tensor, Tensor | None]:
     added, heard, turned = [*blocks, _nothing(features)], where.heard, None
     if spans:
         turned = torch.tanh(_cut(blocks, spans))
@@ -160,22 +163,21 @@ def _plain(features, blocks, where, spans):
     return torch.addcmul(features, take(torch.cat(added, _ROWS), heard), _over(factor, features)), turned
 
 
-def _plain_backward(grad, kept, where, spans, sizes):
+def _plain_backward(grad: Tensor, kept: Blended, where: Places, of: Extent) -> Pushes:
     own, sums = take(grad, where.home), None
     if kept.gates is not None:
-        whole = torch.cat(list(kept.blocks), _ROWS)
-        sums = (take(own, kept.gates) * take(whole, kept.gates)).sum(-1)  # [B, ..., G]
+        sums = (take(own, kept.gates) * take(torch.cat(list(kept.blocks), _ROWS), kept.gates)).sum(-1)  # [B, ..., G]
         sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
     push = own * _over(where.factor, own)
-    if not spans:
-        return Pushes(grad, sums, push.split(sizes, _ROWS))
-    slope, base = _cut((push,), spans), take(kept.features, _multiplying(where.home, spans))
+    if kept.features is None or kept.turned is None:
+        return Pushes(grad, sums, push.split(of.blocks, _ROWS))
+    slope, base = _cut((push,), of.spans), take(kept.features, _multiplying(where.home, of.spans))
     into = grad + take(torch.cat((slope * kept.turned, _nothing(grad)), _ROWS), where.product)
     back = torch.ops.aten.tanh_backward(slope * base, kept.turned)
-    pieces = back.split([end - start for start, end in spans], _ROWS)
-    for (start, end), piece in zip(spans, pieces, strict=True):
+    pieces = back.split([end - start for start, end in of.spans], _ROWS)
+    for (start, end), piece in zip(of.spans, pieces, strict=True):
         push[..., start:end, :] = piece
-    return Pushes(into, sums, push.split(sizes, _ROWS))
+    return Pushes(into, sums, push.split(of.blocks, _ROWS))
 
 
 def _cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:

@@ -1,16 +1,22 @@
 """Where kernels of our own serve, and how they become operators of torch."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-try:
-    from morphogen.kernels import _native
-except ImportError:  # installed without a C compiler
-    _native = None
 
+def _loaded() -> Any:
+    """The extension; None where the package was installed without a C compiler."""
+    try:
+        return importlib.import_module("morphogen.kernels._native")
+    except ImportError:
+        return None
+
+
+_native = _loaded()
 AVAILABLE = _native is not None
 WIDEST = 512  # channels of a network, `WIDTH` in kernels.h
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
@@ -47,10 +53,10 @@ def whole(x: Tensor | None) -> Tensor | None:
 
 
 def striped(x: Tensor) -> Tensor:
-    """Activations whose pixels lie evenly in memory, each contiguous; a slice of rows stays as it is."""
-    b, h, w, r, c = x.stride()
-    _, height, width, _, channels = x.shape
-    even = c == 1 and r == channels and h == width * w and b == height * h
+    """Activations [..., R, C] whose pixels lie evenly in memory, each contiguous; a slice of rows stays as it is."""
+    steps = x.stride()
+    pairs = zip(steps[:-3], x.shape[1:-2], steps[1:-2], strict=True)
+    even = steps[-1] == 1 and steps[-2] == x.shape[-1] and all(outer == many * step for outer, many, step in pairs)
     return x if even else x.contiguous()
 
 

@@ -10,7 +10,10 @@ from morphogen.kernels.native import call, fits, operator
 
 
 def pool(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of every four pixels, and what `unpool` needs to know.  x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C]."""
+    """The largest of every four pixels, and what `unpool` needs to know.
+
+    Shapes: x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C] each.
+    """
     return (_pool if fits(x) else _plain)(x)
 
 

@@ -39,7 +39,9 @@ def forward(images: Tensor, rows: cnn.Rows, growth: Growth, *, net: Net) -> Tens
     return cnn.head(h, rows)
 
 
-def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None, *, pooled: bool = False) -> tuple[Tensor, cnn.Rows]:
+def _visit(
+    h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None, *, pooled: bool = False
+) -> tuple[Tensor, cnn.Rows]:
     """Features, pooled or not, and rows after a place that may hold slot s."""
     site, grown = (None, None) if s is None else (growth.sites[s], growth.grown[s])
     if s is None or site is None or grown is None:
@@ -47,9 +49,7 @@ def _visit(h: Tensor, rows: cnn.Rows, growth: Growth, s: int | None, *, pooled: 
     return _meet(h, rows, growth.crews[s], (site, grown), pooled=pooled)
 
 
-def _meet(
-    h: Tensor, rows: cnn.Rows, crew: Crew, there: tuple[Site, Grown], *, pooled: bool
-) -> tuple[Tensor, cnn.Rows]:
+def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, there: tuple[Site, Grown], *, pooled: bool) -> tuple[Tensor, cnn.Rows]:
     """Features after a slot, pooled or not, and the rows that they belong to."""
     site, grown = there
     if site.children is not None:

@@ -114,9 +114,7 @@ def training_sites(slots: Slots, plan: Plan, *, net: Net) -> tuple[Site | None, 
     envs = slots.stage.shape[0]
     own = torch.arange(envs, device=slots.stage.device)
     return tuple(
-        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), _Place(envs, envs))
-        if crew.groups
-        else None
+        _site(_of_slot(seats, s), crew, _candidates(slots, s, own, own), _Place(envs, envs)) if crew.groups else None
         for s, (crew, slot) in enumerate(zip(plan.train, net.slots, strict=True))
     )
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.blend import Blended, Places, Spans
+from morphogen.kernels.blend import Blended, Extent, Places, Spans
 
 _ROWS = -2
 
@@ -55,12 +55,10 @@ def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied
     return Mix(rows, torch.where(training, 1.0, alpha), silent, place, product)
 
 
-def blend(
-    features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None, *, pooled: bool = False
-) -> Tensor:
-    """The features with all seeds of a slot blended in, or the largest of every 2x2 pixels of them; no gates = all open.
+def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None, *, pooled: bool = False) -> Tensor:
+    """The features with all seeds of a slot blended in, pooled 2x2 at once if asked; no gates = all open.
 
-    Shapes: features [B, ..., R, C] -> the same, or pooled [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
+    Shapes: features [B, ..., R, C] -> the same; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
     Promise: a silent row stays as it is, for any delta.  The gradient of an added delta is 1 in training, else alpha
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
@@ -90,21 +88,21 @@ class _Blend(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        features, opened, at, seeds, (ctx.spans, _), *blocks = inputs
+        features, opened, at, seeds, (spans, _), *blocks = inputs
         _, factor, turned, winner = output
-        ctx.sizes, ctx.size = [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS]
+        ctx.of = Extent(spans, [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         gates = None if opened is None else at.clamp(max=seeds.rows.shape[0] - 1)
         places = (seeds.rows, seeds.place, seeds.product, factor)
-        own = features if ctx.spans else None, turned, winner, *(blocks if opened is not None else ())
+        own = features if spans else None, turned, winner, *(blocks if opened is not None else ())
         ctx.save_for_backward(seeds.factor, seeds.silent, gates, *places, *own)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         share, silent, gates, home, heard, product, factor, features, turned, winner, *blocks = ctx.saved_tensors
         kept, where = Blended(features, blocks, turned, gates, winner), Places(home, heard, product, factor)
-        found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.spans, ctx.sizes, ctx.size)
+        found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.of)
         opened = None
         if found.sums is not None:
             opened = torch.where(silent[gates], 0.0, found.sums * share[gates])

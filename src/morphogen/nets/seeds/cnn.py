@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.nets import ops
 from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
-from morphogen.vocab.blueprint import COMPUTED, Blueprint, squeeze, waist
+from morphogen.vocab.blueprint import Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
 

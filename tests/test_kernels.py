@@ -11,7 +11,7 @@ from worlds import normal
 from morphogen import kernels
 from morphogen.kernels import native
 from morphogen.kernels.blend import Blended, Extent, Places
-from morphogen.kernels.norm import Factors, Groups
+from morphogen.kernels.norm import Factors
 from morphogen.nets import ops
 
 pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels")
@@ -50,13 +50,14 @@ def factors(rows, channels, groups, *, some):
 @given(SHAPES, st.tuples(st.booleans(), st.booleans(), st.booleans()), st.sampled_from([0.0, -0.5, float("-inf")]))
 def test_normalisation_is_that_of_plain_torch(shape, some, floor):
     _, height, width, rows, channels = shape
-    by = factors(rows, channels, 2 if channels % 2 == 0 else 1, some=some)
-    by = by._replace(share=by.share / (height * width))
+    groups = 2 if channels % 2 == 0 else 1
+    by = factors(rows, channels, groups, some=some)
+    by = by._replace(share=None if by.kept is None else by.share / (height * width))
     x = normal(*shape) if by.kept is None else normal(*shape) * by.kept
     grad = normal(*shape, seed=7)
-    out, found = kernels.norm(x, by, floor)
-    wide, wanted = kernels.norm(doubled(x), doubled(by), floor)
-    agree([out, *found], [wide, *wanted])
+    out, found = kernels.norm(x, by, groups, floor=floor)
+    wide, wanted = kernels.norm(doubled(x), doubled(by), groups, floor=floor)
+    agree([out, found], [wide, wanted])
     for asked in (True, False):
         pushes = kernels.norm_backward(grad, x, by, found, floor=floor, asked=asked)
         plain = kernels.norm_backward(doubled(grad), doubled(x), doubled(by), doubled(found), floor=floor, asked=asked)
@@ -66,7 +67,7 @@ def test_normalisation_is_that_of_plain_torch(shape, some, floor):
 def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
     for x in (normal(*WIDE), normal(2, 3, 3, 5, 4)[..., 1:4, :], normal(2, 3, 3, 5, 4)[:, ::2]):
         by = factors(*x.shape[3:], 2, some=(True, False, True))
-        agree([kernels.norm(x, by, 0.0)[0]], [kernels.norm(doubled(x), doubled(by), 0.0)[0]])
+        agree([kernels.norm(x, by, 2, floor=0.0)[0]], [kernels.norm(doubled(x), doubled(by), 2, floor=0.0)[0]])
 
 
 def scene(shape, *, gated, multiplied, seed=0):
@@ -174,7 +175,11 @@ def test_large_results_are_written_past_the_cache_and_equal():
     by = factors(*shape[3:], 2, some=(True, True, True))
     x, whole = (
         given[0],
-        [*both_ways(*given, pooled=True), *both_ways(*given, pooled=False), kernels.norm(given[0], by, 0.0)[0]],
+        [
+            *both_ways(*given, pooled=True),
+            *both_ways(*given, pooled=False),
+            kernels.norm(given[0], by, 2, floor=0.0)[0],
+        ],
     )
     for b in range(shape[0]):  # one sample is small
         own = Places(*given[2][:3], given[2].factor[b : b + 1])
@@ -183,7 +188,7 @@ def test_large_results_are_written_past_the_cache_and_equal():
         flat, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3])
         assert torch.equal(whole[0][b : b + 1], out)
         assert torch.equal(whole[5 + len(blocks) - 1][b : b + 1], flat)
-        assert torch.equal(whole[-1][b : b + 1], kernels.norm(x[b : b + 1], by, 0.0)[0])
+        assert torch.equal(whole[-1][b : b + 1], kernels.norm(x[b : b + 1], by, 2, floor=0.0)[0])
 
 
 def test_what_has_no_kernel_runs_all_the_same(monkeypatch):
@@ -205,8 +210,8 @@ def test_a_package_without_kernels_says_so(monkeypatch):
 
 @pytest.mark.parametrize(("name", "given", "said"), [
     ("pool", (), "takes 7 numbers, was given 0"),
-    ("norm", (0,), "takes 17 arguments, was given 1"),
-    ("norm_backward", (0,), "takes 18 arguments, was given 1"),
+    ("norm", (0,), "takes 16 arguments, was given 1"),
+    ("norm_backward", (0,), "takes 17 arguments, was given 1"),
     ("innermost", (1, 2, 3, 4, 5, "x"), "int"),
 ])  # fmt: skip
 def test_a_kernel_that_is_called_wrongly_says_so(name, given, said):
@@ -217,10 +222,10 @@ def test_a_kernel_that_is_called_wrongly_says_so(name, given, said):
 def test_the_shapes_that_the_compiler_is_told_are_those_that_come():
     by = factors(3, 8, 2, some=(True, True, True))
     x = normal(2, 4, 4, 3, 8)
-    args = (x, *by, 0.0)
-    out, *groups = torch.ops.morphogen.norm(*args)
+    args = (x, *by, 2, 0.0)
+    out, found = torch.ops.morphogen.norm(*args)
     torch.library.opcheck(torch.ops.morphogen.norm.default, args, test_utils=("test_schema", "test_faketensor"))
-    back = (normal(*out.shape, seed=1), x, *by, *Groups(*groups), 0.0, True)
+    back = (normal(*out.shape, seed=1), x, *by, found, 0.0, True)
     torch.library.opcheck(
         torch.ops.morphogen.norm_backward.default, back, test_utils=("test_schema", "test_faketensor")
     )

@@ -24,7 +24,7 @@ static Size rows_of_piece(const Shape *shape) {
 
 typedef struct {
     Shape shape;
-    const float *x, *gain, *bias, *kept, *share, *scale; /* gain, kept, scale: NULL = 1 */
+    const float *x, *gain, *bias, *kept, *share, *scale; /* gain, kept, scale: NULL = 1; share: NULL = all kept */
     float *out, *mean, *inverse;
     const float *grad;
     float *push, *sums; /* push: NULL = not asked for; sums: [3, samples, rows, channels] */
@@ -112,7 +112,7 @@ INLINE float group_of(const Norm *k, const float *sums, Size first, Size group) 
     const Size size = k->shape.channels / k->shape.groups;
     float total = 0;
     for (Size i = first; i < first + size; i++) total += sums[i];
-    return total * k->share[group];
+    return total * (k->share ? k->share[group] : 1.0f / (float)(size * k->shape.pixels));
 }
 
 INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
@@ -218,15 +218,21 @@ static void run_norm(const Norm *k, void (*piece)(const Norm *, Size, Size, Size
     }
 }
 
+/* Addresses of the found groups: the mean, and 1 / deviation behind it. */
+static void point(Norm *k, Size found) {
+    k->mean = (float *)found;
+    k->inverse = k->mean + k->shape.samples * k->shape.rows * k->shape.groups;
+}
+
 PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given) {
-    Size n[15];
-    if (given != 17) return PyErr_Format(PyExc_TypeError, "takes 17 arguments, was given %zd", given);
-    const double floor = PyFloat_AsDouble(args[15]), eps = PyFloat_AsDouble(args[16]);
-    if (!morphogen_numbers(args, 15, 15, n)) return NULL;
-    Norm k = {.shape = {n[9], n[10], n[11], n[12], n[13], n[14]}, .floor = (float)floor, .eps = (float)eps};
+    Size n[14];
+    if (given != 16) return PyErr_Format(PyExc_TypeError, "takes 16 arguments, was given %zd", given);
+    const double floor = PyFloat_AsDouble(args[14]), eps = PyFloat_AsDouble(args[15]);
+    if (!morphogen_numbers(args, 14, 14, n)) return NULL;
+    Norm k = {.shape = {n[8], n[9], n[10], n[11], n[12], n[13]}, .floor = (float)floor, .eps = (float)eps};
     k.x = (float *)n[0], k.gain = (float *)n[1], k.bias = (float *)n[2], k.kept = (float *)n[3];
-    k.share = (float *)n[4], k.scale = (float *)n[5];
-    k.out = (float *)n[6], k.mean = (float *)n[7], k.inverse = (float *)n[8];
+    k.share = (float *)n[4], k.scale = (float *)n[5], k.out = (float *)n[6];
+    point(&k, n[7]);
     Py_BEGIN_ALLOW_THREADS;
     run_norm(&k, normalise_piece);
     Py_END_ALLOW_THREADS;
@@ -234,14 +240,15 @@ PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given
 }
 
 PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
-    Size n[17];
-    if (given != 18) return PyErr_Format(PyExc_TypeError, "takes 18 arguments, was given %zd", given);
-    const double floor = PyFloat_AsDouble(args[17]);
-    if (!morphogen_numbers(args, 17, 17, n)) return NULL;
-    Norm k = {.shape = {n[11], n[12], n[13], n[14], n[15], n[16]}, .floor = (float)floor};
+    Size n[16];
+    if (given != 17) return PyErr_Format(PyExc_TypeError, "takes 17 arguments, was given %zd", given);
+    const double floor = PyFloat_AsDouble(args[16]);
+    if (!morphogen_numbers(args, 16, 16, n)) return NULL;
+    Norm k = {.shape = {n[10], n[11], n[12], n[13], n[14], n[15]}, .floor = (float)floor};
     k.grad = (float *)n[0], k.x = (float *)n[1], k.gain = (float *)n[2], k.bias = (float *)n[3];
     k.kept = (float *)n[4], k.share = (float *)n[5], k.scale = (float *)n[6];
-    k.mean = (float *)n[7], k.inverse = (float *)n[8], k.push = (float *)n[9], k.sums = (float *)n[10];
+    k.push = (float *)n[8], k.sums = (float *)n[9];
+    point(&k, n[7]);
     Py_BEGIN_ALLOW_THREADS;
     run_norm(&k, turn_back_piece);
     Py_END_ALLOW_THREADS;

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.norm import Factors, Groups
+from morphogen.kernels.norm import Factors
 from morphogen.nets.innermost import activations, images
 
 ROWS = -2  # axis of the networks
@@ -62,8 +62,7 @@ def group_norm(
 
     Shapes: x [B, H, W, R, C]; gain, scale (None = 1), bias [R, C]; groups per row.
     """
-    share = x.new_full((bias.shape[0], groups), groups / (x.shape[1] * x.shape[2] * x.shape[-1]))
-    return _GroupNorm.apply(x, floor, *Factors(gain, bias, None, share, scale))[0]
+    return _GroupNorm.apply(x, floor, groups, *Factors(gain, bias, None, None, scale))[0]
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -80,30 +79,28 @@ def kept_group_norm(
     Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
     share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _GroupNorm.apply(x, floor, *Factors(gain, bias, kept, share, None))[0]
+    return _GroupNorm.apply(x, floor, share.shape[1], *Factors(gain, bias, kept, share, None))[0]
 
 
 class _GroupNorm(torch.autograd.Function):
     """Group normalisation over the kept channels, a lower limit and a scale."""
 
     @staticmethod
-    def forward(x: Tensor, floor: float, *factors: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        out, found = kernels.norm(x, Factors(*factors), floor)
-        return out, found.mean, found.inverse
+    def forward(x: Tensor, floor: float, groups: int, *factors: Tensor | None) -> tuple[Tensor, Tensor]:
+        return kernels.norm(x, Factors(*factors), groups, floor=floor)
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        x, ctx.floor, *factors = inputs
-        ctx.mark_non_differentiable(*output[1:])
+        x, ctx.floor, _, *factors = inputs
+        ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, *factors, *output[1:])
+        ctx.save_for_backward(x, *factors, output[1])
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        x, *factors, mean, inverse = ctx.saved_tensors
+        x, *factors, found = ctx.saved_tensors
         asked, by = ctx.needs_input_grad, Factors(*factors)
-        known = {"floor": ctx.floor, "asked": asked[0]}
-        push, sums = kernels.norm_backward(grad.contiguous(), x, by, Groups(mean, inverse), **known)
+        push, sums = kernels.norm_backward(grad.contiguous(), x, by, found, floor=ctx.floor, asked=asked[0])
         gain, bias, scale = sums.unbind()
-        own = (push, None, gain, bias, None, None, scale)
+        own = (push, None, None, gain, bias, None, None, scale)
         return tuple(one if wanted else None for one, wanted in zip(own, asked, strict=True))

@@ -82,11 +82,12 @@ def gate(p: Leaves, pooled: Tensor) -> Tensor:
 
 def _convolved(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
     """Those that end in a convolution, a normalisation, a ReLU and a scale.  x: inputs by the first that has them."""
-    found = [*_wide(parts, x), *_point(parts, x)]
-    scale, bias = (ops.join([own[name] for own in parts.values()]) for name in ("scale", "bias"))
-    sizes = [z.shape[ops.ROWS] for z in found]
-    own = zip(found, bias.split(sizes), scale.split(sizes), strict=True)
-    return [_rectified(z, None, some, scaled) for z, some, scaled in own]
+    point = [b for b in _POINT if b in parts]
+    kinds = [*([b] for b in _WIDE if b in parts), *([point] if point else [])]
+    made = zip(kinds, [*_wide(parts, x), *_point(parts, x)], strict=True)
+    return [
+        _rectified(z, None, *(ops.join([parts[b][name] for b in own]) for name in ("bias", "scale"))) for own, z in made
+    ]
 
 
 def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor, scale: Tensor | None = None) -> Tensor:

@@ -6,7 +6,6 @@ import worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.nets import ops
 from morphogen.nets.seeds import cnn
 from morphogen.rules.blend import Deltas, Gates, blend, mix
 from morphogen.steps.sow import birth
@@ -56,7 +55,7 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     gates = None
     if algorithm == "gate" and not training:
         leaves = cnn.gate_layout(h.shape[-1]).split(gate)
-        gates = Gates(cnn.gate(leaves, ops.mean_hw(h.detach())), row)
+        gates = Gates(cnn.gate(leaves, h.detach().mean((1, 2))), row)
     return blend(h, Deltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
 
 
@@ -114,7 +113,7 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
 
 def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     _, gate = newborn(Blueprint.NORM, 8, rows=50)
-    opened = cnn.gate(cnn.gate_layout(8).split(gate), worlds.normal(50, 6, 8))
+    opened = cnn.gate(cnn.gate_layout(8).split(gate), worlds.normal(6, 50, 8))
     assert 0.8 < float(opened.mean()) < 0.95
     assert ((opened > 0) & (opened < 1)).all()
 

@@ -12,6 +12,7 @@ from morphogen import kernels
 from morphogen.kernels import native
 from morphogen.kernels.blend import Blended, Extent, Places
 from morphogen.kernels.norm import Factors
+from morphogen.kernels.perceptron import Layers
 from morphogen.nets import ops
 
 pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels")
@@ -233,3 +234,22 @@ def test_the_shapes_that_the_compiler_is_told_are_those_that_come():
     for name, told in (("take", (x, rows)), ("deal", (x, rows, [1, 2])), ("pool", (x,)), ("innermost", (x,))):
         op = getattr(torch.ops.morphogen, name).default
         torch.library.opcheck(op, told, test_utils=("test_schema", "test_faketensor"))
+
+
+@given(
+    st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 9)),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.booleans(),
+)
+def test_a_perceptron_is_that_of_plain_torch(shape, hidden, outputs, biased):
+    rows, inputs = shape[1:]
+    bias = normal(rows, hidden, seed=2) if biased else None
+    by = Layers(
+        normal(rows, hidden, inputs, seed=1), bias, normal(rows, outputs, hidden, seed=3), normal(rows, outputs)
+    )
+    x, grad = normal(*shape, seed=4), normal(*shape[:2], outputs, seed=5)
+    found, wanted = kernels.perceptron(x, by), kernels.perceptron(doubled(x), doubled(by))
+    agree(found, wanted)
+    learned = kernels.perceptron_backward(grad, x, found[1], by)
+    agree(learned, kernels.perceptron_backward(doubled(grad), doubled(x), wanted[1], doubled(by)))

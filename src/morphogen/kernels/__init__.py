@@ -10,6 +10,7 @@ Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their c
 from morphogen.kernels.blend import blend, blend_backward
 from morphogen.kernels.native import AVAILABLE
 from morphogen.kernels.norm import EPS, norm, norm_backward
+from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.pool import pool, unpool
 from morphogen.kernels.take import deal, innermost, take
 
@@ -22,6 +23,8 @@ __all__ = [
     "innermost",
     "norm",
     "norm_backward",
+    "perceptron",
+    "perceptron_backward",
     "pool",
     "take",
     "unpool",

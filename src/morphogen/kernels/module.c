@@ -25,8 +25,8 @@ int morphogen_lanes(PyObject *blocks, Size networks, Size channels, Lane *found)
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
 
 static PyMethodDef methods[] = {
-    METHOD(norm),  METHOD(norm_backward),  METHOD(pool), METHOD(pool_backward),
-    METHOD(blend), METHOD(blend_backward), METHOD(take), METHOD(innermost),
+    METHOD(norm),  METHOD(norm_backward),  METHOD(perceptron), METHOD(perceptron_backward), METHOD(pool),
+    METHOD(blend), METHOD(blend_backward), METHOD(take),       METHOD(innermost),           METHOD(pool_backward),
     {NULL, NULL, 0, NULL},
 };
 

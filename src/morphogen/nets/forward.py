@@ -5,7 +5,6 @@ from typing import NamedTuple
 from torch import Tensor
 
 from morphogen.kernels import deal, take
-from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
 from morphogen.nets.innermost import innermost, max_pool2d
 from morphogen.nets.net import Net
@@ -58,6 +57,6 @@ def _meet(h: Tensor, rows: cnn.Rows, crew: Crew, there: tuple[Site, Grown], *, p
     sizes = seeds.fed(parts)
     # No seed sends a gradient back through its input.
     seen = deal(h.detach(), site.fed, [*sizes, crew.gates] if crew.gates else sizes)
-    gates = Gates(seeds.gate(grown.gates, ops.mean_hw(seen[-1])), site.gated) if crew.gates else None
+    gates = Gates(seeds.gate(grown.gates, seen[-1].mean((1, 2))), site.gated) if crew.gates else None
     deltas = Deltas(seeds.deltas(parts, seen[: len(sizes)]), crew.multiplied)
     return blend(h, deltas, site.mix, gates, pooled=pooled), rows

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels.norm import Factors
+from morphogen.kernels.perceptron import Layers
 from morphogen.nets.innermost import activations, images
 
 ROWS = -2  # axis of the networks
@@ -42,6 +43,34 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [R, B, I], weight [R, O, I], bias [R, O] -> [R, B, O]."""
     turned = weight.transpose(1, 2)
     return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
+
+
+def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> Tensor:
+    """Two linear layers with a SiLU between them, which send no gradient back.
+
+    Shapes: x [B, R, I]; w1 [R, H, I], b1 [R, H] (None = 0), w2 [R, O, H], b2 [R, O] -> [B, R, O].
+    """
+    return _Perceptron.apply(x.detach(), w1, b1, w2, b2)[0]
+
+
+class _Perceptron(torch.autograd.Function):
+    """Two linear layers with a SiLU between them."""
+
+    @staticmethod
+    def forward(x: Tensor, *layers: Tensor | None) -> tuple[Tensor, Tensor]:
+        return kernels.perceptron(x, Layers(*layers))
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, output[1])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        x, *layers, z = ctx.saved_tensors
+        found, asked = kernels.perceptron_backward(grad, x, z, Layers(*layers)), ctx.needs_input_grad
+        return None, *(one if wanted else None for one, wanted in zip(found, asked[1:], strict=True))
 
 
 def mean_hw(x: Tensor) -> Tensor:

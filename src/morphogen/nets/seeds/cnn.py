@@ -75,9 +75,8 @@ def _together(parts: dict[Blueprint, Leaves]) -> list[list[Blueprint]]:
 
 
 def gate(p: Leaves, pooled: Tensor) -> Tensor:
-    """Openness of the gates per sample.  p [R, *shape], pooled [R, B, C], mean over H, W -> [B, R] in (0, 1)."""
-    hidden = F.silu(ops.linear(pooled, p["v1"], p["c1"]))
-    return torch.sigmoid(ops.linear(hidden, p["v2"], p["c2"])).squeeze(-1).T
+    """Openness of the gates per sample.  p [R, *shape], pooled [B, R, C], mean over H, W -> [B, R] in (0, 1)."""
+    return torch.sigmoid(ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
 
 
 def _convolved(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
@@ -125,9 +124,8 @@ def _bottleneck(p: Leaves, x: Tensor) -> Tensor:
 
 
 def _attention(p: Leaves, x: Tensor) -> Tensor:
-    hidden = F.silu(ops.linear(ops.mean_hw(x), p["w1"]))
-    z = ops.linear(hidden, p["w2"], p["b2"])
-    return x * torch.tanh(z / 2).transpose(0, 1)[:, None, None]
+    z = ops.perceptron(x.mean((1, 2)), p["w1"], None, p["w2"], p["b2"])
+    return x * torch.tanh(z / 2)[:, None, None]
 
 
 def _norm(p: Leaves, x: Tensor) -> Tensor:

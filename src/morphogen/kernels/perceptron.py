@@ -1,0 +1,80 @@
+"""Two linear layers with a SiLU between them."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.kernels.native import call, fits, operator, whole
+
+
+class Layers(NamedTuple):
+    """Parameters of R networks."""
+
+    w1: Tensor  # [R, H, I]
+    b1: Tensor | None  # [R, H]; None = 0
+    w2: Tensor  # [R, O, H]
+    b2: Tensor  # [R, O]
+
+
+def perceptron(x: Tensor, by: Layers) -> tuple[Tensor, Tensor]:
+    """What comes out, and what went into the SiLU.  x [B, R, I] -> [B, R, O], [B, R, H]."""
+    return (_perceptron if fits(x) else _plain)(x, *by)
+
+
+def perceptron_backward(grad: Tensor, x: Tensor, z: Tensor, by: Layers) -> Layers:
+    """Gradients of the parameters.  grad [B, R, O]; z: what went into the SiLU."""
+    return Layers(*(_perceptron_backward if fits(x) else _plain_backward)(grad, x, z, *by))
+
+
+def _kernel(x: Tensor, *layers):
+    out, z = _shapes(x, *layers)
+    call("perceptron", *_sizes(x, *layers), z, out, None, None, None, None, None)
+    return out, z
+
+
+def _kernel_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
+    made = _shapes_backward(grad, x, z, *layers)
+    call("perceptron_backward", *_sizes(x, *layers), z, None, grad.contiguous(), *made)
+    return made
+
+
+def _sizes(x: Tensor, *layers) -> tuple:
+    """Sizes and parameters as the kernels take them."""
+    by = Layers(*map(whole, layers))
+    _, outputs, hidden = by.w2.shape
+    return *x.shape, hidden, outputs, x.contiguous(), *by
+
+
+def _shapes(x: Tensor, *layers):
+    _, outputs, hidden = layers[2].shape
+    return x.new_empty(*x.shape[:2], outputs), x.new_empty(*x.shape[:2], hidden)
+
+
+def _shapes_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
+    by = Layers(*layers)
+    return x.new_empty(by.w1.shape), x.new_empty(by.w1.shape[:2]), x.new_empty(by.w2.shape), x.new_empty(by.b2.shape)
+
+
+_LAYERS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
+_perceptron = operator(f"perceptron(Tensor x, {_LAYERS}) -> (Tensor, Tensor)", _kernel, _shapes)
+_perceptron_backward = operator(
+    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_LAYERS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    _kernel_backward,
+    _shapes_backward,
+)
+
+
+def _plain(x: Tensor, *layers):
+    by = Layers(*layers)
+    z = torch.einsum("bri,rhi->brh", x, by.w1)
+    z = z if by.b1 is None else z + by.b1
+    return torch.einsum("brh,roh->bro", F.silu(z), by.w2) + by.b2, z
+
+
+def _plain_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
+    by = Layers(*layers)
+    back = torch.ops.aten.silu_backward(torch.einsum("bro,roh->brh", grad, by.w2), z)
+    w1, w2 = torch.einsum("brh,bri->rhi", back, x), torch.einsum("bro,brh->roh", grad, F.silu(z))
+    return w1, back.sum(0), w2, grad.sum(0)

@@ -4,8 +4,8 @@ Operations are those of matrix products and convolutions; bytes are what every o
 views left out.  The peaks are a large matrix product and a large copy in the same process on the same threads.  The
 nearer limit is the one that allows the step the longer time; the share achieved is that time over the time it took.
 
-The ceiling is how many times faster than the loop the step would be if all but its convolutions and poolings cost
-nothing.  Those come from torch in every form, eager or compiled, so no form gets past it.
+The ceiling is how many times faster than the loop the step would be if all but its convolutions cost nothing.  Those
+come from torch in every form, eager or compiled, so no form gets past it.
 """
 
 from typing import Any
@@ -24,10 +24,7 @@ from morphogen.run.measures import Measure, over, ratio
 
 SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
 _ATEN = torch.ops.aten
-KERNELS = (
-    *(_ATEN.convolution.default, _ATEN.convolution_backward.default),
-    *(_ATEN.max_pool2d_with_indices.default, _ATEN.max_pool2d_with_indices_backward.default),
-)
+KERNELS = (_ATEN.convolution.default, _ATEN.convolution_backward.default)
 
 
 def _conv_backward(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
@@ -53,7 +50,7 @@ class Traffic(TorchDispatchMode):
 
 
 class Kernels(TorchDispatchMode):
-    """Convolutions and poolings, remembered with what they are called with."""
+    """Convolutions, remembered with what they are called with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +70,7 @@ class Kernels(TorchDispatchMode):
 
 
 def ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
-    """Seconds of a minibatch of the loop, and of the convolutions and poolings of the stacked form, run by run."""
+    """Seconds of a minibatch of the loop, and of the convolutions of the stacked form, run by run."""
     ours = scene(task, envs, "mixed", device=bench.device)
     loop = Loop(ours, fastest(bench, scene(task, min(envs, 4), "mixed", device=bench.device)))
     with Kernels() as kernels:

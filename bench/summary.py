@@ -23,7 +23,7 @@ SHOWN = {  # rows of the README: measure, what it is, how a number is written
     "train_cifar_e8_eager": ("training, cifar_baseline, 8 envs, mixed seeds: times faster than the loop", "{:.2f}"),
     "train_cifar_e32_eager": ("the same, 32 envs", "{:.2f}"),
     "train_cifar_e32_compiled": ("the same, compiled", "{:.2f}"),
-    "ceiling_cifar": ("8 envs again, were all but its convolutions and poolings for nothing", "{:.2f}"),
+    "ceiling_cifar": ("8 envs again, were all but its convolutions for nothing", "{:.2f}"),
     "validate_8_over_1": ("validation of all 8 coalitions of three seeds, over that of one", "{:.2f}"),
     "empty_slots": ("epoch of hosts with empty slots, over that of hosts without slots", "{:.3f}"),
     "control_share": ("share of control and bookkeeping in an epoch, digits, 32 envs", "{:.3f}"),

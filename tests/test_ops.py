@@ -85,13 +85,23 @@ def test_group_norm_of_rows_is_a_loop(gained):
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     own = [gain[r] if gained else torch.ones(8).double() for r in range(2)]
     plain = _stacked([F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(_rows(x))])
-    _close(ops.group_norm(x, gain if gained else None, bias, groups=4), plain, (x, gain, bias) if gained else (x, bias))
+    (ours,) = ops.group_norm([ops.Block(x, gain if gained else None, bias)], groups=4)
+    _close(ours, plain, (x, gain, bias) if gained else (x, bias))
 
 
 def test_group_norm_of_what_has_no_gradient_still_teaches_its_parameters():
     x, gain, bias = normal(3, 3, 3, 2, 8).double(), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     plain = _stacked([F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))])
-    _close(ops.group_norm(x, gain, bias, groups=4), plain, (gain, bias))
+    _close(*ops.group_norm([ops.Block(x, gain, bias)], groups=4), plain, (gain, bias))
+
+
+def test_blocks_are_normalised_as_if_they_were_alone():
+    one, two = _leaf(3, 3, 3, 2, 8), _leaf(3, 3, 3, 1, 8, seed=1)
+    bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
+    blocks = [ops.Block(one, None, normal(2, 8).double()), ops.Block(two, None, bias, scale, floor=0.0)]
+    _, ours = ops.group_norm(blocks, groups=2)
+    plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, None, bias[0]))
+    _close(ours, _stacked([plain]), (two, bias, scale))
 
 
 def _kept(counts, channels, groups, size):

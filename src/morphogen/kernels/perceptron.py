@@ -1,10 +1,12 @@
 """Two linear layers with a SiLU between them."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from morphogen.kernels.native import call, fits, operator, whole
 
@@ -64,6 +66,16 @@ _perceptron_backward = operator(
     _kernel_backward,
     _shapes_backward,
 )
+
+
+@register_flop_formula([torch.ops.morphogen.perceptron])
+def _flops(x: Any, w1: Any, b1: Any, w2: Any, *_: Any, **__: Any) -> int:
+    return 2 * x[0] * (math.prod(w1) + math.prod(w2))
+
+
+@register_flop_formula([torch.ops.morphogen.perceptron_backward])
+def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
+    return 2 * x[0] * (math.prod(layers[0]) + 2 * math.prod(layers[2]))
 
 
 def _plain(x: Tensor, *layers):

@@ -7,6 +7,7 @@ with `R`.
 
 import math
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +19,18 @@ from morphogen.kernels.perceptron import Layers
 from morphogen.nets.innermost import activations, images
 
 ROWS = -2  # axis of the networks
+_PARTS = 1 + len(Factors._fields)  # of a block that is normalised
 FORM = torch.channels_last  # in which convolutions are computed; `morphogen bench --explain` measures the other one too
 
 
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Parts one after the other; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+
+def _applied(function: type[torch.autograd.Function], *given: Any) -> tuple[Tensor, ...]:
+    """The results; the compiler can't trace a function of so many tensors where none asks for a gradient."""
+    return (function.apply if torch.is_grad_enabled() else function.forward)(*given)
 
 
 def stacked_conv(x: Tensor, weight: Tensor, *, form: torch.memory_format = FORM) -> Tensor:
@@ -50,7 +57,7 @@ def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor)
 
     Shapes: x [B, R, I]; w1 [R, H, I], b1 [R, H] (None = 0), w2 [R, O, H], b2 [R, O] -> [B, R, O].
     """
-    return _Perceptron.apply(x.detach(), w1, b1, w2, b2)[0]
+    return _applied(_Perceptron, x.detach(), w1, b1, w2, b2)[0]
 
 
 class _Perceptron(torch.autograd.Function):
@@ -78,20 +85,20 @@ def mean_hw(x: Tensor) -> Tensor:
     return x.mean((1, 2)).transpose(0, 1)
 
 
-def group_norm(
-    x: Tensor,
-    gain: Tensor | None,
-    bias: Tensor,
-    *,
-    groups: int,
-    floor: float = -math.inf,
-    scale: Tensor | None = None,
-) -> Tensor:
-    """Group normalisation of every row, a lower limit (0 is a ReLU) and a scale.
+class Block(NamedTuple):
+    """Activations that are to be normalised, with what is done to them then."""
 
-    Shapes: x [B, H, W, R, C]; gain, scale (None = 1), bias [R, C]; groups per row.
-    """
-    return _GroupNorm.apply(x, floor, groups, *Factors(gain, bias, None, None, scale))[0]
+    x: Tensor  # [B, H, W, n, C]
+    gain: Tensor | None  # [n, C]; None = 1
+    bias: Tensor  # [n, C]
+    scale: Tensor | None = None  # [n, C], of what comes out; None = 1
+    floor: float = -math.inf  # lower limit before it is scaled; 0 is a ReLU
+
+
+def group_norm(blocks: Sequence[Block], *, groups: int) -> tuple[Tensor, ...]:
+    """Group normalisation of every row of some blocks.  groups: per row -> [B, H, W, n, C] each."""
+    factors = [part for one in blocks for part in (one.x, *Factors(one.gain, one.bias, None, None, one.scale))]
+    return _normalised(tuple(one.floor for one in blocks), groups, *factors)
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -108,28 +115,44 @@ def kept_group_norm(
     Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
     share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _GroupNorm.apply(x, floor, share.shape[1], *Factors(gain, bias, kept, share, None))[0]
+    return _normalised((floor,), share.shape[1], x, *Factors(gain, bias, kept, share, None))[0]
+
+
+def _normalised(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
+    return _applied(_GroupNorm, floors, groups, *parts)[: len(floors)]
 
 
 class _GroupNorm(torch.autograd.Function):
-    """Group normalisation over the kept channels, a lower limit and a scale."""
+    """Group normalisation over the kept channels, a lower limit and a scale, of some blocks: x and factors of each."""
 
     @staticmethod
-    def forward(x: Tensor, floor: float, groups: int, *factors: Tensor | None) -> tuple[Tensor, Tensor]:
-        return kernels.norm(x, Factors(*factors), groups, floor=floor)
+    def forward(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
+        every = zip(*_blocks(parts), floors, strict=True)
+        out, found = zip(*(kernels.norm(x, by, groups, floor=floor) for x, by, floor in every), strict=True)
+        return *out, *found
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        x, ctx.floor, _, *factors = inputs
-        ctx.mark_non_differentiable(output[1])
+        ctx.floors, _, *parts = inputs
+        found = output[len(ctx.floors) :]
+        ctx.mark_non_differentiable(*found)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, *factors, output[1])
+        ctx.save_for_backward(*found, *parts)
 
     @staticmethod
-    def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        x, *factors, found = ctx.saved_tensors
-        asked, by = ctx.needs_input_grad, Factors(*factors)
-        push, sums = kernels.norm_backward(grad.contiguous(), x, by, found, floor=ctx.floor, asked=asked[0])
-        gain, bias, scale = sums.unbind()
-        own = (push, None, None, gain, bias, None, None, scale)
-        return tuple(one if wanted else None for one, wanted in zip(own, asked, strict=True))
+    def backward(ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        floors, asked, own = ctx.floors, ctx.needs_input_grad[2:], []
+        found, parts = ctx.saved_tensors[: len(floors)], ctx.saved_tensors[len(floors) :]
+        every = zip(grads[: len(floors)], *_blocks(parts), found, floors, asked[::_PARTS], strict=True)
+        for grad, x, by, groups, floor, wanted in every:
+            came = torch.zeros_like(x) if grad is None else grad.contiguous()
+            push, sums = kernels.norm_backward(came, x, by, groups, floor=floor, asked=wanted)
+            gain, bias, scale = sums.unbind()
+            own += [push, gain, bias, None, None, scale]
+        return None, None, *(one if wanted else None for one, wanted in zip(own, asked, strict=True))
+
+
+def _blocks(parts: Sequence[Any]) -> tuple[list[Tensor], list[Factors]]:
+    """Activations and factors of every block."""
+    starts = range(0, len(parts), _PARTS)
+    return [parts[n] for n in starts], [Factors(*parts[n + 1 : n + _PARTS]) for n in starts]

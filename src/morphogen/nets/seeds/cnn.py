@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.nets import ops
 from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
-from morphogen.vocab.blueprint import Blueprint, squeeze, waist
+from morphogen.vocab.blueprint import COMPUTED, Blueprint, squeeze, waist
 from morphogen.vocab.slot import groups
 
 
@@ -65,8 +65,15 @@ def deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Tensor]
     Shapes: parts [R_b, *shape] per blueprint, in that order; inputs [B, H, W, n, C] each, as `fed` says -> the same.
     """
     x = {kinds[0]: found for kinds, found in zip(_together(parts), inputs, strict=True)}
-    own = {b: parts[b] for b in (*_WIDE, *_POINT) if b in parts}
-    return [*(_convolved(own, x) if own else ()), *(_OTHERS[b](parts[b], x[b]) for b in parts if b not in own)]
+    ends = {**_wide(parts, x), **_point(parts, x)}
+    ends |= {b: _ENDS[b](parts[b], x[b]) for b in parts if b in _ENDS}
+    normal = ops.group_norm(list(ends.values()), groups=groups(inputs[0].shape[-1])) if ends else ()
+    found = dict(zip(ends, normal, strict=True))
+    if Blueprint.NORM in parts:
+        found[Blueprint.NORM] = _norm(parts[Blueprint.NORM], x[Blueprint.NORM], found[Blueprint.NORM])
+    if Blueprint.ATTENTION in parts:
+        found[Blueprint.ATTENTION] = _attention(parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION])
+    return [found[b] for b in COMPUTED if b in found]
 
 
 def _together(parts: dict[Blueprint, Leaves]) -> list[list[Blueprint]]:
@@ -79,48 +86,43 @@ def gate(p: Leaves, pooled: Tensor) -> Tensor:
     return torch.sigmoid(ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
 
 
-def _convolved(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
-    """Those that end in a convolution, a normalisation, a ReLU and a scale.  x: inputs by the first that has them."""
-    point = [b for b in _POINT if b in parts]
-    kinds = [*([b] for b in _WIDE if b in parts), *([point] if point else [])]
-    made = zip(kinds, [*_wide(parts, x), *_point(parts, x)], strict=True)
-    return [
-        _rectified(z, None, *(ops.join([parts[b][name] for b in own]) for name in ("bias", "scale"))) for own, z in made
-    ]
+def _end(z: Tensor, *parts: Leaves) -> ops.Block:
+    """A normalisation, a ReLU and a scale, of seeds that lie side by side."""
+    bias, scale = (ops.join([own[name] for own in parts]) for name in ("bias", "scale"))
+    return ops.Block(z, None, bias, scale, floor=0.0)
 
 
-def _rectified(z: Tensor, gain: Tensor | None, bias: Tensor, scale: Tensor | None = None) -> Tensor:
-    return ops.group_norm(z, gain, bias, groups=groups(z.shape[-1]), floor=0.0, scale=scale)
-
-
-def _wide(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
+def _wide(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.Block]:
     """3x3: conv_light, and conv_heavy, which has one more of them in front."""
     kinds = [b for b in _WIDE if b in parts]
     if not kinds:
-        return []
+        return {}
     weight = ops.join([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
     z = ops.stacked_conv(x[kinds[0]], weight)
     if Blueprint.CONV_HEAVY not in parts:
-        return [z]
+        return {Blueprint.CONV_LIGHT: _end(z, parts[Blueprint.CONV_LIGHT])}
     heavy = parts[Blueprint.CONV_HEAVY]
     rows = heavy["bias"].shape[0]
     *light, first = z.split([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
-    return [*light, ops.stacked_conv(_rectified(first, heavy["gain0"], heavy["bias0"]), heavy["conv"])]
+    middle = ops.Block(first, heavy["gain0"], heavy["bias0"], floor=0.0)
+    (h,) = ops.group_norm([middle], groups=groups(z.shape[-1]))
+    made = {Blueprint.CONV_HEAVY: _end(ops.stacked_conv(h, heavy["conv"]), heavy)}
+    return {Blueprint.CONV_LIGHT: _end(light[0], parts[Blueprint.CONV_LIGHT]), **made} if light else made
 
 
-def _point(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> list[Tensor]:
-    """1x1: conv_small, and depthwise, whose channels are filtered one by one before."""
+def _point(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.Block]:
+    """1x1: conv_small, and depthwise, whose channels are filtered one by one before; together, by the first of them."""
     kinds = [b for b in _POINT if b in parts]
     if not kinds:
-        return []
+        return {}
     h = [ops.stacked_conv(x[b], parts[b]["dw"]) if b is Blueprint.DEPTHWISE else x[b] for b in kinds]
-    return [ops.stacked_conv(ops.join(h, ops.ROWS), ops.join([parts[b]["conv"] for b in kinds]))]
+    z = ops.stacked_conv(ops.join(h, ops.ROWS), ops.join([parts[b]["conv"] for b in kinds]))
+    return {kinds[0]: _end(z, *(parts[b] for b in kinds))}
 
 
-def _bottleneck(p: Leaves, x: Tensor) -> Tensor:
+def _bottleneck(p: Leaves, x: Tensor) -> ops.Block:
     z = F.silu(ops.stacked_conv(x, p["down"]))
-    z = ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"])
-    return ops.group_norm(z, p["gain"], p["bias"], groups=groups(x.shape[-1]))
+    return ops.Block(ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
 
 
 def _attention(p: Leaves, x: Tensor) -> Tensor:
@@ -128,15 +130,13 @@ def _attention(p: Leaves, x: Tensor) -> Tensor:
     return x * torch.tanh(z / 2)[:, None, None]
 
 
-def _norm(p: Leaves, x: Tensor) -> Tensor:
-    normal = ops.group_norm(x, p["gain"], p["bias"], groups=groups(x.shape[-1]))
+def _norm(p: Leaves, x: Tensor, normal: Tensor) -> Tensor:
     return torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous() * (normal - x)
 
 
 _WIDE = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
 _POINT = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-_OTHERS: dict[Blueprint, Callable[[Leaves, Tensor], Tensor]] = {
-    Blueprint.ATTENTION: _attention,
-    Blueprint.NORM: _norm,
+_ENDS: dict[Blueprint, Callable[[Leaves, Tensor], ops.Block]] = {  # those that end in a normalisation of their own
     Blueprint.BOTTLENECK: _bottleneck,
+    Blueprint.NORM: lambda p, x: ops.Block(x, p["gain"], p["bias"]),
 }

@@ -100,7 +100,7 @@ def test_blocks_are_normalised_as_if_they_were_alone():
     bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
     blocks = [ops.Block(one, None, normal(2, 8).double()), ops.Block(two, None, bias, scale, floor=0.0)]
     _, ours = ops.group_norm(blocks, groups=2)
-    plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, None, bias[0]))
+    plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, torch.ones(8).double(), bias[0]))
     _close(ours, _stacked([plain]), (two, bias, scale))
 
 

@@ -80,13 +80,13 @@ def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
 
 def _plain(x: Tensor, *layers):
     by = Layers(*layers)
-    z = torch.einsum("bri,rhi->brh", x, by.w1)
-    z = z if by.b1 is None else z + by.b1
-    return torch.einsum("brh,roh->bro", F.silu(z), by.w2) + by.b2, z
+    z = torch.bmm(x.transpose(0, 1), by.w1.transpose(1, 2))
+    z = z if by.b1 is None else z + by.b1.unsqueeze(1)
+    return torch.baddbmm(by.b2.unsqueeze(1), F.silu(z), by.w2.transpose(1, 2)).transpose(0, 1), z.transpose(0, 1)
 
 
 def _plain_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    by = Layers(*layers)
-    back = torch.ops.aten.silu_backward(torch.einsum("bro,roh->brh", grad, by.w2), z)
-    w1, w2 = torch.einsum("brh,bri->rhi", back, x), torch.einsum("bro,brh->roh", grad, F.silu(z))
-    return w1, back.sum(0), w2, grad.sum(0)
+    by, grad, z = Layers(*layers), grad.transpose(0, 1), z.transpose(0, 1)
+    back = torch.ops.aten.silu_backward(torch.bmm(grad, by.w2), z)
+    w1, w2 = torch.bmm(back.transpose(1, 2), x.transpose(0, 1)), torch.bmm(grad.transpose(1, 2), F.silu(z))
+    return w1, back.sum(1), w2, grad.sum(1)

@@ -221,6 +221,19 @@ def test_a_kernel_that_is_called_wrongly_says_so(name, given, said):
         getattr(native._native, name)(*given)
 
 
+def test_what_lies_outside_is_refused_before_it_is_read():
+    x, weight = normal(2, 2, 2, 3, 4), normal(3, 4)
+    for rows in ([3], [-1]):
+        with pytest.raises(IndexError, match=r"out of range; want 0 to 2"):
+            kernels.take(x, torch.tensor(rows))
+    with pytest.raises(TypeError, match=r"given torch\.float64; want one of torch\.float32"):
+        kernels.norm(x, Factors(weight.double(), weight, None, None, None), 2, floor=0.0)
+    features, blocks, where, spans, _ = scene((2, 2, 2, 3, 4), gated=False, multiplied=False)
+    for wrong in (where._replace(home=where.home + 1), where._replace(heard=where.heard + 4)):
+        with pytest.raises(IndexError, match="out of range"):
+            kernels.blend(features, blocks, wrong, spans)
+
+
 def test_the_shapes_that_the_compiler_is_told_are_those_that_come():
     by = factors(3, 8, 2, some=(True, True, True))
     x = normal(2, 4, 4, 3, 8)

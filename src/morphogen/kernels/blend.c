@@ -240,6 +240,8 @@ static int blend_of(PyObject *const *args, Py_ssize_t given, Blend *k, float **t
     *k = (Blend){n[0], n[1], n[2], n[3], n[4], (int64_t *)n[5], (int64_t *)n[6], (float *)n[7], n[8]};
     k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11];
     k->gates = (int64_t *)n[12], k->gated = n[13], k->sums = (float *)n[14];
+    if (!morphogen_within(k->place, k->rows, k->seeds + 1) || !morphogen_within(k->home, k->seeds, k->rows)) return 0;
+    if (!morphogen_within(k->gates, k->gated, k->seeds)) return 0;
     *turned = (float *)n[15], k->height = n[16], k->width = n[17], k->winner = (uint8_t *)n[18];
     return 1;
 }

@@ -108,6 +108,9 @@ typedef struct {
 /* Lanes of networks from their blocks, (address, networks, stride) one after the other; 0 after an error. */
 int morphogen_lanes(PyObject *blocks, Size networks, Size channels, Lane *found);
 
+/* Whether all numbers lie in [0, end); else an IndexError. */
+int morphogen_within(const int64_t *numbers, Size count, Size end);
+
 /* Whole numbers and addresses, in their order; 0 after an error. */
 int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Size *found);
 

@@ -22,6 +22,15 @@ int morphogen_lanes(PyObject *blocks, Size networks, Size channels, Lane *found)
     return !PyErr_Occurred();
 }
 
+int morphogen_within(const int64_t *numbers, Size count, Size end) {
+    for (Size i = 0; i < count; i++)
+        if (numbers[i] < 0 || numbers[i] >= end) {
+            PyErr_Format(PyExc_IndexError, "%lld is out of range; want 0 to %zd", (long long)numbers[i], end - 1);
+            return 0;
+        }
+    return 1;
+}
+
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
 
 static PyMethodDef methods[] = {

@@ -19,6 +19,7 @@ def _loaded() -> Any:
 _native = _loaded()
 AVAILABLE = _native is not None
 WIDEST = 512  # channels of a network, `WIDTH` in kernels.h
+_KNOWN = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 
 
@@ -44,7 +45,13 @@ def call(name: str, *args: Any) -> None:
 
 
 def _plain(arg: Any) -> Any:
-    return arg.data_ptr() if isinstance(arg, Tensor) else 0 if arg is None else arg
+    return _address(arg) if isinstance(arg, Tensor) else 0 if arg is None else arg
+
+
+def _address(x: Tensor) -> int:
+    if x.dtype not in _KNOWN:
+        raise TypeError(f"a kernel was given {x.dtype}; want one of {', '.join(map(str, _KNOWN))}")
+    return x.data_ptr()
 
 
 def whole(x: Tensor | None) -> Tensor | None:
@@ -62,4 +69,4 @@ def striped(x: Tensor) -> Tensor:
 
 def lanes(blocks: Sequence[Tensor]) -> tuple[int, ...]:
     """Blocks as kernels take them: address, networks, and floats between pixels, one block after the other."""
-    return tuple(x for block in blocks for x in (block.data_ptr(), block.shape[-2], block.stride(-3)))
+    return tuple(x for block in blocks for x in (_address(block), block.shape[-2], block.stride(-3)))

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.kernels.axes import activations, images
 from morphogen.kernels.native import call, fits, operator
 
 
@@ -56,21 +57,11 @@ _unpool = operator("unpool(Tensor grad, Tensor winner, SymInt[] size) -> Tensor"
 
 
 def _plain(x: Tensor) -> tuple[Tensor, Tensor]:
-    found, winner = F.max_pool2d(_images(x), 2, return_indices=True)
-    return _activations(found, x), _activations(winner, x)
+    found, winner = F.max_pool2d(images(x), 2, return_indices=True)
+    return activations(found, x.shape[3]), activations(winner, x.shape[3])
 
 
 def _plain_backward(grad: Tensor, winner: Tensor, size: Sequence[int]) -> Tensor:
     x, two = _shapes_backward(grad, winner, size), [2, 2]
-    given = _images(grad), _images(x), two, two, [0, 0], [1, 1], False
-    return _activations(torch.ops.aten.max_pool2d_with_indices_backward(*given, _images(winner)), x)
-
-
-def _images(x: Tensor) -> Tensor:
-    """[B, H, W, R, C] -> [B, R * C, H, W], the same memory."""
-    return x.flatten(3).permute(0, 3, 1, 2)
-
-
-def _activations(found: Tensor, like: Tensor) -> Tensor:
-    """[B, R * C, H, W] -> [B, H, W, R, C]."""
-    return found.permute(0, 2, 3, 1).contiguous().unflatten(-1, like.shape[3:])
+    given = images(grad), images(x), two, two, [0, 0], [1, 1], False
+    return activations(torch.ops.aten.max_pool2d_with_indices_backward(*given, images(winner)), x.shape[3])

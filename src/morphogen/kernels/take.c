@@ -20,6 +20,7 @@ BY_CHANNELS(copy_rows, Take)
 PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Size n[6];
     if (!morphogen_numbers(args, given - 1, 6, n)) return NULL;
+    if (!morphogen_within((int64_t *)n[5], n[3], n[1])) return NULL;
     Lane *out = PyMem_Malloc((n[3] + 1) * sizeof *out);
     if (!out) return PyErr_NoMemory();
     const Take k = {n[0], n[1], n[2], n[3], (float *)n[4], (int64_t *)n[5], out};

@@ -1,4 +1,4 @@
-"""Activations `[B, H, W, R, C]`, channels innermost: to and from torch's order of axes, and pooled."""
+"""Activations `[B, H, W, R, C]`, channels innermost: made of images, and pooled."""
 
 import torch
 from torch import Tensor
@@ -9,17 +9,6 @@ from morphogen import kernels
 def innermost(x: Tensor) -> Tensor:
     """Images as layers take them.  x [E, B, C, H, W], or [B, C, H, W] that all see -> [B, H, W, E or 1, C]."""
     return kernels.innermost(x if x.dim() == 5 else x.unsqueeze(0))
-
-
-def images(x: Tensor) -> Tensor:
-    """The same memory as torch names its axes.  [B, H, W, R, C] -> [B, R * C, H, W]."""
-    return x.flatten(3).permute(0, 3, 1, 2)
-
-
-def activations(found: Tensor, rows: int) -> Tensor:
-    """The inverse of `images`.  [B, R * C, H, W] -> [B, H, W, R, C]."""
-    samples, channels, height, width = found.shape
-    return found.permute(0, 2, 3, 1).contiguous().view(samples, height, width, rows, channels // rows)
 
 
 class _Pool(torch.autograd.Function):

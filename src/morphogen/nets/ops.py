@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
+from morphogen.kernels.axes import activations, images
 from morphogen.kernels.norm import Factors
 from morphogen.kernels.perceptron import Layers
-from morphogen.nets.innermost import activations, images
 
 ROWS = -2  # axis of the networks
 _PARTS = 1 + len(Factors._fields)  # of a block that is normalised

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import noise, normal
 
-from morphogen.kernels import take
+from morphogen.kernels import Form, take
 from morphogen.nets import ops
 from morphogen.nets.innermost import innermost, max_pool2d
 from morphogen.nets.layout import Layout, Leaf, fan_in
@@ -48,7 +48,7 @@ def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel)
         torch.testing.assert_close(ops.stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST])
 def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form):
     x, weight = _leaf(3, 5, 5, 2, 2), _leaf(2, 3, 2, 3, 3, seed=1)
     found = ops.stacked_conv(x, weight, form=form)

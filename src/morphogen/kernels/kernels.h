@@ -22,6 +22,10 @@
 #include <xmmintrin.h>
 #endif
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define MORPHOGEN_CONV /* whether convolutions can be built */
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 #define LANES(count) _Pragma("omp simd") for (Size i = 0; i < (count); i++)
 #define WIDTH 512       /* most channels of a piece */
@@ -116,6 +120,8 @@ int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted
 
 PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_conv_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given);

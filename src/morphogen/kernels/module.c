@@ -33,7 +33,22 @@ int morphogen_within(const int64_t *numbers, Size count, Size end) {
 
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
 
+/* Whether this processor runs the convolutions. */
+static PyObject *convolves(PyObject *self, PyObject *nothing) {
+#ifdef MORPHOGEN_CONV
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+        Py_RETURN_TRUE;
+#endif
+    Py_RETURN_FALSE;
+}
+
 static PyMethodDef methods[] = {
+#ifdef MORPHOGEN_CONV
+    METHOD(conv), METHOD(conv_backward),
+#endif
+    {"convolves", convolves, METH_NOARGS, NULL},
     METHOD(norm),  METHOD(norm_backward),  METHOD(perceptron), METHOD(perceptron_backward), METHOD(pool),
     METHOD(blend), METHOD(blend_backward), METHOD(take),       METHOD(innermost),           METHOD(pool_backward),
     {NULL, NULL, 0, NULL},

@@ -18,6 +18,7 @@ def _loaded() -> Any:
 
 _native = _loaded()
 AVAILABLE = _native is not None
+CONVOLVES = AVAILABLE and _native.convolves()  # whether the processor has what convolutions of our own need
 WIDEST = 512  # channels of a network, `WIDTH` in kernels.h
 _KNOWN = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")

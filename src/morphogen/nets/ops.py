@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
+from morphogen.kernels import Form
 from morphogen.kernels.axes import activations, images
 from morphogen.kernels.norm import Factors
 from morphogen.kernels.perceptron import Layers
 
 ROWS = -2  # axis of the networks
 _PARTS = 1 + len(Factors._fields)  # of a block that is normalised
-FORM = torch.channels_last  # in which convolutions are computed; `morphogen bench --explain` measures the other one too
+_LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
 
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -33,17 +34,37 @@ def _applied(function: type[torch.autograd.Function], *given: Any) -> tuple[Tens
     return (function.apply if torch.is_grad_enabled() else function.forward)(*given)
 
 
-def stacked_conv(x: Tensor, weight: Tensor, *, form: torch.memory_format = FORM) -> Tensor:
+def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tensor:
     """Convolution that keeps height and width.
 
     Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] seen by all rows; weight [R, O, I, k, k] -> [B, H, W, R, O].  With as
     many inputs as outputs and a weight [R, O, 1, k, k] every channel is filtered alone.
-    `form`: layout in which it is computed.
+    `form`: how it is computed; None = the fastest one that serves.
     """
-    rows, kernel, inputs = weight.shape[0], weight.shape[-1], images(x).contiguous(memory_format=form)
+    form = form or kernels.form_of(x, weight)
+    if form is Form.KERNEL:
+        return _Conv.apply(x, weight)
+    rows, kernel, inputs = weight.shape[0], weight.shape[-1], images(x).contiguous(memory_format=_LAYOUTS[form])
     flat = weight.flatten(0, 1).contiguous()
     found = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
     return activations(found, rows)
+
+
+class _Conv(torch.autograd.Function):
+    """A convolution of every network by a kernel of our own."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        return kernels.conv(x, weight)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+        push, slopes = kernels.conv_backward(grad, *ctx.saved_tensors, asked=ctx.needs_input_grad[0])
+        return push if ctx.needs_input_grad[0] else None, slopes
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,6 +1,7 @@
 """How the convolutions of a configuration are computed: every form measured, beside the one that is chosen.
 
-Activations have their channels innermost, so the usual form pays for two changes of layout.
+Activations have their channels innermost, so the usual form pays for two changes of layout.  Where no kernel of our own
+serves there is no time of one.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
+from morphogen import kernels
 from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
 from morphogen.nets.layout import Leaf
@@ -20,7 +22,6 @@ from morphogen.run.setup import device_of
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.spec import RunSpec, cnn_spec
 
-FORMS = {"usual": torch.contiguous_format, "innermost": torch.channels_last}  # where the channels lie in memory
 LEAST = 0.02  # seconds that a form is measured for
 
 
@@ -62,24 +63,30 @@ def _layer(name: str, leaf: Leaf, size: int) -> Layer:
 
 
 def _row(layer: Layer, spec: RunSpec, device: torch.device) -> dict[str, object]:
-    times = {f"{name} ms": measured(layer, spec, form, device) for name, form in FORMS.items()}
+    x, weight, push = _example(layer, spec, device)
+    chosen = kernels.form_of(x, weight)
+    forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
+    times = {form: milliseconds(x, weight, push, form) for form in forms}
     shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
-    chosen = next(name for name, form in FORMS.items() if form is ops.FORM)
-    return {"convolution": layer.name, "shape": shape, **times, "chosen": chosen}
+    told = {f"{form.value} ms": times.get(form) for form in kernels.Form}
+    return {"convolution": layer.name, "shape": shape, **told, "chosen": chosen.value}
 
 
-def measured(layer: Layer, spec: RunSpec, form: torch.memory_format, device: torch.device) -> float:
-    """Median milliseconds of forward and backward over all envs, one such network each."""
+def _example(layer: Layer, spec: RunSpec, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """What goes in, weights, and a gradient of what comes out; of all envs, one such network each."""
     rows, samples = spec.envs, spec.data.batch
     channels = layer.channels if layer.depthwise else layer.channels_in
-    x, weight, push = (
-        torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape)
-        for shape in (
-            (samples, layer.size, layer.size, rows, channels),
-            (rows, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
-            (samples, layer.size, layer.size, rows, layer.channels),
-        )
+    shapes = (
+        (samples, layer.size, layer.size, rows, channels),
+        (rows, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
+        (samples, layer.size, layer.size, rows, layer.channels),
     )
+    x, weight, push = (torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape) for shape in shapes)
+    return x, weight, push
+
+
+def milliseconds(x: Tensor, weight: Tensor, push: Tensor, form: kernels.Form) -> float:
+    """Median time of forward and backward."""
     leaves = x.requires_grad_(), weight.requires_grad_()
 
     def step() -> tuple[Tensor, ...]:

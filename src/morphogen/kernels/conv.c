@@ -1,0 +1,216 @@
+/* Convolutions of stacked networks, and the gradient of what goes in. */
+
+#include "conv.h"
+
+#ifdef MORPHOGEN_CONV
+
+static Shape shape_of(const Size *size, Size inputs, Size outputs, Size kernel) {
+    Shape s = {size[0], size[1], inputs, outputs, kernel};
+    s.parts = outputs < FULL ? FULL / outputs : 1;
+    s.vectors = outputs % (2 * FULL) ? 1 : 2;
+    s.blocks = outputs < FULL ? 1 : outputs / (FULL * s.vectors);
+    s.steps = (kernel * inputs + s.parts - 1) / s.parts;
+    s.packed = s.blocks * kernel * s.steps * s.vectors * FULL;
+    return s;
+}
+
+/* Where the weights of a network, in the order in which they are used, lie in [outputs, inputs, lines, columns]; -1:
+   beyond the end of a run.  `turned`: outputs for inputs, from the last tap on.  */
+static void find_places(const Shape *s, int turned, int32_t *to) {
+    const int one = s->vectors * FULL, taps = s->kernel * s->kernel, parts = s->parts, inputs = s->inputs;
+    for (int block = 0; block < s->blocks; block++)
+        for (int line = 0; line < s->kernel; line++)
+            for (int step = 0; step < s->steps; step++)
+                for (int i = 0; i < one; i++) {
+                    const int run = step * parts + i % parts, input = run % inputs, tap = line * s->kernel + run / inputs;
+                    const int output = block * one + i / parts, known = run < s->kernel * inputs;
+                    const int place = turned ? (input * s->outputs + output) * taps + taps - 1 - tap
+                                             : (output * inputs + input) * taps + tap;
+                    *to++ = known ? place : -1;
+                }
+}
+
+/* Weights of a network in the order in which they are used. */
+void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network) {
+    const float *from = k->weight + network * s->outputs * s->inputs * s->kernel * s->kernel;
+    float *to = k->weights + network * s->packed;
+    for (Size i = 0; i < s->packed; i++) to[i] = places[i] < 0 ? 0.0f : from[places[i]];
+}
+
+/* The inverse, of the sums of the gradients of all chunks. */
+void morphogen_conv_slopes(const Conv *k, Size network) {
+    const Shape *s = &k->forth;
+    const Size chunk = k->rows * s->packed;
+    float *to = k->slopes + network * s->outputs * s->inputs * s->kernel * s->kernel, *sums = k->sums + network * s->packed;
+    for (Size c = 1; c < CHUNKS; c++) LANES(s->packed) sums[i] += sums[c * chunk + i];
+    for (Size i = 0; i < s->packed; i++)
+        if (k->places[i] >= 0) to[k->places[i]] = sums[i];
+}
+
+/* Floats of a plane; a last run may look a few floats beyond its end. */
+Size morphogen_conv_plane(const Shape *s) {
+    const Size pixels = (s->height + s->kernel - 1) * (s->width + s->kernel - 1);
+    return (pixels * s->inputs + 2 * FULL - 1) / FULL * FULL;
+}
+
+INLINE void copy_planes(const float *restrict from, Size stride, Size rows, const Shape *s, const Planes *found,
+                        float *restrict to, const Size channels) {
+    const Size border = s->kernel / 2;
+    for (Size y = 0; y < s->height; y++) {
+        float *line = to + (y + border) * found->line + border * channels;
+        for (Size x = 0; x < s->width; x++, from += stride)
+            for (Size r = 0; r < rows; r++)
+                memcpy(line + r * found->network + x * channels, from + r * channels, channels * sizeof *from);
+    }
+}
+
+/* A sample of some networks as planes, in memory whose borders are 0; where there is no border it stays as it lies. */
+Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Size rows, float *to) {
+    const Size channels = s->inputs;
+    if (s->kernel == 1 && channels % s->parts == 0) return (Planes){from, channels, s->width * stride, stride};
+    const Planes found = {to, morphogen_conv_plane(s), (s->width + s->kernel - 1) * channels, channels};
+    switch (channels) {
+        case 1: copy_planes(from, stride, rows, s, &found, to, 1); break;
+        case 3: copy_planes(from, stride, rows, s, &found, to, 3); break;
+        case 4: copy_planes(from, stride, rows, s, &found, to, 4); break;
+        case 8: copy_planes(from, stride, rows, s, &found, to, 8); break;
+        case 16: copy_planes(from, stride, rows, s, &found, to, 16); break;
+        case 32: copy_planes(from, stride, rows, s, &found, to, 32); break;
+        default: copy_planes(from, stride, rows, s, &found, to, channels);
+    }
+    return found;
+}
+
+/* Neighbours of both, added up. */
+INLINE Vector halved(Vector a, Vector b) {
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+           __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+
+/* Pixels of the output, `across` of them in a line; the first sees what lies at `at`. */
+INLINE void tile(const Shape *s, const Planes *in, const float *at, const float *restrict weight, float *restrict out,
+                 Size stride, const int across, const int parts, const int vectors) {
+    const int count = FULL / vectors;
+    const Size pixel = in->pixel, down = in->line - (across - 1) * pixel;
+    Vector sum[FULL];
+#pragma GCC unroll 16
+    for (int t = 0; t < FULL; t++) sum[t] = _mm512_setzero_ps();
+    for (Size line = 0; line < s->kernel; line++)
+        for (Size step = 0; step < s->steps; step++, weight += vectors * FULL) {
+            const Vector one = _mm512_load_ps(weight), two = vectors > 1 ? _mm512_load_ps(weight + FULL) : one;
+            const float *run = at + line * in->line + step * parts;
+#pragma GCC unroll 16
+            for (int t = 0; t < count; t++) {
+                const Vector x = repeated(run, parts);
+                sum[t * vectors] += x * one;
+                if (vectors > 1) sum[t * vectors + 1] += x * two;
+                run += (t + 1) % across ? pixel : down;
+            }
+        }
+#pragma GCC unroll 16
+    for (int t = 0; t < count; t += parts) {
+        Vector all = parts > 1 ? halved(sum[t], sum[t + 1]) : sum[t * vectors];
+        if (parts == 4) all = halved(all, halved(sum[t + 2], sum[t + 3]));
+        for (int i = 0; i < parts; i++) {
+            float *to = out + ((t + i) / across * s->width + (t + i) % across) * stride;
+            memcpy(to, (float *)&all + i * FULL / parts, sizeof all / parts);
+            if (vectors > 1) _mm512_storeu_ps(to + FULL, sum[t * vectors + 1]);
+        }
+    }
+}
+
+/* Networks side by side: those that share a line of the cache write it one after the other. */
+INLINE void convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows,
+                     const int across, const int parts, const int vectors) {
+    const Size down = FULL / vectors / across, band = s->outputs < FULL ? down : s->height;
+    for (Size top = 0; top < s->height; top += band)
+        for (Size n = 0; n < rows * s->blocks; n++) {
+            const float *plane = in.at + n / s->blocks * in.network, *weight = weights + n * (s->packed / s->blocks);
+            float *own = out + n * (s->outputs / s->blocks);
+            for (Size y = top; y < top + band; y += down)
+                for (Size x = 0; x < s->width; x += across)
+                    tile(s, &in, plane + y * in.line + x * in.pixel, weight, own + (y * s->width + x) * stride, stride,
+                         across, parts, vectors);
+        }
+}
+
+#define ACROSS(parts, vectors)                                                                                         \
+    do {                                                                                                               \
+        if (s->width % (FULL / vectors) == 0)                                                                          \
+            convolve(s, in, weights, out, stride, rows, FULL / vectors, parts, vectors);                               \
+        else if (s->width % 8 == 0)                                                                                    \
+            convolve(s, in, weights, out, stride, rows, 8, parts, vectors);                                            \
+        else                                                                                                           \
+            convolve(s, in, weights, out, stride, rows, 4, parts, vectors);                                            \
+    } while (0)
+
+/* A sample of some networks; height and width are multiples of 4. */
+void morphogen_convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows) {
+    switch (s->parts * s->vectors) {
+        case 4: ACROSS(4, 1); break;
+        case 2: if (s->parts == 2) ACROSS(2, 1); else ACROSS(1, 2); break;
+        default: ACROSS(1, 1);
+    }
+}
+
+static void forward(const Conv *k) {
+    const Shape *s = &k->forth;
+    const Size bundles = (k->rows + k->bundle - 1) / k->bundle, wide = k->rows * s->outputs;
+    const Size pixels = s->height * s->width;
+#pragma omp parallel num_threads(k->threads)
+    {
+        float *own = scratch_of(k);
+        memset(own, 0, k->room * sizeof *own);
+#pragma omp for schedule(static)
+        for (Size r = 0; r < k->rows; r++) morphogen_conv_weights(k, s, k->places, r);
+#pragma omp for schedule(static)
+        for (Size task = 0; task < k->samples * bundles; task++) {
+            const Size b = task / bundles, first = task % bundles * k->bundle, left = k->rows - first;
+            const Size rows = left < k->bundle ? left : k->bundle;
+            const float *from = k->x + b * pixels * k->stride + first * s->inputs;
+            const Planes in = morphogen_conv_planes(s, from, k->stride, rows, own);
+            float *out = k->out + b * pixels * wide + first * s->outputs;
+            morphogen_convolve(s, in, k->weights + first * s->packed, out, wide, rows);
+        }
+    }
+}
+
+/* Sizes and addresses as the caller gives them, and memory to work in; 0 after an error. */
+int morphogen_conv_of(PyObject *const *args, Py_ssize_t given, Conv *k) {
+    Size n[14];
+    if (!morphogen_numbers(args, given, 14, n)) return 0;
+    *k = (Conv){.samples = n[0], .rows = n[3], .stride = n[7], .x = (float *)n[8], .weight = (float *)n[9]};
+    k->out = (float *)n[10], k->grad = (float *)n[11], k->push = (float *)n[12], k->slopes = (float *)n[13];
+    k->forth = shape_of(n + 1, n[4], n[5], n[6]);
+    if (k->grad) k->back = shape_of(n + 1, n[5], k->push ? n[4] : FULL, n[6]);
+    const Size plane = morphogen_conv_plane(&k->forth) + (k->grad ? morphogen_conv_plane(&k->back) : 0);
+    const Size least = n[4] < n[5] ? n[4] : n[5], most = BYTES / (Size)sizeof(float) / plane;
+    Size many = BUNDLE / least < most ? BUNDLE / least : most;
+    many = many < 1 ? 1 : many > k->rows ? k->rows : many;
+    const Size bundles = (k->rows + many - 1) / many;
+    k->bundle = (k->rows + bundles - 1) / bundles, k->room = k->bundle * plane, k->threads = 1;
+#ifdef _OPENMP
+    if (k->samples * n[1] * n[2] * k->rows * n[5] > SMALL) k->threads = omp_get_max_threads();
+#endif
+    const Size weights = k->rows * (k->back.packed > k->forth.packed ? k->back.packed : k->forth.packed);
+    const Size sums = k->grad ? CHUNKS * k->rows * k->forth.packed : 0;
+    const Size places = k->forth.packed + k->back.packed;
+    k->weights = aligned_alloc(64, (weights + sums + k->threads * k->room + places) * sizeof(float));
+    if (!k->weights) return PyErr_NoMemory(), 0;
+    k->sums = k->weights + weights, k->scratch = k->sums + sums;
+    k->places = (int32_t *)(k->scratch + k->threads * k->room), k->turned = k->places + k->forth.packed;
+    find_places(&k->forth, 0, k->places), find_places(&k->back, 1, k->turned);
+    return 1;
+}
+
+PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    Conv k;
+    if (!morphogen_conv_of(args, given, &k)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    forward(&k);
+    Py_END_ALLOW_THREADS;
+    free(k.weights);
+    Py_RETURN_NONE;
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* Convolutions of stacked networks, for processors with AVX-512: what forward and backward share.
+
+   Every network is worked on by itself, as a plane: its pixels near each other, with the border that the kernel looks
+   at, which is 0.  The inputs that an output sees in one line of the kernel lie side by side there: a run.  A vector
+   holds 16 products: one of a run for each of 16 outputs, or two for each of 8, or four for each of 4, which are added
+   up at the end.  */
+
+#ifndef MORPHOGEN_CONV_H
+#define MORPHOGEN_CONV_H
+
+#include "kernels.h"
+
+#ifdef MORPHOGEN_CONV
+
+#include <immintrin.h>
+#include <stdlib.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
+
+#define FULL 16           /* floats of a vector */
+#define CHUNKS 8          /* parts of the samples whose gradients of weights are added up apart */
+#define BUNDLE 256        /* channels of networks that are worked on together, about */
+#define BYTES (2048 << 10) /* of their planes, at most */
+
+typedef __m512 Vector;
+
+/* From `inputs` to `outputs` channels of every network. */
+typedef struct {
+    Size height, width, inputs, outputs, kernel;
+    Size parts, vectors, blocks; /* products of an output in a vector; vectors of a pixel at a time; how many times */
+    Size steps, packed;          /* vectors of a run; floats of the weights of a network */
+} Shape;
+
+/* Some networks as they are worked on.  A pixel has its kernel's first line and column at its own place. */
+typedef struct {
+    const float *at;
+    Size network, line, pixel; /* floats from one to the next */
+} Planes;
+
+typedef struct {
+    Shape forth, back; /* back: from the gradient of what came out to that of what went in */
+    Size samples, rows, stride, bundle, threads;
+    const float *x, *weight, *grad;
+    float *out, *push, *slopes;      /* push: NULL = not asked for; slopes: the gradient of the weights */
+    float *weights, *sums, *scratch; /* as they are used [rows, packed]; [CHUNKS, rows, packed]; [threads, room] */
+    Size room;
+    int32_t *places, *turned; /* of the weights as they are used, in those that were given */
+} Conv;
+
+/* A product of two vectors needs floats of a run as often as it has outputs. */
+INLINE Vector repeated(const float *run, const int parts) {
+    if (parts == 1) return _mm512_set1_ps(*run);
+    if (parts == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(run));
+    double two;
+    memcpy(&two, run, sizeof two);
+    return (Vector)_mm512_set1_pd(two);
+}
+
+int morphogen_conv_of(PyObject *const *args, Py_ssize_t given, Conv *k);
+void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network);
+void morphogen_conv_slopes(const Conv *k, Size network);
+Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Size rows, float *to);
+Size morphogen_conv_plane(const Shape *s);
+void morphogen_convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows);
+
+INLINE float *scratch_of(const Conv *k) {
+#ifdef _OPENMP
+    return k->scratch + omp_get_thread_num() * k->room;
+#else
+    return k->scratch;
+#endif
+}
+
+#endif
+#endif

@@ -1,0 +1,107 @@
+"""Convolutions of stacked networks that keep height and width."""
+
+import enum
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from morphogen.kernels.axes import activations, images
+from morphogen.kernels.native import CONVOLVES, call, fits, operator, striped, whole
+
+_SIDE = 4  # pixels that the kernel computes together, in either direction
+_SHARED, _FULL = (4, 8), 16  # channels that come out: so many share a vector of the kernel, or fill one
+
+
+class Form(enum.Enum):
+    """How a convolution is computed."""
+
+    USUAL = "usual"  # by torch, axes in memory as it names them
+    INNERMOST = "innermost"  # by torch, channels innermost
+    KERNEL = "kernel"  # by a kernel of our own
+
+
+def form_of(x: Tensor, weight: Tensor) -> Form:
+    """The fastest form that serves (`morphogen bench --explain`).  x [B, H, W, R, I], weight [R, O, I, k, k]."""
+    rows, outputs, inputs, kernel = weight.shape[:4]
+    sides = all(side % _SIDE == 0 for side in x.shape[1:3])
+    known = sides and kernel % 2 == 1 and _known(outputs) and x.shape[3:] == (rows, inputs)
+    return Form.KERNEL if CONVOLVES and known and fits(x) else Form.INNERMOST
+
+
+def conv(x: Tensor, weight: Tensor) -> Tensor:
+    """Where the form is `KERNEL`.  x [B, H, W, R, I], weight [R, O, I, k, k] -> [B, H, W, R, O]."""
+    return _conv(x, weight)
+
+
+def conv_backward(grad: Tensor, x: Tensor, weight: Tensor, *, asked: bool) -> tuple[Tensor, Tensor]:
+    """Gradients of x (nothing where it is not asked for) and weight.  grad [B, H, W, R, O]."""
+    if asked and not _known(x.shape[-1]):
+        return _pushed(grad, weight), _conv_backward(grad, x, weight, False)[1]
+    return _conv_backward(grad, x, weight, asked)
+
+
+def _known(channels: int) -> bool:
+    """Whether the kernel serves so many channels that come out."""
+    return channels in _SHARED or channels % _FULL == 0
+
+
+def _pushed(grad: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of x, by torch."""
+    rows, kernel = weight.shape[0], weight.shape[-1]
+    back = torch.conv_transpose2d(images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
+    return activations(back, rows)
+
+
+def _kernel(x: Tensor, weight: Tensor) -> Tensor:
+    x, out = _served(x, weight), _shapes(x, weight)
+    call("conv", *_sizes(x, weight), x, whole(weight), out, None, None, None)
+    return out
+
+
+def _kernel_backward(grad: Tensor, x: Tensor, weight: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
+    x, (push, slopes) = _served(x, weight, back=asked), _shapes_backward(grad, x, weight, asked)
+    own = x, whole(weight), None, grad.contiguous(), push if asked else None, slopes
+    call("conv_backward", *_sizes(x, weight), *own)
+    return push, slopes
+
+
+def _served(x: Tensor, weight: Tensor, *, back: bool = False) -> Tensor:
+    """What goes in, as the kernel reads it.  back: a gradient of as many channels is to come out."""
+    if form_of(x, weight) is not Form.KERNEL or (back and not _known(x.shape[-1])):
+        raise ValueError(
+            f"no kernel convolves {tuple(x.shape)} with {tuple(weight.shape)}; `form_of` tells what it serves"
+        )
+    return striped(x)
+
+
+def _sizes(x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    return *x.shape, weight.shape[1], weight.shape[-1], x.stride(2)
+
+
+def _shapes(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[1])
+
+
+def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape if asked else 0), weight.new_empty(weight.shape)
+
+
+_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
+_conv_backward = operator(
+    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool asked) -> (Tensor, Tensor)",
+    _kernel_backward,
+    _shapes_backward,
+)
+
+
+@register_flop_formula([torch.ops.morphogen.conv])
+def _flops(x: Any, weight: Any, **_: Any) -> int:
+    return 2 * math.prod(x[:3]) * math.prod(weight)
+
+
+@register_flop_formula([torch.ops.morphogen.conv_backward])
+def _flops_backward(grad: Any, x: Any, weight: Any, asked: bool, **_: Any) -> int:
+    return (1 + asked) * _flops(x, weight)

@@ -24,12 +24,8 @@ from morphogen.run.measures import Measure, over, ratio
 
 SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen
-KERNELS = (
-    _ATEN.convolution.default,
-    _ATEN.convolution_backward.default,
-    _OURS.conv.default,
-    _OURS.conv_backward.default,
-)
+_FORTH, _BACK = (_ATEN.convolution, _OURS.conv), (_ATEN.convolution_backward, _OURS.conv_backward)
+KERNELS = tuple(packet.default for packet in (*_FORTH, *_BACK))
 
 
 def _conv_backward(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:

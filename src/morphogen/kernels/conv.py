@@ -71,9 +71,7 @@ def _kernel_backward(grad: Tensor, x: Tensor, weight: Tensor, asked: bool) -> tu
 def _served(x: Tensor, weight: Tensor, *, back: bool = False) -> Tensor:
     """What goes in, as the kernel reads it.  back: a gradient of as many channels is to come out."""
     if form_of(x, weight) is not Form.KERNEL or (back and not _known(x.shape[-1])):
-        raise ValueError(
-            f"no kernel convolves {tuple(x.shape)} with {tuple(weight.shape)}; `form_of` tells what it serves"
-        )
+        raise ValueError(f"no kernel convolves {tuple(x.shape)} with {tuple(weight.shape)}; ask `form_of`")
     return striped(x)
 
 

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.decision import Observation
-from morphogen.state.tree import table
+from morphogen.state.tree import renewed, table
 from morphogen.vocab.observation import LARGEST, SLOT, VECTORS, columns, flags
 
 _LIMIT = 10.0
@@ -35,7 +35,7 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
 
     Shapes: observation [...] -> the same leaves, float32.  A feature never seen, and every other one, passes as it is.
     """
-    return observation.replace(**{name: _normalise(stats[name], observation, name) for name in VECTORS})
+    return renewed(observation, **{name: _normalise(stats[name], observation, name) for name in VECTORS})
 
 
 def _normalise(stats: TensorDict, observation: Observation, name: str) -> Tensor:

@@ -29,7 +29,7 @@ from morphogen.nets.distribution import (
 from morphogen.nets.normalise import init_stats, normalise
 from morphogen.rules.legality import choices
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree import table
+from morphogen.state.tree import made, table
 from morphogen.vocab.action import Op
 from morphogen.vocab.purpose import Purpose
 
@@ -105,16 +105,17 @@ class RecurrentPolicy:
         dist = factor(controller.tables(net, z, controller.slot_context(net, z, u), legal, look_up), legal, look_up)
         action = sample(dist, noise)
         count = choices(masks)
-        return ActOutput(
+        return made(
+            ActOutput,
+            obs,
             action=action,
             log_prob=log_prob(dist, action),
             value=controller.value(net, z) + params["value_offset"],
-            hidden=TensorDict({"h": h, "c": c}, batch_size=hidden.batch_size, device=hidden.device),
+            hidden=made(TensorDict, hidden, h=h, c=c),
             op_prob=dist.mixed.op.exp(),
             entropy=head_entropy(dist, action),
             choices=count,
             forced=count == 1,
-            batch_size=obs.batch_size,
         )
 
     def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:

@@ -18,7 +18,7 @@ from morphogen.rules.shapley import interactions, marginals, shapley
 from morphogen.rules.stages import blended
 from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
-from morphogen.state.tree import lift
+from morphogen.state.tree import lift, made
 from morphogen.vocab.stage import Stage
 
 EXACT = 4  # players up to which every coalition is evaluated
@@ -93,35 +93,32 @@ def attribution(
         worth = Worth(*(torch.where(lift(_many(live), a), b, a) for a, b in zip(worth, sampled, strict=True)))
     worth = worth._replace(committed=torch.where(measured, worth.committed, accuracy[:, 1]))
     exact = measured & ~_many(live)
-    return _conclude(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact).replace(
-        forwards=evaluated.sum(-1)
-    )
+    own = _conclude(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
+    return made(Attribution, slots, **own, forwards=evaluated.sum(-1))
 
 
-def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor, exact: Tensor) -> Attribution:
+def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor, exact: Tensor) -> dict[str, Tensor]:
+    """The leaves of an attribution, but for the number of forward passes."""
     known = judged & exact.unsqueeze(-1)
     pairs = known.unsqueeze(-1) & known.unsqueeze(-2)
     interaction = torch.where(pairs, worth.interaction, 0.0)
-    return Attribution(
-        val_acc=val_acc,
-        committed_acc=worth.committed,
-        host_acc=torch.where(measured, worth.host, 0.0),
-        clean_improvement=torch.where(measured, val_acc - worth.host, 0.0),
-        uncommitted_improvement=val_acc - worth.committed,
-        contribution=torch.where(judged, val_acc.unsqueeze(-1) - worth.without, 0.0),
-        contribution_valid=judged,
-        shapley=torch.where(judged, worth.shapley, 0.0),
-        interaction=interaction,
-        interaction_sum=interaction.sum(-1),
-        boost_received=interaction.amax(-1),  # at least the 0 of the diagonal
-        interaction_valid=known,
-        acc_table=torch.where(exact.unsqueeze(-1), worth.table, 0.0),
-        measured=measured,
-        exact=exact,
-        forwards=torch.zeros_like(measured, dtype=torch.int64),
-        batch_size=val_acc.shape,
-        device=val_acc.device,
-    )
+    return {
+        "val_acc": val_acc,
+        "committed_acc": worth.committed,
+        "host_acc": torch.where(measured, worth.host, 0.0),
+        "clean_improvement": torch.where(measured, val_acc - worth.host, 0.0),
+        "uncommitted_improvement": val_acc - worth.committed,
+        "contribution": torch.where(judged, val_acc.unsqueeze(-1) - worth.without, 0.0),
+        "contribution_valid": judged,
+        "shapley": torch.where(judged, worth.shapley, 0.0),
+        "interaction": interaction,
+        "interaction_sum": interaction.sum(-1),
+        "boost_received": interaction.amax(-1),  # at least the 0 of the diagonal
+        "interaction_valid": known,
+        "acc_table": torch.where(exact.unsqueeze(-1), worth.table, 0.0),
+        "measured": measured,
+        "exact": exact,
+    }
 
 
 def _fossil(slots: Slots) -> Tensor:

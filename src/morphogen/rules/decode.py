@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.legality import CONDITIONS, conditions
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
-from morphogen.state.tree import table
+from morphogen.state.tree import made, table
 from morphogen.vocab.action import (
     ALPHA_TARGETS,
     CURVE_SHAPE,
@@ -43,7 +43,9 @@ def decode(action: Tensor, slots: Slots, limits: Limits) -> ActionSpec:
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
     slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
-    return ActionSpec(
+    return made(
+        ActionSpec,
+        slots,
         requested_op=index[:, Head.OP],
         op=torch.where(valid, index[:, Head.OP], int(Op.WAIT)),
         slot=slot,
@@ -51,8 +53,6 @@ def decode(action: Tensor, slots: Slots, limits: Limits) -> ActionSpec:
         **_values(index, used, slots.alpha.dtype),
         valid=valid,
         reason=reason,
-        batch_size=[action.shape[0]],
-        device=device,
     )
 
 

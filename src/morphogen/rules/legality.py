@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.stages import cooling, known, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree import select, table
+from morphogen.state.tree import made, renewed, select, table
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -69,13 +69,13 @@ def action_masks(slots: Slots, limits: Limits) -> ActionMasks:
     allowed, device, envs = legal(slots, limits), slots.stage.device, slots.stage.shape[0]
     blueprints = tuple(code in limits.allowed_blueprints for code in Blueprint)
     free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
-    return ActionMasks(
+    return made(
+        ActionMasks,
+        slots,
         op=allowed.any(-1),
         slot=allowed,
         blueprint=table(blueprints, torch.bool, device).repeat(envs, 1),
         **{head.label: torch.ones(envs, SIZES[head], dtype=torch.bool, device=device) for head in free},
-        batch_size=[envs],
-        device=device,
     )
 
 
@@ -130,7 +130,7 @@ def _only(masks: ActionMasks, action: Tensor) -> ActionMasks:
     named = {head: _is(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head}
     left = {head.label: getattr(masks, head.label) & named[head] for head in Head if head is not Head.SLOT}
     slot = masks.slot & left[Head.OP.label].unsqueeze(-1) & named[Head.SLOT].unsqueeze(1)
-    return masks.replace(**left, slot=slot)
+    return renewed(masks, **left, slot=slot)
 
 
 def _is(index: Tensor, count: int) -> Tensor:

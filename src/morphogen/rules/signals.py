@@ -5,6 +5,7 @@ from torch import Tensor
 
 from morphogen.state.env import Signals
 from morphogen.state.measure import Attribution
+from morphogen.state.tree import renewed
 from morphogen.vocab.spec import SignalSpec
 
 MIN_LOSS = 1e-8  # below it a relative change says nothing
@@ -26,7 +27,8 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     stable = _stable(signals, loss_delta, delta_valid, spec=spec)
     clean = measured & attribution.measured
     has_best = signals.history_valid.any(-1)
-    return signals.replace(
+    return renewed(
+        signals,
         val_loss=loss,
         val_acc=accuracy,
         measured=measured,

@@ -4,20 +4,20 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.state.tree import lift, select
+from morphogen.state.tree import lift, made, select
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
     """Per env and slot: the seed of `yes` where the mask is True, else that of `no`.  mask bool [E, S]."""
     rows = {name: select(mask[:, s], yes[name], no[name]) for s, name in enumerate(no.keys())}
-    return TensorDict(rows, batch_size=no.batch_size, device=no.device)
+    return made(TensorDict, no, **rows)
 
 
 def vacate(seeds: TensorDict, occupied: Tensor) -> TensorDict:
     """Zeros where a slot holds no seed, the rest as it is.  occupied bool [E, S]."""
     rows = {name: _zero_unless(occupied[:, s], seeds[name]) for s, name in enumerate(seeds.keys())}
-    return TensorDict(rows, batch_size=seeds.batch_size, device=seeds.device)
+    return made(TensorDict, seeds, **rows)
 
 
 def _zero_unless(mask: Tensor, row: TensorDict) -> TensorDict:
-    return row.apply(lambda leaf: torch.where(lift(mask, leaf), leaf, 0.0))
+    return made(TensorDict, row, **{name: torch.where(lift(mask, leaf), leaf, 0.0) for name, leaf in row.items()})

@@ -13,9 +13,34 @@ def lift(mask: Tensor, like: Tensor) -> Tensor:
     return mask.view(mask.shape + (1,) * (like.dim() - mask.dim()))
 
 
+def made(kind: type, like: Any, **leaves: Any) -> Any:
+    """A tensor class, or a TensorDict, of leaves that have batch size and device of `like`.
+
+    Nobody looks whether they have: the constructor asks every leaf, which takes longer than most steps compute.  A leaf
+    that is no field is an error all the same.
+    """
+    source = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
+    return source if kind is TensorDict else kind.from_tensordict(source)
+
+
+def renewed(whole, **parts: Any):
+    """The tensor class with the named parts exchanged and all others shared, so that nobody may write into a part.
+
+    Parts have batch size and device of the whole.
+    """
+    leaves = dict(whole.items())
+    odd = sorted(parts.keys() - leaves.keys())
+    if odd:
+        raise AttributeError(f"{type(whole).__name__} has no {', '.join(odd)}; want some of {', '.join(leaves)}")
+    return made(type(whole), whole, **leaves | parts)
+
+
 def select(mask: Tensor, yes: Any, no: Any) -> Any:
     """Per env: the row of `yes` where the mask is True, else that of `no`.  mask bool [E]; equal trees [E] -> tree."""
-    return yes.apply(lambda a, b: torch.where(lift(mask, a), a, b), no)
+    if isinstance(yes, Tensor):
+        return torch.where(lift(mask, yes), yes, no)
+    other = dict(no.items())
+    return made(type(yes), yes, **{name: select(mask, leaf, other[name]) for name, leaf in yes.items()})
 
 
 def write(part, where: Tensor, **leaves: Tensor | float):
@@ -23,20 +48,12 @@ def write(part, where: Tensor, **leaves: Tensor | float):
 
     Dtypes stay those of the part.  where broadcasts against every named leaf.
     """
-    old = {name: getattr(part, name) for name in leaves}
-    return part.replace(**{name: torch.where(where, leaves[name], old[name]).to(old[name].dtype) for name in leaves})
+    old = dict(part.items())
+    return made(type(part), part, **old | {name: _written(old[name], where, new) for name, new in leaves.items()})
 
 
-def renewed(whole, **parts: Any):
-    """The tensor class with the named parts exchanged and all others shared, so that nobody may write into a part.
-
-    Parts have batch size and device of the whole.  `replace` would go through every leaf of all of them.
-    """
-    odd = sorted(parts.keys() - set(whole.keys()))
-    if odd:
-        raise AttributeError(f"{type(whole).__name__} has no {', '.join(odd)}; want some of {', '.join(whole.keys())}")
-    source = TensorDict(dict(whole.items()) | parts, batch_size=whole.batch_size, device=whole.device)
-    return type(whole).from_tensordict(source)
+def _written(old: Tensor, where: Tensor, new: Tensor | float) -> Tensor:
+    return torch.where(where, new.to(old.dtype), old) if isinstance(new, Tensor) else old.masked_fill(where, new)
 
 
 class _Tables:

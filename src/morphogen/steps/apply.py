@@ -9,7 +9,7 @@ from morphogen.rules.stages import known
 from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree import renewed, table, write
+from morphogen.state.tree import made, renewed, table, write
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import Stage
@@ -38,7 +38,7 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     slots = _prune(slots, at[Op.PRUNE], spec, accuracy)
 
     outcome = _outcome(spec, op, torch.where(asked, gate_of(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1))
-    signals = state.signals.replace(last_op=spec.requested_op, last_outcome=outcome.outcome)
+    signals = renewed(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
     return renewed(state, slots=slots, signals=signals), outcome
 
 
@@ -95,7 +95,9 @@ def _outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> Act
     outcome = torch.where(spec.valid, outcome, int(Outcome.INVALID))
     reason = torch.where(failed != 0, asked, int(Reason.NONE))  # the reason of a gate is its code
     reason = torch.where(vetoed, int(Reason.UNMEASURED), reason)
-    return ActionOutcome(
+    return made(
+        ActionOutcome,
+        spec,
         outcome=outcome,
         executed=outcome == int(Outcome.EXECUTED),
         effective_op=op,
@@ -103,6 +105,4 @@ def _outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> Act
         gate=asked,
         gate_failed=failed,
         target=spec.target,
-        batch_size=spec.batch_size,
-        device=spec.device,
     )

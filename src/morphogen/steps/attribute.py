@@ -29,7 +29,8 @@ def attribute(
 
 def _remember(slots: Slots, found: Attribution) -> Slots:
     fresh, known = found.contribution_valid, slots.contribution_valid
-    return slots.replace(
+    return renewed(
+        slots,
         contribution=torch.where(fresh, found.contribution, slots.contribution),
         contribution_valid=fresh | known,
         velocity=torch.where(fresh, _velocity(slots, found.contribution), slots.velocity),

@@ -9,7 +9,7 @@ from morphogen.rules.vitals import limit, panic, sign, streak_after
 from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.seeds import select_slots, vacate
-from morphogen.state.tree import lift, renewed, select
+from morphogen.state.tree import lift, made, renewed, select
 from morphogen.vocab.spec import GovernorSpec
 from morphogen.vocab.stage import Panic, Stage
 
@@ -24,10 +24,10 @@ def govern(
     """
     verdict = _judge(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
-    calm = state.signals.replace(rolled_back=torch.zeros_like(back))
+    calm = renewed(state.signals, rolled_back=torch.zeros_like(back))
     record = _record(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
     record = _emptied(back, streak=verdict["streak"], **record)
-    watch = state.governor.replace(**record, **_snapshot(state, calm, due))
+    watch = renewed(state.governor, **record, **_snapshot(state, calm, due))
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
@@ -39,12 +39,12 @@ def govern(
         signals=select(back, _restored_signals(watch.signals, state.signals), calm),
         governor=watch,
     )
-    report = GovernorReport(
+    report = made(
+        GovernorReport,
+        state,
         **verdict,
         snapshot_epoch=watch.snapshot_epoch,
         seeds_pruned=pruned.sum(-1),
-        batch_size=state.batch_size,
-        device=state.device,
     )
     return after, report
 
@@ -55,7 +55,8 @@ def first_snapshot(state: EnvState) -> EnvState:
     Copies: tensors that the state and its snapshot share would make the first epoch a graph of its own.
     """
     watch = state.governor
-    fresh = watch.replace(
+    fresh = renewed(
+        watch,
         window=torch.zeros_like(watch.window),
         count=torch.zeros_like(watch.count),
         streak=torch.zeros_like(watch.streak),
@@ -144,7 +145,8 @@ def _restored_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) ->
 
 def _restored_signals(then: Signals, now: Signals) -> Signals:
     """The snapshot's signals; the rollback itself is news, and the last action is forgotten."""
-    return then.replace(
+    return renewed(
+        then,
         last_op=torch.full_like(now.last_op, -1),
         last_outcome=torch.full_like(now.last_outcome, -1),
         rolled_back=torch.ones_like(now.rolled_back),

@@ -12,7 +12,7 @@ from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree import table
+from morphogen.state.tree import made, table
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import LARGEST, VECTORS, flags
@@ -37,15 +37,15 @@ def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int, p
     history = features.history(slots, state.signals, share, cost, episode_length=episode_length)
     each, each_ok = _finite(torch.cat(_slots(slots, limits, history, allowed, net=net), -1), "slots")
     good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)
-    return Observation(
+    return made(
+        Observation,
+        state,
         env=env,
         instance=instance,
         slots=each,
         blueprints=torch.where(occupied(slots.stage), slots.blueprint, -1),
         finite=good.all(-1),
         nonfinite=(~good).sum(-1),
-        batch_size=state.batch_size,
-        device=state.device,
     )
 
 

@@ -13,7 +13,7 @@ from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, SlotInputs, Validation
-from morphogen.state.tree import lift, renewed
+from morphogen.state.tree import lift, made, renewed
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -47,7 +47,9 @@ def score(
     inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
     paid, ledger = _paid(inputs, state.ledger, attribution.shapley, rule)
     found = detect(state.slots, attribution.uncommitted_improvement)
-    scored = Score(
+    scored = made(
+        Score,
+        state,
         **paid,
         network_value=network_value(inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
@@ -55,8 +57,6 @@ def score(
         detector_ratio=found.ratio,
         fossil_params=inputs.fossil_params,
         live_params=inputs.live_params,
-        batch_size=state.batch_size,
-        device=state.device,
     )
     return close(renewed(state, ledger=ledger)), scored
 
@@ -83,7 +83,9 @@ def reward_inputs(
     kept, loss = ~report.rolled_back, validation.loss
     clean, sane = kept & attribution.measured, kept & loss.isfinite()
     had, have = (seed_params(one.slots, net_counts, gate_counts) for one in (before, state))
-    return RewardInputs(
+    return made(
+        RewardInputs,
+        state,
         horizon=state.clock.epoch + 1 >= episode_length,
         rolled_back=report.rolled_back,
         op=outcome.effective_op,
@@ -98,8 +100,6 @@ def reward_inputs(
         **_accuracies(before, state, attribution, kept),
         interaction=torch.where(lift(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
-        batch_size=state.batch_size,
-        device=state.device,
     )
 
 
@@ -138,7 +138,9 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
     """
     was, now, same = before.slots, after.slots, ("previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age")
     acted = outcome.target & outcome.executed.unsqueeze(-1)
-    return SlotInputs(
+    return made(
+        SlotInputs,
+        before,
         op=torch.where(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
         stage=was.stage,
         **{name: getattr(was, name) for name in same},
@@ -152,8 +154,6 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
         next_stage=now.stage,
         next_contribution=now.contribution,
         next_contribution_valid=now.contribution_valid,
-        batch_size=before.batch_size,
-        device=before.device,
     )
 
 
@@ -162,8 +162,8 @@ def close(state: EnvState) -> EnvState:
     stage = state.slots.stage
     epochs = state.slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
     age = state.slots.age + occupied(stage).to(torch.int64)
-    slots = state.slots.replace(epochs_in_stage=epochs, age=age)
-    return renewed(state, slots=slots, clock=state.clock.replace(epoch=state.clock.epoch + 1))
+    slots = renewed(state.slots, epochs_in_stage=epochs, age=age)
+    return renewed(state, slots=slots, clock=renewed(state.clock, epoch=state.clock.epoch + 1))
 
 
 def _paid(

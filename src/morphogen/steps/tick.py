@@ -10,7 +10,7 @@ from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
 from morphogen.state.seeds import vacate
-from morphogen.state.tree import renewed
+from morphogen.state.tree import made, renewed
 from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
@@ -29,11 +29,11 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
     slots = remove(slots, faded)
     slots, late = _forward(slots, state, (Gate.G3,), lifecycle)
-    report = TickReport(
+    report = made(
+        TickReport,
+        state,
         gate=early + late,
         removal=torch.where(faded, int(Removal.RAMP), int(Removal.NONE)),
-        batch_size=state.batch_size,
-        device=state.device,
     )
     return renewed(state, slots=slots, seeds=vacate(state.seeds, occupied(slots.stage))), report
 

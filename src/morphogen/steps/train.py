@@ -28,7 +28,7 @@ from morphogen.rules.stages import active, blended
 from morphogen.rules.tally import Minibatch, SeedAverages, SeedTally, Tally
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Batch, TrainMetrics
-from morphogen.state.tree import renewed
+from morphogen.state.tree import made, renewed
 from morphogen.vocab.spec import HostSpec, LifecycleSpec
 from morphogen.vocab.stage import AlphaMode, Stage
 
@@ -160,22 +160,22 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
     """Put what was trained back into the state, with the statistics of the epoch."""
     mean, grown = tally.averages(progress.tally), tally.seed_averages(progress.seeds, progress.tally.total)
     valid = progress.tally.finite > 0
-    metrics = TrainMetrics(
+    metrics = made(
+        TrainMetrics,
+        state,
         loss=mean.loss,
         accuracy=mean.accuracy,
         valid=valid,
         skipped=progress.tally.total - progress.tally.finite,
         host_gradient_norm=mean.norm,
         seed_skipped=progress.seeds.broken.any(-1),
-        batch_size=state.batch_size,
-        device=state.device,
     )
     after = renewed(
         state,
-        host=state.host.replace(params=progress.weights.host, momentum=progress.velocity.host),
+        host=renewed(state.host, params=progress.weights.host, momentum=progress.velocity.host),
         seeds=state.seeds if progress.fixed.index is None else _settled(state, progress, plan, net=net),
         slots=_measured(state, progress, mean.norm, grown, net=net),
-        signals=state.signals.replace(train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
+        signals=renewed(state.signals, train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
     )
     return after, metrics
 
@@ -188,7 +188,7 @@ def _settled(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> Te
         for slot, *own in zip(net.slots, ran, progress.fixed.sites, plan.train, strict=True):
             storage = state.seeds[slot.name, leaf]
             seeds[slot.name][leaf] = sites.scatter(storage, *own, channels=slot.channels)
-    return TensorDict(seeds, batch_size=state.batch_size, device=state.device)
+    return made(TensorDict, state, **seeds)
 
 
 def _measured(state: EnvState, progress: Progress, norm: Tensor, mean: SeedAverages, *, net: Net) -> Slots:
@@ -202,7 +202,8 @@ def _measured(state: EnvState, progress: Progress, norm: Tensor, mean: SeedAvera
     now = ratio(mean.norm, own, norm.unsqueeze(-1), host)
     steady = valid & mean.steady
     average = smoothed(slots.gradient_ratio, slots.gradient_ratio_valid, now)
-    return slots.replace(
+    return renewed(
+        slots,
         gradient_norm=torch.where(valid, mean.norm, 0.0),
         gradient_health=torch.where(valid, mean.health, 0.0),
         vanishing=valid & sums.vanishing,

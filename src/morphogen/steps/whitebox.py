@@ -7,7 +7,7 @@ from morphogen.rules.stages import active
 from morphogen.rules.whitebox import accuracy
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Split, TrainMetrics, Validation
-from morphogen.state.tree import renewed
+from morphogen.state.tree import made, renewed
 from morphogen.vocab.stage import AlphaMode
 
 
@@ -18,7 +18,8 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)
     after = renewed(
         state,
-        slots=slots.replace(
+        slots=renewed(
+            slots,
             gradient_norm=healthy,
             gradient_health=healthy,
             vanishing=none,
@@ -27,19 +28,19 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
             gradient_ratio=healthy,
             gradient_ratio_valid=fine,
         ),
-        signals=signals.replace(
-            train_loss=signals.val_loss, train_acc=signals.val_acc, train_measured=signals.measured
+        signals=renewed(
+            signals, train_loss=signals.val_loss, train_acc=signals.val_acc, train_measured=signals.measured
         ),
     )
-    return after, TrainMetrics(
+    return after, made(
+        TrainMetrics,
+        state,
         loss=signals.val_loss,
         accuracy=signals.val_acc,
         valid=signals.measured,
         skipped=torch.zeros_like(state.clock.epoch),
         host_gradient_norm=torch.zeros_like(signals.val_loss),
         seed_skipped=none.any(-1),
-        batch_size=state.batch_size,
-        device=state.device,
     )
 
 

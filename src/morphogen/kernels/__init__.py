@@ -13,6 +13,7 @@ from morphogen.kernels.conv import Form, conv, conv_backward, form_of
 from morphogen.kernels.native import AVAILABLE, CONVOLVES
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
+from morphogen.kernels.philox import philox
 from morphogen.kernels.pool import pool, unpool
 from morphogen.kernels.take import deal, innermost, take
 
@@ -32,6 +33,7 @@ __all__ = [
     "norm_backward",
     "perceptron",
     "perceptron_backward",
+    "philox",
     "pool",
     "take",
     "unpool",

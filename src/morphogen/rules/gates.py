@@ -34,13 +34,15 @@ def gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec)
     hold = _hold(slots, g3, spec)
     fossilize = _fossilize(slots, g5, spec)
     no_way_up = {Check.ILLEGAL_TRANSITION: ~legal | (kind == int(Gate.NONE))}
-    failed = sum(map(_bits, (train, blend, hold, fossilize)), _bits(no_way_up))
+    failed = _bits(train, blend, hold, fossilize, no_way_up)
     return failed == 0, failed
 
 
-def _bits(checks: Checks) -> Tensor:
+def _bits(*every: Checks) -> Tensor:
     """Failed checks as one number.  A slot is asked one gate at a time, so bits of two gates never add up."""
-    return torch.stack([hit.long() << int(check) for check, hit in checks.items()]).sum(0)
+    checks = [(1 << int(check), hit) for one in every for check, hit in one.items()]
+    hits = torch.stack([hit for _, hit in checks], dim=-1)
+    return (hits * table(tuple(bit for bit, _ in checks), torch.int64, hits.device)).sum(-1)
 
 
 def _permissive_blend(slots: Slots, asked: Tensor, spec: LifecycleSpec) -> Checks:

@@ -1,6 +1,5 @@
 """Sets of stages as masks.  stage int64 [...] -> bool [...]; a code outside the table is in no set."""
 
-import torch
 from torch import Tensor
 
 from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, OCCUPIED, Stage
@@ -8,7 +7,7 @@ from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, OCCUPIED, Stage
 
 def known(stage: Tensor) -> Tensor:
     """The stage with codes outside the table as UNKNOWN: safe to look up."""
-    return torch.where((stage >= 0) & (stage < len(Stage)), stage, int(Stage.UNKNOWN))
+    return stage.masked_fill((stage < 0) | (stage >= len(Stage)), int(Stage.UNKNOWN))
 
 
 def occupied(stage: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 from morphogen.rules.legality import head_choices
 from morphogen.run.world import Epoch
 from morphogen.state.env import Signals, Slots
+from morphogen.state.tree import made, table
 from morphogen.vocab.action import Head
 from morphogen.vocab.fault import Fault
 from morphogen.vocab.instance import PARAMETERS
@@ -18,7 +19,7 @@ def record(epoch: Epoch) -> TensorDict:
     groups = (_before(epoch), _measured(epoch), _slots(epoch), _action(epoch), _reward(epoch), _governed(epoch))
     leaves = {name: leaf for group in groups for name, leaf in group.items()}
     told = {name: _narrow(name, leaf) for name, leaf in {**leaves, "nonfinite": _nonfinite(leaves)}.items()}
-    return TensorDict(told, batch_size=[])
+    return made(TensorDict, epoch.before, **told)
 
 
 _CODES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
@@ -182,7 +183,7 @@ def _governed(epoch: Epoch) -> dict[str, Tensor]:
 
 def fault(epoch: Epoch) -> Tensor:
     """Bit set of what went wrong in this epoch, int64 [E]."""
-    lost, choice = epoch.after.clock.epoch, epoch.choice
+    choice = epoch.choice
     rows = (
         (epoch.train.skipped > 0, Fault.SKIPPED_STEP),
         (epoch.train.seed_skipped, Fault.SEED_SKIPPED),
@@ -191,4 +192,5 @@ def fault(epoch: Epoch) -> Tensor:
         (epoch.report.rolled_back, Fault.ROLLED_BACK),
         (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
     )
-    return sum((torch.where(where, int(code), 0) for where, code in rows), torch.zeros_like(lost))
+    hits = torch.stack([where for where, _ in rows], dim=-1)
+    return (hits * table(tuple(int(code) for _, code in rows), torch.int64, hits.device)).sum(-1)

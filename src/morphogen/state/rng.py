@@ -1,6 +1,6 @@
 """Counter-based random numbers: a draw is a pure function of its coordinates, no generator is read.
 
-Philox 4x32-10 (Salmon et al. 2011) in int64 tensor arithmetic.  A *stream* is an int64 `[..., 5]` tensor: two key words
+Words come from Philox 4x32-10 (`kernels.philox`).  A *stream* is an int64 `[..., 5]` tensor: two key words
 (the run seed) and three counter words (minibatch and epoch, round and purpose, env); the fourth counter word counts the
 lanes, four per block.  Different coordinates never share a block.
 """
@@ -10,25 +10,11 @@ import math
 import torch
 from torch import Tensor
 
+from morphogen.kernels import philox
 from morphogen.vocab.purpose import Purpose
 
-_M0, _M1 = 0xD2511F53, 0xCD9E8D57
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _MASK = 0xFFFFFFFF
-_ROUNDS = 10
 _EPOCH_BITS, _PURPOSE_BITS = 17, 20  # minibatch < 2**17, round < 2**20
-
-
-def philox(counter: Tensor, key: Tensor) -> Tensor:
-    """Philox 4x32-10.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
-    c0, c1, c2, c3 = counter.unbind(-1)
-    k0, k1 = key.unbind(-1)
-    for _ in range(_ROUNDS):
-        p0, p1 = c0 * _M0, c2 * _M1  # the wrapped int64 product has the right 64 bits
-        high0, high1 = (p0 >> 32) & _MASK, (p1 >> 32) & _MASK
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1 & _MASK, high0 ^ c3 ^ k1, p0 & _MASK
-        k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
-    return torch.stack((c0, c1, c2, c3), dim=-1)
 
 
 def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu") -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 def lift(mask: Tensor, like: Tensor) -> Tensor:
     """A per-env mask with trailing axes of length 1, ready to broadcast.  mask [E], like [E, ...] -> [E, 1, ...]."""
-    return mask.view(mask.shape + (1,) * (like.dim() - mask.dim()))
+    return mask.view(mask.shape + (1,) * (like.dim() - mask.dim())) if like.dim() > mask.dim() else mask
 
 
 def made(kind: type, like: Any, **leaves: Any) -> Any:
@@ -37,10 +37,12 @@ def renewed(whole, **parts: Any):
 
 def select(mask: Tensor, yes: Any, no: Any) -> Any:
     """Per env: the row of `yes` where the mask is True, else that of `no`.  mask bool [E]; equal trees [E] -> tree."""
-    if isinstance(yes, Tensor):
-        return torch.where(lift(mask, yes), yes, no)
     other = dict(no.items())
-    return made(type(yes), yes, **{name: select(mask, leaf, other[name]) for name, leaf in yes.items()})
+    return made(type(yes), yes, **{name: _chosen(mask, leaf, other[name]) for name, leaf in yes.items()})
+
+
+def _chosen(mask: Tensor, yes: Any, no: Any) -> Any:
+    return torch.where(lift(mask, yes), yes, no) if isinstance(yes, Tensor) else select(mask, yes, no)
 
 
 def write(part, where: Tensor, **leaves: Tensor | float):

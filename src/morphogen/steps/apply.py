@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.alpha import retarget
 from morphogen.rules.gates import gate, gate_of
 from morphogen.rules.stages import known
-from morphogen.rules.transition import clear, promote, remove, transition
+from morphogen.rules.transition import clear, promote, remove
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree import made, renewed, table, write
@@ -32,10 +32,19 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     upward = torch.where(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), _next_up(state.slots.stage))
     passed, failed = gate(state.slots, accuracy, upward, spec=lifecycle)
 
-    slots = promote(state.slots, asked & passed, upward, accuracy)
+    partial = at[Op.SET_ALPHA_TARGET] & (spec.alpha_target < 1)[:, None]
+    at_once = at[Op.PRUNE] & ((spec.alpha_steps == 0)[:, None] | (state.slots.alpha == 0))
+    fading = at[Op.PRUNE] & ~at_once
+    resumed = (partial | fading) & (state.slots.stage == int(Stage.HOLDING))  # its alpha is about to move
+    to = upward.masked_fill(at[Op.GERMINATE], int(Stage.GERMINATED)).masked_fill(resumed, int(Stage.BLENDING))
+
+    # An env has one op, so the slots of all these masks are different ones.
+    slots = clear(state.slots, at[Op.GERMINATE])
+    slots = promote(slots, (asked & passed) | at[Op.GERMINATE] | resumed, to, accuracy)
     slots = _germinate(slots, at[Op.GERMINATE], spec, accuracy)
-    slots = _set_target(slots, at[Op.SET_ALPHA_TARGET], spec, accuracy)
-    slots = _prune(slots, at[Op.PRUNE], spec, accuracy)
+    slots = write(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
+    slots = remove(slots, at_once)
+    slots = _ramp(slots, at[Op.SET_ALPHA_TARGET], fading, spec)
 
     outcome = _outcome(spec, op, torch.where(asked, gate_of(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1))
     signals = renewed(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
@@ -48,12 +57,11 @@ def _next_up(stage: Tensor) -> Tensor:
 
 
 def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
-    to = torch.full_like(slots.stage, int(Stage.GERMINATED))
+    """What a new seed is, in a slot that was cleared."""
     return write(
-        transition(clear(slots, where), where, to, accuracy),
+        slots,
         where,
         blueprint=spec.blueprint[:, None],
-        algorithm=spec.algorithm[:, None],
         tempo=spec.tempo[:, None],
         blend_target=spec.alpha_target[:, None],
         blend_curve=spec.curve[:, None],
@@ -61,30 +69,11 @@ def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) 
     )
 
 
-def _set_target(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
-    """A new resting place for alpha, and the algorithm of the style at once."""
-    partial = where & (spec.alpha_target < 1)[:, None]
-    slots = write(_resume_blending(slots, partial, accuracy), where, algorithm=spec.algorithm[:, None])
-    return _ramp(slots, where, spec.alpha_target, spec)
-
-
-def _prune(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
-    """Out at once where nothing is blended in or no time is given; else down a ramp that ends in removal."""
-    at_once = where & ((spec.alpha_steps == 0)[:, None] | (slots.alpha == 0))
-    fading = where & ~at_once
-    slots = _resume_blending(remove(slots, at_once), fading, accuracy)
-    return _ramp(slots, fading, torch.zeros_like(spec.alpha_target), spec)
-
-
-def _resume_blending(slots: Slots, where: Tensor, accuracy: Tensor) -> Slots:
-    """A held seed whose alpha is about to move blends again."""
-    to = torch.full_like(slots.stage, int(Stage.BLENDING))
-    return transition(slots, where & (slots.stage == int(Stage.HOLDING)), to, accuracy)
-
-
-def _ramp(slots: Slots, where: Tensor, target: Tensor, spec: ActionSpec) -> Slots:
+def _ramp(slots: Slots, asked: Tensor, fading: Tensor, spec: ActionSpec) -> Slots:
+    """Alpha on its way to the target that was asked for, or to 0, where the seed is removed.  bool [E, S]."""
+    target = spec.alpha_target[:, None].expand_as(slots.alpha).masked_fill(fading, 0.0)
     steps, shape, steepness = spec.alpha_steps[:, None], spec.curve[:, None], spec.steepness[:, None]
-    return retarget(slots, where, target[:, None], steps=steps, shape=shape, steepness=steepness)
+    return retarget(slots, asked | fading, target, steps=steps, shape=shape, steepness=steepness)
 
 
 def _outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> ActionOutcome:

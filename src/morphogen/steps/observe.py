@@ -17,6 +17,8 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import LARGEST, VECTORS, flags
 
+_FLAGS = {vector: flags(columns) for vector, columns in VECTORS.items()}
+
 
 def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int, param_budget: int) -> Observation:
     """Raw features of the envs before their next action, all finite.
@@ -86,13 +88,12 @@ def _static(net: Net, like: Tensor) -> Tensor:
 
 def _finite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
     """Values behind a flag of 0 are 0, and what is no sane number is 0 with its flag.  -> clean, was sane; as `raw`."""
-    flag = flags(VECTORS[vector])
-    owner = table(flag, torch.int64, raw.device)
+    owner = table(_FLAGS[vector], torch.int64, raw.device)
     always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
-    valid = torch.cat((raw, always), dim=-1)[..., owner] != 0
+    valid = torch.cat((raw, always), dim=-1).index_select(-1, owner) != 0
     raw = torch.where(valid, raw, 0.0)
     good = raw.abs() <= LARGEST  # False for NaN
-    serves = table(tuple(tuple(float(j == f) for j in range(len(flag))) for f in flag), torch.float32, raw.device)
-    kept = good & ((~good).float() @ serves == 0)  # a flag falls with the first of its features
-    kept = kept & torch.cat((kept, always != 0), dim=-1)[..., owner]
+    wrong = raw.new_zeros(*raw.shape[:-1], raw.shape[-1] + 1).index_add(-1, owner, (~good).float())
+    kept = good & (wrong[..., :-1] == 0)  # a flag falls with the first of its features
+    kept = kept & torch.cat((kept, always != 0), dim=-1).index_select(-1, owner)
     return torch.where(kept, raw, 0.0), good

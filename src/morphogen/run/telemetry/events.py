@@ -20,18 +20,20 @@ COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
 
 def tidy(value: Any) -> Any:
     """A value as events hold it: 7 significant digits, None for NaN and infinities, tuples for lists, text to print."""
+    if isinstance(value, float):  # the most frequent first
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise ValueError("an event cannot hold an integer of more than 64 bits")
+        return value
     if isinstance(value, str):
         return value if value.isprintable() else escaped(value)
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise ValueError("an event cannot hold an integer of more than 64 bits")
-    if value is None or isinstance(value, int):
+    if value is None:
         return value
-    if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {tidy(str(key)): tidy(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(tidy(inner) for inner in value)
+        return tuple([tidy(inner) for inner in value])
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return tidy(value.tolist())
     raise TypeError(f"an event cannot hold a {type(value).__name__}")

@@ -27,6 +27,7 @@ Positive = Annotated[float, Span(0)] | None
 Share = Annotated[float, Span(0, 1)] | None
 Row = tuple[Real, ...]
 Table = tuple[Row, ...]
+_NUMBERS = {int, float, type(None)}  # of which a union is one look at the type
 
 
 @cache
@@ -36,7 +37,8 @@ def check(hint: Any) -> Check:
     if kind is Annotated:
         return _bounded(check(inner[0]), tuple(one for one in inner[1:] if isinstance(one, Span)))
     if kind in (Union, types.UnionType):
-        return _either(tuple(check(one) for one in inner))
+        plain = _NUMBERS.issuperset(inner)
+        return _number(inner) if plain else _either(tuple(check(one) for one in inner))
     if kind is Literal:
         return inner.__contains__  # a tuple: what is read may not have a hash
     if kind is tuple:
@@ -49,10 +51,12 @@ def check(hint: Any) -> Check:
 def _plain(hint: Any) -> Check:
     if hint is Any:
         return lambda value: True
-    if hint in (int, float):
-        kinds = (int, float) if hint is float else int
-        return lambda value: isinstance(value, kinds) and not isinstance(value, bool)
-    return lambda value: isinstance(value, hint)
+    return _number((hint,)) if hint in _NUMBERS else lambda value: isinstance(value, hint)
+
+
+def _number(hints: tuple[type, ...]) -> Check:
+    kinds = (*hints, int) if float in hints else hints
+    return lambda value: isinstance(value, kinds) and value is not True and value is not False
 
 
 def _bounded(inner: Check, spans: tuple[Span, ...]) -> Check:

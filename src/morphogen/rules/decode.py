@@ -28,10 +28,10 @@ from morphogen.vocab.stage import DEFAULT_STEEPNESS
 _NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
 
 
-def decode(action: Tensor, slots: Slots, limits: Limits) -> ActionSpec:
+def decode(action: Tensor, slots: Slots, limits: Limits, *, met: Tensor | None = None) -> ActionSpec:
     """The action in meaning instead of indices; WAIT with a reason where it is not valid.
 
-    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].
+    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].  met: `conditions` of slots and limits, where known.
     Promise: total (any integers are taken), and an irrelevant head never matters.
     """
     device, count = action.device, slots.stage.shape[1]
@@ -39,7 +39,8 @@ def decode(action: Tensor, slots: Slots, limits: Limits) -> ActionSpec:
     index = torch.minimum(action.clamp(min=0), sizes - 1)
     relevant = table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
     in_range = ((action == index) | ~relevant).all(-1)
-    reason = torch.where(in_range, _refusal(index, relevant, slots, limits), int(Reason.OUT_OF_RANGE))
+    every = conditions(slots, limits) if met is None else met
+    reason = torch.where(in_range, _refusal(index, relevant, every, limits), int(Reason.OUT_OF_RANGE))
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
     slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
@@ -56,10 +57,13 @@ def decode(action: Tensor, slots: Slots, limits: Limits) -> ActionSpec:
     )
 
 
-def _refusal(index: Tensor, relevant: Tensor, slots: Slots, limits: Limits) -> Tensor:
-    """Smallest reason why the action is not legal; 0 none.  index int64 [E, 8] in range -> int64 [E]."""
+def _refusal(index: Tensor, relevant: Tensor, every: Tensor, limits: Limits) -> Tensor:
+    """Smallest reason why the action is not legal; 0 none.
+
+    Shapes: index int64 [E, 8] in range, every bool [7, E, 6, S], the conditions -> int64 [E].
+    """
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
-    met = conditions(slots, limits)[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
+    met = every[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
     allowed = table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
     codes = table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)

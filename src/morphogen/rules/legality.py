@@ -64,9 +64,13 @@ def legal(slots: Slots, limits: Limits) -> Tensor:
     return conditions(slots, limits).all(0)
 
 
-def action_masks(slots: Slots, limits: Limits) -> ActionMasks:
-    """What may be chosen, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E]."""
-    allowed, device, envs = legal(slots, limits), slots.stage.device, slots.stage.shape[0]
+def action_masks(slots: Slots, limits: Limits, *, met: Tensor | None = None) -> ActionMasks:
+    """What may be chosen, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
+
+    met: `conditions` of slots and limits, where they are known.
+    """
+    allowed = legal(slots, limits) if met is None else met.all(0)
+    device, envs = slots.stage.device, slots.stage.shape[0]
     blueprints = tuple(code in limits.allowed_blueprints for code in Blueprint)
     free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
     return made(

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 import numpy as np
@@ -62,8 +63,7 @@ class Packing:
     @classmethod
     def of(cls, tree: TensorDictBase) -> "Packing":
         """The packing of a flat or nested tree; nested names are joined by dots."""
-        found = [(_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]
-        return cls(tuple(sorted(found, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0]))))
+        return _packing(tuple([(_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]))
 
     @property
     def size(self) -> int:
@@ -81,10 +81,20 @@ class Packing:
         """Read a buffer on the host; the arrays are copies."""
         raw, at, out = buffer.numpy().tobytes(), 0, {}
         for name, dtype, shape in self.leaves:
-            kind = torch.empty(0, dtype=dtype).numpy().dtype
-            out[name] = np.frombuffer(raw, kind, math.prod(shape), at).reshape(shape)
-            at += dtype.itemsize * math.prod(shape)
+            count = math.prod(shape)
+            out[name] = np.frombuffer(raw, _kind(dtype), count, at).reshape(shape)
+            at += dtype.itemsize * count
         return out
+
+
+@cache
+def _packing(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> Packing:
+    return Packing(tuple(sorted(leaves, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0]))))
+
+
+@cache
+def _kind(dtype: torch.dtype) -> np.dtype:
+    return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def _name(key: str | tuple[str, ...]) -> str:

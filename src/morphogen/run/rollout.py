@@ -9,6 +9,7 @@ from torch import Tensor
 from morphogen.run.trees import restored
 from morphogen.run.world import Epoch
 from morphogen.state.decision import ActionMasks, Observation
+from morphogen.state.tree import made
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
@@ -86,4 +87,4 @@ def _row(epoch: Epoch, reset_before: Tensor) -> TensorDict:
         "contribution": torch.where(fresh, worth.contribution, 0.0),
         "contribution_valid": fresh,
     }
-    return TensorDict(row, batch_size=score.batch_size, device=score.device)
+    return made(TensorDict, score, **row)

@@ -18,7 +18,7 @@ from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import coalitions, measuring
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_masks, control
+from morphogen.rules.legality import action_masks, conditions, control
 from morphogen.run.data.feed import Feed
 from morphogen.run.schedules import Narrowing
 from morphogen.run.setup import Setup
@@ -86,13 +86,14 @@ def head(
 ) -> Head:
     """observe .. tick.  state, hidden [E], key int64 [E, 3]; `narrowed`: what the policy has to follow."""
     spec, limits = setup.spec, setup.limits
-    observation = observe(state, limits, net=setup.net, episode_length=spec.episode_length, param_budget=setup.budget)
-    masks = action_masks(state.slots, limits)
+    met = conditions(state.slots, limits)
+    seen = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
+    observation, masks = observe(state, limits, met=met, **seen), action_masks(state.slots, limits, met=met)
     missed = torch.zeros_like(masks.op[:, 0])
     if narrowed is not None:
         masks, missed = control(masks, *narrowed.at(state.clock.epoch, key[:, 2]))
     choice = policy.act(params, observation, masks, hidden, _action_noise(state, key, policy.purpose))
-    action = decode(choice.action, state.slots, limits)
+    action = decode(choice.action, state.slots, limits, met=met)
     acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
     ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
     coalition, evaluated = asked(ticked, key, setup=setup)

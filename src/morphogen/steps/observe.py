@@ -20,15 +20,25 @@ from morphogen.vocab.observation import LARGEST, VECTORS, flags
 _FLAGS = {vector: flags(columns) for vector, columns in VECTORS.items()}
 
 
-def observe(state: EnvState, limits: Limits, *, net: Net, episode_length: int, param_budget: int) -> Observation:
+def observe(
+    state: EnvState,
+    limits: Limits,
+    *,
+    net: Net,
+    episode_length: int,
+    param_budget: int,
+    met: Tensor | None = None,
+) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
+    met: `rules.legality.conditions` of slots and limits, where they are known.
     Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite, or absurdly
     large, becomes 0 together with its flag and makes `finite` False.
     """
     slots = state.slots
-    allowed = legal(slots, limits)[:, int(Op.GERMINATE) :]  # every op but WAIT
+    allowed = legal(slots, limits) if met is None else met.all(0)
+    allowed = allowed[:, int(Op.GERMINATE) :]  # every op but WAIT
     host = host_params(state.instance, net.host).float().unsqueeze(-1)
     params = seed_params(slots, net.counts, net.gate_counts)
     share, cost = params.float() / host, price_of(params, state.instance.param_price, param_budget=param_budget)

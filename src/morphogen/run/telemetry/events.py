@@ -58,7 +58,13 @@ class Event:
 
     def payload(self) -> Json:
         """The fields by name, as they stand in the file (`from_` without the underscore)."""
-        return {one.name.rstrip("_"): getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        return {shown: getattr(self, name) for name, shown in _names(type(self))}
+
+
+@cache
+def _names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
+    """Its fields, and how they are called in the file."""
+    return tuple((one.name, one.name.rstrip("_")) for one in fields(kind))  # type: ignore[arg-type]
 
 
 @cache

@@ -8,6 +8,7 @@ from morphogen.run.telemetry.kinds import env, epoch, ppo, round, run, slot
 from morphogen.vocab.text import show
 
 FORMAT = 1
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 HEAD = ("v", "seq", "time", "rank", "event")
 KINDS: dict[str, type[Event]] = {
     kind.NAME or kind.__name__: kind
@@ -22,7 +23,7 @@ def line(event: Envelope, *, seq: int, time: float, rank: int = 0) -> str:
     head: Json = {"v": FORMAT, "seq": seq, "time": float(f"{time:.3f}"), "rank": rank, "event": event.name}
     late = {"late": True} if event.late else {}
     whole = {**head, "severity": event.severity, **event.where, **late, "data": event.data.payload()}
-    return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
+    return _ENCODER.encode(whole) + "\n"
 
 
 def parse(text: str) -> Envelope:

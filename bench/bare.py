@@ -62,8 +62,7 @@ class Bare:
     def _objective(
         self, leaves: tuple[Tensor, ...], *, batch: Batch, frame: cnn.Frame
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        images = batch.images.transpose(0, 1).flatten(1, 2)
-        logits = forward(images, self._rows(leaves[0], frame), Growth((), (), ()), net=self.net)
+        logits = forward(batch.images, self._rows(leaves[0], frame), Growth((), (), ()), net=self.net)
         nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
         loss = nats.view(batch.labels.shape).mean(-1)
         correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)

@@ -82,7 +82,7 @@ def empty_slots(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[
     bare = Bare(ours)
     torch.testing.assert_close(bare.train(), ours.train().host.params)
     forms = {"slots": lambda: (ours.train(), ours.validate()), "bare": lambda: (bare.train(), bare.validate())}
-    seconds = replace(bench, runs=4 * bench.runs).interleaved(forms)
+    seconds = replace(bench, runs=12 * bench.runs).interleaved(forms)
     return [ratio("empty_slots", seconds["slots"], seconds["bare"])]
 
 

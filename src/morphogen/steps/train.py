@@ -25,12 +25,17 @@ from morphogen.rules import tally
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.health import Gauge, ratio, smoothed
 from morphogen.rules.stages import active, blended
-from morphogen.rules.tally import Minibatch, SeedAverages, SeedTally, Tally
+from morphogen.rules.tally import Minibatch, SeedTally, Tally
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Batch, TrainMetrics
 from morphogen.state.tree import made, renewed
 from morphogen.vocab.spec import HostSpec, LifecycleSpec
 from morphogen.vocab.stage import AlphaMode, Stage
+
+_GRADIENT = (  # leaves of slots that tell of an epoch's gradients
+    *("gradient_norm", "gradient_health", "gradient_valid", "gradient_ratio", "gradient_ratio_valid"),
+    *("vanishing", "exploding"),
+)
 
 
 class Weights(NamedTuple):
@@ -40,16 +45,22 @@ class Weights(NamedTuple):
     grown: Tensor  # [N], everything that runs beside the hosts (`nets.blocks`)
 
 
+class Running(NamedTuple):
+    """The seeds that run, where any do."""
+
+    index: blocks.Index
+    blended: Tensor  # bool [E, S]
+    training: Tensor  # bool [E, S]
+    measured: Tensor  # bool [E, S], runs and is not frozen
+    finite: Tensor  # bool [E, S], parameters of the seed
+
+
 class Fixed(NamedTuple):
     """What does not change within an epoch."""
 
     frame: cnn.Frame
     sites: tuple[Site | None, ...]
-    index: blocks.Index | None
-    blended: Tensor  # bool [E, S]
-    training: Tensor  # bool [E, S]
-    measured: Tensor  # bool [E, S], runs and is not frozen
-    finite: Tensor  # bool [E, S], parameters of the seed
+    running: Running | None
 
 
 class Weighed(NamedTuple):
@@ -67,7 +78,7 @@ class Progress(NamedTuple):
     velocity: Weights
     streak: Tensor  # int64 [E, S]
     tally: Tally
-    seeds: SeedTally
+    seeds: SeedTally | None  # None where no seed runs
     fixed: Fixed
 
 
@@ -79,19 +90,24 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
         blocks.flat(sites.gather(state.seeds, leaf, plan.train, where, net=net), host.params)
         for leaf in ("params", "momentum")
     )
+    index = blocks.index(plan.train, where, host.params.shape[0], net=net)
+    running = None if index is None else _running(state, index, net=net)
+    fixed = Fixed(cnn.frame(state.instance, net.host, host.params), where, running)
+    pair = Weights(host.params, weights), Weights(host.momentum, velocity)
+    seeds = None if running is None else tally.no_seeds(host.params, slots.stage)
+    return Progress(*pair, slots.skip_streak, tally.nothing(host.params), seeds, fixed)
+
+
+def _running(state: EnvState, index: blocks.Index, *, net: Net) -> Running:
+    slots = state.slots
     whole = [state.seeds[name, "params"].sum(-1) for name in net.names]
-    fixed = Fixed(
-        frame=cnn.frame(state.instance, net.host, host.params),
-        sites=where,
-        index=blocks.index(plan.train, where, host.params.shape[0], net=net),
+    return Running(
+        index=index,
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
         finite=torch.isfinite(torch.stack(whole, dim=-1)),
     )
-    pair = Weights(host.params, weights), Weights(host.momentum, velocity)
-    sums = tally.nothing(host.params), tally.no_seeds(host.params, slots.stage)
-    return Progress(*pair, slots.skip_streak, *sums, fixed)
 
 
 def train_minibatch(
@@ -100,16 +116,17 @@ def train_minibatch(
     """One optimiser step of every host and seed.  batch [E, B, ...]."""
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
-    (host_push, *pushes), (loss, correct) = slope(objective, weights if fixed.index is not None else weights[:1])
+    running, seeds = fixed.running, progress.seeds
+    (host_push, *pushes), (loss, correct) = slope(objective, weights[:1] if running is None else weights)
     norm = torch.linalg.vector_norm(host_push, dim=-1)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
-    if fixed.index is not None:
-        push = blocks.silenced(pushes[0], fixed.index) if plan.padded else pushes[0]
+    if running is not None and seeds is not None:
+        push = blocks.silenced(pushes[0], running.index) if plan.padded else pushes[0]
         limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-        gauge = blocks.gauge(push, fixed.index, progress.seeds.square, **limits)
-        sound = torch.isfinite(gauge.norm) & fixed.finite
-        finite = finite & (sound | ~fixed.blended).all(-1)
-        progress = _step_seeds(progress, fixed.index, push, Weighed(gauge, sound, finite), spec=spec)
+        gauge = blocks.gauge(push, running.index, seeds.square, **limits)
+        sound = torch.isfinite(gauge.norm) & running.finite
+        finite = finite & (sound | ~running.blended).all(-1)
+        progress = _step_seeds(progress, (running, seeds), push, Weighed(gauge, sound, finite), spec=spec)
     seen = Minibatch(loss, correct, finite, norm)
     host, velocity = _step_host(progress, host_push, seen, spec=spec)
     return progress._replace(
@@ -140,26 +157,27 @@ def _step_host(progress: Progress, grads: Tensor, seen: Minibatch, *, spec: Host
     return sgd(progress.weights.host, progress.velocity.host, clipped, seen.finite, **knobs)
 
 
-def _step_seeds(progress: Progress, index: blocks.Index, push: Tensor, seen: Weighed, *, spec: HostSpec) -> Progress:
+def _step_seeds(
+    progress: Progress, there: tuple[Running, SeedTally], push: Tensor, seen: Weighed, *, spec: HostSpec
+) -> Progress:
     """The step of everything that runs beside the hosts.  push [N]."""
-    fixed, (gauge, sound, finite) = progress.fixed, seen
-    live = finite.unsqueeze(-1) & sound & fixed.measured
-    broken = finite.unsqueeze(-1) & ~sound & fixed.training
-    factor = blocks.shares(torch.where(live, shrink(gauge.norm, max_norm=spec.max_grad_norm), -1.0), index)
+    (running, seeds), (gauge, sound, finite) = there, seen
+    live = finite.unsqueeze(-1) & sound & running.measured
+    broken = finite.unsqueeze(-1) & ~sound & running.training
+    factor = blocks.shares(torch.where(live, shrink(gauge.norm, max_norm=spec.max_grad_norm), -1.0), running.index)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(progress.weights.grown, progress.velocity.grown, push * factor, factor >= 0, **knobs)
     return progress._replace(
         weights=progress.weights._replace(grown=grown),
         velocity=progress.velocity._replace(grown=velocity),
         streak=torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak)),
-        seeds=tally.add_seeds(progress.seeds, gauge, sound, broken),
+        seeds=tally.add_seeds(seeds, gauge, sound, broken),
     )
 
 
 def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
-    mean, grown = tally.averages(progress.tally), tally.seed_averages(progress.seeds, progress.tally.total)
-    valid = progress.tally.finite > 0
+    mean, valid, seeds = tally.averages(progress.tally), progress.tally.finite > 0, progress.seeds
     metrics = made(
         TrainMetrics,
         state,
@@ -168,13 +186,13 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
         valid=valid,
         skipped=progress.tally.total - progress.tally.finite,
         host_gradient_norm=mean.norm,
-        seed_skipped=progress.seeds.broken.any(-1),
+        seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.broken.any(-1),
     )
     after = renewed(
         state,
         host=renewed(state.host, params=progress.weights.host, momentum=progress.velocity.host),
-        seeds=state.seeds if progress.fixed.index is None else _settled(state, progress, plan, net=net),
-        slots=_measured(state, progress, mean.norm, grown, net=net),
+        seeds=state.seeds if seeds is None else _settled(state, progress, plan, net=net),
+        slots=_measured(state, progress, mean.norm, net=net),
         signals=renewed(state.signals, train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
     )
     return after, metrics
@@ -191,12 +209,15 @@ def _settled(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> Te
     return made(TensorDict, state, **seeds)
 
 
-def _measured(state: EnvState, progress: Progress, norm: Tensor, mean: SeedAverages, *, net: Net) -> Slots:
+def _measured(state: EnvState, progress: Progress, norm: Tensor, *, net: Net) -> Slots:
     """Slots with the gradient leaves of the epoch; invalid where a seed does not run or is frozen.
 
     norm [E], of the host's gradient.
     """
-    slots, sums, valid = state.slots, progress.seeds, progress.fixed.measured
+    slots, sums, running = state.slots, progress.seeds, progress.fixed.running
+    if sums is None or running is None:
+        return renewed(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT})
+    mean, valid = tally.seed_averages(sums, progress.tally.total), running.measured
     own = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
     now = ratio(mean.norm, own, norm.unsqueeze(-1), host)

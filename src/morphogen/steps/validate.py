@@ -15,6 +15,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, Tree
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Split, Validation
+from morphogen.state.tree import made
 
 CHUNK = 128  # samples in one pass; a constant, so that a result does not depend on who else is evaluated
 
@@ -41,21 +42,29 @@ def validate(
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     """
-    limbs = plans.tree(state.slots, coalition, evaluated, net=net)
-    where = sites.validation_sites(state.slots, limbs, plan, net=net)
-    growth = Growth(plan.evaluate, where, sites.gather(state.seeds, "params", plan.evaluate, where, net=net))
+    nothing = (None,) * len(net.slots)
+    growth, ends, number = Growth(plan.evaluate, nothing, nothing), None, None
+    if any(crew.groups for crew in plan.evaluate):
+        limbs = plans.tree(state.slots, coalition, evaluated, net=net)
+        where = sites.validation_sites(state.slots, limbs, plan, net=net)
+        growth = Growth(plan.evaluate, where, sites.gather(state.seeds, "params", plan.evaluate, where, net=net))
+        ends, number = _ends(limbs, plan, coalition), limbs.number[-1]
     frame = cnn.frame(state.instance, net.host, state.host.params)
     rows = cnn.Rows(cnn.layout(net.host).split(state.host.params), frame, None)
-    ends = None
-    if plan.padded or plan.rows[-1] != coalition.shape[0]:
-        env = sites.row_candidates(limbs, len(net.slots), plan.rows[-1]) // coalition.shape[1]
-        ends = _Ends(env, limbs.number[-1][:, 0])
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
     counts = [_score(forward(images, rows, growth, net=net), own, ends) for images, own in pieces]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
-    return _validation(_Counts(correct, nats, total), limbs, coalition, evaluated)
+    return _validation(_Counts(correct, nats, total), number, state, (coalition, evaluated))
+
+
+def _ends(limbs: Tree, plan: Plan, coalition: Tensor) -> _Ends | None:
+    """None where every row is an env."""
+    envs, width = coalition.shape
+    if not plan.padded and plan.rows[-1] == envs:
+        return None
+    return _Ends(sites.row_candidates(limbs, len(plan.rows), plan.rows[-1]) // width, limbs.number[-1][:, 0])
 
 
 def _score(logits: Tensor, labels: Tensor, ends: _Ends | None) -> _Counts:
@@ -70,15 +79,17 @@ def _score(logits: Tensor, labels: Tensor, ends: _Ends | None) -> _Counts:
     return _Counts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
 
 
-def _validation(counts: _Counts, limbs: Tree, coalition: Tensor, evaluated: Tensor) -> Validation:
+def _validation(counts: _Counts, number: Tensor | None, state: EnvState, asked: tuple[Tensor, Tensor]) -> Validation:
+    """Shares of right answers.  number int64 [E, K]: row of every coalition; None = that of its env."""
+    coalition, evaluated = asked
     total = counts.total.clamp(min=1)
-    correct = counts.correct[limbs.number[-1].clamp(min=0)]
+    correct = counts.correct.unsqueeze(-1) if number is None else counts.correct[number.clamp(min=0)]
     points = 100.0 * correct.to(counts.nats.dtype) / total.unsqueeze(-1)
-    return Validation(
+    return made(
+        Validation,
+        state,
         loss=counts.nats / total,
         accuracy=torch.where(evaluated, points, 0.0),
         coalition=coalition,
         evaluated=evaluated,
-        batch_size=coalition.shape[:1],
-        device=coalition.device,
     )

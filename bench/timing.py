@@ -33,10 +33,15 @@ class Bench:
     checksums: dict[str, float] = field(default_factory=dict)
 
     def interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
-        """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing."""
+        """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing.
+
+        Every turn begins with another form, since what ran before leaves its mark on caches.
+        """
         gc.collect()
         gc.freeze()  # what was measured before is not gone through again and again
-        turns = [{name: self.seconds(form) for name, form in forms.items()} for _ in range(self.runs + warm)]
+        names = list(forms)
+        orders = [names[n % len(names) :] + names[: n % len(names)] for n in range(self.runs + warm)]
+        turns = [{name: self.seconds(forms[name]) for name in order} for order in orders]
         return {name: [turn[name] for turn in turns[warm:]] for name in forms}
 
     def seconds(self, form: Callable[[], object]) -> float:

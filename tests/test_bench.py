@@ -93,7 +93,7 @@ def test_a_ratio_is_taken_run_by_run():
 def test_a_form_is_measured_in_turn_with_the_others():
     called = []
     seconds = Bench(runs=2).interleaved({"a": lambda: called.append("a"), "b": lambda: called.append("b")})
-    assert called == ["a", "b"] * 3
+    assert called == ["a", "b", "b", "a", "a", "b"]
     assert [len(found) for found in seconds.values()] == [2, 2]
 
 

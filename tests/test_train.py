@@ -48,6 +48,17 @@ def test_an_epoch_lowers_the_loss_of_every_env():
     assert (last.loss < first.loss).all()
 
 
+def test_nothing_is_measured_of_gradients_where_nothing_runs_whatever_ran_before():
+    grown, _, _ = epoch(worlds.mixed(NET, 8))
+    names = [name for name in grown.slots.keys() if name.startswith("gradient_")] + ["vanishing", "exploding"]
+    assert grown.slots.gradient_valid.any()
+    left = grown.slots.replace(stage=torch.ones_like(grown.slots.stage), skip_streak=torch.ones_like(grown.slots.stage))
+    after, metrics, _ = epoch(grown.replace(slots=left))
+    assert not any(getattr(after.slots, name).any() for name in names)
+    assert after.slots.skip_streak.all() and not metrics.seed_skipped.any()
+    assert torch.equal(after.seeds[NET.names[0], "params"], grown.seeds[NET.names[0], "params"])
+
+
 def test_an_env_does_not_see_its_neighbours():
     state = worlds.double(worlds.mixed(NET, 6, seed=2))
     together, _, _ = epoch(state)

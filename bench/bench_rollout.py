@@ -3,8 +3,8 @@
 Prints env-epochs per second and the share of control (all but training and validation) over the number of envs, with
 mixed seeds in all slots that nobody touches, eager and, with `--compiled 1 32 512`, compiled, and draws them.
 
-`control_share` and `record_share` (a part of it) are those of the first epochs of a life under an untrained policy,
-where hosts are bare and training is cheapest.
+`control_share` and `record_share` (a part of it, with everything told) are those of the first epochs of a life under an
+untrained policy, where hosts are bare and training is cheapest.
 """
 
 import tempfile
@@ -22,6 +22,7 @@ from morphogen.run.measures import Measure, over, ratio
 from morphogen.run.scheduler import Scheduler
 from morphogen.run.telemetry.writer import JsonLines
 from morphogen.run.world import forget
+from morphogen.vocab.telemetry import DEBUG, TelemetrySpec
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIFE = 12  # epochs of a life that `control_share` looks at
@@ -72,7 +73,8 @@ def shares(parts: Parts) -> tuple[list[float], list[float]]:
 
 def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **settings: Any) -> list[Measure]:
     """The rows on control and bookkeeping."""
-    control, record = shares(epochs(bench, envs, count or LIFE, **settings))
+    control, _ = shares(epochs(bench, envs, count or LIFE, **settings))
+    _, record = shares(epochs(bench, envs, count or LIFE, telemetry=TelemetrySpec(level=DEBUG), **settings))
     return [over("control_share", control, "share"), over("record_share", record, "share")]
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.kernels.function import Function
 from morphogen.nets.layout import Layout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
@@ -44,7 +45,7 @@ def views(buffer: Tensor, crews: tuple[Crew, ...], *, net: Net) -> tuple[Grown |
     return tuple(Grown(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
 
 
-class _Cut(torch.autograd.Function):
+class _Cut(Function):
     """A buffer as views of given shapes: one node of the graph for all of them."""
 
     @staticmethod

@@ -1,9 +1,9 @@
 """Activations `[B, H, W, R, C]`, channels innermost: made of images, and pooled."""
 
-import torch
 from torch import Tensor
 
 from morphogen import kernels
+from morphogen.kernels.function import Function
 
 
 def innermost(x: Tensor) -> Tensor:
@@ -11,7 +11,7 @@ def innermost(x: Tensor) -> Tensor:
     return kernels.innermost(x if x.dim() == 5 else x.unsqueeze(0))
 
 
-class _Pool(torch.autograd.Function):
+class _Pool(Function):
     """Max pooling."""
 
     @staticmethod

@@ -16,6 +16,7 @@ from torch import Tensor
 from morphogen import kernels
 from morphogen.kernels import Form
 from morphogen.kernels.axes import activations, images
+from morphogen.kernels.function import Function
 from morphogen.kernels.norm import Factors
 from morphogen.kernels.perceptron import Layers
 
@@ -29,7 +30,7 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
-def _applied(function: type[torch.autograd.Function], *given: Any) -> tuple[Tensor, ...]:
+def _applied(function: type[Function], *given: Any) -> tuple[Tensor, ...]:
     """The results; the compiler can't trace a function of so many tensors where none asks for a gradient."""
     return (function.apply if torch.is_grad_enabled() else function.forward)(*given)
 
@@ -50,7 +51,7 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
     return activations(found, rows)
 
 
-class _Conv(torch.autograd.Function):
+class _Conv(Function):
     """A convolution of every network by a kernel of our own."""
 
     @staticmethod
@@ -81,7 +82,7 @@ def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor)
     return _applied(_Perceptron, x.detach(), w1, b1, w2, b2)[0]
 
 
-class _Perceptron(torch.autograd.Function):
+class _Perceptron(Function):
     """Two linear layers with a SiLU between them."""
 
     @staticmethod
@@ -143,7 +144,7 @@ def _normalised(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -
     return _applied(_GroupNorm, floors, groups, *parts)[: len(floors)]
 
 
-class _GroupNorm(torch.autograd.Function):
+class _GroupNorm(Function):
     """Group normalisation over the kept channels, a lower limit and a scale, of some blocks: x and factors of each."""
 
     @staticmethod

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels.blend import Blended, Extent, Places, Spans
+from morphogen.kernels.function import Function
 
 _ROWS = -2
 
@@ -68,7 +69,7 @@ def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = No
     return run(features, opened, at, seeds, (deltas.multiplied, pooled), *deltas.blocks)[0]
 
 
-class _Blend(torch.autograd.Function):
+class _Blend(Function):
     """All seeds of a slot at once.  What is silent is never heard, so it is never touched."""
 
     @staticmethod

@@ -19,6 +19,7 @@ from morphogen.run.telemetry.kinds.run import RunCompleted, TelemetryDropped
 from morphogen.run.telemetry.writer import Sink
 
 HELD = 1_000  # events from which remains are no longer added to
+LINGER = 0.03  # seconds that a batch waits alone: the next action is chosen meanwhile, and what is told can wait for it
 
 Failed = Callable[["Outlet", str], None]
 
@@ -100,7 +101,10 @@ class Outlet:
     # The scheduler's side, the lock held.
 
     def _full(self) -> bool:
-        return len(self._remains) + len(self._fresh) > self._size
+        return self._waiting() > self._size
+
+    def _waiting(self) -> int:
+        return len(self._remains) + len(self._fresh)
 
     def _make_room(self) -> None:
         while self._full() and self._fresh:
@@ -138,7 +142,8 @@ class Outlet:
     def _step(self) -> bool:
         """Wait for something to do and do it; False = there is nothing more to do."""
         with self._lock:
-            self._lock.wait_for(lambda: self.given_up or self._asked or self._closing or self._ready())
+            self._lock.wait_for(lambda: self._pressed() or self._ready())
+            self._lock.wait_for(lambda: self._pressed() or self._waiting() > 1, LINGER)
             if self.given_up:
                 return False
             if self._asked or self._closing:
@@ -153,8 +158,11 @@ class Outlet:
         self._done = last
         return not last
 
+    def _pressed(self) -> bool:
+        return self.given_up or self._asked or self._closing
+
     def _ready(self) -> bool:
-        return self.error is None and bool(self._remains or self._fresh)
+        return self.error is None and self._waiting() > 0
 
     def _take(self) -> Remains | Batch | None:
         waiting = self._remains or self._fresh

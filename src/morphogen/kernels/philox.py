@@ -1,0 +1,41 @@
+"""Philox 4x32-10 (Salmon et al. 2011): words of a counter and a key, as random as can be told."""
+
+import torch
+from torch import Tensor
+
+from morphogen.kernels.native import AVAILABLE, call, operator
+
+_M0, _M1 = 0xD2511F53, 0xCD9E8D57
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_MASK = 0xFFFFFFFF
+_ROUNDS = 10
+
+
+def philox(counter: Tensor, key: Tensor) -> Tensor:
+    """Random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
+    return (_philox if AVAILABLE and counter.device.type == "cpu" else _plain)(counter, key)
+
+
+def _kernel(counter: Tensor, key: Tensor) -> Tensor:
+    counter = counter.contiguous()
+    out = torch.empty_like(counter)
+    call("philox", out.numel() // 4, counter, key.expand(*counter.shape[:-1], 2).contiguous(), out)
+    return out
+
+
+def _shapes(counter: Tensor, key: Tensor) -> Tensor:
+    return counter.new_empty(counter.shape)
+
+
+_philox = operator("philox(Tensor counter, Tensor key) -> Tensor", _kernel, _shapes)
+
+
+def _plain(counter: Tensor, key: Tensor) -> Tensor:
+    c0, c1, c2, c3 = counter.unbind(-1)
+    k0, k1 = key.unbind(-1)
+    for _ in range(_ROUNDS):
+        p0, p1 = c0 * _M0, c2 * _M1  # the wrapped int64 product has the right 64 bits
+        high0, high1 = (p0 >> 32) & _MASK, (p1 >> 32) & _MASK
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1 & _MASK, high0 ^ c3 ^ k1, p0 & _MASK
+        k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
+    return torch.stack((c0, c1, c2, c3), dim=-1)

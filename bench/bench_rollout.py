@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from bench.bare import Bare
 from bench.chart import Line, draw
 from bench.scenes import EPOCH, planted, scene, scheduler, seeds
 from bench.timing import Bench, close, milliseconds, parser, start
@@ -79,10 +78,10 @@ def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **setting
 
 
 def empty_slots(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[Measure]:
-    """An epoch of bare hosts with slots, over one of hosts that have none; a few percent, so it takes more runs."""
+    """An epoch of hosts with empty slots, over one of hosts declared without any; little, so it takes more runs."""
     ours = scene("digits", envs, "none", minibatches=minibatches, device=bench.device)
-    bare = Bare(ours)
-    torch.testing.assert_close(bare.train(), ours.train().host.params)
+    bare = ours.bare()
+    torch.testing.assert_close(bare.train().host.params, ours.train().host.params)
     forms = {"slots": lambda: (ours.train(), ours.validate()), "bare": lambda: (bare.train(), bare.validate())}
     seconds = replace(bench, runs=12 * bench.runs).interleaved(forms)
     return [ratio("empty_slots", seconds["slots"], seconds["bare"])]

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan, plan_counts, read_plan
+from morphogen.nets.plan import Plan, bare_plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
 from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.setup import build_setup
@@ -68,6 +68,14 @@ class Scene:
         asked = tuple(part[:, :coalitions].contiguous() for part in every(state, self.net))
         nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
         return replace(self, state=state, asked=asked, plan=_plan(state, self.net, asked, nothing))
+
+    def bare(self) -> "Scene":
+        """The same hosts, declared without slots."""
+        envs, net = self.state.batch_size[0], Net(self.net.host, ())
+        slots = self.state.slots.apply(lambda leaf: leaf[:, :0])
+        state = self.state.replace(slots=slots, seeds=TensorDict({}, batch_size=[envs], device=self.state.device))
+        asked = (self.asked[0][:, :1].contiguous(), self.asked[1][:, :1].contiguous())
+        return replace(self, net=net, state=state, asked=asked, plan=bare_plan(envs, net))
 
     def to(self, dtype: torch.dtype) -> "Scene":
         """The same scene in another precision."""

@@ -22,8 +22,9 @@ static void find_places(const Shape *s, int turned, int32_t *to) {
         for (int line = 0; line < s->kernel; line++)
             for (int step = 0; step < s->steps; step++)
                 for (int i = 0; i < one; i++) {
-                    const int run = step * parts + i % parts, input = run % inputs, tap = line * s->kernel + run / inputs;
-                    const int output = block * one + i / parts, known = run < s->kernel * inputs;
+                    const int run = step * parts + i % parts, known = run < s->kernel * inputs;
+                    const int input = run % inputs, tap = line * s->kernel + run / inputs;
+                    const int output = block * one + i / parts;
                     const int place = turned ? (input * s->outputs + output) * taps + taps - 1 - tap
                                              : (output * inputs + input) * taps + tap;
                     *to++ = known ? place : -1;
@@ -41,7 +42,8 @@ void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places
 void morphogen_conv_slopes(const Conv *k, Size network) {
     const Shape *s = &k->forth;
     const Size chunk = k->rows * s->packed;
-    float *to = k->slopes + network * s->outputs * s->inputs * s->kernel * s->kernel, *sums = k->sums + network * s->packed;
+    float *to = k->slopes + network * s->outputs * s->inputs * s->kernel * s->kernel;
+    float *sums = k->sums + network * s->packed;
     for (Size c = 1; c < CHUNKS; c++) LANES(s->packed) sums[i] += sums[c * chunk + i];
     for (Size i = 0; i < s->packed; i++)
         if (k->places[i] >= 0) to[k->places[i]] = sums[i];

@@ -50,7 +50,7 @@ typedef struct {
     int32_t *places, *turned; /* of the weights as they are used, in those that were given */
 } Conv;
 
-/* A product of two vectors needs floats of a run as often as it has outputs. */
+/* `parts` floats of a run, as often as a vector has outputs. */
 INLINE Vector repeated(const float *run, const int parts) {
     if (parts == 1) return _mm512_set1_ps(*run);
     if (parts == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(run));
@@ -59,6 +59,7 @@ INLINE Vector repeated(const float *run, const int parts) {
     return (Vector)_mm512_set1_pd(two);
 }
 
+/* What conv.c does for both, each told there. */
 int morphogen_conv_of(PyObject *const *args, Py_ssize_t given, Conv *k);
 void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network);
 void morphogen_conv_slopes(const Conv *k, Size network);

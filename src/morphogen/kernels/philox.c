@@ -2,7 +2,8 @@
 
 #include "kernels.h"
 
-WIDE static void philox(Size count, const int64_t *restrict counter, const int64_t *restrict key, int64_t *restrict out) {
+WIDE static void philox(Size count, const int64_t *restrict counter, const int64_t *restrict key,
+                        int64_t *restrict out) {
     for (Size n = 0; n < count; n++) {
         uint32_t a = counter[4 * n], b = counter[4 * n + 1], c = counter[4 * n + 2], d = counter[4 * n + 3];
         uint32_t low = key[2 * n], high = key[2 * n + 1];

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from morphogen import kernels
 from morphogen.run import files
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -46,6 +47,8 @@ def machine(*, device: str, threads: int) -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "tensordict", "torchrl")},
+        "kernels": kernels.AVAILABLE,
+        "convolutions": kernels.CONVOLVES,  # by a kernel too
     }
 
 

@@ -21,7 +21,7 @@ class Minibatch(NamedTuple):
 class Tally(NamedTuple):
     """Sums over minibatches; losses, answers and norms over the finite ones."""
 
-    sums: Tensor  # float [3, E]: losses, shares of right answers, squares of the host's gradient norm
+    sums: Tensor  # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
     finite: Tensor  # int64 [E], minibatches
     total: Tensor  # int64 [E], minibatches
 
@@ -59,7 +59,7 @@ def nothing(like: Tensor) -> Tally:
     No two leaves are the same tensor: a graph is made for tensors that are, or for tensors that are not.
     """
     zeros = partial(torch.zeros, like.shape[:1], device=like.device)
-    return Tally(like.new_zeros(3, like.shape[0]), *(zeros(dtype=torch.int64) for _ in range(2)))
+    return Tally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
 
 
 def no_seeds(like: Tensor, slots: Tensor) -> SeedTally:
@@ -70,8 +70,8 @@ def no_seeds(like: Tensor, slots: Tensor) -> SeedTally:
 
 def add(tally: Tally, seen: Minibatch) -> Tally:
     """The tally with one more minibatch."""
-    found = torch.stack((seen.loss, seen.correct, seen.norm.square()))
-    sums = tally.sums + torch.where(seen.finite, found, 0.0)
+    found = torch.stack((seen.loss, seen.correct, seen.norm.square()), dim=-1)
+    sums = tally.sums + torch.where(seen.finite.unsqueeze(-1), found, 0.0)
     return Tally(sums, tally.finite + seen.finite, tally.total + 1)
 
 
@@ -92,7 +92,7 @@ def add_seeds(tally: SeedTally, gauge: Gauge, sound: Tensor, broken: Tensor) -> 
 
 def averages(tally: Tally) -> Averages:
     """Means over the finite minibatches of the epoch."""
-    loss, correct, square = (tally.sums / tally.finite.clamp(min=1)).unbind()
+    loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
     return Averages(loss, 100.0 * correct, square.sqrt())
 
 

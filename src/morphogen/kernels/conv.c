@@ -178,7 +178,7 @@ static void forward(const Conv *k) {
 }
 
 /* Sizes and addresses as the caller gives them, and memory to work in; 0 after an error. */
-int morphogen_conv_of(PyObject *const *args, Py_ssize_t given, Conv *k) {
+static int conv_of(PyObject *const *args, Py_ssize_t given, Conv *k) {
     Size n[14];
     if (!morphogen_numbers(args, given, 14, n)) return 0;
     *k = (Conv){.samples = n[0], .rows = n[3], .stride = n[7], .x = (float *)n[8], .weight = (float *)n[9]};
@@ -205,14 +205,18 @@ int morphogen_conv_of(PyObject *const *args, Py_ssize_t given, Conv *k) {
     return 1;
 }
 
-PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+PyObject *morphogen_convolved(PyObject *const *args, Py_ssize_t given, void (*work)(const Conv *)) {
     Conv k;
-    if (!morphogen_conv_of(args, given, &k)) return NULL;
+    if (!conv_of(args, given, &k)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    forward(&k);
+    work(&k);
     Py_END_ALLOW_THREADS;
     free(k.weights);
     Py_RETURN_NONE;
+}
+
+PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    return morphogen_convolved(args, given, forward);
 }
 
 #endif

@@ -60,7 +60,7 @@ INLINE Vector repeated(const float *run, const int parts) {
 }
 
 /* What conv.c does for both, each told there. */
-int morphogen_conv_of(PyObject *const *args, Py_ssize_t given, Conv *k);
+PyObject *morphogen_convolved(PyObject *const *args, Py_ssize_t given, void (*work)(const Conv *));
 void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network);
 void morphogen_conv_slopes(const Conv *k, Size network);
 Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Size rows, float *to);

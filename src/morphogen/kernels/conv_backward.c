@@ -125,13 +125,7 @@ static void backward(const Conv *k) {
 }
 
 PyObject *morphogen_conv_backward(PyObject *self, PyObject *const *args, Py_ssize_t given) {
-    Conv k;
-    if (!morphogen_conv_of(args, given, &k)) return NULL;
-    Py_BEGIN_ALLOW_THREADS;
-    backward(&k);
-    Py_END_ALLOW_THREADS;
-    free(k.weights);
-    Py_RETURN_NONE;
+    return morphogen_convolved(args, given, backward);
 }
 
 #endif

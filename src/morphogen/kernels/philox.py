@@ -13,7 +13,8 @@ _ROUNDS = 10
 
 def philox(counter: Tensor, key: Tensor) -> Tensor:
     """Random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
-    return (_philox if AVAILABLE and counter.device.type == "cpu" else _plain)(counter, key)
+    whole = counter.dtype == key.dtype == torch.int64
+    return (_philox if AVAILABLE and whole and counter.device.type == "cpu" else _plain)(counter, key)
 
 
 def _kernel(counter: Tensor, key: Tensor) -> Tensor:

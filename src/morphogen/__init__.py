@@ -23,7 +23,7 @@ _HOMES = {
         "ScheduleError",
         "TrainingDiverged",
     ),
-    "vocab.spec": (
+    "config.spec": (
         "AttributionSpec",
         "CheckpointSpec",
         "DataSpec",
@@ -40,23 +40,23 @@ _HOMES = {
         "TelemetrySpec",
         "resolve",
     ),
-    "vocab.task": ("TASKS",),
-    "vocab.preset": ("PRESETS",),
-    "vocab.codec": ("dump_config", "load_config"),
+    "config.task": ("TASKS",),
+    "config.preset": ("PRESETS",),
+    "config.config_files": ("dump_config", "load_config"),
     "state.env": ("EnvState",),
     "state.decision": ("ActionOutcome", "ActionSpec"),
     "state.measure": ("RewardInputs",),
     "state.schema": ("describe",),
-    "run.checkpoint": ("load_checkpoint", "load_policy"),
-    "run.telemetry.kinds.round": ("BatchSummary",),
-    "run.scheduler": ("Parts", "Scheduler"),
+    "storage.checkpoint_files": ("load_checkpoint", "load_policy"),
+    "telemetry.kinds.round": ("BatchSummary",),
+    "engine.scheduler": ("Parts", "Scheduler"),
     "run.train": ("resume", "train_ppo_vectorized"),
-    "run.evaluate": ("play",),
-    "run.inspect": ("tables",),
-    "run.report": ("report",),
+    "evaluation.play": ("play",),
+    "analysis.inspect_run": ("tables",),
+    "analysis.report": ("report",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("steps", "rules", "nets", "learn", "state", "vocab")
+_PACKAGES = ("config", "learn", "nets", "rules", "state", "steps", "vocab")
 __all__ = sorted([*_HOME, *_PACKAGES])
 
 
@@ -65,8 +65,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"morphogen.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'morphogen' has no attribute {name!r}")
-    if _HOME[name].startswith("vocab."):  # a config may name a reward rule of an installed package
-        importlib.import_module("morphogen.run.extensions").announce()
+    if _HOME[name].startswith("config."):  # a config may name a reward rule of an installed package
+        importlib.import_module("morphogen.engine.extensions").announce()
     value = getattr(importlib.import_module(f"morphogen.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from morphogen.run.telemetry import anomaly
-from morphogen.vocab.telemetry import LIMITS
+from morphogen.config.telemetry_spec import LIMITS
+from morphogen.telemetry import anomaly
 
 
 def read_rule(rule: Callable, *names: str) -> Callable[[dict, torch.dtype], None]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from morphogen.run.telemetry.front import Point, Reference, front, hypervolume
+from morphogen.analysis.front import Point, Reference, front, hypervolume
 
 
 def read_pareto(row: dict, dtype: torch.dtype) -> None:

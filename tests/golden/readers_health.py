@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from morphogen.config.spec import LifecycleSpec
 from morphogen.nets.blocks import Index, gauge
 from morphogen.rules.health import health, layer_health, memory, ratio
-from morphogen.run.telemetry.drift import gradient_drift
-from morphogen.vocab.spec import LifecycleSpec
+from morphogen.telemetry.drift import gradient_drift
 
 
 def close(value: float) -> object:

@@ -3,19 +3,19 @@
 from collections.abc import Callable
 
 import torch
-from legacies import rows_of
 from readers_measure import near
+from support.legacy_rows import rows_of
 
-from morphogen.rules.detectors import detect
+from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.basic import basic, simplified
 from morphogen.rules.rewards.legacy.rent import rent_and_shock_inputs
 from morphogen.rules.rewards.legacy.rows import Maybe
 from morphogen.rules.rewards.legacy.shaped import escrow, shaped
 from morphogen.rules.rewards.own import loss_progress
-from morphogen.testing.scenes import slots_of
+from morphogen.rules.seed_detectors import detect
+from morphogen.testing.builders.scenes import slots_of
 from morphogen.vocab.action import Op
-from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.stage import Stage
 
 GAMMA = 0.995

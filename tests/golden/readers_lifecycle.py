@@ -2,15 +2,15 @@
 
 import torch
 
+from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.alpha import advance_ramp, retarget
 from morphogen.rules.gates import gate, gate_of
 from morphogen.rules.legality import action_masks, available
 from morphogen.rules.transition import transition
-from morphogen.testing.scenes import make
+from morphogen.testing.builders.scenes import make
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Check, Curve, Gate, Stage
 
 HERE = torch.ones(1, 1, dtype=torch.bool)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import torch
 
-from morphogen.rules.advantage import gae
+from morphogen.config.spec import RewardSpec
+from morphogen.learn.advantage import gae
 from morphogen.rules.attribution import attribution, coalitions
 from morphogen.rules.rewards.table import build
-from morphogen.testing.inputs import inputs, play
-from morphogen.testing.scenes import slots_of
+from morphogen.testing.builders.reward_inputs import inputs, play
+from morphogen.testing.builders.scenes import slots_of
 from morphogen.vocab.action import Op
-from morphogen.vocab.spec import RewardSpec
 from morphogen.vocab.stage import Stage
 
 OWN_RULES = ("sparse", "delta", "rent", "loss")

@@ -7,6 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
 from morphogen.learn.heuristic import Heuristic, decided, rotation_of
 from morphogen.nets.distribution import (
@@ -22,7 +23,6 @@ from morphogen.nets.distribution import (
 )
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.vocab.groups import LifecycleSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from morphogen.errors import ConfigError
 from morphogen.rules.legality import choices
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op
 from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint
 from morphogen.vocab.limits import Limits

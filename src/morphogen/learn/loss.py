@@ -4,12 +4,12 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.groups import PpoSpec
 from morphogen.learn.metrics import Measured, mean, mean_by_head
 from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import Net
 from morphogen.nets.distribution import Keys
 from morphogen.nets.policy import Evaluation, RecurrentPolicy
-from morphogen.vocab.groups import PpoSpec
 
 _LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 

@@ -6,13 +6,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.groups import PpoSpec
+from morphogen.learn.advantage import gae, standardise
 from morphogen.learn.metrics import Measured
+from morphogen.learn.return_scale import ScaleState, rescale, return_scale, running_mean
 from morphogen.nets.policy import RecurrentPolicy
-from morphogen.rules.advantage import gae, standardise
-from morphogen.rules.rewards.scale import ScaleState, rescale, return_scale, running_mean
 from morphogen.rules.stats import moments
-from morphogen.state.tree import lift
-from morphogen.vocab.groups import PpoSpec
+from morphogen.state.tree_ops import lift
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
 _LEAST_VARIANCE = 1e-8  # of returns, for the explained variance

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.vocab.groups import PpoSpec
+from morphogen.config.groups import PpoSpec
 
 _VALUE_START = 0.1
 

@@ -12,20 +12,20 @@ import torch.nn.functional as F
 from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
+from morphogen.config.groups import PpoSpec
 from morphogen.learn.loss import objective
 from morphogen.learn.metrics import LAYERS, STEP_NAMES, Measured, assemble, pack, reduce
-from morphogen.learn.normalise import observe_rows
+from morphogen.learn.observation_moments import observe_rows
 from morphogen.learn.prepare import Units, prepare
+from morphogen.learn.return_scale import ScaleState, init_scale
 from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import Net
 from morphogen.nets.distribution import ROWS, SCORES, keys
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.health import layer_health, shares
-from morphogen.rules.rewards.scale import ScaleState, init_scale
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 from morphogen.vocab.action import SIZES, Head
-from morphogen.vocab.groups import PpoSpec
 
 BETAS, EPS = (0.9, 0.999), 1e-5
 KL_STOP = 1.5  # times the target

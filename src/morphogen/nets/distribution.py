@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.decision import ActionMasks
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))

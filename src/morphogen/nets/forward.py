@@ -5,13 +5,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from morphogen.kernels import deal, take
+from morphogen.nets.blend_slots import Deltas, Gates, blend
 from morphogen.nets.hosts import cnn
 from morphogen.nets.innermost import innermost, max_pool2d
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import Grown, Site
-from morphogen.rules.blend import Deltas, Gates, blend
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
 

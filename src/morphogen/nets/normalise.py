@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.decision import Observation
-from morphogen.state.tree import renewed, table
+from morphogen.state.tree_ops import renewed, table
 from morphogen.vocab.observation import LARGEST, SLOT, VECTORS, columns, flags
 
 _LIMIT = 10.0

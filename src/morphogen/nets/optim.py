@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.state.tree import lift
+from morphogen.state.tree_ops import lift
 
 Tree = dict[str, Tensor]
 

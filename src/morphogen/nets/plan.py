@@ -23,7 +23,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.attribution import players
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 from morphogen.vocab.blueprint import COMPUTED, Blueprint
 from morphogen.vocab.stage import Algorithm
 

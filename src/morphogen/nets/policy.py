@@ -29,7 +29,7 @@ from morphogen.nets.distribution import (
 from morphogen.nets.normalise import init_stats, normalise
 from morphogen.rules.legality import choices
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree import made, table
+from morphogen.state.tree_ops import made, table
 from morphogen.vocab.action import Op
 from morphogen.vocab.purpose import Purpose
 

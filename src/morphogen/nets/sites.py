@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.nets.blend_slots import Mix, mix
 from morphogen.nets.layout import Layout, Leaves
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Crew, Plan, Seats, Tree, training_roster, validation_roster
 from morphogen.nets.seeds import cnn as seeds
-from morphogen.rules.blend import Mix, mix
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 

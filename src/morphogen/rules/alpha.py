@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.env import Slots
-from morphogen.state.tree import write
+from morphogen.state.tree_ops import write
 from morphogen.vocab.stage import AlphaMode, Curve
 
 

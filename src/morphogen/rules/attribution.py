@@ -18,7 +18,7 @@ from morphogen.rules.shapley import interactions, marginals, shapley
 from morphogen.rules.stages import blended
 from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
-from morphogen.state.tree import lift, made
+from morphogen.state.tree_ops import lift, made
 from morphogen.vocab.stage import Stage
 
 EXACT = 4  # players up to which every coalition is evaluated

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import occupied
 from morphogen.state.env import Instance, Slots
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Algorithm
 

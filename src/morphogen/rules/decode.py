@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.legality import CONDITIONS, conditions
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
-from morphogen.state.tree import made, table
+from morphogen.state.tree_ops import made, table
 from morphogen.vocab.action import (
     ALPHA_TARGETS,
     CURVE_SHAPE,

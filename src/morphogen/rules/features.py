@@ -8,7 +8,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import known, occupied
 from morphogen.state.env import Instance, Signals, Slots
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES

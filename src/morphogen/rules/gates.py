@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.stages import known
 from morphogen.state.env import Slots
-from morphogen.state.tree import table
-from morphogen.vocab.spec import LifecycleSpec
+from morphogen.state.tree_ops import table
 from morphogen.vocab.stage import GATE_TARGET, LEGAL_NEXT, AlphaMode, Check, Gate, Stage
 
 TOLERANCE = 1e-6  # of an alpha that counts as full, or as at its target

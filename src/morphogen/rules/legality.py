@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.stages import cooling, known, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree import made, renewed, select, table
+from morphogen.state.tree_ops import made, renewed, select, table
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits

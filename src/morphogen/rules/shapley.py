@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from morphogen.state.tree import table
+from morphogen.state.tree_ops import table
 
 
 def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:

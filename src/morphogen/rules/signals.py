@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.spec import SignalSpec
 from morphogen.state.env import Signals
 from morphogen.state.measure import Attribution
-from morphogen.state.tree import renewed
-from morphogen.vocab.spec import SignalSpec
+from morphogen.state.tree_ops import renewed
 
 MIN_LOSS = 1e-8  # below it a relative change says nothing
 

@@ -7,7 +7,7 @@ from morphogen.rules.alpha import retarget
 from morphogen.rules.stages import known, occupied
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
-from morphogen.state.tree import table, write
+from morphogen.state.tree_ops import table, write
 from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Stage
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}

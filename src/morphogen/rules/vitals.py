@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.vocab.spec import GovernorSpec
+from morphogen.config.spec import GovernorSpec
 from morphogen.vocab.stage import Panic
 
 

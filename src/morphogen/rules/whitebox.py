@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
+from morphogen.config import whitebox_spec
+from morphogen.config.whitebox_spec import BASE, GAIN, LATE, RIPENING
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import price_of
 from morphogen.state.env import Instance, Slots
-from morphogen.state.tree import table
-from morphogen.vocab import whitebox
-from morphogen.vocab.whitebox import BASE, GAIN, LATE, RIPENING
+from morphogen.state.tree_ops import table
 
-_ENDS = tuple(end for end, _ in whitebox.RIGHT[:-1])
-_CODES = tuple(int(blueprint) for _, blueprint in whitebox.RIGHT)
+_ENDS = tuple(end for end, _ in whitebox_spec.RIGHT[:-1])
+_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.RIGHT)
 
 
 def right(width: Tensor) -> Tensor:

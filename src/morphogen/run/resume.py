@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from morphogen.config.config_files import Settings, dump_config, flat, plain
+from morphogen.config.spec import RunSpec, free, resolve
+from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.run import directory, outlets, shelf
-from morphogen.run.checkpoint import load_checkpoint
-from morphogen.run.directory import RunDirectory
-from morphogen.run.setup import Setup
-from morphogen.run.sinks import METRICS
-from morphogen.run.standing import Standing
-from morphogen.run.telemetry.kinds.run import Skipped
-from morphogen.run.trees import Tree
-from morphogen.vocab.codec import Settings, dump_config, flat, plain
-from morphogen.vocab.spec import RunSpec, free, resolve
+from morphogen.run import sinks
+from morphogen.run.sink_checks import METRICS
+from morphogen.run.snapshot import Standing
+from morphogen.storage import checkpoint_store, run_directory
+from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.storage.run_directory import RunDirectory
+from morphogen.storage.tensor_trees import Tree
+from morphogen.telemetry.kinds.run import Skipped
 from morphogen.vocab.text import show
 
 
@@ -41,7 +42,7 @@ def newest(folder: RunDirectory, run_id: str, asked: RunSpec) -> Found | None:
     A CheckpointError where it was, but no checkpoint can be used.
     """
     skipped: list[Skipped] = []
-    saved = shelf.candidates(folder.checkpoints)
+    saved = checkpoint_store.candidates(folder.checkpoints)
     for path in saved:
         try:
             return Found(path, *_loaded(path, folder, run_id, asked), tuple(skipped))
@@ -56,12 +57,12 @@ def newest(folder: RunDirectory, run_id: str, asked: RunSpec) -> Found | None:
 def _loaded(path: Path, folder: RunDirectory, run_id: str, asked: RunSpec) -> tuple[Tree, Standing]:
     found = load_checkpoint(path)
     manifest = found["manifest"]
-    if (manifest["round"], manifest["epoch"]) != shelf.position(path):
+    if (manifest["round"], manifest["epoch"]) != checkpoint_store.position(path):
         raise CheckpointError(f"checkpoint {path} stands at round {manifest['round']}, epoch {manifest['epoch']}")
     if manifest["run_id"] != run_id:
         raise CheckpointError(f"checkpoint {path} is of run {show(manifest['run_id'])}; want one of {run_id}")
     standing = Standing(found["envs"], found["shared"])
-    outlets.checked(asked, folder, standing.written)
+    sinks.checked(asked, folder, standing.written)
     return manifest, standing
 
 
@@ -98,24 +99,24 @@ def promise(made: Mapping[str, str], here: Mapping[str, str]) -> str:
 
 def forget_newer(folder: RunDirectory, found: Found) -> None:
     """Remove the checkpoints after the one that a run goes on from: what they stand for is made again."""
-    for path in shelf.candidates(folder.checkpoints):
-        at = shelf.position(path)
+    for path in checkpoint_store.candidates(folder.checkpoints):
+        at = checkpoint_store.position(path)
         if at is not None and at > found.position:
-            shelf.remove(path)
+            checkpoint_store.remove(path)
 
 
 def branch(source: RunDirectory, name: str, out: Path) -> RunDirectory:
     """A new run directory that stands where a checkpoint of another one stands, which is not changed."""
     path = source.checkpoints / name
-    if shelf.position(Path(name)) is None or not os.path.isdir(path):
-        known = ", ".join(one.name for one in shelf.candidates(source.checkpoints)) or "none"
+    if checkpoint_store.position(Path(name)) is None or not os.path.isdir(path):
+        known = ", ".join(one.name for one in checkpoint_store.candidates(source.checkpoints)) or "none"
         raise CheckpointError(f"--checkpoint is {show(name)}; the run has {known}")
-    wrong = shelf.fault(path)
+    wrong = checkpoint_store.fault(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
-    _, spec, said = directory.opened(source.path)
+    _, spec, said = run_directory.opened(source.path)
     own = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the other file is not ours to cut
-    with directory.created(out, config=dump_config(own), manifest=said) as made:
+    with run_directory.created(out, config=dump_config(own), manifest=said) as made:
         shutil.copytree(path, made.checkpoints / name)
         if source.events.is_file():
             shutil.copyfile(source.events, made.events)

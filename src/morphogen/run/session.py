@@ -9,26 +9,27 @@ from typing import Any, NamedTuple
 
 from tensordict import TensorDict
 
+from morphogen.analysis.run_log import rounds
+from morphogen.config.config_files import dump_config
+from morphogen.config.spec import VALIDATION
+from morphogen.engine.optimum import OF_WHAT
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import Setup
+from morphogen.engine.sizes import sizes
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.run import checkpoint, directory, identity, standing
-from morphogen.run.comparison import compared, share_table, shares
-from morphogen.run.directory import RunDirectory
-from morphogen.run.evaluate import Result
-from morphogen.run.keeper import Keeper, Kind
-from morphogen.run.log import rounds
-from morphogen.run.optimum import OF_WHAT
-from morphogen.run.options import VALIDATION
-from morphogen.run.outlets import opened
+from morphogen.evaluation.final_evaluation import compared, share_table, shares
+from morphogen.evaluation.play import Result
+from morphogen.run import manifest, snapshot
+from morphogen.run.checkpointer import Keeper, Kind
 from morphogen.run.resume import Found, forget_newer, promise
-from morphogen.run.scheduler import Parts, Scheduler
-from morphogen.run.setup import Setup
-from morphogen.run.sinks import METRICS
-from morphogen.run.sizes import sizes
-from morphogen.run.telemetry.dispatch import NOTHING_LOST, Losses
-from morphogen.run.telemetry.kinds.round import BatchSummary
-from morphogen.run.telemetry.kinds.run import RunCompleted, RunResumed
-from morphogen.run.trees import Tree
-from morphogen.vocab.codec import dump_config
+from morphogen.run.sink_checks import METRICS
+from morphogen.run.sinks import opened
+from morphogen.storage import checkpoint_files, run_directory
+from morphogen.storage.run_directory import RunDirectory
+from morphogen.storage.tensor_trees import Tree
+from morphogen.telemetry.dispatch import NOTHING_LOST, Losses
+from morphogen.telemetry.kinds.round import BatchSummary
+from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
@@ -75,17 +76,17 @@ class Session:
         return {
             "run_id": home.said["run_id"],
             "config": json.loads(config),
-            "config_sha256": directory.config_hash(config),
+            "config_sha256": run_directory.config_hash(config),
             "data_sha256": self.setup.dataset.fingerprint,
             "world": 1,
-            "made": identity.circumstances(self.setup),
+            "made": manifest.circumstances(self.setup),
         }
 
     def _open(self, home: Home) -> None:
         """Begin; what is left of a run that was never saved is gone."""
         shutil.rmtree(home.folder.path / METRICS, ignore_errors=True)
         self._own(home, None)
-        self.scheduler.reporter.tell(identity.started(self.scheduler, home.said))
+        self.scheduler.reporter.tell(manifest.started(self.scheduler, home.said))
 
     def _own(self, home: Home, written: Tree | None) -> int:
         """Open the files of the run where they stood; how many bytes of the event file were cut."""
@@ -93,7 +94,7 @@ class Session:
         config = dump_config(self.setup.spec)
         try:
             home.folder.write_config(config)
-            home.folder.update(status="running", config_sha256=directory.config_hash(config))
+            home.folder.update(status="running", config_sha256=run_directory.config_hash(config))
         except OSError as cause:
             raise CheckpointError(self._unwritten(cause)) from cause
         self.scheduler.reporter.listen(sinks)
@@ -101,12 +102,12 @@ class Session:
 
     def _reopen(self, home: Home, found: Found) -> None:
         """Go on where the checkpoint stands; what was written after it is gone, and made again."""
-        standing.resumed(self.scheduler, found.standing, *found.position)
+        snapshot.resumed(self.scheduler, found.standing, *found.position)
         cut = self._own(home, found.standing.written)
         forget_newer(home.folder, found)
         self.history += rounds(home.folder.path)
         if found.standing.written is None:  # nothing was told before
-            self.scheduler.reporter.tell(identity.started(self.scheduler, home.said))
+            self.scheduler.reporter.tell(manifest.started(self.scheduler, home.said))
         assert self.keeper is not None
         self.keeper.resume(found.manifest)
         told = RunResumed(checkpoint=found.path.name, cut_bytes=cut, skipped=found.skipped)
@@ -117,7 +118,7 @@ class Session:
         status, error = "failed", None
         try:
             result = self._work(on_round)
-            status = "stopped" if result.stopped else directory.COMPLETED
+            status = "stopped" if result.stopped else run_directory.COMPLETED
         except OSError as cause:
             error = self._unwritten(cause)
             raise CheckpointError(error) from cause
@@ -161,7 +162,7 @@ class Session:
     def _from(self, found: Found | None) -> dict[str, str]:
         if found is None:
             return {}
-        made = promise(found.manifest["made"], identity.circumstances(self.setup))
+        made = promise(found.manifest["made"], manifest.circumstances(self.setup))
         return {"goes on from": f"{found.path.name}, {made}"}
 
     def _done(self, epoch: int) -> float:
@@ -216,13 +217,13 @@ class Session:
 
     def _keep_policy(self, folder: RunDirectory) -> None:
         params, config = self.scheduler.fences.save(self.scheduler.params), dump_config(self.setup.spec)
-        checkpoint.save_policy(
+        checkpoint_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),
             normalisers=params.select("observation", strict=False),
             config=config,
             facts={
-                "config_sha256": directory.config_hash(config),
+                "config_sha256": run_directory.config_hash(config),
                 "data_sha256": self.setup.dataset.fingerprint,
                 "policy": self.setup.spec.policy_name,
             },

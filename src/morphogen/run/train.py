@@ -6,17 +6,18 @@ from typing import Any
 
 import torch
 
-from morphogen.run import directory, identity, standing
-from morphogen.run.directory import RunDirectory
-from morphogen.run.lock import owned
-from morphogen.run.log import rounds
+from morphogen.analysis.run_log import rounds
+from morphogen.config.config_files import dump_config
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import Setup, build_setup
+from morphogen.run import manifest, snapshot
 from morphogen.run.resume import Found, branch, check, newest
-from morphogen.run.scheduler import Parts, Scheduler
 from morphogen.run.session import Home, OnRound, Session, TrainResult
-from morphogen.run.setup import Setup, build_setup
-from morphogen.run.sinks import check as check_sinks
-from morphogen.vocab.codec import dump_config
-from morphogen.vocab.spec import RunSpec, resolve
+from morphogen.run.sink_checks import check as check_sinks
+from morphogen.storage import run_directory
+from morphogen.storage.lock import owned
+from morphogen.storage.run_directory import RunDirectory
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
 
@@ -45,8 +46,8 @@ def train_ppo_vectorized(
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).whole(on_round)
-        said = identity.manifest(setup, out=Path(out), command=command)
-        with directory.created(Path(out), config=dump_config(asked), manifest=said) as folder:
+        said = manifest.manifest(setup, out=Path(out), command=command)
+        with run_directory.created(Path(out), config=dump_config(asked), manifest=said) as folder:
             return Session(setup, parts, Home(folder, said), console=console).whole(on_round)
 
 
@@ -71,7 +72,7 @@ def resume(
     older `checkpoint`, given by name, it goes on in a new directory `out`, and the old one stays as it is.
     """
     asked, place = _either(spec, fields), Path(run)
-    folder, made, _ = directory.opened(place)
+    folder, made, _ = run_directory.opened(place)
     if checkpoint is not None:
         if out is None:
             raise TypeError("checkpoint needs out: an older one needs a run directory of its own")
@@ -79,12 +80,16 @@ def resume(
         if asked is not None and asked.telemetry.dir == made.telemetry.dir:
             asked = replace(asked, telemetry=replace(asked.telemetry, dir=None))
     with torch.no_grad(), owned(place):
-        folder, made, said = directory.opened(place)
+        folder, made, said = run_directory.opened(place)
         setup = build_setup(resolve(asked or replace(made, **fields)))
         found = newest(folder, said["run_id"], setup.spec)
         check(found, made, setup)
         home = Home(folder, said, found)
-        if found is not None and said.get("status") == directory.COMPLETED and found.position[0] == setup.spec.rounds:
+        if (
+            found is not None
+            and said.get("status") == run_directory.COMPLETED
+            and found.position[0] == setup.spec.rounds
+        ):
             return _left(setup, found, folder)
         return Session(setup, parts or Parts(), home, console=console).whole(on_round)
 
@@ -98,5 +103,5 @@ def _either(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
 def _left(setup: Setup, found: Found, folder: RunDirectory) -> TrainResult:
     """What a run that is over has left."""
     scheduler = Scheduler(setup)
-    standing.resumed(scheduler, found.standing, *found.position)
+    snapshot.resumed(scheduler, found.standing, *found.position)
     return TrainResult(tuple(rounds(folder.path)), scheduler.params, (), folder.path)

@@ -4,7 +4,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.state.tree import lift, made, select
+from morphogen.state.tree_ops import lift, made, select
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.alpha import retarget
 from morphogen.rules.gates import gate, gate_of
 from morphogen.rules.stages import known
 from morphogen.rules.transition import clear, promote, remove
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree import made, renewed, table, write
+from morphogen.state.tree_ops import made, renewed, table, write
 from morphogen.vocab.action import Op, Outcome, Reason
-from morphogen.vocab.spec import LifecycleSpec
 from morphogen.vocab.stage import Stage
 
 _UP = {Stage.GERMINATED: Stage.TRAINING, Stage.TRAINING: Stage.BLENDING, Stage.BLENDING: Stage.HOLDING}

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.spec import SignalSpec
 from morphogen.rules.attribution import attribution, measuring
 from morphogen.rules.signals import update_signals
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, Validation
-from morphogen.state.tree import renewed
-from morphogen.vocab.spec import SignalSpec
+from morphogen.state.tree_ops import renewed
 
 NEWEST = 0.3  # weight of the newest change in the velocity of a contribution
 

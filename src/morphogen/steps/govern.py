@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.spec import GovernorSpec
 from morphogen.rules.stages import occupied
 from morphogen.rules.transition import remove
 from morphogen.rules.vitals import limit, panic, sign, streak_after
 from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.seeds import select_slots, vacate
-from morphogen.state.tree import lift, made, renewed, select
-from morphogen.vocab.spec import GovernorSpec
+from morphogen.state.tree_ops import lift, made, renewed, select
 from morphogen.vocab.stage import Panic, Stage
 
 

@@ -12,7 +12,7 @@ from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree import made, table
+from morphogen.state.tree_ops import made, table
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import LARGEST, VECTORS, flags

@@ -5,15 +5,15 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.rules.counts import seed_params
-from morphogen.rules.detectors import detect
 from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
+from morphogen.rules.seed_detectors import detect
 from morphogen.rules.signals import recent_min_accuracy
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, SlotInputs, Validation
-from morphogen.state.tree import lift, made, renewed
+from morphogen.state.tree_ops import lift, made, renewed
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

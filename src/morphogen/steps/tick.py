@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.alpha import advance_ramp
 from morphogen.rules.gates import gate
 from morphogen.rules.stages import occupied
@@ -10,8 +11,7 @@ from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
 from morphogen.state.seeds import vacate
-from morphogen.state.tree import made, renewed
-from morphogen.vocab.spec import LifecycleSpec
+from morphogen.state.tree_ops import made, renewed
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
 _FROM = {Gate.G1: Stage.GERMINATED, Gate.G2: Stage.TRAINING, Gate.G3: Stage.BLENDING}

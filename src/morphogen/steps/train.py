@@ -13,23 +13,23 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.spec import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, sites
 from morphogen.nets.forward import Growth, forward
+from morphogen.nets.grad_and_value import slope
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.optim import clip, sgd, shrink
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import Site
-from morphogen.nets.slope import slope
-from morphogen.rules import tally
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.health import Gauge, ratio, smoothed
 from morphogen.rules.stages import active, blended
-from morphogen.rules.tally import Minibatch, SeedTally, Tally
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Batch, TrainMetrics
-from morphogen.state.tree import made, renewed
-from morphogen.vocab.spec import HostSpec, LifecycleSpec
+from morphogen.state.tree_ops import made, renewed
+from morphogen.steps import minibatch_tally
+from morphogen.steps.minibatch_tally import Minibatch, SeedTally, Tally
 from morphogen.vocab.stage import AlphaMode, Stage
 
 _GRADIENT = (  # leaves of slots that tell of an epoch's gradients
@@ -94,8 +94,8 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
     running = None if index is None else _running(state, index, net=net)
     fixed = Fixed(cnn.frame(state.instance, net.host, host.params), where, running)
     pair = Weights(host.params, weights), Weights(host.momentum, velocity)
-    seeds = None if running is None else tally.no_seeds(host.params, slots.stage)
-    return Progress(*pair, slots.skip_streak, tally.nothing(host.params), seeds, fixed)
+    seeds = None if running is None else minibatch_tally.no_seeds(host.params, slots.stage)
+    return Progress(*pair, slots.skip_streak, minibatch_tally.nothing(host.params), seeds, fixed)
 
 
 def _running(state: EnvState, index: blocks.Index, *, net: Net) -> Running:
@@ -132,7 +132,7 @@ def train_minibatch(
     return progress._replace(
         weights=progress.weights._replace(host=host),
         velocity=progress.velocity._replace(host=velocity),
-        tally=tally.add(progress.tally, seen),
+        tally=minibatch_tally.add(progress.tally, seen),
     ), seen
 
 
@@ -171,13 +171,13 @@ def _step_seeds(
         weights=progress.weights._replace(grown=grown),
         velocity=progress.velocity._replace(grown=velocity),
         streak=torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak)),
-        seeds=tally.add_seeds(seeds, gauge, sound, broken),
+        seeds=minibatch_tally.add_seeds(seeds, gauge, sound, broken),
     )
 
 
 def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
-    mean, valid, seeds = tally.averages(progress.tally), progress.tally.finite > 0, progress.seeds
+    mean, valid, seeds = minibatch_tally.averages(progress.tally), progress.tally.finite > 0, progress.seeds
     metrics = made(
         TrainMetrics,
         state,
@@ -217,7 +217,7 @@ def _measured(state: EnvState, progress: Progress, norm: Tensor, *, net: Net) ->
     slots, sums, running = state.slots, progress.seeds, progress.fixed.running
     if sums is None or running is None:
         return renewed(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT})
-    mean, valid = tally.seed_averages(sums, progress.tally.total), running.measured
+    mean, valid = minibatch_tally.seed_averages(sums, progress.tally.total), running.measured
     own = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
     now = ratio(mean.norm, own, norm.unsqueeze(-1), host)

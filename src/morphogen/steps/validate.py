@@ -15,7 +15,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, Tree
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Split, Validation
-from morphogen.state.tree import made
+from morphogen.state.tree_ops import made
 
 CHUNK = 128  # samples in one pass; a constant, so that a result does not depend on who else is evaluated
 

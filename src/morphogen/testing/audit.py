@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from morphogen.testing.trees import copied, leaves, moved
+from morphogen.testing.builders.tree_equality import copied, leaves, moved
 
 # Names that leave the device, as attributes in a source.
 HOST_READS = {"item", "cpu", "tolist", "numpy", "nonzero", "masked_select", "unique", "argwhere"}

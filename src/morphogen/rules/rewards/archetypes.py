@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.rules.rewards.rule import Rule, Terms
+from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, Stage

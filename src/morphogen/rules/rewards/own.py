@@ -8,11 +8,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.rules.rewards.rule import Terms
+from morphogen.config.spec import RewardSpec
+from morphogen.rules.rewards.protocol import Terms
 from morphogen.state.measure import RewardInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import OWN_COMPONENTS
-from morphogen.vocab.spec import RewardSpec
 
 POINTS = 100.0  # accuracy points that are worth a reward of 1
 

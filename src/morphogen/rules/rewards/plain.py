@@ -8,11 +8,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, trajectories
-from morphogen.rules.rewards.rule import Builder, Terms
+from morphogen.rules.rewards.protocol import Builder, Terms
 from morphogen.state.measure import RewardInputs
-from morphogen.vocab.spec import RewardSpec
 
 PENALTY = "governor"  # the component that a plain rule has besides those of its function
 Payment = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}

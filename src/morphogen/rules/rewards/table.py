@@ -2,12 +2,12 @@
 
 import inspect
 
+from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
-from morphogen.rules.rewards.legacy import rule as legacy
-from morphogen.rules.rewards.rule import Builder, Rule, Terms
+from morphogen.rules.rewards.legacy import rules as legacy
+from morphogen.rules.rewards.protocol import Builder, Rule, Terms
 from morphogen.vocab.reward import NAME, REGISTERED, RULES
-from morphogen.vocab.spec import RewardSpec
 
 __all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register"]
 

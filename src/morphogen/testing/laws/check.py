@@ -9,13 +9,13 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.errors import ConfigError
+from morphogen.testing.builders.tree_equality import cast
 from morphogen.testing.laws import reward, step
 from morphogen.testing.laws.graph import one_graph
 from morphogen.testing.laws.reward import Payer
 from morphogen.testing.laws.search import Law, Search, hold
 from morphogen.testing.laws.step import Subject
 from morphogen.testing.strategies import reward_episodes, trajectories
-from morphogen.testing.trees import cast
 
 _STEP: dict[str, Callable[[Subject, Any], str]] = {
     "accepts": step.accepts,

@@ -8,9 +8,9 @@ import torch
 from torch._dynamo import lookup_backend
 
 from morphogen.errors import ConfigError
+from morphogen.testing.builders.tree_equality import copied, differing, form
 from morphogen.testing.laws.search import BrokenLaw, told
 from morphogen.testing.laws.step import Subject, arguments
-from morphogen.testing.trees import copied, differing, form
 
 CALLS = 5
 CLOSE = 1e-6  # compiled against plain, times 1 + |x|

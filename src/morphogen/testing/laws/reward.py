@@ -11,12 +11,12 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.measure import RewardInputs
-from morphogen.testing.epoch import Moment, epoch
-from morphogen.testing.inputs import play, spoiled
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.reward_inputs import play, spoiled
+from morphogen.testing.builders.synthetic_epoch import Moment, epoch
+from morphogen.testing.builders.tree_equality import cast, copied, differing, equal, leaves
 from morphogen.testing.laws.search import BY_FORM, Law
 from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
-from morphogen.testing.permute import permute
-from morphogen.testing.trees import cast, copied, differing, equal, leaves
 from morphogen.vocab.action import RELEVANT, Head, Op
 
 EXACT = 1e-9  # rewards in float64

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
-from morphogen.testing.trees import form, shown
+from morphogen.testing.builders.tree_equality import form, shown
 
 Law = Callable[[Any], str]  # example -> how it breaks the law, after the name of what is checked; empty: it holds
 BY_FORM = {"host", "kinds", "shapes"}  # laws on what does not depend on values: asked once a form

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from morphogen.state.env import EnvState
 from morphogen.testing.audit import audit
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.tree_equality import cast, copied, differing, envs, leaves, moved, row
 from morphogen.testing.laws.search import told
-from morphogen.testing.permute import permute
-from morphogen.testing.trees import cast, copied, differing, envs, leaves, moved, row
 
 
 @dataclass(frozen=True, slots=True)

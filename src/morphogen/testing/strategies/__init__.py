@@ -18,7 +18,7 @@ start.  An example shrinks to one env with one empty slot.  Where tensors of one
 
 from morphogen.testing import extra as extra
 from morphogen.testing.strategies import show as show
-from morphogen.testing.strategies.rewards import reward_episodes, reward_inputs
+from morphogen.testing.strategies.reward_strategies import reward_episodes, reward_inputs
 from morphogen.testing.strategies.slots import actions, alphas, legal_actions, limits, slot_rows, slot_states
 from morphogen.testing.strategies.states import env_states, signals, states_around
 from morphogen.testing.strategies.trajectories import lifecycles, measurements, trajectories

@@ -6,8 +6,8 @@ from hypothesis.vendor.pretty import RepresentationPrinter, for_type_by_name
 
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.state.measure import RewardInputs
-from morphogen.testing.epoch import Moment
-from morphogen.testing.trees import shown
+from morphogen.testing.builders.synthetic_epoch import Moment
+from morphogen.testing.builders.tree_equality import shown
 
 PRINTED = (Slots, Signals, EnvState, RewardInputs)
 

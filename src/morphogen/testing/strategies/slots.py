@@ -10,8 +10,8 @@ from torch import Tensor
 
 from morphogen.rules.legality import action_masks
 from morphogen.state.env import Slots
+from morphogen.testing.builders.scenes import Row, make
 from morphogen.testing.oracles import ramp
-from morphogen.testing.scenes import Row, make
 from morphogen.vocab.action import CURVE_SHAPE, CURVE_STEEPNESS, SPEED_TICKS, TEMPO_EPOCHS, Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.limits import AUTO_GATES, Limits

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.steps.govern import first_snapshot
-from morphogen.testing.scenes import state
+from morphogen.testing.builders.scenes import state
 from morphogen.testing.strategies.slots import STAGES, points, slot_states
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Stage

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from morphogen.testing.epoch import Made, Moment, Terms, begin, epoch
-from morphogen.testing.scenes import make
+from morphogen.config.spec import LifecycleSpec
+from morphogen.testing.builders.scenes import make
+from morphogen.testing.builders.synthetic_epoch import Made, Moment, Terms, begin, epoch
 from morphogen.testing.strategies.slots import legal_actions, slot_states
-from morphogen.vocab.spec import LifecycleSpec
 
 _LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.rows import Paid, Rows
 from morphogen.rules.stages import occupied
 from morphogen.vocab.action import Op
-from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.stage import Stage
 
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy.rows import Maybe
 from morphogen.rules.stages import known, occupied
-from morphogen.state.tree import table
-from morphogen.vocab.legacy import LegacyRewardSpec
+from morphogen.state.tree_ops import table
 from morphogen.vocab.stage import Stage
 
 _LEVELS = {Stage.GERMINATED: 1.0, Stage.TRAINING: 2.0, Stage.BLENDING: 3.5, Stage.HOLDING: 5.5, Stage.FOSSILIZED: 6.0}

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.stages import blended, occupied
-from morphogen.vocab.legacy import LegacyRewardSpec
 
 
 class Growth(NamedTuple):

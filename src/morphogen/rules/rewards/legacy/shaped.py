@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
+from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.rows import Maybe, Paid, Rows
 from morphogen.rules.stages import occupied
 from morphogen.vocab.action import Op
-from morphogen.vocab.legacy import LegacyRewardSpec
 from morphogen.vocab.stage import Stage
 
 LEGITIMACY = 3 * math.tanh(1 / 3)  # for keeping a seed of a whole point

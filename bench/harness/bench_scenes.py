@@ -1,0 +1,211 @@
+"""Populations to measure: envs of a task with given seeds, everything that an epoch of training and validation needs.
+
+Images and labels are noise, so that no data set is needed; two calls give the same scene.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.config.spec import EngineSpec, RunSpec, cnn_spec, resolve
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.nets.net import Net
+from morphogen.nets.plan import Plan, bare_plan, plan_counts, read_plan
+from morphogen.rules.attribution import players
+from morphogen.state import rng, schema
+from morphogen.state.env import EnvState
+from morphogen.state.measure import Batch, Split, Validation
+from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.steps.reset import reset
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate import validate
+from morphogen.telemetry.writer import Sink
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS
+from morphogen.vocab.stage import Algorithm, Stage
+
+Step = Callable[..., tuple]
+EPOCH = resolve(RunSpec(task="digits")).data.minibatches  # of digits
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Envs with the plan of their epoch, its minibatches and a validation split."""
+
+    spec: RunSpec
+    net: Net
+    state: EnvState
+    plan: Plan
+    asked: tuple[Tensor, Tensor]  # coalitions int64, evaluated bool [E, K]
+    batches: tuple[Batch, ...]
+    split: Split
+
+    @property
+    def minibatch(self) -> Step:
+        """The training step with everything that is fixed for the epoch: (progress, batch) -> (progress, seen)."""
+        knobs = {"plan": self.plan, "net": self.net, "spec": self.spec.host, "lifecycle": self.spec.lifecycle}
+        return functools.partial(train_minibatch, **knobs)
+
+    def train(self, step: Step | None = None) -> EnvState:
+        """An epoch over all minibatches, from the same state at every call."""
+        step = step or self.minibatch
+        progress = start_epoch(self.state, self.plan, net=self.net)
+        for batch in self.batches:
+            progress, _ = step(progress, batch)
+        return finish_epoch(self.state, progress, self.plan, net=self.net)[0]
+
+    def validate(self) -> Validation:
+        """One pass over the split, for every coalition that is asked for."""
+        return validate(self.state, self.split, *self.asked, self.plan, net=self.net)
+
+    def over(self, state: EnvState, *, coalitions: int | None = None) -> "Scene":
+        """The scene around another state, of as many envs as that has; its minibatches stay."""
+        asked = tuple(part[:, :coalitions].contiguous() for part in every(state, self.net))
+        nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
+        return replace(self, state=state, asked=asked, plan=_plan(state, self.net, asked, nothing))
+
+    def bare(self) -> "Scene":
+        """The same hosts, declared without slots."""
+        envs, net = self.state.batch_size[0], Net(self.net.host, ())
+        slots = self.state.slots.apply(lambda leaf: leaf[:, :0])
+        state = self.state.replace(slots=slots, seeds=TensorDict({}, batch_size=[envs], device=self.state.device))
+        asked = (self.asked[0][:, :1].contiguous(), self.asked[1][:, :1].contiguous())
+        return replace(self, net=net, state=state, asked=asked, plan=bare_plan(envs, net))
+
+    def to(self, dtype: torch.dtype) -> "Scene":
+        """The same scene in another precision."""
+        state, split, *batches = (
+            part.apply(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
+            for part in (self.state, self.split, *self.batches)
+        )
+        return replace(self, state=state, split=split, batches=tuple(batches))
+
+
+def scene(
+    task: str,
+    envs: int,
+    kind: str,
+    *,
+    minibatches: int = 1,
+    judged: int = 300,
+    coalitions: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Scene:
+    """A scene of a task as it is set up by default.  coalitions: how many are judged, None = all of the live seeds."""
+    spec = resolve(RunSpec(task=task, envs=envs, instances="single"))
+    host = cnn_spec(spec)
+    net = Net(host, host.enabled(spec.slots))
+    state = planted(_fresh(net, spec, torch.device(device)), net, *seeds(kind, envs, len(net.slots), device))
+    asked = tuple(part[:, :coalitions].contiguous() for part in every(state, net))
+    nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
+    return Scene(
+        spec=spec,
+        net=net,
+        state=state,
+        plan=_plan(state, net, asked, nothing),
+        asked=asked,
+        batches=tuple(_batch(net, state, spec.data.batch, m) for m in range(minibatches)),
+        split=_split(net, state, judged),
+    )
+
+
+def sizes(envs: int) -> dict[str, tuple[str, int]]:
+    """Short name -> task and number of envs: a cifar env is far larger than a digits env."""
+    return {"digits": ("digits", envs), "cifar": ("cifar_baseline", max(1, envs // 4))}
+
+
+def scheduler(
+    envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), compile: str = "off", **settings: Any
+) -> Scheduler:
+    """A run on digits as it is by default, up to the settings."""
+    spec = RunSpec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),), compile=compile), **settings)
+    return Scheduler(build_setup(resolve(spec)), Parts(sinks=sinks))
+
+
+def every(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
+    """All coalitions of every env: number k switches off the players whose bits are set in k.  [E, 2^S] each."""
+    device, size = state.slots.stage.device, len(net.slots)
+    weight, numbers = 1 << torch.arange(size, device=device), torch.arange(1 << size, device=device)
+    live = (players(state.slots) * weight).sum(-1, keepdim=True)
+    return live & ~numbers, (numbers & live) == numbers
+
+
+def planted(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor) -> EnvState:
+    """The state with seeds as given, their parameters drawn anew.  int64 and float [E, S]; blueprint -1 = empty."""
+    born = blueprint > 0
+    own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha, "alpha_target": alpha}
+    state = state.replace(slots=state.slots.replace(**own))
+    rows = born_rows(born, _plan(state, net, every(state, net), born))
+    wide = zip(rows, net.seed_sizes, strict=True)
+    noise = tuple(_noise(row, row.shape[0], size, seed=1 + s) for s, (row, size) in enumerate(wide))
+    return sow(state, rows, noise, net=net)
+
+
+def _fresh(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
+    """Envs at the start of a life, at full width and with all classes."""
+    envs, classes = spec.envs, net.host.classes
+    key, nothing = rng.env_keys(spec.seed, 0, envs, device), TensorDict({}, batch_size=[envs], device=device)
+    sizes = net.sizes(envs=envs, window=spec.governor.window, classes=classes)
+    labels = torch.arange(classes, device=device).expand(envs, -1).contiguous()
+    instance = schema.init(sizes, key, nothing).instance
+    instance = instance.replace(classes=torch.full_like(instance.classes, classes), class_of=labels)
+    noise = _noise(key, envs, net.host_size, seed=0)
+    return reset(key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window)
+
+
+def seeds(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Stage, blueprint, algorithm and alpha.  [E, S] each.
+
+    none: empty slots; light: one conv_light in each env; mixed: every blueprint in every slot, under all three
+    algorithms, half blended in; kept: the same, fossilized.
+    """
+    number = torch.arange(envs * slots, device=device).view(envs, slots)
+    kinds = torch.tensor([int(b) for b in CNN_BLUEPRINTS], device=device)
+    live = {"none": number < 0, "light": number % slots == 0}.get(kind, number >= 0)
+    spread = kind in ("mixed", "kept")
+    stage = int(Stage.FOSSILIZED if kind == "kept" else Stage.BLENDING)
+    blueprint = kinds[number % len(kinds)] if spread else kinds[:1].expand_as(number)
+    algorithm = 1 + number // len(kinds) % (len(Algorithm) - 1) if spread else torch.ones_like(number)
+    alpha = torch.full(number.shape, 1.0 if kind == "kept" else 0.5, device=device)
+    return (
+        torch.where(live, stage, int(Stage.DORMANT)),
+        torch.where(live, blueprint, -1),
+        torch.where(live, algorithm, 0),
+        torch.where(live, alpha, 0.0),
+    )
+
+
+def _plan(state: EnvState, net: Net, asked: tuple[Tensor, Tensor], born: Tensor) -> Plan:
+    return read_plan(plan_counts(state.slots, *asked, born, net=net).tolist(), net)
+
+
+def _noise(like: Tensor, *sizes: int, seed: int) -> Tensor:
+    """Uniform in [0, 1), the same at every call.  float32 [*sizes] on the device of `like`."""
+    return torch.rand(*sizes, generator=torch.Generator(like.device).manual_seed(seed), device=like.device)
+
+
+def _images(net: Net, state: EnvState, *lead: int, seed: int) -> Tensor:
+    """Noise with mean 0 and variance 1.  float32 [*lead, C, H, W]."""
+    host = net.host
+    uniform = _noise(state.key, *lead, host.channels_in, host.size, host.size, seed=seed)
+    return (uniform - 0.5) * 12**0.5
+
+
+def _labels(net: Net, state: EnvState, *lead: int, seed: int) -> Tensor:
+    return (_noise(state.key, *lead, seed=seed) * net.host.classes).long()
+
+
+def _batch(net: Net, state: EnvState, samples: int, number: int) -> Batch:
+    lead, seed = (state.batch_size[0], samples), 100 + number
+    images, labels = _images(net, state, *lead, seed=seed), _labels(net, state, *lead, seed=seed)
+    return Batch(images=images, labels=labels, batch_size=lead[:1], device=images.device)
+
+
+def _split(net: Net, state: EnvState, samples: int) -> Split:
+    images, labels = _images(net, state, samples, seed=99), _labels(net, state, samples, seed=99)
+    return Split(images=images, labels=labels, batch_size=[], device=images.device)

@@ -1,0 +1,55 @@
+"""The loop: the envs of a scene one after another, as plain modules with plain optimisers."""
+
+import torch
+from torch import Tensor
+
+from bench.harness.bench_scenes import Scene
+from bench.harness.plain_modules import Host, Learner, Seed, flat, leaves, load
+from morphogen.nets.net import Net
+from morphogen.state.env import EnvState
+from morphogen.vocab.stage import Stage
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+GROWING = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+
+
+def twin(state: EnvState, net: Net, env: int) -> Host:
+    """An env as a plain module, with the parameters, dtype and device of the state."""
+    host, slots = net.host, state.slots[env]
+    made = Host(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
+    made.width, made.used = float(state.instance.width[env]), int(state.instance.classes[env])
+    load(made.host_parameters(), state.host.params[env])
+    for s, slot in enumerate(net.slots):
+        if int(slots.stage[s]) in GROWING:
+            life = {"stage": int(slots.stage[s]), "algorithm": int(slots.algorithm[s]), "alpha": float(slots.alpha[s])}
+            seed = Seed(int(slots.blueprint[s]), slot.channels, **life)
+            row = state.seeds[slot.name, "params"][env]
+            load(leaves(seed.body), row)
+            load(leaves(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
+            made.seeds[slot.name] = seed
+    return made
+
+
+class Loop:
+    """Every env of a scene as a module with its optimiser.  `layout`: one of LAYOUTS."""
+
+    def __init__(self, scene: Scene, layout: str = "contiguous") -> None:
+        rates = {"lr": scene.spec.host.lr, "seed_lr": scene.spec.host.seed_lr, "layout": LAYOUTS[layout]}
+        envs = range(scene.state.batch_size[0])
+        self.learners = [Learner(twin(scene.state, scene.net, e), **rates) for e in envs]
+        # Minibatches lie in memory as the modules want them, so that no step converts them.
+        images = [batch.images.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
+        self.batches = [
+            list(zip(flat.unflatten(0, batch.labels.shape).unbind(), batch.labels.unbind(), strict=True))
+            for flat, batch in zip(images, scene.batches, strict=True)
+        ]
+
+    def train(self) -> None:
+        """All minibatches of the scene, going on from where the call before stopped."""
+        for batch in self.batches:
+            for learner, (images, labels) in zip(self.learners, batch, strict=True):
+                learner.step(images, labels)
+
+    def parameters(self) -> Tensor:
+        """The hosts, as the stacked state stores them: [E, P]."""
+        return torch.stack([flat(learner.net.host_parameters()) for learner in self.learners])

@@ -1,0 +1,110 @@
+"""How everything is measured: forms in turn in one process, ratios run by run, medians with half the quartile range.
+
+forms = {"loop": loop.train, "stacked": scene.train}
+seconds = interleaved(forms, runs=5)
+measure = ratio("train", seconds["loop"], seconds["stacked"])
+"""
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from morphogen.cli import measures
+from morphogen.cli.measures import Measure, over
+from morphogen.device import cuda_memory
+from morphogen.device.malloc import keep_freed
+
+CPU = torch.device("cpu")
+Seconds = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How to measure, and what was computed on the way."""
+
+    runs: int = 5
+    device: torch.device = CPU
+    checksums: dict[str, float] = field(default_factory=dict)
+
+    def interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
+        """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing.
+
+        Every turn begins with another form, since what ran before leaves its mark on caches.
+        """
+        gc.collect()
+        gc.freeze()  # what was measured before is not gone through again and again
+        names = list(forms)
+        orders = [names[n % len(names) :] + names[: n % len(names)] for n in range(self.runs + warm)]
+        turns = [{name: self.seconds(forms[name]) for name in order} for order in orders]
+        return {name: [turn[name] for turn in turns[warm:]] for name in forms}
+
+    def seconds(self, form: Callable[[], object]) -> float:
+        """Wall time of one call, to the end of what it started on the device."""
+        self.settle()
+        started = time.perf_counter()
+        form()
+        self.settle()
+        return time.perf_counter() - started
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def saw(self, name: str, values: Tensor) -> None:
+        """Remember what was computed: a benchmark that computes something else is noticed."""
+        self.checksums[name] = float(values.double().sum())
+
+
+def milliseconds(name: str, seconds: Sequence[float]) -> Measure:
+    """A time on this machine, which says little about another one."""
+    return over(name, [1e3 * value for value in seconds], "ms")
+
+
+def machine(bench: Bench) -> dict[str, Any]:
+    """Where and with what it was measured."""
+    own = measures.machine(device=cuda_memory.name(bench.device), threads=torch.get_num_threads())
+    return {**own, "checksums": dict(bench.checksums)}
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """The flags that every benchmark has."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--json", type=Path, metavar="FILE", help="also write the table to this file")
+    made.add_argument("--runs", type=int, default=5, metavar="N", help="runs of every form (default 5)")
+    threads = torch.get_num_threads()
+    made.add_argument("--threads", type=int, default=threads, metavar="N", help=f"threads (default {threads})")
+    made.add_argument("--device", type=torch.device, default=CPU, help="cpu (default) or cuda")
+    return made
+
+
+def start(given: argparse.Namespace) -> Bench:
+    """The benchmark that the flags ask for, with threads pinned and memory held as in a run."""
+    torch.set_num_threads(given.threads)
+    keep_freed()
+    return Bench(runs=given.runs, device=given.device)
+
+
+def run(doc: str | None, measured: Callable[[Bench, int], Sequence[Measure]], *, envs: int = 32) -> None:
+    """The whole of a benchmark over a number of envs, from its flags to its table.  envs: the default."""
+    own = parser(doc)
+    own.add_argument("--envs", type=int, default=envs, metavar="E", help=f"envs (default {envs})")
+    given = own.parse_args()
+    bench = start(given)
+    close(given, bench, measured(bench, given.envs))
+
+
+def close(given: argparse.Namespace, bench: Bench, rows: Sequence[Measure]) -> None:
+    """Print the table and write it where the flags say."""
+    facts = machine(bench)
+    print(measures.place(facts))
+    print(measures.table(rows))
+    if given.json is not None:
+        measures.write(given.json, facts, rows)

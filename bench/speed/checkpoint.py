@@ -1,0 +1,79 @@
+"""What checkpoints cost: rounds on digits with and without a save after each: `python -m bench.bench_checkpoint`.
+
+Both runs live through the same rounds of a few epochs, with their events in a file; that they end with the same hosts
+is checked.  A save waits for the disk.  Time and size of the files of the last one are told apart.
+"""
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from bench.harness.bench_scenes import scheduler
+from bench.harness.timing import Bench, milliseconds, run
+from morphogen.cli.measures import Measure, over, ratio
+from morphogen.engine.scheduler import Scheduler
+from morphogen.run import snapshot
+from morphogen.run.checkpointer import Keeper
+from morphogen.run.snapshot import Standing
+from morphogen.storage import checkpoint_store
+from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.storage.run_directory import created
+from morphogen.telemetry.writer import JsonLines
+
+EPOCHS = 8  # of an episode: the default run has three times as many to every save
+
+
+@torch.no_grad()
+def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
+    """Wall time of a round with a save over that of one without, of a save, of a load; bytes per env."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        home = ends.enter_context(created(Path(folder) / "run", config="{}", manifest={}))
+        saved, plain = (_scheduler(bench, envs, epochs, Path(folder) / name) for name in ("saved", "plain"))
+        for one in (saved, plain):
+            ends.callback(one.world.close)
+            ends.callback(one.reporter.close)
+        keeper = Keeper(saved, home, facts={"run_id": "bench"}, clock=saved.parts.clock)
+        spent: list[float] = []
+
+        def round_and_save() -> None:
+            saved.run_round()
+            spent.append(bench.seconds(lambda: keeper.save("periodic")))
+
+        seconds = bench.interleaved({"plain": plain.run_round, "saved": round_and_save})
+        path = checkpoint_store.candidates(home.checkpoints)[0]
+        loads = bench.interleaved({"load": lambda: _loaded(_scheduler(bench, envs, epochs, None), path)})["load"]
+        size = sum(file.stat().st_size for file in path.iterdir())
+    _same(bench, saved, plain)
+    return [
+        ratio("checkpoint_round", seconds["saved"], seconds["plain"]),
+        milliseconds("checkpoint_save", spent[1:]),
+        milliseconds("checkpoint_load", loads),
+        over("checkpoint_per_env", [size / envs / 2**10], "KiB"),
+    ]
+
+
+def _scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> Scheduler:
+    sinks = () if log is None else (JsonLines(log),)
+    return scheduler(envs, bench.device, sinks=sinks, episode_length=epochs)
+
+
+def _loaded(fresh: Scheduler, path: Path) -> None:
+    """A new scheduler goes on from a checkpoint."""
+    found = load_checkpoint(path)
+    at = found["manifest"]["round"], found["manifest"]["epoch"]
+    snapshot.resumed(fresh, Standing(found["envs"], found["shared"]), *at)
+    fresh.world.close()
+    fresh.reporter.close()
+
+
+def _same(bench: Bench, saved: Scheduler, plain: Scheduler) -> None:
+    if saved.state is None or plain.state is None:
+        raise ValueError("no round was run")
+    bench.saw("checkpoint", saved.state.host.params)
+    torch.testing.assert_close(saved.state.host.params, plain.state.host.params, rtol=0, atol=0)
+
+
+if __name__ == "__main__":
+    run(__doc__, measures)

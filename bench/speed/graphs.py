@@ -1,0 +1,91 @@
+"""Graphs of whole compiled runs: `python -m bench.bench_graphs [--runs N] [--json FILE]`, N seeds of each policy.
+
+Nothing is compiled: a compiler that leaves functions as they are counts what it is asked for, so that only the plans of
+a run matter.  Runs are those of digits by default, 50 rounds, but with one minibatch of 4 samples in an epoch and 16 to
+validate on; three of them take a few minutes.  What a random policy grows does not depend on that.  The heuristic one
+and the trained one look at accuracies, so theirs are lives of hosts that learn little: the same rules and the same
+learning, but not the plans of a real run.
+
+Shares are of the plans of a run, one per epoch and one per reset; `late` is after the first 5 rounds.  Overhead is rows
+that run, of hosts and of seeds, over those that a plan needs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+
+from bench.harness.timing import Bench, run
+from morphogen.cli.measures import Measure, over
+from morphogen.config.groups import PLAIN
+from morphogen.config.spec import DataSpec, EngineSpec, RunSpec, resolve
+from morphogen.engine.compile import Fitted
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.nets.plan import Plan
+
+ENDING = {"ppo": "", "random": "_random", "heuristic": "_heuristic"}  # of the rows of a policy
+ROUNDS, EARLY = 50, 5
+SMALL = DataSpec(batch=4, minibatches=1, val_samples=16)
+
+
+class Counted:
+    """A run whose compiler only counts."""
+
+    def __init__(self, bench: Bench, spec: RunSpec) -> None:
+        self.graphs, self.rows = 0, {"train": [0, 0], "validate": [0, 0]}  # needed, run
+        self.early = 0  # graphs of the first rounds
+        self.own = Scheduler(build_setup(spec), Parts(compiler=self._compiler))
+        fit = self._watched(self.own.compiled.fit)
+        with mock.patch.object(self.own.compiled, "fit", fit), torch.no_grad():
+            self.history = self.own.run(self._after)
+        bench.saw(f"graphs_{spec.policy_name}_{spec.seed}", self.own.rollout.rows["reward"])
+
+    def _compiler(self, function: Callable, **_: Any) -> Callable:
+        self.graphs += 1
+        return function
+
+    def _after(self, told: Any) -> None:
+        self.early = self.graphs if told.round < EARLY else self.early
+
+    def _watched(self, fit: Callable[[Plan, int], Fitted]) -> Callable[[Plan, int], Fitted]:
+        def watched(plan: Plan, envs: int) -> Fitted:
+            found = fit(plan, envs)
+            for at, one in enumerate((plan, found.plan)):
+                self.rows["train"][at] += envs + sum(crew.size for crew in one.train)
+                self.rows["validate"][at] += one.rows[-1] + sum(crew.size for crew in one.evaluate)
+            return found
+
+        return watched
+
+    def found(self) -> dict[str, tuple[float, str]]:
+        """Values and units by name."""
+        eager, plans = [one.graph_fallbacks for one in self.history], self.own.setup.spec.episode_length + 1
+        late = eager[EARLY:] or [0]
+        needed, done = zip(*self.rows.values(), strict=True)
+        return {
+            "graphs": (self.graphs, "graphs"),
+            "graphs_after_5_rounds": (self.graphs - self.early, "graphs"),
+            "graph_fallback_share": (sum(eager) / (plans * len(eager)), "share"),
+            "graph_fallback_share_late": (sum(late) / (plans * len(late)), "share"),
+            "padding_overhead": (done[0] / needed[0], "ratio"),
+            "padding_overhead_validate": (done[1] / needed[1], "ratio"),
+        }
+
+
+def measures(bench: Bench, envs: int, *, rounds: int = ROUNDS) -> list[Measure]:
+    """The rows of all policies, each over as many seeds as the bench has runs."""
+    engine = EngineSpec(devices=(str(bench.device),), compile=PLAIN)
+    rows = []
+    for policy, ending in ENDING.items():
+        base = {"envs": envs, "rounds": rounds, "policy_name": policy, "final_episodes": 0}
+        specs = [resolve(RunSpec(**base, seed=seed, data=SMALL, engine=engine)) for seed in range(bench.runs)]
+        found = [Counted(bench, spec).found() for spec in specs]
+        for name, (_, unit) in found[0].items():
+            rows.append(over(name + ending, [float(one[name][0]) for one in found], unit))
+    return rows
+
+
+if __name__ == "__main__":
+    run(__doc__, measures)

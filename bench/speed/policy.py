@@ -1,0 +1,42 @@
+"""The controller in ms, one choice for all envs and the update after a round: `python -m bench.bench_policy`."""
+
+import torch
+
+from bench.harness.bench_scenes import scheduler
+from bench.harness.timing import Bench, milliseconds, run
+from morphogen.cli.measures import Measure
+from morphogen.config.spec import DataSpec
+from morphogen.nets.distribution import noise_lanes
+from morphogen.rules.legality import action_masks
+from morphogen.steps.observe import observe
+
+
+def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
+    """Observe, mask, act; and a whole PPO update on a round of so many epochs, in which hosts hardly train."""
+    data = DataSpec(minibatches=1, val_samples=32)
+    own = scheduler(envs, bench.device, episode_length=epochs, data=data)
+    setup, learner = own.setup, own.learner
+    own.run_round()
+    state, hidden = own.world.reset(1), own.policy.initial_hidden(envs, device=setup.device)
+    noise = torch.zeros(envs, noise_lanes(len(setup.net.slots)), device=setup.device)
+    seen = {"net": setup.net, "episode_length": epochs, "param_budget": setup.budget}
+    observation = observe(state, setup.limits, **seen)
+    masks = action_masks(state.slots, setup.limits)
+
+    def update() -> None:
+        own.learner = learner  # the same update at every call
+        own._update(hidden)
+
+    forms = {
+        "observe": lambda: observe(state, setup.limits, **seen),
+        "masks": lambda: action_masks(state.slots, setup.limits),
+        "act": torch.no_grad()(lambda: own.policy.act(own.params, observation, masks, hidden, noise)),
+        "update": update,
+    }
+    seconds = bench.interleaved(forms)
+    bench.saw("policy", torch.cat([leaf.flatten() for leaf in own.params["net"].values(True, True)]))
+    return [milliseconds(f"policy_{name}_ms", found) for name, found in seconds.items()]
+
+
+if __name__ == "__main__":
+    run(__doc__, measures)

@@ -1,0 +1,50 @@
+"""The record of an epoch, part by part, in ms: `python -m bench.bench_record [--envs 32]`.
+
+What share of an epoch they are together is `record_share` of bench_rollout.
+"""
+
+import tempfile
+from pathlib import Path
+
+from bench.harness.bench_scenes import scheduler
+from bench.harness.timing import Bench, milliseconds, run
+from morphogen.cli.measures import Measure
+from morphogen.engine.record import record
+from morphogen.engine.reporter import facts
+from morphogen.telemetry.derive import details, events
+from morphogen.telemetry.record_memory import remember
+from morphogen.telemetry.writer import JsonLines
+
+START = (0, 0)  # round and epoch
+
+
+def measures(bench: Bench, envs: int = 32) -> list[Measure]:
+    """Gathering the leaves, their way to the host, what the scheduler makes of them there, and what the writer does.
+
+    `events`: those of the normal level, made and written to a file; `details`: those that debug adds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        sink = JsonLines(Path(folder) / "events.jsonl")
+        own = scheduler(envs, bench.device)
+        state = own.world.reset(0)
+        hidden = own.policy.initial_hidden(envs, device=own.setup.device)
+        epoch = own.world.epoch(state, own.policy, own.params, hidden)
+        leaves, known = record(epoch), facts(own.setup)
+        seen = own.fences.read("record", leaves)
+        memories = remember(seen, None, START, known)
+        forms = {
+            "gather": lambda: record(epoch),
+            "send": lambda: own.fences.send("record", leaves),
+            "receive": lambda: own.fences.receive("record"),
+            "take": lambda: own.reporter.take(own.fences.receive("record"), START),
+            "events": lambda: sink.write(events(seen, memories, START, known)),
+            "details": lambda: sink.write(details(seen, memories[1], START, known)),
+        }
+        seconds = bench.interleaved(forms)
+        sink.close()
+    bench.saw("record", leaves["reward"])
+    return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
+
+
+if __name__ == "__main__":
+    run(__doc__, measures)

@@ -1,0 +1,116 @@
+"""Masks, decode and the reward of a step, per env: eager against compiled.
+
+Run: `python -m bench.bench_rules [--envs 1024] [--json bench/results/reward.json]`.
+`reward_*` is a rule of the table with all its components, over scripted lives.  `score_*` is the whole step that pays:
+the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is a life,
+or as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from bench.harness.bench_scenes import scene
+from bench.harness.timing import Bench, run
+from morphogen.cli.measures import Measure, over, ratio
+from morphogen.config.spec import RewardSpec
+from morphogen.rules.decode import decode
+from morphogen.rules.legality import action_masks
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
+from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.state.env import EnvState
+from morphogen.state.measure import RewardInputs, Score
+from morphogen.steps.score import score
+from morphogen.testing.builders.synthetic_epoch import Made, Terms, begin, facts, measured
+from morphogen.testing.builders.tree_equality import leaves
+from morphogen.vocab.action import PLACEHOLDER, SIZES, Head
+from morphogen.vocab.limits import Limits
+
+Call = Callable[..., Any]
+
+
+def lives(envs: int, device: torch.device) -> list[RewardInputs]:
+    """Every step of the scripted lives, which are repeated over the envs: [E] each."""
+    whole: Any = trajectories(list(ARCHETYPES.values()), dtype=torch.float32)
+    rows = torch.arange(envs) % len(ARCHETYPES)
+    return [step.clone().to(device) for step in whole[:, rows]]
+
+
+def life(rule: Call, *, steps: list[RewardInputs], ledger: TensorDict) -> Tensor:
+    """What a life is paid.  [E]."""
+    paid = []
+    for step in steps:
+        reward, _, ledger = rule(step, ledger)
+        paid.append(reward)
+    return torch.stack(paid).sum(0)
+
+
+def again(rule: Call, *, given: tuple) -> object:
+    """A rule on one and the same state, as often as a life has steps."""
+    return [rule(*given) for _ in range(STEPS)][-1]
+
+
+def paying(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
+    """The step that pays by a rule, and what it is given after an epoch in which every slot holds a seed."""
+    rule, terms = build(RewardSpec(rule=name), **asdict(TERMS)), Terms(length=STEPS)
+    before = begin(scene("digits", envs, "mixed", judged=1).state.slots, terms)
+    before = before.replace(ledger=rule.init(envs, SLOTS))
+    games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
+    whole = measured(before, torch.tensor([PLACEHOLDER] * envs), Made(torch.ones(envs), games), terms)
+    fixed = facts(before, terms)
+    given = tuple(part.to(device) for part in (*whole, fixed.pop("before"), fixed.pop("host_params")))
+
+    def pay(*args: Any) -> tuple[EnvState, Score]:
+        own = {"before": args[5], "host_params": args[6], "rule": rule, "param_budget": TERMS.param_budget}
+        return score(*args[:5], **own, **fixed)
+
+    return pay, given
+
+
+def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
+    """Name -> a rule, and what calls it STEPS times."""
+    slots = scene("digits", envs, "mixed", judged=1, device=device).state.slots
+    limits, count = Limits("cnn", (True,) * slots.stage.shape[1]), slots.stage.shape[1]
+    sizes = torch.tensor([SIZES.get(head, count) for head in Head], device=device)
+    action = torch.arange(envs, device=device).unsqueeze(-1) % sizes
+    found: dict[str, tuple[Call, Call]] = {
+        "masks": (lambda slots: action_masks(slots, limits), functools.partial(again, given=(slots,))),
+        "decode": (lambda *given: decode(*given, limits), functools.partial(again, given=(action, slots))),
+    }
+    steps = lives(envs, device)
+    for name in BUILDERS:
+        rule = build(RewardSpec(rule=name), **asdict(TERMS))
+        whole = functools.partial(life, steps=steps, ledger=rule.init(envs, SLOTS, device))
+        found[f"reward_{name}"] = (lambda *given, rule=rule: rule(*given), whole)
+        pay, given = paying(envs, name, device)
+        found[f"score_{name}"] = (pay, functools.partial(again, given=given))
+    return found
+
+
+@torch.no_grad()
+def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
+    """Microseconds per env and step, eager and compiled; seconds of the first compiled call."""
+    found = []
+    for name, (rule, call) in subjects(envs, bench.device).items():
+        torch._dynamo.reset()
+        rules = {"eager": rule, "compiled": torch.compile(rule, fullgraph=True)}
+        forms = {form: functools.partial(call, own) for form, own in rules.items()}
+        first = bench.seconds(forms["compiled"])
+        torch.testing.assert_close(leaves(forms["compiled"]()), leaves(forms["eager"]()), rtol=1e-6, atol=1e-5)
+        seconds = bench.interleaved(forms)
+        each = {form: [1e6 * t / STEPS / envs for t in times] for form, times in seconds.items()}
+        found += [over(f"{name}_{form}", times, "us") for form, times in each.items()]
+        found += [
+            ratio(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
+            over(f"{name}_compile", [first], "s"),
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    run(__doc__, measures, envs=1024)

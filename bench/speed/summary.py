@@ -1,0 +1,82 @@
+"""One table of what the package costs: `python -m bench.summary [--json FILE] [--full] [--markdown]`.
+
+The quick form takes a few minutes on two cores.  `--full` adds rounds with and without telemetry, and the compiled
+forms, which take minutes to compile.
+`--markdown` prints the table of the README out of the file that `--json` names, and measures nothing.
+"""
+
+import json
+from pathlib import Path
+
+from bench.harness.bench_scenes import sizes
+from bench.harness.timing import Bench, close, parser, start
+from bench.speed import memory, minibatch, rollout, roofline, telemetry, validate
+from morphogen.cli.measures import Measure
+
+RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
+SHOWN = {  # rows of the README: measure, what it is, how a number is written
+    "train_digits_e32_eager": ("training, digits, 32 envs, mixed seeds: times faster than the loop", "{:.1f}"),
+    "train_digits_e32_compiled": ("the same, compiled", "{:.1f}"),
+    "train_digits_e32_light_eager": ("training, digits, one conv_light in each host, not compiled", "{:.1f}"),
+    "train_digits_e32_none_eager": ("training, digits, no seeds, not compiled", "{:.1f}"),
+    "train_digits_e128_per_env": ("cost per env of 128 envs, over that of 32", "{:.2f}"),
+    "train_cifar_e8_eager": ("training, cifar_baseline, 8 envs, mixed seeds: times faster than the loop", "{:.2f}"),
+    "train_cifar_e32_eager": ("the same, 32 envs", "{:.2f}"),
+    "train_cifar_e32_compiled": ("the same, compiled", "{:.2f}"),
+    "ceiling_cifar": ("8 envs again, were all but its convolutions for nothing", "{:.2f}"),
+    "validate_8_over_1": ("validation of all 8 coalitions of three seeds, over that of one", "{:.2f}"),
+    "empty_slots": ("epoch of hosts with empty slots, over that of hosts without slots", "{:.3f}"),
+    "control_share": ("share of control and bookkeeping in an epoch, digits, 32 envs", "{:.3f}"),
+    "record_share": ("share of the record and its events in it", "{:.4f}"),
+    "telemetry_normal": ("round of 8 epochs, digits, 32 envs, at level normal, over that at level off", "{:.3f}"),
+    "telemetry_debug": ("the same at level debug", "{:.3f}"),
+    "roofline_digits": ("training step, digits: share of the nearer limit of the machine", "{:.2f}"),
+    "roofline_cifar": ("training step, cifar_baseline: the same", "{:.2f}"),
+    "memory_digits_per_env": ("peak memory per env in MiB, digits", "{:.1f}"),
+    "memory_cifar_per_env": ("the same, cifar_baseline", "{:.1f}"),
+}
+
+
+def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
+    """All rows."""
+    found = minibatch.measures(bench, envs=envs)
+    for part in (validate.measures, rollout.share_rows, rollout.empty_slots):
+        found += part(bench, envs)
+    found += [*roofline.measures(bench, sizes(envs)), *memory.measures(bench, sizes(envs))]
+    if not full:
+        return found
+    return [*found, *telemetry.measures(bench, envs), *minibatch.graphs(bench, envs=envs)]
+
+
+def markdown(facts: dict) -> str:
+    """The table of the README, out of the JSON of a table."""
+    rows = {row["name"]: row for row in facts["measures"]}
+    place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(**facts["machine"])
+    lines = [
+        f"{place}: median, and half the range between the quartiles",
+        "",
+        "| measure | median | +- |",
+        "|---|---|---|",
+    ]
+    for name, (words, form) in SHOWN.items():
+        if name in rows:
+            lines.append(f"| {words} | {form.format(rows[name]['value'])} | {form.format(rows[name]['spread'])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print all rows, or the table of the README."""
+    own = parser(__doc__)
+    own.add_argument("--full", action="store_true", help="also telemetry and the compiled forms")
+    own.add_argument("--envs", type=int, default=32, metavar="E", help="envs that training is measured with")
+    own.add_argument("--markdown", action="store_true", help="print the table of the README from the JSON file")
+    given = own.parse_args()
+    if given.markdown:
+        print(markdown(json.loads((given.json or RESULTS).read_text())))
+        return
+    bench = start(given)
+    close(given, bench, measures(bench, full=given.full, envs=given.envs))
+
+
+if __name__ == "__main__":
+    main()

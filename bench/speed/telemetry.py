@@ -1,0 +1,52 @@
+"""What telemetry costs: rounds on digits at level off, normal and debug, in turns: `python -m bench.bench_telemetry`.
+
+Every run lives through the same rounds of a few epochs under the policy that it learns; that all of them end with the
+same hosts is checked.  Events go to a file, as in a run.
+"""
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from bench.harness.bench_scenes import scheduler
+from bench.harness.timing import Bench, run
+from morphogen.cli.measures import Measure, ratio
+from morphogen.config.telemetry_spec import DEBUG, OFF, TelemetrySpec
+from morphogen.engine.scheduler import Scheduler
+from morphogen.telemetry.writer import JsonLines
+
+EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the policy
+
+
+@torch.no_grad()
+def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
+    """Wall time of a round at a level, over that of the same round without telemetry."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        own = {level: _scheduler(bench, level, envs, epochs, Path(folder)) for level in (OFF, "normal", DEBUG)}
+        for one in own.values():
+            ends.callback(one.world.close)
+            ends.callback(one.reporter.close)
+        seconds = bench.interleaved({level: one.run_round for level, one in own.items()})
+    hosts = {level: _hosts(one) for level, one in own.items()}
+    bench.saw("telemetry", hosts[OFF])
+    for level in seconds.keys() - {OFF}:
+        torch.testing.assert_close(hosts[level], hosts[OFF], rtol=0, atol=0)
+    return [ratio(f"telemetry_{level}", seconds[level], seconds[OFF]) for level in ("normal", DEBUG)]
+
+
+def _scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
+    telemetry = TelemetrySpec(level=level, escalate=False)
+    sinks = () if level == OFF else (JsonLines(folder / f"{level}.jsonl"),)
+    return scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
+
+
+def _hosts(one: Scheduler) -> torch.Tensor:
+    if one.state is None:
+        raise ValueError("no round was run")
+    return one.state.host.params
+
+
+if __name__ == "__main__":
+    run(__doc__, measures)

@@ -1,0 +1,139 @@
+"""What the choices of a preset are worth: `python -m bench.ablations RUN... [--json FILE] [--table]`.
+
+The first run tells the settings that all others are held against.  Runs that differ from them in some settings are
+told apart by these, and judged on the same held-out instances.  A change counts as better or worse only where both
+intervals of its difference leave out 0: that over instances, and that over training seeds, which takes the scatter of
+the unchanged runs for that of the changed ones, of which there may be one alone.  `--table` prints the table of the
+README out of the JSON file, after reading the runs if any are named.
+"""
+
+import argparse
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.harness.harvest import Array, Run, command, learned, opened, twice
+from morphogen.cli.measures import machine
+from morphogen.config.config_files import flat, plain
+from morphogen.config.fields import refuse
+from morphogen.config.spec import RunSpec
+from morphogen.errors import ConfigError
+from morphogen.evaluation.bootstrap import Estimate, interval, quantile_of_t
+from morphogen.evaluation.evaluate import OWN, spread
+from morphogen.storage import atomic_write
+
+FILE = Path(__file__).parents[1] / "results" / "ablations.json"
+SEED = 0  # of the resamples
+DIGITS = 5
+Row = dict[str, Any]
+
+
+def judged(runs: Sequence[Run]) -> Row:
+    """All that the file holds."""
+    groups: dict[RunSpec, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(learned(run.spec), []).append(run)
+    refuse([line for group in groups.values() for line in twice(group)])
+    (spec, base), *others = groups.items()
+    if len(base) < 2 or not others:
+        raise ConfigError(
+            f"{len(base)} of {len(runs)} runs have the settings of {base[0].path}; want at least 2 of them, and others"
+        )
+    threads = base[0].spec.engine.threads or os.cpu_count() or 1
+    return {
+        "machine": machine(device=base[0].device, threads=threads),
+        "preset": spec.preset,
+        "episodes": base[0].played["episodes"],
+        "unchanged": reached(base),
+        "changes": [
+            {"settings": apart(spec, other), **reached(group), **against(values(group), values(base))}
+            for other, group in others
+        ],
+    }
+
+
+def values(runs: Sequence[Run]) -> Array:
+    """Network value of the trained policies, rounded: float [R, n]."""
+    return np.concatenate([run.arms[OWN]["network_value"] for run in runs]).round(DIGITS)
+
+
+def reached(runs: Sequence[Run]) -> Row:
+    """Runs of the same settings: how they were made, network value with its interval over instances, and its means."""
+    rows = values(runs)
+    return {
+        "runs": [run.facts for run in runs],
+        "mean": interval(rows.mean(axis=0), seed=SEED)._asdict(),
+        "means": rows.mean(axis=1).round(DIGITS).tolist(),
+        "params": float(np.mean([run.arms[OWN]["params"].mean() for run in runs])),
+        "network_value": rows.tolist(),
+    }
+
+
+def apart(base: RunSpec, other: RunSpec) -> Row:
+    """The settings in which two runs differ: path -> what it was and what it became."""
+    before, after = (dict(flat(plain(spec))) for spec in (base, other))
+    return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
+
+
+def against(changed: Array, base: Array) -> Row:
+    """How much a change is better, on the mean over the runs of either side: network values [C, n] and [R, n]."""
+    found = interval(changed.mean(axis=0) - base.mean(axis=0), seed=SEED)
+    seeds = over_seeds(changed, base)
+    decided = found.decided and seeds.decided
+    return {
+        "difference": found._asdict(),
+        "over_seeds": seeds._asdict(),
+        "verdict": ("better" if found.value > 0 else "worse") if decided else "no verdict",
+    }
+
+
+def over_seeds(changed: Array, base: Array) -> Estimate:
+    """The difference of the means with Student's interval, the scatter between runs taken from the unchanged ones."""
+    rest, every = changed.mean(axis=1), base.mean(axis=1)
+    middle = float(rest.mean() - every.mean())
+    room = quantile_of_t(len(every) - 1) * every.std(ddof=1) * math.sqrt(1 / len(rest) + 1 / len(every))
+    return Estimate(middle, float(middle - room), float(middle + room))
+
+
+def markdown(found: Row) -> str:
+    """The table of the README."""
+    base = found["unchanged"]
+    lines = [
+        "| changed | runs | network value (95 % interval) | minus unchanged | over seeds | parameters |",
+        "|---|---|---|---|---|---|",
+        _line("nothing", base),
+        *(_line(_said(one["settings"]), one) for one in found["changes"]),
+    ]
+    return "\n".join(lines)
+
+
+def _said(settings: Row) -> str:
+    return "`" + ", ".join(f"{path}={json.dumps(after)}" for path, (_, after) in settings.items()) + "`"
+
+
+def _line(label: str, one: Row) -> str:
+    behind = seeds = ""
+    if "difference" in one:
+        behind, ends = spread(one["difference"], "+"), one["over_seeds"]
+        seeds = f"{ends['low']:+.3f} .. {ends['high']:+.3f}"
+    return f"| {label} | {len(one['runs'])} | {spread(one['mean'])} | {behind} | {seeds} | {one['params']:,.0f} |"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the file and print what is asked for; exit code 2 where runs cannot be compared."""
+    own = argparse.ArgumentParser("python -m bench.ablations", description=__doc__)
+    own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
+    command(own, words, least="three", found=_found, table=markdown)
+
+
+def _found(given: argparse.Namespace) -> dict[Path, bytes]:
+    return {given.json: atomic_write.json_bytes(judged(opened(given.runs)))}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What growing is worth on training instances of `digits`, at any price: `python -m bench.landscape [--on N]`.
+
+Every schedule that grows one seed from the first epoch on, or none, lives on the same training instances in two worlds.
+A price changes nothing in a life, so that the accuracies tell what every range of prices would make of the task: what a
+host alone is worth, the best fixed schedule, and the best one of each instance, picked in one world and judged in the
+other.  Held-out instances are not looked at.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from morphogen.cli import measures
+from morphogen.config.config_files import build, layered
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.data.instances import draw_instances
+from morphogen.device.transfers import Fences
+from morphogen.engine.setup import Setup, build_setup
+from morphogen.evaluation.schedule_search import Line, family, schedule, score, training_ground
+from morphogen.vocab.blueprint import Blueprint
+
+FILE = Path(__file__).parents[1] / "results" / "landscape.json"
+RANGES = ((0.001, 0.1), (0.005, 0.25), (0.005, 0.5), (0.01, 0.5), (0.01, 1.0))
+TRAITS = ("width", "data_share", "label_noise", "classes", "reach")
+DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side by side
+
+
+def spec_of(**settings: Any) -> RunSpec:
+    """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
+    return resolve(build(layered([{"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings])))
+
+
+def lines_of(spec: RunSpec) -> list[Line]:
+    """Nothing, and each blueprint in each slot from the first epoch on."""
+    return [line for line in family(spec) if not line or line[0].epoch == 0]
+
+
+def surveyed(spec: RunSpec, count: int) -> dict[str, Any]:
+    """Accuracies, a share of 1, and parameters of all schedules, and what the instances are."""
+    setup = build_setup(spec)
+    lines, ground = lines_of(spec), training_ground(spec, count)
+    schedules = [schedule(line, spec) for line in lines]
+    fences = Fences(setup.device, time.perf_counter)
+    found = score(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
+    rows = zip(lines, found, strict=True)
+    return {
+        "instances": _traits(setup, ground.tasks, ground.episode),
+        "schedules": [{**_grown(line, setup), "accuracy": np.round(one, 4).tolist()} for line, one in rows],
+    }
+
+
+def _grown(line: Line, setup: Setup) -> dict[str, Any]:
+    if not line:
+        return {"grows": "nothing", "params": 0}
+    slot = setup.spec.slots.index(line[0].slot)
+    blueprint = Blueprint(line[0].blueprint)
+    return {"grows": f"{blueprint.label} in {line[0].slot}", "params": setup.net.counts[slot][blueprint]}
+
+
+def _traits(setup: Setup, tasks: torch.Tensor, episode: int) -> dict[str, list[float]]:
+    when = torch.full_like(tasks[:, 0], episode)
+    labels, purpose = setup.dataset.labels, training_ground(setup.spec, 1).purpose
+    found = draw_instances(tasks, when, task=setup.task, spec=setup.spec, labels=labels, purpose=purpose)
+    return {name: getattr(found, name).tolist() for name in TRAITS}
+
+
+def priced(found: dict[str, Any], ends: tuple[float, float], *, budget: int) -> dict[str, Any]:
+    """What growing would be worth with prices out of a range, log-uniform: means over instances and prices."""
+    rows = found["schedules"]
+    accuracy = np.array([row["accuracy"] for row in rows])  # [K, W, n]
+    params = np.array([row["params"] for row in rows]) / budget
+    ratio = np.log(ends[1] / ends[0])
+    price = ends[0] * np.exp(np.random.default_rng(0).uniform(0.0, ratio, (DRAWS, accuracy.shape[2])))
+    worth = (accuracy - params[:, None, None] * price[:, None, None]).clip(-1.0, 1.0)  # [DRAWS, K, W, n]
+    alone, fixed = worth[:, 0].mean(), worth.mean(axis=(0, 2, 3))
+    elsewhere = worth.sum(axis=2, keepdims=True) - worth
+    each = float(np.take_along_axis(worth, elsewhere.argmax(axis=1)[:, None], axis=1).mean())
+    best = int(fixed.argmax())
+    return {
+        "param_price": list(ends),
+        "nothing": float(alone),
+        "best_fixed": {"grows": rows[best]["grows"], "value": float(fixed[best])},
+        "best_of_each": each,
+        "closed_by_fixed": float((fixed[best] - alone) / (each - alone)) if each > alone else None,
+    }
+
+
+def gains(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Points of accuracy that each schedule adds: mean, and by the reach of the host."""
+    reach = np.array(found["instances"]["reach"])
+    accuracy = 100 * np.array([row["accuracy"] for row in found["schedules"]]).mean(axis=1)
+    more = accuracy - accuracy[0]
+    return [
+        {
+            "grows": row["grows"],
+            "params": row["params"],
+            "points": float(one.mean()),
+            **{f"points at reach {at}": float(one[reach == at].mean()) for at in sorted(set(reach.tolist()))},
+        }
+        for row, one in zip(found["schedules"], more, strict=True)
+    ]
+
+
+def judged(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[str, Any]:
+    """Everything that the file holds."""
+    return {
+        "machine": measures.machine(device="cpu", threads=torch.get_num_threads()),
+        "command": "python -m bench.landscape",
+        "preset": "digits",
+        "seed": spec.seed,
+        "prices": [priced(values, ends, budget=budget) for ends in RANGES],
+        "gains": gains(values),
+        **values,
+    }
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--on", type=int, default=64, metavar="N", help="training instances (default %(default)s)")
+    parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
+    given = parser.parse_args(words)
+    torch.set_num_threads(1)
+    spec = spec_of()
+    found = judged(spec, surveyed(spec, given.on), build_setup(spec).budget)
+    for row in found["prices"]:
+        low, high = row["param_price"]
+        values = [row["nothing"], row["best_fixed"]["value"], row["best_of_each"]]
+        print(f"prices {low} .. {high}: nothing, best fixed, best of each: {', '.join(f'{v:.4f}' for v in values)}")
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

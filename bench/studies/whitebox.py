@@ -1,0 +1,55 @@
+"""What PPO reaches of a known optimum: the preset `whitebox`, once per seed, one after the other.
+
+`python -m bench.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its own for
+every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from morphogen.cli import measures
+
+RESULTS = Path(__file__).parents[1] / "results" / "whitebox.json"
+COMMAND = ("train", "--preset", "whitebox")
+
+
+def one(seed: int, rounds: int | None) -> dict[str, Any]:
+    """The shares of a run with its seconds: start, training and closing comparison."""
+    more = [] if rounds is None else ["--rounds", str(rounds)]
+    words = [*COMMAND, "--seed", str(seed), *more]
+    with tempfile.TemporaryDirectory() as folder:
+        where = ["--out", f"{folder}/run", "--quiet"]
+        began = time.perf_counter()
+        program = (sys.executable, "-m", "morphogen.cli.main", *words, *where)
+        subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - began
+        told = json.loads(Path(folder, "run", "result.json").read_text())
+    shares, played = told["share_of_optimal"], told["episodes"]
+    return {"seed": seed, "share": shares["ppo"], "seconds": seconds, "episodes": played, "all": shares}
+
+
+def main() -> None:
+    """Print a line per seed and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--rounds", type=int, help="instead of those of the preset")
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    facts = {"machine": measures.machine(device="cpu", threads=1), "command": " ".join(("morphogen", *COMMAND))}
+    rows: list[dict[str, Any]] = []
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    for seed in given.seeds:
+        rows.append(one(seed, given.rounds))
+        print(f"seed {seed}: {rows[-1]['share']:.3f} of the optimal return in {rows[-1]['seconds']:.0f} s", flush=True)
+        worst = {"least_share": min(row["share"] for row in rows), "most_seconds": max(row["seconds"] for row in rows)}
+        given.json.write_text(json.dumps({**facts, **worst, "runs": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What a run directory or a checkpoint holds, as tables for the terminal.  No torch, nothing is written."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from morphogen.analysis.overview import overview
+from morphogen.analysis.run_log import load
+from morphogen.analysis.tables import Row
+from morphogen.analysis.views import views
+from morphogen.config.config_files import flat, plain
+from morphogen.config.spec import RunSpec
+from morphogen.errors import CheckpointError
+from morphogen.storage import checkpoint_store, run_directory
+from morphogen.vocab.text import escaped
+
+LATEST = 10  # rows of long tables
+# Tables that are shown: heading -> its column.
+SHOWN: dict[str, dict[str, str]] = {
+    "rounds": {
+        "round": "round",
+        "accuracy %": "accuracy_mean",
+        "committed %": "committed_mean",
+        "value": "network_value_mean",
+        "reward": "reward_mean",
+        "x host": "params_ratio_mean",
+        "success": "success_share",
+        "hypervolume": "hypervolume",
+        "rollbacks": "rollbacks",
+    },
+    "blueprints": {
+        "blueprint": "blueprint",
+        "germinated": "germinated",
+        "fossilized": "fossilized",
+        "pruned": "pruned.action",
+        "by ramp": "pruned.ramp",
+        "rolled back": "rolled_back",
+        "alive": "alive",
+        "contribution": "contribution_mean",
+        "shapley": "shapley_mean",
+        "params": "params",
+    },
+    "ops": {
+        "op": "op",
+        "sampled": "sampled",
+        "took effect": "effective",
+        "executed": "succeeded",
+        "success": "success_share",
+        "legal": "legal_share",
+    },
+    "masks": {"head": "head", "legal values": "choices_mean", "share with one": "single_share"},
+    "verdicts": {"what": "what", "name": "name", "steps": "steps"},
+    "front": {
+        "round": "round",
+        "env": "env",
+        "committed %": "committed_accuracy",
+        "params": "params",
+        "x host": "params_ratio",
+        "stability": "stability",
+        "value": "network_value",
+    },
+    "throughput": {
+        "round": "round",
+        "env-epochs/s": "env_epochs_per_s",
+        "samples/s": "samples_per_s",
+        "rollout s": "rollout_s",
+        "update s": "update_s",
+        "host waits": "host_wait_time_share",
+    },
+    "anomalies": {name: name for name in ("round", "epoch", "env", "severity", "kind", "subject", "value", "limit")},
+    "rollbacks": {name: name for name in ("round", "epoch", "env", "reason", "loss", "loss_limit", "seeds_pruned")},
+}
+
+
+class Told(NamedTuple):
+    """What there is to say: facts by name, then tables by title."""
+
+    facts: dict[str, str]
+    tables: dict[str, list[Row]]
+
+
+def tables(path: Path | str) -> dict[str, list[Row]]:
+    """The tables of a run directory by name: lists of rows, a row a mapping from columns to numbers and names."""
+    return views(load(Path(path)).tables)
+
+
+def told(path: Path) -> Told:
+    """What a run directory holds, or a checkpoint in one."""
+    if not os.path.isfile(path / run_directory.CONFIG) and os.path.isfile(path / run_directory.MANIFEST):
+        return _checkpoint(path)
+    log = load(path)
+    facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}
+    found = views(log.tables)
+    return Told(facts, dict(_shown(name, found[name]) for name in SHOWN))
+
+
+def _shown(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
+    """The latest rows of a table, under its title."""
+    title = name if len(rows) <= LATEST else f"{name}, the last {LATEST} of {len(rows)}"
+    return title, [{heading: row[column] for heading, column in SHOWN[name].items()} for row in rows[-LATEST:]]
+
+
+def _checkpoint(path: Path) -> Told:
+    """Where a checkpoint stands, whether it is whole, what made it, and which files it consists of."""
+    try:
+        manifest = checkpoint_store.read_manifest(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"checkpoint {path} {error}") from None
+    listed, config = manifest.pop("files"), manifest.pop("config", {})
+    facts = {escaped(name): escaped(_words(value)) for name, value in manifest.items()}
+    sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
+    usual = dict(flat(plain(RunSpec())))
+    made = dict(flat(config)) if isinstance(config, dict) else {}
+    own = [
+        {"setting": escaped(name), "value": escaped(_words(value))}
+        for name, value in made.items()
+        if usual.get(name) != value
+    ]
+    state = escaped(checkpoint_store.fault(path) or "every file is as it was saved")
+    tables = {"files": sizes, "settings that differ from the defaults": own}
+    return Told({"checkpoint": path.name, "state": state, **facts}, tables)
+
+
+def _words(value: Any) -> str:
+    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)

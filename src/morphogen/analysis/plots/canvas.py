@@ -1,0 +1,175 @@
+"""Figures that look alike everywhere: a fixed style, colours that everybody can tell apart, no global state."""
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+
+from morphogen.analysis.run_log import Log
+from morphogen.analysis.tables import Row
+
+Found = Mapping[str, Sequence[Row]]  # run -> rows
+WIDTH, DPI = 11.0, 100  # inches, pixels per inch
+# Okabe and Ito: told apart with every kind of colour vision.
+BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, BLACK, YELLOW, GREY, PALE = "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999", "#DDDDDD"
+CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+DASHES = ("-", "--", ":", "-.")
+HATCHES = ("", "///", "...", "xxx")  # where there are more kinds than colours
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": PALE,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "text.parse_math": False,  # names are no formulas
+    "figure.dpi": DPI,
+    "figure.constrained_layout.h_pad": 0.08,  # inches
+    "figure.constrained_layout.w_pad": 0.08,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot of the report.  `rows`: its numbers for one run; `draw`: the picture of the runs that have any."""
+
+    name: str
+    title: str
+    text: str  # how to read it
+    rows: Callable[[Log], list[Row]]
+    draw: Callable[[Found], Figure]
+    table: Callable[[Log], list[Row]] = lambda log: []  # that stands below it on the page
+
+    def png(self, found: Found) -> bytes:
+        """The picture, whatever the user's settings of matplotlib; the same rows give the same bytes."""
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(STYLE)
+            file = io.BytesIO()
+            self.draw(found).savefig(file, format="png", metadata={"Software": None})
+        return file.getvalue()
+
+
+def figure(height: float) -> Figure:
+    """An empty figure of the common width; height in inches."""
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def below(
+    found: Found, draw: Callable[[SubFigure, Sequence[Row]], None], height: Callable[[Sequence[Row]], float]
+) -> Figure:
+    """A picture of every run, one below the other.  height: of one, in inches."""
+    heights = [height(rows) for rows in found.values()]
+    page = figure(sum(heights))
+    parts = page.subfigures(len(found), squeeze=False, height_ratios=heights)[:, 0]
+    for part, (run, rows) in zip(parts, found.items(), strict=True):
+        draw(part, rows)
+        if len(found) > 1:
+            part.suptitle(run, x=0.01, ha="left", fontweight="bold")
+    return page
+
+
+def grid(part: Figure | SubFigure, *widths: Sequence[float], heights: Sequence[float] | None = None) -> list[Axes]:
+    """Panels in rows, from the top left; widths: of the panels of every row.  Rows have margins of their own."""
+    rows = part.subfigures(len(widths), 1, squeeze=False, height_ratios=heights)[:, 0]
+    return [ax for row, own in zip(rows, widths, strict=True) for ax in _row(row, own)]
+
+
+def _row(part: SubFigure, widths: Sequence[float]) -> Sequence[Axes]:
+    return part.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+
+
+def panel(ax: Axes, title: str, x: str, y: str) -> None:
+    """Name a panel and its axes, with units."""
+    ax.set_title(title)
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+
+
+def whole_x(ax: Axes) -> None:
+    """Rounds and epochs have no halves."""
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def legend(ax: Axes) -> None:
+    """A legend beside the panel, where it hides nothing; none where there is nothing to tell apart."""
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
+
+
+def blank(ax: Axes, text: str = "no data") -> None:
+    """Say in place of a curve that there is none."""
+    ax.set(xticks=(), yticks=())
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)
+
+
+def line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bool:
+    """A curve, broken where nothing was measured; whether there was anything."""
+    known = [(row[x], row[y]) for row in rows if row.get(y) is not None]
+    if not known:
+        return False
+    values = [float("nan") if row.get(y) is None else row[y] for row in rows]
+    lonely = len(known) <= 2 or len(known) < len(rows) / 2  # dots, or nothing would be seen
+    ax.plot([row[x] for row in rows], values, **{"marker": "o" if lonely else None, "markersize": 3.5, **style})
+    return True
+
+
+def band(ax: Axes, rows: Sequence[Row], ends: tuple[str, str], **style: Any) -> None:
+    """The area between two columns, over rounds."""
+    known = [row for row in rows if all(row.get(end) is not None for end in ends)]
+    low, high = ([row[end] for row in known] for end in ends)
+    ax.fill_between([row["round"] for row in known], low, high, linewidth=0, **style)
+
+
+def curves(ax: Axes, found: Found, series: Mapping[str, str], *, x: str = "round") -> None:
+    """Columns over `x`, `series`: column -> its name.  One run: a colour each; several: a colour per run."""
+    drawn = False
+    for i, (run, rows) in enumerate(found.items()):
+        for j, (column, name) in enumerate(series.items()):
+            one = len(found) == 1
+            turn = j // len(CYCLE) if one else j
+            style = {"color": colour(j if one else i), "linestyle": DASHES[turn % len(DASHES)]}
+            label = name if one else f"{run} {name}" if len(series) > 1 else run
+            drawn |= line(ax, rows, x, column, label=label, **style)
+    whole_x(ax)
+    if not drawn:
+        blank(ax)
+
+
+def colour(i: int) -> str:
+    """The i-th colour."""
+    return CYCLE[i % len(CYCLE)]
+
+
+def areas(ax: Axes, rows: Sequence[Row], columns: Mapping[str, str], colours: Mapping[str, str]) -> None:
+    """Columns stacked over rounds, as bars; column -> its name, name -> its colour."""
+    rounds = [row["round"] for row in rows]
+    up, down = [0.0] * len(rows), [0.0] * len(rows)
+    for i, (column, name) in enumerate(columns.items()):
+        values = [row.get(column) or 0.0 for row in rows]
+        base = [u if value >= 0 else d for value, u, d in zip(values, up, down, strict=True)]
+        style = {"color": colours.get(name, colour(i)), "hatch": HATCHES[i // len(CYCLE) % len(HATCHES)]}
+        ax.bar(rounds, values, width=1.0, bottom=base, label=name, edgecolor="white", linewidth=0.3, **style)
+        up = [u + max(value, 0.0) for u, value in zip(up, values, strict=True)]
+        down = [d + min(value, 0.0) for d, value in zip(down, values, strict=True)]
+    ax.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
+    whole_x(ax)
+
+
+def columns(rows: Iterable[Row], prefix: str) -> dict[str, str]:
+    """The columns that begin with `prefix.`, each with the rest of its name."""
+    names = {name: name.removeprefix(f"{prefix}.") for row in rows for name in row if name.startswith(f"{prefix}.")}
+    return dict(names)

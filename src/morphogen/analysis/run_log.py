@@ -1,0 +1,202 @@
+"""What a run directory tells without its checkpoints: config, manifest, held-out results, tables of its events."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypedDict
+
+from morphogen.analysis import tables
+from morphogen.analysis.tables import Row, Tables
+from morphogen.config.config_files import build, dump_config, parse_settings
+from morphogen.errors import ConfigError, DataError
+from morphogen.storage import run_directory
+from morphogen.storage.safe_read import lines, parsed, reason, whole
+from morphogen.storage.type_check import check
+from morphogen.telemetry.events import Envelope, tidy
+from morphogen.telemetry.fit import misfit
+from morphogen.telemetry.jsonl import parse
+from morphogen.telemetry.kinds.round import BatchSummary
+from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.vocab.text import show
+
+RANKS = "events.rank*.jsonl"
+Numbers = tuple[float, ...]
+
+
+class Judged(TypedDict):
+    """A policy on held-out instances, a number per episode."""
+
+    network_value: Numbers
+    committed_accuracy: Numbers
+    params_ratio: Numbers
+    success_share: Numbers
+    stability: Numbers
+    params: Numbers
+    rollbacks: Numbers
+
+
+class Ends(TypedDict):
+    """A number with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Band(TypedDict):
+    """Numbers over a grid, with their intervals."""
+
+    value: Numbers
+    low: Numbers
+    high: Numbers
+
+
+class Profiles(TypedDict):
+    """Shares of episodes with a network value above tau."""
+
+    tau: Numbers
+    arms: dict[str, Band]
+
+
+MANIFEST = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
+RESULT = {"policies": dict[str, Judged]}
+EVALUATION = {"statistics": dict[str, dict[str, Ends | None]], "profiles": Profiles}
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One run, as far as it has come."""
+
+    path: Path
+    config: Row
+    manifest: Row
+    result: Row  # empty: nothing was evaluated
+    tables: Tables
+    evaluation: Row  # of `morphogen evaluate`; empty: there was none
+
+    @property
+    def name(self) -> str:
+        """The name of the directory."""
+        return self.path.resolve().name
+
+    def events(self, wanted: Callable[[str], bool]) -> Iterator[Envelope]:
+        """The events whose lines are wanted, read again."""
+        for path in event_files(self.path, self.config):
+            yield from read(path, wanted)
+
+
+def load(path: Path) -> Log:
+    """Read a run directory; one that is none is a ConfigError, a damaged file in it a DataError."""
+    if not os.path.lexists(path / run_directory.CONFIG):
+        raise ConfigError(
+            f"run directory is {path}, which holds no {run_directory.CONFIG}; want the directory of a run"
+        )
+    config = _config(path / run_directory.CONFIG)
+    manifest, result = _object(path / run_directory.MANIFEST, MANIFEST), _object(path / run_directory.RESULT, RESULT)
+    _same_lengths(path / run_directory.RESULT, result.get("policies", {}))
+    judged = _evaluation(path / run_directory.EVALUATION)
+    fitting = _Fitting()
+    parts = [tables.fold(fitting.events(file)) for file in event_files(path, config)]
+    return Log(path, config, manifest, result, reduce(tables.merge, parts, tables.EMPTY), judged)
+
+
+def _config(path: Path) -> Row:
+    """The config of a run, every field set."""
+    try:
+        settings, found = parse_settings(_bytes(path).decode("utf-8"))
+        return json.loads(dump_config(build(settings, found)))
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return whole(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+
+
+def _object(path: Path, wanted: Mapping[str, Any]) -> Row:
+    """An object, and of the wanted types what it has under their names; empty where there is no such file."""
+    if not os.path.lexists(path):
+        return {}
+    try:
+        found = tidy(parsed(_bytes(path)))
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {reason(error)}") from None
+    for name, hint in wanted.items():
+        if name in found and not check(hint)(found[name]):
+            raise DataError(f"{path} is damaged: {name} is {show(found[name])}")
+    return found
+
+
+def _same_lengths(path: Path, policies: Mapping[str, Judged]) -> None:
+    lengths = {len(row) for judged in policies.values() for row in judged.values()}
+    if len(lengths) > 1 or 0 in lengths:
+        raise DataError(f"{path} is damaged: policies have {show(sorted(lengths))} episodes; want as many for each")
+
+
+def _evaluation(path: Path) -> Row:
+    found = _object(path, EVALUATION)
+    profiles = found.get("profiles", {"tau": (), "arms": {}})
+    lengths = {len(profiles["tau"]), *(len(end) for band in profiles["arms"].values() for end in band.values())}
+    if len(lengths) > 1:
+        raise DataError(f"{path} is damaged: profiles have {show(sorted(lengths))} points; want as many for each")
+    if any(ends.get("mean") is None for ends in found.get("statistics", {}).values()):
+        raise DataError(f"{path} is damaged: statistics of an arm have no mean")
+    return found
+
+
+def event_files(path: Path, config: Row) -> tuple[Path, ...]:
+    """The event files of a run that exist, by rank."""
+    folder = Path(config["telemetry"]["dir"] or path)
+    ranks = sorted(folder.glob(RANKS), key=lambda file: (len(file.name), file.name))
+    return tuple(file for file in (folder / run_directory.EVENTS, *ranks) if os.path.lexists(file))
+
+
+def rounds(path: Path) -> list[BatchSummary]:
+    """The rounds that the event file of a run tells of."""
+    wanted = f'"event":"{BatchSummary.NAME}"'
+    found = (
+        read(file, lambda text: wanted in text) for file in event_files(path, _config(path / run_directory.CONFIG))[:1]
+    )
+    return [event.data for events in found for event in events if isinstance(event.data, BatchSummary)]
+
+
+def read(path: Path, wanted: Callable[[str], bool] = bool) -> Iterator[Envelope]:
+    """The events of a file whose lines are wanted; a last line that was cut is no line yet."""
+    texts = (line.decode("ascii", "replace") for line in _lines(path))
+    yield from (_event(path, number, text) for number, text in enumerate(texts, start=1) if wanted(text))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        yield from lines(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+
+
+class _Fitting:
+    """Lets events pass that fit the run which has begun."""
+
+    def __init__(self) -> None:
+        self._start: RunStarted | None = None
+
+    def events(self, path: Path) -> Iterator[Envelope]:
+        """The events of a file; a DataError at the first that does not fit."""
+        for number, event in enumerate(read(path), start=1):
+            self._start = event.data if isinstance(event.data, RunStarted) else self._start
+            fault = "the run has not begun" if self._start is None else misfit(self._start, event)
+            if fault is not None:
+                raise DataError(f"{path} is damaged in line {number}: {fault}")
+            yield event
+
+
+def _event(path: Path, number: int, text: str) -> Envelope:
+    try:
+        return parse(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged in line {number}: {reason(error)}") from None

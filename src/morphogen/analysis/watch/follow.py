@@ -1,0 +1,80 @@
+"""The event file of a run, read while it grows: whole lines only, and from the start again where it was cut."""
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from morphogen.errors import ConfigError
+from morphogen.storage.safe_read import MOST, opened, reason
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.jsonl import parse
+
+CHUNK = 1 << 20  # bytes that are read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a file was read; `last`: the line that ends there, which tells whether it is still the same file."""
+
+    offset: int = 0  # bytes
+    last: bytes = b""
+
+
+class Batch(NamedTuple):
+    """What was read at a time."""
+
+    events: tuple[Envelope, ...] = ()
+    unreadable: int = 0  # lines that are no event
+    anew: bool = False  # the file was cut or replaced: what was read before counts no more, and comes again
+
+    @property
+    def empty(self) -> bool:
+        """Nothing, for now."""
+        return self == Batch()
+
+
+def portion(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[tuple[bytes, ...], Cursor | None]:
+    """The next whole lines, about a chunk of them, and the cursor after them.
+
+    None: the file is not the one that the cursor has read.  A last line without its end waits for it.
+    """
+    try:
+        found = _bytes(path, cursor, chunk)
+    except FileNotFoundError:
+        return (), cursor if cursor == Cursor() else None
+    if not found.startswith(cursor.last):
+        return (), None
+    fresh = found[len(cursor.last) : found.rfind(b"\n") + 1]
+    lines = fresh.splitlines(keepends=True)
+    return tuple(lines), Cursor(cursor.offset + len(fresh), lines[-1]) if lines else cursor
+
+
+def _bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
+    """The line that the cursor knows and about a chunk more: to the end of a line, or of the file."""
+    with opened(path) as file:
+        file.seek(cursor.offset - len(cursor.last))
+        found = file.read(len(cursor.last) + chunk)
+        more = b"" if b"\n" in found[len(cursor.last) :] else file.readline(MOST)
+    if len(more) == MOST:
+        raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
+    return found + more
+
+
+def read(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[Batch, Cursor]:
+    """The next events of a file that may come later, grow, be cut by a resume, or end in the middle of a line."""
+    try:
+        lines, after = portion(path, cursor, chunk=chunk)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {reason(error)}; want the event file of a run") from error
+    if after is None:
+        return Batch(anew=True), Cursor()
+    events = tuple(event for event in map(_event, lines) if event is not None)
+    return Batch(events, unreadable=len(lines) - len(events)), after
+
+
+def _event(line: bytes) -> Envelope | None:
+    try:
+        return parse(line.decode("ascii"))
+    except (ValueError, RecursionError):
+        return None

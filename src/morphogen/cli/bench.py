@@ -1,0 +1,83 @@
+"""The command `morphogen bench`: configurations measured one after the other, each in a process of its own.
+
+So each has its own threads, its own graphs and its own peak of memory, whatever was measured before it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from morphogen.cli import measures, process
+from morphogen.cli.measures import Measure
+from morphogen.config.spec import RunSpec
+
+PLAIN = "as configured"  # a point that has no place in a grid
+COLUMNS = {  # of the table of numbers: heading -> measure
+    "env-epochs/s": "env_epochs_per_s",
+    "samples/s": "samples_per_s",
+    "first round": "warm_up_env_epochs_per_s",
+    "compile s": "compile_s",
+    "graphs": "graphs",
+    "fallbacks": "graph_fallbacks",
+    "rolled back": "rollbacks",
+    "peak MiB": "peak_memory",
+}
+SHARE, WIDE = "share_", 100  # names of the measures of phases; from where a number needs no decimals
+Point = dict[str, Measure]
+Row = dict[str, Any]
+
+
+def apart(spec: RunSpec) -> Any:
+    """What `probe` finds of a spec, in a process of its own."""
+    return process.apart("morphogen.cli.probe", "probe", spec, threads=spec.engine.threads)
+
+
+def explained(spec: RunSpec) -> list[Row]:
+    """How the convolutions of a spec are computed, measured in a process of its own."""
+    return process.apart("morphogen.cli.explain", "explain", spec, threads=spec.engine.threads)
+
+
+def measured(
+    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = apart
+) -> Iterator[tuple[str, Point]]:
+    """The points, each as soon as it is measured.  The file at `path` holds all so far."""
+    kept: list[Measure] = []
+    sums: dict[str, float] = {}
+    for label, spec in specs.items():
+        machine, sums[label or PLAIN], rows = probe(spec)
+        kept += [replace(row, name=f"{row.name}[{label}]") if label else row for row in rows]
+        if path is not None:
+            measures.write(path, {**machine, "checksums": sums}, kept)
+        yield label or PLAIN, {row.name: row for row in rows}
+
+
+def line(label: str, point: Point) -> str:
+    """A point in one line."""
+    rate, compiled, peak = point["env_epochs_per_s"], point["compile_s"], point.get("peak_memory")
+    parts = [f"{rate.value:,.1f} +- {rate.spread:,.1f} env-epochs/s", f"compiled for {compiled.value:,.1f} s"]
+    parts += [] if peak is None else [f"peak {peak.value:,.0f} MiB"]
+    return f"{label}: {', '.join(parts)}"
+
+
+def tables(found: Mapping[str, Point]) -> dict[str, list[Row]]:
+    """Title -> rows: rates and sizes, then where the time goes; no rows where nothing was kept."""
+    return {
+        "medians over the rounds after the first": [_numbers(*one) for one in found.items()],
+        "share of a round": [_shares(*one) for one in found.items() if "control_share" in one[1]],
+    }
+
+
+def _numbers(label: str, point: Point) -> Row:
+    cells = {heading: _number(point[name].value) if name in point else None for heading, name in COLUMNS.items()}
+    (heading, rate), *rest = cells.items()
+    return {"point": label, heading: rate, "+-": _number(point["env_epochs_per_s"].spread), **dict(rest)}
+
+
+def _shares(label: str, point: Point) -> Row:
+    phases = {name.removeprefix(SHARE): row.value for name, row in point.items() if name.startswith(SHARE)}
+    return {"point": label, "control": point["control_share"].value, **phases}
+
+
+def _number(value: float) -> float | int:
+    return round(value) if value >= WIDE or value == int(value) else value

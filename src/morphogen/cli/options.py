@@ -1,0 +1,184 @@
+"""The flags of the command line: one table from flag to config field, and the settings that given ones make."""
+
+import argparse
+import re
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from morphogen.config.config_files import Settings, build, layered, merge, parse_assignment, parse_settings, plain
+from morphogen.config.fields import Choice, Whole, refuse
+from morphogen.config.preset import DEFAULT_PRESET, PRESETS
+from morphogen.config.spec import BASELINES, SCHEDULE_FILE, RunSpec
+from morphogen.config.task import TASKS
+from morphogen.config.telemetry_spec import LEVELS, LOGGERS
+from morphogen.errors import ConfigError
+from morphogen.storage.safe_read import whole
+from morphogen.vocab.reward import RULES
+
+_WHOLE = re.compile("[+-]?[0-9]{1,30}")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag, the config field it sets, and what it says about itself."""
+
+    name: str
+    path: str
+    kind: str  # word, number, words, one (a list of one), on and off (no value: true, false)
+    value: str  # name of the value in the help
+    group: str
+    text: str
+
+
+SEEDS, EPISODES = 2**63 - 1, 10_000  # the last seed; most held-out episodes of an arm
+ROUNDS = 3  # that a benchmark runs, the warm-up included
+_TASK, _SIZE, _LEARN, _WHERE = "what is grown", "how much", "what is learned", "where it runs"
+_TOLD = "what is written about it"
+GROUPS = (_TASK, _SIZE, _LEARN, _WHERE, _TOLD)
+_PAID = (
+    f"what the policy is paid for: {', '.join(RULES)}, or a rule that `morphogen rewards` lists besides "
+    "(default value with the preset digits, else delta)"
+)
+_PLACED = "training data on the device (resident) or read ahead from the host (streamed); default auto: by its size"
+FLAGS: tuple[Flag, ...] = (
+    Flag("--preset", "preset", "word", "NAME", _TASK, "start from a named set of settings: " + ", ".join(PRESETS)),
+    Flag("--task", "task", "word", "NAME", _TASK, "data and host network (default digits): " + ", ".join(TASKS)),
+    Flag("--slots", "slots", "words", "ID", _TASK, "places in the host where seeds may grow, e.g. r0c0 r1c0"),
+    Flag("--max-seeds", "max_seeds", "number", "N", _TASK, "most seeds in one host at a time; 0 = no limit (default)"),
+    Flag("--instances", "instances", "word", "MODE", _TASK, "task = hosts and data vary (default), single = all alike"),
+    Flag("--data-dir", "data.dir", "word", "DIR", _TASK, "where CIFAR lies (default $MORPHOGEN_DATA, else ./data)"),
+    Flag("--no-augment", "data.augment", "off", "", _TASK, "train on the images as they are"),
+    Flag("--rounds", "rounds", "number", "N", _SIZE, "rounds; each plays one episode per env, then updates the policy"),
+    Flag("--envs", "envs", "number", "N", _SIZE, "host networks trained side by side"),
+    Flag("--episode-length", "episode_length", "number", "N", _SIZE, "epochs in the life of a host, one action each"),
+    Flag("--minibatches", "data.minibatches", "number", "N", _SIZE, "optimiser steps of a host per epoch"),
+    Flag("--batch", "data.batch", "number", "N", _SIZE, "samples per optimiser step of a host"),
+    Flag("--final-episodes", "final_episodes", "number", "N", _SIZE, "held-out episodes played at the end; 0 = none"),
+    Flag("--seed", "seed", "number", "N", _SIZE, "fixes every random number of the run (default 0)"),
+    Flag("--reward", "reward.rule", "word", "RULE", _LEARN, _PAID),
+    Flag("--ppo-epochs", "ppo.epochs", "number", "N", _LEARN, "passes over a round in the update of the policy"),
+    Flag("--lr", "ppo.lr", "number", "X", _LEARN, "learning rate of the policy"),
+    Flag(
+        "--entropy-anneal-rounds",
+        "ppo.entropy_anneal_rounds",
+        "number",
+        "N",
+        _LEARN,
+        "rounds until exploration is least",
+    ),
+    Flag(
+        "--value-warmup-rounds",
+        "ppo.value_warmup_rounds",
+        "number",
+        "N",
+        _LEARN,
+        "rounds until the critic counts in full",
+    ),
+    Flag("--device", "engine.devices", "one", "D", _WHERE, "auto (default: a GPU if there is one), cpu, cuda, cuda:N"),
+    Flag(
+        "--compile", "engine.compile", "word", "MODE", _WHERE, "off (default), default, reduce-overhead, max-autotune"
+    ),
+    Flag("--placement", "data.placement", "word", "P", _WHERE, _PLACED),
+    Flag("--threads", "engine.threads", "number", "N", _WHERE, "CPU threads (default: one per core)"),
+    Flag("--no-phase-profile", "engine.phase_profile", "off", "", _WHERE, "keep no time of the phases of a round"),
+    Flag("--telemetry-level", "telemetry.level", "word", "L", _TOLD, f"{', '.join(LEVELS)} (default normal)"),
+    Flag("--telemetry-dir", "telemetry.dir", "word", "DIR", _TOLD, "where the event file goes (default: with the run)"),
+    Flag("--lifecycle-only", "telemetry.lifecycle_only", "on", "", _TOLD, "only events about lives of seeds and hosts"),
+    Flag("--logger", "telemetry.loggers", "words", "NAME", _TOLD, f"also write scalars to {', '.join(LOGGERS)}"),
+    Flag("--checkpoint-every", "checkpoint.every_rounds", "number", "N", _TOLD, "save it every N rounds (default 10)"),
+    Flag("--keep", "checkpoint.keep", "number", "N", _TOLD, "checkpoints that stay, besides the best one (default 3)"),
+    Flag("--wandb-project", "telemetry.wandb.project", "word", "NAME", _TOLD, "project (default morphogen)"),
+    Flag("--wandb-entity", "telemetry.wandb.entity", "word", "NAME", _TOLD, "team or user"),
+    Flag("--wandb-group", "telemetry.wandb.group", "word", "NAME", _TOLD, "group of runs"),
+    Flag("--wandb-name", "telemetry.wandb.name", "word", "NAME", _TOLD, "name (default: that of the run directory)"),
+    Flag("--wandb-tags", "telemetry.wandb.tags", "words", "TAG", _TOLD, "tags"),
+    Flag("--wandb-mode", "telemetry.wandb.mode", "word", "MODE", _TOLD, "online (default), offline, disabled"),
+)
+
+
+def number(text: str) -> int | float | str:
+    """The number that is written there; what is none stays text and is refused with its field."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _REAL.fullmatch(text) else text
+
+
+def whole_number(flag: str, text: str, low: int, high: int = 1_000_000) -> int:
+    """The number that a flag which is no setting was given; a ConfigError where it is none, or not in low .. high."""
+    found = number(text)
+    refuse(Whole(low=low, high=high).faults(flag, found))
+    assert isinstance(found, int)  # or it was refused
+    return found
+
+
+_READ = {
+    "word": str,
+    "number": number,
+    "words": list,
+    "one": lambda text: [text],
+    "on": lambda text: True,
+    "off": lambda text: False,
+}
+
+
+def flag_settings(given: argparse.Namespace) -> Settings:
+    """The settings that the given flags make; a flag that was not given sets nothing."""
+    layers = [parse_assignment(text) for text in given.set]
+    values = vars(given)
+    for flag in FLAGS:
+        if values.get(flag.path) is not None:
+            layers.append(nested(flag.path, _READ[flag.kind](values[flag.path])))
+    return reduce(merge, layers, {})
+
+
+def nested(path: str, value: Any) -> Settings:
+    """`ppo.clip`, 0.1 -> {"ppo": {"clip": 0.1}}."""
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value
+
+
+def _policy(given: argparse.Namespace) -> Settings:
+    if given.who == "ppo":
+        if given.policy is not None:
+            raise ConfigError(f"--policy is {given.policy!r}; it goes with `morphogen train heuristic`")
+        return {"policy_name": "ppo"} if given.named else {}
+    name = given.policy or "heuristic"
+    refuse(Choice(names=BASELINES, prefix=SCHEDULE_FILE).faults("--policy", name))
+    return {"policy_name": name}
+
+
+def read_config(path: Path) -> tuple[Settings, list[str]]:
+    """The settings of a config file; a file that cannot be read is a ConfigError."""
+    try:
+        return parse_settings(whole(path).decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config is {path}, which cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config is {path}, which is not UTF-8 text") from None
+    except ConfigError as error:
+        raise ConfigError(f"--config is {path}: {error}") from None
+
+
+def spec_of(given: argparse.Namespace, *, beneath: Settings | None = None, above: Settings | None = None) -> RunSpec:
+    """The spec that the command line asks for: defaults < preset < file < `beneath` < flags < `above`."""
+    flags = reduce(merge, [flag_settings(given), _policy(given), above or {}])
+    settings, found = read_config(given.config) if given.config else ({}, [])
+    bare = given.config is None and "preset" not in flags and "task" not in flags
+    base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
+    return build(layered([base, settings, beneath or {}, flags]), found)
+
+
+def changed(given: argparse.Namespace, made: RunSpec) -> RunSpec:
+    """The spec of a run that goes on: as it was made, with what the command line changes."""
+    flags = flag_settings(given)
+    if given.extend_rounds is not None:
+        if "rounds" in flags:
+            raise ConfigError("both --rounds and --extend-rounds are given; want one of them")
+        wrong = Whole(low=1).faults("--extend-rounds", number(given.extend_rounds))
+        refuse(wrong)
+        flags["rounds"] = made.rounds + int(given.extend_rounds)
+    return build(merge(plain(made), flags))

@@ -1,0 +1,52 @@
+"""The command `morphogen rewards`: every rule with its meaning, and what each pays the archetypes."""
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from morphogen.config.spec import RewardSpec
+from morphogen.engine import extensions
+from morphogen.engine.reward_rule import rule_of
+from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, returns
+from morphogen.rules.rewards.table import Rule, meaning
+from morphogen.vocab.reward import RULES
+
+WIDE = 6  # rules side by side in a table
+
+
+def usable() -> tuple[dict[str, Rule], list[str]]:
+    """Every rule of the table on the terms of the archetypes, and a line for each that cannot be used."""
+    rules, faults = {}, list(extensions.refused().values())
+    for name in tuple(RULES):
+        try:
+            rules[name] = rule_of(RewardSpec(rule=name), **asdict(TERMS))
+        except ConfigError as error:
+            faults.append(str(error))
+    return rules, faults
+
+
+def listing(rules: dict[str, Rule]) -> list[str]:
+    """A line for each rule: its name, whose it is, what it pays."""
+    wide, side = (max(map(len, column), default=0) for column in (rules, [RULES[name] for name in rules]))
+    return [f"{name:<{wide}}  {RULES[name]:<{side}}  {meaning(name)}" for name in rules]
+
+
+def ranking(rules: dict[str, Rule]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Tables of discounted returns, a title and rows for each: archetypes down, rules of one origin across."""
+    policies = list(ARCHETYPES.values())
+    first = [_facts(name) for name in ARCHETYPES]
+    paid = {name: returns(rule, policies).tolist() for name, rule in rules.items()}
+    found = []
+    for whose, group in groupby(rules, key=RULES.__getitem__):
+        names = list(group)
+        for part in (names[i : i + WIDE] for i in range(0, len(names), WIDE)):
+            rows = [{**row, **{name: paid[name][i] for name in part}} for i, row in enumerate(first)]
+            found.append((f"discounted returns, {whose}", rows))
+    return found
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """A policy, and the accuracy that it delivers, if it gets that far."""
+    policy = ARCHETYPES[name]
+    return {"policy": name, "committed": None if policy.rollback else policy.committed(STEPS)}

@@ -1,0 +1,114 @@
+"""CIFAR-10 from its official files, binary or Python.  Nothing is downloaded; a pickle runs no code."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from morphogen.data import pickles
+from morphogen.data.splits import Samples, Splits, Stored, held_out
+from morphogen.errors import DataError
+from morphogen.storage.safe_read import opened, reason, whole
+from morphogen.vocab.text import show
+
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+TEST = "test_batch"
+CLASSES = 10
+SHAPE = (3, 32, 32)  # red, green, blue planes, row-major
+PIXELS = 3 * 32 * 32
+RECORD = 1 + PIXELS
+RECORDS = 10_000  # of an official file; fewer will do
+VALIDATION_SHARE = 10  # one training record in ten
+
+
+def read_cifar(folder: Path) -> Splits:
+    """Training, validation (a tenth of the training files) and test; binary files are preferred if both exist.
+
+    Binary files are mapped: their images are read when they are asked for.
+    """
+    samples = {name: _batch(folder, name) for name in (*TRAIN, TEST)}
+    labels = torch.cat([samples[name].labels for name in TRAIN])
+    pixels = Stored(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
+    train, validation = held_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
+    if len(validation) == 0:
+        raise DataError(f"{folder} holds {len(labels)} training records; want at least {VALIDATION_SHARE}")
+    return Splits(train, validation, samples[TEST])
+
+
+def _batch(folder: Path, name: str) -> Samples:
+    if (folder / BINARY).is_dir():
+        return read_binary(folder / BINARY / f"{name}.bin")
+    return read_python(folder / PYTHON / name)
+
+
+def read_binary(path: Path) -> Samples:
+    """Records of one label byte and 3,072 pixel bytes."""
+    with _reading(path), opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    if size == 0 or size % RECORD or size > RECORDS * RECORD:
+        raise DataError(f"{path} has {size} bytes; want {RECORD} for each of 1 .. {RECORDS} records")
+    with _reading(path):
+        records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
+    _check_labels(path, int(records[:, 0].min()), int(records[:, 0].max()))
+    return _samples(path, records[:, 1:], records[:, 0])
+
+
+def read_python(path: Path) -> Samples:
+    """A pickled dict with `data` uint8 [n, 3072] and `labels`, n integers."""
+    batch = _unpickle(path)
+    if not isinstance(batch, dict):
+        raise DataError(f"{path} holds a {type(batch).__name__}; want a dict with data and labels")
+    found = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    data, labels = _array(path, found.get("data")), found.get("labels")
+    if data.shape[1:] != (PIXELS,) or not 1 <= len(data) <= RECORDS:
+        raise DataError(f"{path}: data has the shape {list(data.shape)}; want [n, {PIXELS}] with n in 1 .. {RECORDS}")
+    if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
+        raise DataError(f"{path}: labels is no list of {len(data)} integers")
+    _check_labels(path, min(labels), max(labels))
+    return _samples(path, data, np.asarray(labels))
+
+
+def _array(path: Path, found: object) -> np.ndarray:
+    if not isinstance(found, pickles.Noted):
+        raise DataError(f"{path}: data is a {type(found).__name__}; want a uint8 array [n, {PIXELS}]")
+    try:
+        return found.array()
+    except ValueError as error:
+        raise DataError(f"{path}: data is {error}") from None
+
+
+def _samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
+    images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
+    return Samples(images, torch.from_numpy(labels.astype(np.int64)))
+
+
+def _check_labels(path: Path, low: int, high: int) -> None:
+    if low < 0 or high >= CLASSES:
+        raise DataError(f"{path} has a label {show(low if low < 0 else high)}; want 0 .. {CLASSES - 1}")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A DataError where the file cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(
+            f"{path} is missing; unpack the official CIFAR-10 archive so that {path.parents[1]} holds "
+            f"{BINARY} or {PYTHON}, or name another folder with --data-dir or MORPHOGEN_DATA"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _unpickle(path: Path) -> object:
+    with _reading(path):
+        raw = whole(path)
+    try:
+        return pickles.read(raw)
+    except Exception as error:  # a damaged pickle raises whatever its damage leads to
+        raise DataError(f"{path} is no CIFAR batch: {reason(error)}") from error

@@ -1,0 +1,106 @@
+"""Action controls of a run: declared schedules, as tables on the device before the run, and what is told of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from morphogen.config.action_schedule import BUILT_IN, Schedule, built_in, file_of, named, parse_schedule
+from morphogen.config.spec import RunSpec
+from morphogen.errors import ConfigError, ScheduleError
+from morphogen.storage.safe_read import whole
+
+
+def schedule_of(name: str, spec: RunSpec) -> Schedule | None:
+    """The schedule behind the name of a policy, for a resolved spec; None for a policy that decides by itself."""
+    file = file_of(name)
+    if file is None and name not in BUILT_IN:
+        return None
+    try:
+        return built_in(name, spec) if file is None else parse_schedule(whole(Path(file)).decode("utf-8"), spec)
+    except OSError as error:
+        raise ConfigError(f"policy_name is {name}, which cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"policy_name is {name}, which is not UTF-8 text") from None
+    except ConfigError as error:
+        lines = str(error).splitlines()
+        raise ConfigError("\n".join(f"policy_name is {name}: {line}" for line in lines)) from None
+
+
+class Narrowing(Protocol):
+    """What the envs of a world have to follow."""
+
+    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+        """What is declared: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A schedule and its table: one column for all envs, or one per env where a step names one."""
+
+    schedule: Schedule
+    spec: RunSpec  # resolved
+    action: Tensor  # int64 [T, 1 or E, 8]
+    present: Tensor  # bool [T, 1 or E]
+
+    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+        """The entries of the table for these envs."""
+        column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
+        return self.action[epoch, column], self.present[epoch, column]
+
+    def heed(self, missed: np.ndarray, epoch: int, where: str) -> None:
+        """A ScheduleError if a declared action was not legal, unless the schedule waits there.  missed bool [E]."""
+        envs = np.flatnonzero(missed)
+        if self.schedule.on_illegal == "wait" or not len(envs):
+            return
+        env = int(envs[0])
+        step = self.schedule.at(epoch, env)
+        asked = "" if step is None else " ".join(f"{head} {name}" for head, name in named(step, self.spec).items())
+        more = f" (as in {len(envs) - 1} more envs)" if len(envs) > 1 else ""
+        raise ScheduleError(
+            f"{where}, epoch {epoch}, env {env}{more}: the schedule {self.schedule.name} asks for {asked}, which is "
+            'not legal there; want a legal action, or "on_illegal": "wait"'
+        )
+
+
+def control_of(schedule: Schedule, spec: RunSpec, device: torch.device) -> Control:
+    """The table of a schedule on the device."""
+    columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
+    action = np.zeros((spec.episode_length, columns, 8), dtype=np.int64)
+    present = np.zeros((spec.episode_length, columns), dtype=bool)
+    for step in schedule.steps:
+        where = (step.epoch, slice(None) if step.env is None else step.env)
+        action[where], present[where] = step.action, True
+    return Control(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A schedule of its own for every env of a world, by its place there: envs of one key may do different things.
+
+    What is not legal is waited through.
+    """
+
+    action: Tensor  # int64 [T, E, 8]
+    present: Tensor  # bool [T, E]
+
+    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+        """The entries of all places."""
+        place = torch.arange(env.shape[0], device=env.device)
+        return self.action[epoch, place], self.present[epoch, place]
+
+
+def mixed(schedules: Sequence[Schedule], which: Sequence[int], spec: RunSpec, device: torch.device) -> Mixed:
+    """Schedule `which[e]` for place e.  A ConfigError where a schedule tells envs apart."""
+    apart = [schedule.name for schedule in schedules if any(step.env is not None for step in schedule.steps)]
+    if apart:
+        raise ConfigError(f"schedule {apart[0]} names an env; want schedules that are the same for every env")
+    tables = [control_of(schedule, spec, device) for schedule in schedules]
+    place = torch.as_tensor(which, dtype=torch.int64).to(device)
+    action, present = (torch.cat([getattr(one, leaf) for one in tables], dim=1) for leaf in ("action", "present"))
+    return Mixed(action[:, place], present[:, place])

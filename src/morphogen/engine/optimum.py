@@ -1,0 +1,63 @@
+"""The optimum of a task where it is known: the policy that reaches it, and what share of it others reach.
+
+The return of an episode is the network value of what is delivered at its end, not discounted; the optimum is above 0
+for every instance, since a host that is left alone is worth something and costs nothing.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from morphogen.config.task import ANALYTIC
+from morphogen.config.whitebox_spec import life
+from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
+from morphogen.device.transfers import Fences
+from morphogen.engine.setup import Setup
+from morphogen.errors import ConfigError
+from morphogen.learn.whitebox_policy import Optimal
+from morphogen.rules.whitebox import best
+from morphogen.state import rng
+from morphogen.vocab.purpose import Purpose
+
+Array = np.ndarray[Any, Any]
+OPTIMAL = "optimal"  # the name of the arm
+OF_WHAT = "share of the optimal return: mean network value over that of the best policy there is"
+
+
+def is_known(setup: Setup) -> bool:
+    """Whether the optimum of the task is known."""
+    return setup.task.kind == ANALYTIC
+
+
+def optimal(setup: Setup) -> Optimal:
+    """The policy that reaches the optimum; a ConfigError where none is known."""
+    if not is_known(setup):
+        raise ConfigError(f"the best policy of the task {setup.task.name} is not known; want the task whitebox")
+    return Optimal(setup.net.counts, setup.budget, setup.spec.episode_length, _last(setup))
+
+
+def optimum(setup: Setup, fences: Fences, episodes: int) -> Array:
+    """The most that any policy reaches on the held-out instances of an evaluation: float [episodes], by search."""
+    spec = setup.spec
+    envs = min(spec.envs, episodes)
+    key = rng.env_keys(spec.seed, 0, envs, setup.device)
+    found = []
+    for batch in range(-(-episodes // envs)):
+        instance = draw_instances(
+            key,
+            torch.full_like(key[:, 0], HELD_OUT_EPISODE + batch),
+            task=setup.task,
+            spec=spec,
+            labels=setup.dataset.labels,
+            purpose=Purpose.INSTANCE_HELD_OUT,
+        )
+        knobs = {"counts": setup.net.counts, "last": _last(setup), "param_budget": setup.budget}
+        found.append(best(instance, blueprints=setup.limits.allowed_blueprints, **knobs))
+    crossing = TensorDict({"optimum": torch.cat(found)}, batch_size=[])
+    return fences.read("result", crossing)["optimum"][:episodes]
+
+
+def _last(setup: Setup) -> int:
+    return setup.spec.episode_length - 1 - life(setup.spec.lifecycle)

@@ -1,0 +1,196 @@
+"""The record of one epoch: everything that crosses for telemetry, one fixed schema per run (names: README)."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.config.instance_spec import PARAMETERS
+from morphogen.engine.epoch import Epoch
+from morphogen.rules.legality import head_choices
+from morphogen.state.env import Signals, Slots
+from morphogen.state.tree_ops import made, table
+from morphogen.vocab.action import Head
+from morphogen.vocab.fault import Fault
+from morphogen.vocab.stage import Removal, Stage
+
+
+def record(epoch: Epoch) -> TensorDict:
+    """All leaves of the record, [E, ...], flat."""
+    groups = (_before(epoch), _measured(epoch), _slots(epoch), _action(epoch), _reward(epoch), _governed(epoch))
+    leaves = {name: leaf for group in groups for name, leaf in group.items()}
+    told = {name: _narrow(name, leaf) for name, leaf in {**leaves, "nonfinite": _nonfinite(leaves)}.items()}
+    return made(TensorDict, epoch.before, **told)
+
+
+_CODES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
+_CODES += ("op_effective", "outcome", "reason", "panic", "anomaly")
+_SMALL = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
+_SMALL += ("panic_streak", "snapshot_epoch", "stable_epochs")
+# Integers that need fewer bits than the others, which are int32.
+_KINDS = {**dict.fromkeys(_CODES, torch.int8), **dict.fromkeys(_SMALL, torch.int16)}
+
+
+def _narrow(name: str, leaf: Tensor) -> Tensor:
+    return leaf.to(_KINDS.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
+
+
+def _nonfinite(leaves: dict[str, Tensor]) -> Tensor:
+    """Numbers of the record that are not finite, int64 [E]."""
+    reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
+    return (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
+
+
+def _before(epoch: Epoch) -> dict[str, Tensor]:
+    signals: Signals = epoch.before.signals
+    return {"loss_before": signals.val_loss, "acc_before": signals.val_acc}
+
+
+def _measured(epoch: Epoch) -> dict[str, Tensor]:
+    train, validation, worth = epoch.train, epoch.validation, epoch.attribution
+    return {
+        "train_loss": train.loss,
+        "train_acc": train.accuracy,
+        "train_valid": train.valid,
+        "skipped": train.skipped,
+        "host_gradient_norm": train.host_gradient_norm,
+        "val_loss": validation.loss,
+        "val_acc": worth.val_acc,
+        "committed_acc": worth.committed_acc,
+        "host_acc": worth.host_acc,
+        "clean_improvement": worth.clean_improvement,
+        "measured": worth.measured,
+        "exact": worth.exact,
+        "acc_table": worth.acc_table,
+        "contribution": worth.contribution,
+        "contribution_valid": worth.contribution_valid,
+        "shapley": worth.shapley,
+        "interaction_sum": worth.interaction_sum,
+        "boost_received": worth.boost_received,
+        "interaction_valid": worth.interaction_valid,
+        "forwards": worth.forwards,
+    }
+
+
+def _slots(epoch: Epoch) -> dict[str, Tensor]:
+    after: Slots = epoch.after.slots
+    acted, ticked = epoch.acted.slots, epoch.ticked.slots
+    by_action = epoch.outcome.target & (epoch.outcome.gate != 0).unsqueeze(-1)
+    gate = torch.where(by_action, epoch.outcome.gate.unsqueeze(-1), epoch.ticks.gate)
+    failed = torch.where(by_action, epoch.outcome.gate_failed.unsqueeze(-1), 0)
+    return {
+        "stage_before": epoch.before.slots.stage,
+        "stage_acted": acted.stage,
+        "stage_ticked": ticked.stage,
+        "stage": after.stage,
+        "blueprint": _known(epoch, "blueprint"),
+        "algorithm": _known(epoch, "algorithm"),
+        "tempo": acted.tempo,
+        "blend_target": acted.blend_target,
+        "alpha": after.alpha,
+        "age": ticked.age,
+        "epochs_in_stage": ticked.epochs_in_stage,
+        "params": epoch.seed_params,
+        "gate": gate,
+        "gate_passed": (gate != 0) & (failed == 0),
+        "gate_failed": failed,
+        "removal": removal(epoch),
+        "gradient_norm": after.gradient_norm,
+        "gradient_health": after.gradient_health,
+        "gradient_ratio": after.gradient_ratio,
+        "gradient_valid": after.gradient_valid,
+        "gradient_ratio_valid": after.gradient_ratio_valid,
+        "vanishing": after.vanishing,
+        "exploding": after.exploding,
+        "velocity": after.velocity,
+        "velocity_valid": after.velocity_valid,
+        "since_measured": after.since_measured,
+    }
+
+
+def _known(epoch: Epoch, leaf: str) -> Tensor:
+    """Who was in the slot in this step, also where the seed is gone by its end."""
+    return getattr(epoch.acted.slots, leaf)
+
+
+def removal(epoch: Epoch) -> Tensor:
+    """Who removed a seed in this step, int64 [E, S]."""
+    pruned = int(Stage.PRUNED)
+    by_action = (epoch.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
+    by_governor = (epoch.governed.slots.stage == pruned) & (epoch.ticked.slots.stage != pruned)
+    found = torch.where(by_action, int(Removal.ACTION), epoch.ticks.removal)
+    return torch.where(by_governor, int(Removal.GOVERNOR), found)
+
+
+def _action(epoch: Epoch) -> dict[str, Tensor]:
+    choice, outcome = epoch.choice, epoch.outcome
+    return {
+        "action": choice.action,
+        "op_effective": outcome.effective_op,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "success": outcome.executed,
+        "forced": choice.forced,
+        "missed": epoch.missed,
+        "op_prob": choice.op_prob,
+        "op_legal": epoch.masks.op,
+        "legal_choices": head_choices(epoch.masks, choice.action[:, Head.OP]),
+        "log_prob": choice.log_prob,
+        "entropy": choice.entropy,
+        "value": choice.value,
+    }
+
+
+def _reward(epoch: Epoch) -> dict[str, Tensor]:
+    score = epoch.score
+    return {
+        "reward": score.reward,
+        "components": score.components,
+        "network_value": score.network_value,
+        "param_cost": score.param_cost,
+        "potential": score.potential,
+        "potential_by_slot": score.potential_by_slot,
+        "unmeasured": score.unmeasured,
+        "detectors": score.detectors,
+        "detector_ratio": score.detector_ratio,
+        "fossil_params": score.fossil_params,
+        "live_params": score.live_params,
+    }
+
+
+def _governed(epoch: Epoch) -> dict[str, Tensor]:
+    report, signals = epoch.report, epoch.after.signals
+    instance = epoch.after.instance
+    return {
+        "rolled_back": report.rolled_back,
+        "panic": report.panic,
+        "loss_limit": report.limit,
+        "panic_streak": report.streak,
+        "anomaly": report.anomaly,
+        "snapshot_epoch": report.snapshot_epoch,
+        "snapshot_taken": report.snapshot_taken,
+        "seeds_pruned": report.seeds_pruned,
+        "stabilized": signals.stabilized,
+        "stable_epochs": signals.stable,
+        "host_params": epoch.host_params,
+        "final_acc": signals.val_acc,
+        "final_committed": signals.committed_acc,
+        "final_loss": signals.val_loss,
+        "best_acc": signals.best_acc,
+        "fault": fault(epoch),
+        "instance": torch.stack([getattr(instance, name).float() for name in PARAMETERS], dim=-1),
+    }
+
+
+def fault(epoch: Epoch) -> Tensor:
+    """Bit set of what went wrong in this epoch, int64 [E]."""
+    choice = epoch.choice
+    rows = (
+        (epoch.train.skipped > 0, Fault.SKIPPED_STEP),
+        (epoch.train.seed_skipped, Fault.SEED_SKIPPED),
+        (~epoch.validation.loss.isfinite(), Fault.VALIDATION),
+        (~epoch.observation.finite, Fault.OBSERVATION),
+        (epoch.report.rolled_back, Fault.ROLLED_BACK),
+        (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
+    )
+    hits = torch.stack([where for where, _ in rows], dim=-1)
+    return (hits * table(tuple(int(code) for _, code in rows), torch.int64, hits.device)).sum(-1)

@@ -1,0 +1,52 @@
+"""The hindsight oracle: the best of some schedules for each held-out instance, found in worlds other than its own."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from morphogen.config.action_schedule import Schedule
+from morphogen.device.transfers import Fences
+from morphogen.engine.action_control import mixed
+from morphogen.engine.episodes import Array, Lives, lived, told
+from morphogen.engine.epoch import World
+from morphogen.engine.setup import Setup
+from morphogen.evaluation.schedule_search import Ground, held_out_grounds, schedule, score
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """What was picked for each episode, and how its life went."""
+
+    schedules: tuple[Schedule, ...]  # that were tried; the first one grows nothing
+    pick: Array  # int [n], which of them
+    lives: Lives
+
+
+def oracle(
+    setup: Setup, fences: Fences, portfolio: Sequence[Schedule], *, episodes: int, worlds: int = 2, rows: int = 256
+) -> Hindsight:
+    """Held-out episodes under the schedule that is best, on the mean, in `worlds` siblings of their own world.
+
+    The pick is played in the world itself, where it was never tried: so its value is not that of a lucky draw.
+    """
+    idle = schedule((), setup.spec)
+    tried = (idle, *(one for one in portfolio if one.sha256 != idle.sha256))
+    grounds = held_out_grounds(setup.spec, episodes)
+    siblings = range(1, worlds + 1)
+    picks = [
+        score(setup, fences, tried, ground, worlds=siblings, rows=rows).mean(axis=1).argmax(axis=0)
+        for ground in grounds
+    ]
+    lives = [_played(setup, fences, tried, ground, pick) for ground, pick in zip(grounds, picks, strict=True)]
+    return Hindsight(tried, np.concatenate(picks), told(fences, lives))
+
+
+def _played(setup: Setup, fences: Fences, tried: Sequence[Schedule], ground: Ground, pick: Array) -> TensorDict:
+    control = mixed(tried, pick.tolist(), setup.spec, setup.device)
+    world = World(setup, fences, instances=ground.purpose, envs=ground.tasks, control=control)
+    with closing(world), torch.no_grad():
+        return lived(world, world.reset(ground.episode))

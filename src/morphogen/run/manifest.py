@@ -1,0 +1,74 @@
+"""What a run says about itself, in its manifest and in its first event."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from morphogen.config.config_files import dump_config
+from morphogen.engine.scheduler import Scheduler
+from morphogen.engine.setup import Setup
+from morphogen.storage import run_directory
+from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.vocab.observation import ENV, SLOT
+
+
+def manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
+    """The manifest of a run that begins."""
+    config, dataset = dump_config(setup.spec), setup.dataset
+    return {
+        "run_id": run_directory.config_hash(f"{config}{out}")[:12],
+        "command": command,
+        "task": setup.spec.task,
+        "status": "running",
+        "config_sha256": run_directory.config_hash(config),
+        "data_sha256": dataset.fingerprint,
+        "data_sizes": dataset.sizes,
+        "data_placement": dataset.placement,
+        "schedule_sha256": None if setup.schedule is None else setup.schedule.sha256,
+        "last_checkpoint": None,
+        **run_directory.environment(),
+    }
+
+
+def started(scheduler: Scheduler, said: dict[str, Any]) -> RunStarted:
+    """The first event of a run; `said`: its manifest."""
+    setup, spec = scheduler.setup, scheduler.setup.spec
+    net = scheduler.params.get("net", None)
+    return RunStarted(
+        run_id=said["run_id"],
+        command=said["command"],
+        task=spec.task,
+        preset=spec.preset,
+        config=json.loads(dump_config(spec)),
+        config_sha256=said["config_sha256"],
+        data_sha256=said["data_sha256"],
+        data_placement=said["data_placement"],
+        seed=spec.seed,
+        envs=spec.envs,
+        slots=setup.net.names,
+        rounds=spec.rounds,
+        epochs=spec.episode_length,
+        minibatches=spec.data.minibatches,
+        batch=spec.data.batch,
+        world=1,
+        devices=(str(setup.device),),
+        precision="float32",
+        compile=spec.engine.compile,
+        host_params=setup.net.host_size,
+        obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),
+        policy_params=0 if net is None else sum(leaf.numel() for leaf in net.values()),
+        versions=said["versions"],
+    )
+
+
+def circumstances(setup: Setup) -> dict[str, str]:
+    """All that the last bits of a number depend on besides the config."""
+    return {
+        **run_directory.environment()["versions"],
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+        "device": "cpu" if setup.device.type == "cpu" else torch.cuda.get_device_name(setup.device),
+        "compile": setup.spec.engine.compile,
+    }

@@ -1,0 +1,62 @@
+"""The white-box task in place of training and validation: nothing is trained, accuracy is a formula."""
+
+import torch
+from torch import Tensor
+
+from morphogen.rules.stages import active
+from morphogen.rules.whitebox import accuracy
+from morphogen.state.env import EnvState
+from morphogen.state.measure import Split, TrainMetrics, Validation
+from morphogen.state.tree_ops import made, renewed
+from morphogen.vocab.stage import AlphaMode
+
+
+def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
+    """An epoch in which nothing is trained and every seed that runs is in good health.  state [E] after `tick`."""
+    slots, signals = state.slots, state.signals
+    fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
+    none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)
+    after = renewed(
+        state,
+        slots=renewed(
+            slots,
+            gradient_norm=healthy,
+            gradient_health=healthy,
+            vanishing=none,
+            exploding=none,
+            gradient_valid=fine,
+            gradient_ratio=healthy,
+            gradient_ratio_valid=fine,
+        ),
+        signals=renewed(
+            signals, train_loss=signals.val_loss, train_acc=signals.val_acc, train_measured=signals.measured
+        ),
+    )
+    return after, made(
+        TrainMetrics,
+        state,
+        loss=signals.val_loss,
+        accuracy=signals.val_acc,
+        valid=signals.measured,
+        skipped=torch.zeros_like(state.clock.epoch),
+        host_gradient_norm=torch.zeros_like(signals.val_loss),
+        seed_skipped=none.any(-1),
+    )
+
+
+def judge(state: EnvState, split: Split, coalition: Tensor, evaluated: Tensor) -> Validation:
+    """What `validate` measures, by formula; the split is not looked at.
+
+    Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing
+    to 0 as the accuracy rises.
+    """
+    del split
+    points = accuracy(state.instance, state.slots, state.clock.epoch, coalition)
+    return Validation(
+        loss=state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0),
+        accuracy=torch.where(evaluated, points, 0.0),
+        coalition=coalition,
+        evaluated=evaluated,
+        batch_size=coalition.shape[:1],
+        device=coalition.device,
+    )

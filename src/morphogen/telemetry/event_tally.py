@@ -1,0 +1,147 @@
+"""What the steps of a round add up to: actions, what was legal, what was paid.  numpy, no tensors."""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from morphogen.telemetry.kinds.round import ActionCounts, MaskHitRates, RewardSummary, Spread
+from morphogen.telemetry.names import HEAD_VALUES, USED, Array, Record
+from morphogen.vocab.action import HEADS, Head, Op, Outcome, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over the steps of all envs so far in a round."""
+
+    steps: int
+    forced: int
+    missed: int
+    sampled: Array  # int [OPS]
+    effective: Array
+    succeeded: Array
+    outcomes: Array  # int, per `Outcome`
+    reasons: Array  # int, per `Reason`
+    values: tuple[Array, ...]  # per head, int per value, where the op uses the head
+    legal: Array  # int [OPS]
+    used: Array  # int [8], steps whose op uses the head
+    choices: Array  # int [8], legal values in those steps
+    single: Array  # int [8], those steps with one legal value
+    paid: Array  # float [5, C + 1]: number, sum, sum of squares, least, most; of each component, then of the reward
+
+
+def nothing(slots: int, components: int) -> Tally:
+    """A round before its first step."""
+    ops, heads = np.zeros(len(Op), dtype=np.int64), np.zeros(len(Head), dtype=np.int64)
+    values = [np.zeros(size, dtype=np.int64) for size in _sizes(slots)]
+    paid = np.zeros((5, components + 1))
+    paid[3:] = [[np.inf], [-np.inf]]
+    return Tally(
+        steps=0,
+        forced=0,
+        missed=0,
+        sampled=ops,
+        effective=ops,
+        succeeded=ops,
+        outcomes=np.zeros(max(Outcome) + 1, dtype=np.int64),
+        reasons=np.zeros(max(Reason) + 1, dtype=np.int64),
+        values=tuple(values),
+        legal=ops,
+        used=heads,
+        choices=heads,
+        single=heads,
+        paid=paid,
+    )
+
+
+def add(tally: Tally, record: Record) -> Tally:
+    """The tally with one more epoch of all envs."""
+    action, count = record["action"], record["legal_choices"]
+    op = action[:, Head.OP]
+    used = USED[np.clip(op, 0, len(Op) - 1)]
+    values = zip(tally.values, action.T, used.T, strict=True)
+    return replace(
+        tally,
+        steps=tally.steps + len(op),
+        forced=tally.forced + int(record["forced"].sum()),
+        missed=tally.missed + int(record["missed"].sum()),
+        sampled=tally.sampled + _counts(op, tally.sampled),
+        effective=tally.effective + _counts(record["op_effective"], tally.effective),
+        succeeded=tally.succeeded + _counts(op[record["success"]], tally.succeeded),
+        outcomes=tally.outcomes + _counts(record["outcome"], tally.outcomes),
+        reasons=tally.reasons + _counts(record["reason"], tally.reasons),
+        values=tuple(before + _counts(column[where], before) for before, column, where in values),
+        legal=tally.legal + record["op_legal"].sum(axis=0),
+        used=tally.used + used.sum(axis=0),
+        choices=tally.choices + count.sum(axis=0),
+        single=tally.single + (count == 1).sum(axis=0),
+        paid=_paid(tally.paid, record),
+    )
+
+
+def _sizes(slots: int) -> list[int]:
+    return [slots if head is Head.SLOT else len(HEAD_VALUES[head]) for head in Head]
+
+
+def _counts(codes: Array, like: Array) -> Array:
+    """How often each code occurs; what is outside of the table counts for none."""
+    return np.bincount(codes[(codes >= 0) & (codes < len(like))], minlength=len(like))
+
+
+def _paid(before: Array, record: Record) -> Array:
+    amounts = np.column_stack((record["components"], record["reward"])).astype(np.float64)
+    known = np.isfinite(amounts)
+    real = np.where(known, amounts, 0.0)
+    sums = np.add(before[:3], (known.sum(axis=0), real.sum(axis=0), (real**2).sum(axis=0)))
+    least = np.minimum(before[3], np.where(known, amounts, np.inf).min(axis=0))
+    most = np.maximum(before[4], np.where(known, amounts, -np.inf).max(axis=0))
+    return np.vstack((sums, least, most))
+
+
+def action_counts(tally: Tally, slots: tuple[str, ...]) -> ActionCounts:
+    """What was done."""
+    names = [slots if head is Head.SLOT else HEAD_VALUES[head] for head in Head]
+    heads = zip(HEADS, names, tally.values, strict=True)
+    return ActionCounts(
+        sampled=_named(tally.sampled, Op),
+        effective=_named(tally.effective, Op),
+        succeeded=_named(tally.succeeded, Op),
+        heads={head: dict(zip(known, counts, strict=True)) for head, known, counts in heads},
+        outcomes=_named(tally.outcomes, Outcome),
+        reasons={name: count for name, count in _named(tally.reasons, Reason).items() if name != Reason.NONE.name},
+        forced=tally.forced,
+        missed=tally.missed,
+    )
+
+
+def mask_hit_rates(tally: Tally) -> MaskHitRates:
+    """What could have been done; None for a head that no op of the round uses."""
+    heads = list(zip(HEADS, tally.used, tally.choices, tally.single, strict=True))
+    return MaskHitRates(
+        legal_share={op.name: _share(tally.legal[op], tally.steps) for op in Op},
+        choices_mean={head: _share(choices, used) for head, used, choices, _ in heads},
+        single_share={head: _share(single, used) for head, used, _, single in heads},
+    )
+
+
+def reward_summary(tally: Tally, components: tuple[str, ...], episodes: int) -> RewardSummary:
+    """What was paid; `episodes` of the round."""
+    *parts, total = (_spread(column, episodes) for column in tally.paid.T)
+    return RewardSummary(components=dict(zip(components, parts, strict=True)), total=total)
+
+
+def _spread(column: Array, episodes: int) -> Spread:
+    number, total, squares, least, most = column.tolist()
+    if not number:
+        return Spread(mean=None, std=None, min=None, max=None, sum=None)
+    mean = total / number
+    std = max(0.0, squares / number - mean**2) ** 0.5
+    return Spread(mean=mean, std=std, min=least, max=most, sum=total / episodes)
+
+
+def _named(counts: Array, codes: type[IntEnum]) -> dict[str, int]:
+    return {code.name: counts[code] for code in codes}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

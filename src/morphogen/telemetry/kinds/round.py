@@ -1,0 +1,229 @@
+"""Events about a round: its summary, its actions and rewards, what it cost, and what stood out."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypedDict
+
+from morphogen.storage.type_check import Count, Positive, Real, Row, Share
+from morphogen.telemetry.events import RoundEvent
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary(RoundEvent):
+    """One round in numbers; means are over all envs, final values are those of the last epoch."""
+
+    NAME: ClassVar[str] = "RoundCompleted"
+    LEVEL: ClassVar[str] = "minimal"
+
+    round: Count
+    episodes_completed: Count
+    accuracy_mean: float  # percent, like every accuracy
+    accuracy_std: float
+    accuracy_min: float
+    accuracy_max: float
+    committed_mean: float
+    loss_mean: Real
+    rolling_accuracy: float  # mean of accuracy_mean over the last at most 10 rounds
+    reward_mean: Real  # sum of an episode's rewards
+    reward_std: Real
+    return_mean: Real  # discounted
+    network_value_mean: Real
+    params_ratio_mean: float
+    stability_mean: float
+    germinated: Count
+    fossilized: Count
+    contributing: Count
+    pruned: Count
+    live: Count
+    rollbacks: Count
+    success_share: float
+    env_accuracy: tuple[float, ...]
+    env_committed: tuple[float, ...]
+    env_reward: Row
+    updated: bool  # the policy made at least one optimiser step
+    anomalies: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)  # of the rollout
+    env_epochs_per_s: Real = field(default=None, compare=False)
+    graphs: Count = 0  # compiled in this round
+    graph_fallbacks: Count = 0  # those of this round that ran eager, for want of a graph
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCounts(RoundEvent):
+    """What was done in a round; counts of steps of an env."""
+
+    sampled: dict[str, Count]  # op ->
+    effective: dict[str, Count]  # op -> that took effect; WAIT for what did not
+    succeeded: dict[str, Count]  # op -> executed
+    heads: dict[str, dict[str, Count]]  # head -> value ->, where the op uses the head
+    outcomes: dict[str, Count]
+    reasons: dict[str, Count]  # why not executed
+    forced: Count  # there was one choice
+    missed: Count  # declared, but not legal
+
+
+@dataclass(frozen=True, slots=True)
+class MaskHitRates(RoundEvent):
+    """What could have been done in a round."""
+
+    legal_share: dict[str, Share]  # op -> of the steps
+    choices_mean: dict[str, Positive]  # head -> legal values, where the op uses the head
+    single_share: dict[str, Share]  # head -> of those steps, that have one legal value
+
+
+class Spread(TypedDict):
+    """A reward over the steps of a round; `sum`: of an episode, mean over episodes."""
+
+    mean: Real
+    std: Real
+    min: Real
+    max: Real
+    sum: Real
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSummary(RoundEvent):
+    """What was paid in a round."""
+
+    components: dict[str, Spread]
+    total: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput(RoundEvent):
+    """How fast a round was; the time of making graphs is in none of the other times."""
+
+    env_epochs_per_s: Real
+    samples_per_s: Real  # that hosts were trained on
+    host_wait_time_share: Real  # standing still in fences
+    data_wait_time_share: Real  # drawing and gathering minibatches
+    rollout_s: Real
+    update_s: Real
+    compile_s: Real
+
+
+class Spent(TypedDict):
+    """What a phase took."""
+
+    wall_s: Real
+    host_cpu_s: Real  # of the thread that runs the scheduler
+    device_s: Real  # None on a CPU
+    count: Count  # how often it was entered
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseProfile(RoundEvent):
+    """Where the time of a round went."""
+
+    phases: dict[str, Spent]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUsed(RoundEvent):
+    """What the allocator of a CUDA device holds, peaks since the process began."""
+
+    device: str
+    allocated_bytes: Count
+    reserved_bytes: Count
+    peak_bytes: Count
+    total_bytes: Count
+    retries: Count
+    ooms: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationStats(RoundEvent):
+    """What the policy saw in a round; what is not finite counts as 0."""
+
+    nonfinite_share: Share
+    host_mean: Real  # raw features, by block
+    host_std: Positive
+    feedback_mean: Real
+    feedback_std: Positive
+    slot_mean: Real
+    slot_std: Positive
+    outlier_share: Share  # further than 3 standard deviations from the mean of their feature
+    near_clip_share: Share  # normalised, at 9 or beyond
+    clip_share: Share  # normalised, at the clip
+    drift: Positive  # of the normaliser since the first round
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenHealth(RoundEvent):
+    """The memory of the policy at the last epoch of a round."""
+
+    h_rms: Positive
+    h_env_rms_mean: Positive
+    h_env_rms_max: Positive
+    h_abs_max: Positive
+    h_nonfinite: Count
+    c_rms: Positive
+    c_env_rms_mean: Positive
+    c_env_rms_max: Positive
+    c_abs_max: Positive
+    c_nonfinite: Count
+
+
+class Score(TypedDict):
+    """What became of the seeds of a blueprint, over the run so far; None where there was none to measure."""
+
+    germinated: Count
+    fossilized: Count
+    pruned: dict[str, Count]  # reason ->
+    alive: Count  # at the end of an episode, neither fossilized nor pruned
+    rolled_back: Count
+    age_fossilized: Positive  # epochs, means
+    age_pruned: Positive
+    contribution_mean: Real  # points, at fossilization
+    contribution_error: Positive  # standard error of the mean
+    shapley_mean: Real
+    shapley_error: Positive
+    accuracy_change: Real  # points since germination
+    params: Positive  # mean
+    macs_share: Positive  # per sample, of the host's
+    contribution_per_1000_params: Real
+    churn: Positive  # pruned over germinated
+
+
+@dataclass(frozen=True, slots=True)
+class BlueprintScores(RoundEvent):
+    """The scoreboard of blueprints after a round."""
+
+    scores: dict[str, Score]
+
+
+@dataclass(frozen=True, slots=True)
+class TrendDetected(RoundEvent):
+    """Where the rolling accuracy is going."""
+
+    LEVEL: ClassVar[str] = "minimal"
+
+    kind: Literal["plateau", "degradation", "improvement"]
+    rolling_accuracy: Real
+    previous: Real
+    delta: Real
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceDropped(RoundEvent):
+    """A round was far below the rounds before it."""
+
+    LEVEL: ClassVar[str] = "minimal"
+    SEVERITY: ClassVar[str] = "warning"
+
+    accuracy: Real
+    rolling_accuracy: Real  # without this round
+    drop: Real  # as a share of it
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyDetected(RoundEvent):
+    """A rule fired; its envelope says how severe it is, and in which epoch, env and slot where it is about one."""
+
+    LEVEL: ClassVar[str] = "minimal"
+    SEVERITY: ClassVar[str] = "warning"
+
+    kind: str
+    value: Real
+    limit: Real
+    subject: str | None  # head, component, device, ...
+    streak: Count

@@ -1,0 +1,140 @@
+"""Events about the run: how it began and ended, what was saved, and what became of its telemetry."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypedDict
+
+from morphogen.storage.type_check import Count, Real
+from morphogen.telemetry.events import Json, RunEvent
+
+
+class Interval(TypedDict):
+    """A mean and its 95 % interval."""
+
+    mean: Real
+    low: Real
+    high: Real
+
+
+class Skipped(TypedDict):
+    """A checkpoint that was passed over."""
+
+    checkpoint: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(RunEvent):
+    """Set-up is done."""
+
+    run_id: str
+    command: str
+    task: str
+    preset: str | None
+    config: Json
+    config_sha256: str
+    data_sha256: str
+    data_placement: Literal["resident", "streamed"]
+    seed: Count
+    envs: Count
+    slots: tuple[str, ...]
+    rounds: Count
+    epochs: Count
+    minibatches: Count
+    batch: Count
+    world: Count  # processes
+    devices: tuple[str, ...]
+    precision: str  # of hosts and seeds
+    compile: str  # mode
+    host_params: Count
+    obs_dim: Count
+    policy_params: Count
+    versions: Json
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed(RunEvent):
+    """A checkpoint was loaded; the run goes on from it."""
+
+    checkpoint: str
+    cut_bytes: Count  # of the event file, which was ahead of the checkpoint
+    skipped: tuple[Skipped, ...]  # newer ones
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved(RunEvent):
+    """A checkpoint is complete."""
+
+    path: str
+    kind: Literal["periodic", "final", "stop"]
+    size_bytes: Count
+    save_s: Real
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed(RunEvent):
+    """A checkpoint could not be written."""
+
+    SEVERITY: ClassVar[str] = "error"
+
+    path: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated(RunEvent):
+    """The frozen policy was judged on held-out instances."""
+
+    episodes: Count
+    split: Literal["validation", "test"]
+    network_value: Interval
+    committed_accuracy: Interval
+    params_ratio: Interval
+    success_share: Interval
+    stability: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class RunCompleted(RunEvent):
+    """The last event of a run."""
+
+    status: Literal["completed", "stopped", "failed"]
+    rounds_done: Count
+    best_round: Count | None
+    best_accuracy: Real
+    error: str | None
+    run_s: Real
+    graphs: Count = 0  # compiled in this run
+    graph_fallbacks: Count = 0  # epochs and resets that ran eager, for want of a graph
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryEscalated(RunEvent):
+    """The level was raised to debug, up to and including an epoch."""
+
+    LIFECYCLE: ClassVar[bool] = False
+
+    reason: str  # kind of the anomaly, or RolledBack
+    until_round: Count
+    until_epoch: Count
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryDropped(RunEvent):
+    """The writer fell behind: what was not written since the last such event."""
+
+    LIFECYCLE: ClassVar[bool] = False
+    SEVERITY: ClassVar[str] = "warning"
+
+    dropped: dict[str, Count]  # event -> number
+    writer_wait_s: Real  # that the run waited for the writer
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailed(RunEvent):
+    """A sink raised and gets no more events."""
+
+    LIFECYCLE: ClassVar[bool] = False
+    SEVERITY: ClassVar[str] = "warning"
+
+    sink: str
+    error: str

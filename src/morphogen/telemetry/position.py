@@ -1,0 +1,34 @@
+"""Where sinks stand, so that a run can go on there.  No tensors."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from morphogen.storage.type_check import Count
+
+
+class Written(NamedTuple):
+    """Of an event file."""
+
+    bytes: Count
+    seq: Count  # number of the next line
+
+
+class Logged(NamedTuple):
+    """Of a logger of scalars."""
+
+    id: str | None = None  # of the run, as a service knows it
+    files: Mapping[str, Count] = {}  # file -> bytes, of those that a logger keeps itself
+
+
+NOWHERE = Logged()  # not opened yet
+
+
+class Position(NamedTuple):
+    """Of the event file, with what it did not take, and of the loggers."""
+
+    bytes: Count
+    seq: Count
+    pending: tuple[str, ...]  # lines of events that are never dropped
+    dropped: Mapping[str, Count]  # event -> number of others, not told yet
+    dir: str | None  # telemetry.dir
+    loggers: Mapping[str, Logged]

@@ -1,0 +1,137 @@
+"""A round in numbers, from its completed episodes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+from typing import Any, NamedTuple
+
+from morphogen.telemetry.events import Json, RoundEvent
+from morphogen.telemetry.kinds.env import EpisodeCompleted
+from morphogen.telemetry.kinds.round import BatchSummary, MemoryUsed, PhaseProfile, Throughput
+
+ROLLING_ROUNDS = 10
+
+
+class Compiling(NamedTuple):
+    """What was compiled, and what could not be."""
+
+    graphs: int = 0
+    graph_fallbacks: int = 0  # epochs and resets that ran eager
+    compile_s: float = 0.0
+
+    def since(self, before: "Compiling") -> "Compiling":
+        """What came on top."""
+        return Compiling(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+NOTHING = Compiling()
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a round took.  The time of making graphs is in none of the other times."""
+
+    rollout_s: float
+    env_epochs: int  # of the rollout
+    update_s: float = 0.0
+    waited_s: float = 0.0  # host, in fences
+    compiling: Compiling = NOTHING
+    phases: Json = field(default_factory=dict)  # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
+    memory: tuple[Json, ...] = ()  # of each CUDA device
+
+
+def summarise(
+    episodes: Sequence[EpisodeCompleted],
+    rolling: Sequence[float],
+    *,
+    round: int,
+    updated: bool,
+    costs: Costs,
+    anomalies: Sequence[str] = (),
+) -> tuple[BatchSummary, tuple[float, ...]]:
+    """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
+    if not episodes:
+        raise ValueError("a round without completed episodes has no summary")
+    accuracy = [one.accuracy for one in episodes]
+    reward = [one.reward for one in episodes]
+    rolling = (*rolling, fmean(accuracy))[-ROLLING_ROUNDS:]
+    summary = BatchSummary(
+        round=round,
+        episodes_completed=len(episodes),
+        rolling_accuracy=fmean(rolling),
+        reward_mean=_mean(reward),
+        reward_std=pstdev(_known(reward)) if _known(reward) else None,
+        env_accuracy=tuple(accuracy),
+        env_committed=tuple(one.committed_accuracy for one in episodes),
+        env_reward=tuple(reward),
+        updated=updated,
+        anomalies=tuple(anomalies),
+        seconds=costs.rollout_s,
+        env_epochs_per_s=_rate(costs),
+        graphs=costs.compiling.graphs,
+        graph_fallbacks=costs.compiling.graph_fallbacks,
+        **_spread(accuracy),
+        **_means(episodes),
+        **_totals(episodes),
+    )
+    return summary, rolling
+
+
+def paces(costs: Costs, *, samples: int) -> tuple[RoundEvent, ...]:
+    """How fast a round was and what it took; samples: of an env and epoch."""
+    rate, wall = _rate(costs), costs.rollout_s + costs.update_s
+    data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
+    throughput = Throughput(
+        env_epochs_per_s=rate,
+        samples_per_s=None if rate is None else rate * samples,
+        host_wait_time_share=_share(costs.waited_s, wall),
+        data_wait_time_share=_share(data, wall),
+        rollout_s=costs.rollout_s,
+        update_s=costs.update_s,
+        compile_s=costs.compiling.compile_s,
+    )
+    profile = (PhaseProfile(phases=costs.phases),) if costs.phases else ()
+    return (throughput, *profile, *(MemoryUsed(**one) for one in costs.memory))
+
+
+def _rate(costs: Costs) -> float | None:
+    return costs.env_epochs / costs.rollout_s if costs.rollout_s > 0 else None
+
+
+def _share(seconds: float | None, wall: float) -> float | None:
+    return None if seconds is None or wall <= 0 else seconds / wall
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return fmean(known) if known else None
+
+
+def _spread(accuracy: Sequence[float]) -> dict[str, float]:
+    return {
+        "accuracy_mean": fmean(accuracy),
+        "accuracy_std": pstdev(accuracy),
+        "accuracy_min": min(accuracy),
+        "accuracy_max": max(accuracy),
+    }
+
+
+def _means(episodes: Sequence[EpisodeCompleted]) -> dict[str, Any]:
+    return {
+        "loss_mean": _mean(one.loss for one in episodes),
+        "return_mean": _mean(one.discounted_return for one in episodes),
+        "network_value_mean": _mean(one.network_value for one in episodes),
+        "committed_mean": fmean(one.committed_accuracy for one in episodes),
+        "params_ratio_mean": fmean(one.params_ratio for one in episodes),
+        "stability_mean": fmean(one.stability for one in episodes),
+        "success_share": fmean(one.success for one in episodes),
+    }
+
+
+def _totals(episodes: Sequence[EpisodeCompleted]) -> dict[str, int]:
+    names = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
+    return {name: sum(getattr(one, name) for one in episodes) for name in names}

@@ -1,0 +1,185 @@
+"""Scalars: numbers of events through TorchRL's loggers to CSV files, TensorBoard, Weights & Biases or MLflow.
+
+Names are `round/*`, `ppo/*`, `actions/*`, ... with the round as step, and `epoch/*`, means over the envs, with the
+epochs of the run counted through.
+"""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import ConfigError
+from morphogen.telemetry.events import Envelope, Json
+from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.telemetry.position import NOWHERE, Logged
+
+PREFIX = {
+    "RoundCompleted": "round",
+    "PpoUpdated": "ppo",
+    "ActionCounts": "actions",
+    "MaskHitRates": "masks",
+    "RewardSummary": "rewards",
+    "Throughput": "throughput",
+    "ObservationStats": "observation",
+    "HiddenHealth": "hidden",
+}
+NEEDS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
+FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
+PROJECT = "morphogen"
+
+
+def check_loggers(names: Iterable[str]) -> None:
+    """A ConfigError where the package of a logger is not installed."""
+    for name in names:
+        if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+            raise ConfigError(
+                f"telemetry.loggers names {name}, but the package {NEEDS[name]} is not installed; "
+                f'want pip install "morphogen[{name}]"'
+            )
+
+
+class Scalars:
+    """A sink for the numbers of events."""
+
+    def __init__(self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int, place: Logged = NOWHERE) -> None:
+        """`folder`: where the logger keeps its files; epochs: of an episode; `place`: to go on from."""
+        self.name, self.local = name, name in FILES
+        self._folder, self._spec, self._epochs, self._place = folder, spec, epochs, place
+
+    @cached_property
+    def _logger(self) -> Any:
+        """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        loggers = importlib.import_module("torchrl.record.loggers")
+        return _OPEN[self.name](loggers, self._folder, self._spec, self._place.id)
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Log the numbers of a batch."""
+        for event in events:
+            for name, value, step in scalars(event, self._epochs):
+                self._logger.log_scalar(name, value, step=step)
+
+    def flush(self) -> None:
+        """Files take what the logger holds back; a service takes it as it sees fit."""
+        if "_logger" in vars(self) and self.local:
+            _FLUSH[self.name](self._logger.experiment)
+            self._place = Logged(files=dict(_sizes(self._folder, self.name)))
+
+    def position(self) -> Logged:
+        """Where the logger stood at the last flush; the run that it is of, at a service."""
+        if "_logger" in vars(self) and not self.local:
+            self._place = Logged(_ID[self.name](self._logger.experiment))
+        return self._place
+
+    def close(self) -> None:
+        """Close what the logger has open."""
+        if "_logger" in vars(self):
+            _CLOSE[self.name](self._logger.experiment)
+
+
+def cut(folder: Path, name: str, sizes: Mapping[str, int]) -> None:
+    """Take from the files of a logger what came after they had these sizes."""
+    for file, size in [*_sizes(folder, name)]:
+        if file not in sizes:
+            (folder / file).unlink()
+        elif sizes[file] < size:
+            os.truncate(folder / file, sizes[file])
+
+
+def _sizes(folder: Path, name: str) -> Iterator[tuple[str, int]]:
+    """Files of a logger, by their names below the folder, and their bytes."""
+    for path in (folder / name).rglob(FILES[name]):
+        if path.is_file() and not path.is_symlink():
+            yield path.relative_to(folder).as_posix(), path.stat().st_size
+
+
+def scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, int]]:
+    """Name, value and step of every number in an event; what is not measured is left out."""
+    if event.round is None or event.late:
+        return
+    data = event.data
+    if isinstance(data, EpochCompleted):
+        step = event.round * epochs + (event.epoch or 0)
+        yield from ((f"epoch/{name}", value, step) for name, value in _means(data.payload()))
+    elif isinstance(data, AnomalyDetected):
+        yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round
+    elif event.name in PREFIX:
+        yield from ((name, value, event.round) for name, value in _flat(PREFIX[event.name], data.payload()))
+
+
+def _means(payload: Json) -> Iterator[tuple[str, float]]:
+    for name, row in payload.items():
+        known = [float(value) for value in row if isinstance(value, int | float)]
+        if known:
+            yield name, fmean(known)
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(f"{path}/{name}", inner)
+    elif isinstance(value, int | float):
+        yield path, float(value)
+
+
+def _csv(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+    return loggers.CSVLogger(exp_name="csv", log_dir=str(folder))
+
+
+def _tensorboard(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+    return loggers.TensorboardLogger(exp_name="tensorboard", log_dir=str(folder))
+
+
+def _wandb(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+    own = spec.wandb
+    return loggers.WandbLogger(
+        exp_name=own.name or folder.absolute().parent.name,
+        log_dir=str(folder),
+        project=own.project or PROJECT,
+        log_env_packages=False,
+        entity=own.entity,
+        group=own.group,
+        tags=list(own.tags),
+        mode=own.mode,
+        id=id,
+    )
+
+
+def _mlflow(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+    place = folder.absolute()
+    if id is not None:
+        os.environ["MLFLOW_RUN_ID"] = id  # of the run that is started next
+    return loggers.MLFlowLogger(
+        exp_name=PROJECT,
+        tracking_uri=f"sqlite:///{place / 'mlflow.db'}",
+        artifact_location=(place / "mlflow").as_uri(),
+    )
+
+
+def _close_files(experiment: Any) -> None:
+    for file in experiment.files.values():
+        file.close()
+
+
+def _flush_files(experiment: Any) -> None:
+    for file in experiment.files.values():
+        file.flush()
+
+
+_OPEN = {"csv": _csv, "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
+_CLOSE = {
+    "csv": _close_files,
+    "tensorboard": lambda experiment: experiment.close(),
+    "wandb": lambda experiment: experiment.finish(),
+    "mlflow": lambda experiment: importlib.import_module("mlflow").end_run(),
+}
+_FLUSH = {"csv": _flush_files, "tensorboard": lambda experiment: experiment.flush()}
+_ID = {"wandb": lambda experiment: experiment.id, "mlflow": lambda experiment: experiment.info.run_id}

@@ -1,0 +1,142 @@
+"""What became of the seeds of each blueprint, counted from events.
+
+Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever it is split.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from typing import Self
+
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.kinds.env import EpisodeCompleted
+from morphogen.telemetry.kinds.round import Score
+from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedPruned
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.macs import host_macs, seed_macs
+from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.stage import Stage
+
+REASONS = ("action", "ramp", "governor")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Count, sum and sum of squares of numbers, without rounding."""
+
+    count: int = 0
+    total: Fraction = Fraction()
+    squares: Fraction = Fraction()
+
+    @classmethod
+    def of(cls, value: float | None) -> Self:
+        """One number; None is none."""
+        return cls() if value is None else cls(1, Fraction(value), Fraction(value) ** 2)
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None without a number."""
+        return float(self.total / self.count) if self.count else None
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean; None below two numbers."""
+        if self.count < 2:
+            return None
+        variance = (self.squares - self.total**2 / self.count) / (self.count - 1)
+        return math.sqrt(variance / self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The seeds of one blueprint."""
+
+    slots: Counter[str] = field(default_factory=Counter)  # germinated in each
+    pruned: Counter[str] = field(default_factory=Counter)  # by reason
+    alive: int = 0  # at the end of an episode, not fossilized
+    params: Sample = Sample()  # at germination
+    fossil_age: Sample = Sample()  # epochs
+    pruned_age: Sample = Sample()
+    contribution: Sample = Sample()  # at fossilization, points
+    shapley: Sample = Sample()
+    change: Sample = Sample()  # of accuracy from germination to the end, points
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+def tallies(event: Envelope) -> dict[str, Tally]:
+    """What one event says about blueprints."""
+    data = event.data
+    match data:
+        case SeedGerminated():
+            return {data.blueprint: Tally(slots=Counter([event.slot or ""]), params=Sample.of(data.params))}
+        case SeedFossilized():
+            return {data.blueprint: _fossilized(data)}
+        case SeedPruned():
+            return {
+                data.blueprint: Tally(
+                    pruned=Counter([data.reason]),
+                    pruned_age=Sample.of(data.age),
+                    change=Sample.of(data.accuracy_change),
+                )
+            }
+        case EpisodeCompleted():
+            live = [seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name]
+            return {name: Tally(alive=count) for name, count in Counter(live).items()}
+    return {}
+
+
+def _fossilized(data: SeedFossilized) -> Tally:
+    return Tally(
+        fossil_age=Sample.of(data.age),
+        contribution=Sample.of(data.contribution),
+        shapley=Sample.of(data.shapley),
+        change=Sample.of(data.accuracy_change),
+    )
+
+
+def added(one: Mapping[str, Tally], other: Mapping[str, Tally]) -> dict[str, Tally]:
+    """Both together, blueprint by blueprint."""
+    return {name: one.get(name, Tally()) + other.get(name, Tally()) for name in {**one, **other}}
+
+
+def scoreboard(found: Mapping[str, Tally], host: CnnSpec | None) -> dict[str, Score]:
+    """The scores of every blueprint, by name.  host: for the cost, None = not known."""
+    return {name: _score(name, found[name], host) for name in sorted(found)}
+
+
+def _score(name: str, tally: Tally, host: CnnSpec | None) -> Score:
+    germinated, pruned = tally.slots.total(), tally.pruned.total()
+    params, contribution = tally.params.mean, tally.contribution.mean
+    return Score(
+        germinated=germinated,
+        fossilized=tally.fossil_age.count,
+        pruned={reason: tally.pruned[reason] for reason in REASONS},
+        alive=tally.alive,
+        rolled_back=tally.pruned["governor"],
+        age_fossilized=tally.fossil_age.mean,
+        age_pruned=tally.pruned_age.mean,
+        contribution_mean=contribution,
+        contribution_error=tally.contribution.error,
+        shapley_mean=tally.shapley.mean,
+        shapley_error=tally.shapley.error,
+        accuracy_change=tally.change.mean,
+        params=params,
+        macs_share=None if host is None else _macs_share(name, tally.slots, host),
+        contribution_per_1000_params=1000 * contribution / params if params and contribution is not None else None,
+        churn=pruned / germinated if germinated else None,
+    )
+
+
+def _macs_share(name: str, slots: Counter[str], host: CnnSpec) -> float | None:
+    """Multiply-accumulates per sample over the host's, mean over the seeds."""
+    places = {slot.name: slot for slot in host.declared}
+    kind = Blueprint[name.upper()]
+    total = sum(count * seed_macs(kind, places[slot]) for slot, count in slots.items())
+    return total / slots.total() / host_macs(host) if slots else None

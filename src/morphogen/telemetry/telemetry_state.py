@@ -1,0 +1,60 @@
+"""All that telemetry remembers between two epochs, and whether what a checkpoint holds of it fits a run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from morphogen.errors import CheckpointError
+from morphogen.storage.codec import Tree, check_arrays, packed, unpacked
+from morphogen.telemetry.detectors import Sights
+from morphogen.telemetry.dispatch import Raised
+from morphogen.telemetry.record_memory import Facts, Memory, begin
+from morphogen.telemetry.round_events import Scale
+from morphogen.telemetry.scores import Tally
+from morphogen.telemetry.watcher import Seen
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.observation import VECTORS
+from morphogen.vocab.reward import DETECTORS
+from morphogen.vocab.text import show
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a reporter remembers."""
+
+    memory: Memory | None  # None: before the first epoch of the run
+    rolling: tuple[float, ...]  # mean accuracies of the last rounds
+    first: Scale | None  # after the first round
+    seeds: Mapping[str, Tally]  # of all rounds so far, by blueprint
+    seen: Seen
+    raised: Raised
+
+
+def state_of(tree: Tree, facts: Facts, where: str) -> State:
+    """The state that a tree holds; a CheckpointError by name where it is not of this run."""
+    found: State = unpacked(State, tree, where)
+    envs, slots = facts.envs, len(facts.slots)
+    record = {
+        "stage": np.zeros((envs, slots), dtype=np.int8),
+        "acc_before": np.zeros(envs),
+        "detectors": np.zeros((envs, slots, len(DETECTORS)), dtype=bool),
+        "skipped": np.zeros(envs, dtype=np.int32),
+    }
+    features = np.zeros(sum(one.normalised for row in VECTORS.values() for one in row))
+    if found.memory is not None:
+        check_arrays(tree["memory"], packed(begin(record, facts)), f"{where}.memory")
+    if found.first is not None:
+        check_arrays(tree["first"], packed((features, features)), f"{where}.first")
+    if found.seen.sights is not None:
+        check_arrays(tree["seen"]["sights"], packed(Sights.none(record)), f"{where}.seen.sights")
+    for name, tally in found.seeds.items():
+        _known(name, [one.label for one in Blueprint], f"{where}.seeds")
+        for slot in tally.slots:
+            _known(slot, facts.slots, f"{where}.seeds.{name}.slots")
+    return found
+
+
+def _known(name: str, names: Sequence[str], where: str) -> None:
+    if name not in names:
+        raise CheckpointError(f"{where} names {show(name)}; want one of {', '.join(names)}")

@@ -1,0 +1,107 @@
+"""The event file: appended to, one write per batch of events, numbered without gaps."""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.jsonl import line
+from morphogen.telemetry.position import Written
+
+
+class Sink(Protocol):
+    """Whatever takes events.
+
+    One with a `position` says where it stands; a checkpoint waits for one that keeps files here, `local`.
+    """
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Take a batch."""
+        ...
+
+    def flush(self) -> None:
+        """Make what was taken durable."""
+        ...
+
+    def close(self) -> None:
+        """Take no more."""
+        ...
+
+
+class Kept:
+    """A sink that keeps what it takes."""
+
+    def __init__(self) -> None:
+        self.events: list[Envelope] = []
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Keep a batch."""
+        self.events += events
+
+    def flush(self) -> None:
+        """Nothing is on its way."""
+
+    def close(self) -> None:
+        """What was kept stays."""
+
+
+class JsonLines:
+    """A sink that appends JSON lines to a file."""
+
+    local = True
+
+    def __init__(self, path: Path, *, first: int = 0, rank: int = 0, clock: Callable[[], float] = time.time) -> None:
+        """`first`: the number of the next line."""
+        self.name, self.seq, self._rank, self._clock = path.name, first, rank, clock
+        self._file = path.open("ab", buffering=0)
+        self._size = self._file.tell()  # bytes of whole lines
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
+        now = self._clock()
+        lines = [line(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
+        data = "".join(lines).encode("ascii")
+        try:
+            _whole(self._file.write, data)
+        except OSError:
+            self._file.truncate(self._size)  # a disk that fills up takes a part
+            raise
+        self.seq, self._size = self.seq + len(lines), self._size + len(data)
+
+    def position(self) -> Written:
+        """The end of the whole lines."""
+        return Written(self._size, self.seq)
+
+    def flush(self) -> None:
+        """Wait until the file is on the disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Flush and close; closing again does nothing."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+
+class Call:
+    """A sink that hands every batch to a function, as a list."""
+
+    def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
+        self.name, self._function = getattr(function, "__name__", type(function).__name__), function
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Call the function."""
+        self._function(list(events))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _whole(write: Callable[[bytes], int | None], data: bytes) -> None:
+    while data:  # a raw file may take a part only
+        data = data[write(data) or 0 :]

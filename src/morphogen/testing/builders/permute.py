@@ -1,0 +1,108 @@
+"""The same envs with their slots in another order: every axis and every index that counts slots, and nothing else.
+
+What a rule makes of permuted slots must be the permuted form of what it makes of them.
+
+    from morphogen.rules.legality import legal
+    from morphogen.testing import scenes
+    from morphogen.testing.permute import permute
+    slots = scenes.make([[{"stage": 5}, {}, {"stage": 6}]])
+    allow = scenes.limits_of(slots, enabled=(True, True, False))
+    order = [2, 0, 1]  # new place 0 holds what was in place 2
+    turned = legal(permute(slots, order), permute(allow, order))
+    assert turned.equal(legal(slots, allow)[:, :, order])
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+from torch import Tensor
+
+from morphogen.state.decision import ActionMasks, ActionOutcome, ActionSpec, Observation
+from morphogen.state.env import EnvState, Governor, Slots
+from morphogen.state.measure import Attribution, RewardInputs, Score, SlotInputs, TickReport
+from morphogen.testing.builders.tree_equality import rebuilt
+from morphogen.vocab.action import Head
+from morphogen.vocab.limits import Limits
+
+Order = Sequence[int]
+_EVERY = (Slots, SlotInputs, TickReport)  # classes whose leaves are all [E, S]
+# class -> its leaves that count slots, with the axes that do
+_SOME: dict[type, dict[str, tuple[int, ...]]] = {
+    ActionMasks: {"slot": (2,)},
+    ActionSpec: {"target": (1,)},
+    ActionOutcome: {"target": (1,)},
+    Observation: {"slots": (1,), "blueprints": (1,)},
+    Attribution: {
+        **dict.fromkeys(("contribution", "contribution_valid", "shapley", "interaction_sum"), (1,)),
+        **dict.fromkeys(("boost_received", "interaction_valid"), (1,)),
+        "interaction": (1, 2),
+    },
+    RewardInputs: {"interaction": (1, 2)},
+    Score: dict.fromkeys(("potential_by_slot", "detectors", "detector_ratio"), (1,)),
+}
+
+
+def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
+    """The tree with its slots in another order; new place i holds what was in place `order[i]`.
+
+    Knows the classes of the package and `Limits`.  Bare tensors are turned at `axis`, or stay where it is None.
+    """
+    if isinstance(tree, Limits):
+        return dataclasses.replace(tree, enabled=tuple(tree.enabled[i] for i in order))
+    if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
+        return tuple(permute(part, order, axis=axis) for part in tree)
+    return rebuilt(tree, lambda part: _turned(part, order, axis))
+
+
+def permute_action(action: Tensor, order: Order) -> Tensor:
+    """Actions that mean the same after the slots were permuted; a slot out of range stays.  int64 [E, 8]."""
+    place = torch.tensor(order).argsort()
+    slot = action[:, Head.SLOT]
+    known = (slot >= 0) & (slot < len(order))
+    out = action.clone()
+    out[:, Head.SLOT] = torch.where(known, place[slot.clamp(0, len(order) - 1)], slot)
+    return out
+
+
+def _turned(part: Any, order: Order, axis: int | None) -> Any:
+    if not is_tensor_collection(part):
+        return part if axis is None or part.dim() <= axis else _reordered(part, order, axis)
+    if isinstance(part, EnvState):
+        governor = _turned(part.governor, order, axis)
+        return part.replace(slots=_all(part.slots, order), seeds=_seeds(part.seeds, order), governor=governor)
+    if isinstance(part, Governor):
+        return part.replace(slots=_all(part.slots, order), seeds=_seeds(part.seeds, order))
+    if isinstance(part, _EVERY):
+        return _all(part, order)
+    axes = _SOME.get(type(part), {})
+    turned: dict[str, Any] = {name: _at(getattr(part, name), order, where) for name, where in axes.items()}
+    if isinstance(part, RewardInputs):
+        turned["slots"] = _all(part.slots, order)
+    if isinstance(part, ActionSpec):
+        place = torch.tensor(order, device=part.slot.device).argsort()
+        turned["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)
+    return part.replace(**turned) if turned else part
+
+
+def _all(part: Any, order: Order) -> Any:
+    return part.apply(lambda leaf: _reordered(leaf, order, 1))
+
+
+def _at(leaf: Tensor, order: Order, axes: tuple[int, ...]) -> Tensor:
+    for axis in axes:
+        leaf = _reordered(leaf, order, axis)
+    return leaf
+
+
+def _reordered(leaf: Tensor, order: Order, axis: int) -> Tensor:
+    return leaf.index_select(axis, torch.tensor(order, device=leaf.device))
+
+
+def _seeds(seeds: TensorDictBase, order: Order) -> TensorDict:
+    """Storage keeps the names of its slots and exchanges the rows; they must be of one size."""
+    names = list(seeds.keys())
+    rows = {name: seeds[names[place]] for name, place in zip(names, order, strict=True)}
+    return TensorDict(rows, batch_size=seeds.batch_size, device=seeds.device)

@@ -1,0 +1,159 @@
+"""An epoch without networks: the steps of the package in their order, on accuracies that are made up.
+
+The strategy `trajectories` draws lives of such epochs, so its states are really reached.
+
+    import torch
+    from morphogen.testing import epoch, scenes
+    world = epoch.begin(scenes.make([[{}, {}]]))
+    germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
+    made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.tensor([[50.0, 51.0, 50.0, 52.0]]))
+    moment = epoch.epoch(world, germinate, made_up)
+    assert moment.after.slots.stage.tolist() == [[2, 1]]
+    assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.rules.attribution import coalitions, measuring
+from morphogen.rules.decode import decode
+from morphogen.rules.legality import action_masks
+from morphogen.state.decision import ActionMasks, ActionOutcome
+from morphogen.state.env import EnvState, Slots
+from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Validation
+from morphogen.steps.apply import apply_action
+from morphogen.steps.attribute import attribute
+from morphogen.steps.govern import first_snapshot, govern
+from morphogen.steps.score import close, reward_inputs
+from morphogen.steps.tick import tick
+from morphogen.testing.builders.scenes import metrics, state
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.stage import ACTIVE
+
+PAIRS = 2  # orders of players, where an env has more than four
+HOST_PARAMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What stays the same over an episode; quick gates by default, so that short episodes see whole lives."""
+
+    length: int = 8
+    every: int = 1
+    limits: Limits | None = None  # None: all slots enabled, as the lifecycle says
+    target_loss: float = 0.3
+    lifecycle: LifecycleSpec = field(
+        default_factory=lambda: LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+    )
+    governor: GovernorSpec = field(default_factory=lambda: GovernorSpec(min_samples=2, window=4, snapshot_every=2))
+
+    def limits_for(self, slots: Slots) -> Limits:
+        """The limits of the episode."""
+        own, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
+        quick = Limits("cnn", enabled, min_prune_age=own.min_prune_age, auto_forward=own.auto_forward)
+        return quick if self.limits is None else self.limits
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Made-up measurements of one epoch."""
+
+    loss: Tensor  # float32 [E], nats; not finite makes the governor roll the env back
+    games: Tensor  # float32 [E, 2^S], accuracy in points with coalition m on, bit s of m = the seed in slot s
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Moment:
+    """One epoch: what was acted on, what was done, what came of it, and what a reward rule is told."""
+
+    terms: Terms
+    before: EnvState
+    masks: ActionMasks
+    action: Tensor  # int64 [E, 8]
+    made: Made
+    outcome: ActionOutcome
+    after: EnvState
+    inputs: RewardInputs
+
+    def __repr__(self) -> str:
+        stages = f"stage {self.before.slots.stage.tolist()} -> {self.after.slots.stage.tolist()}"
+        return f"Moment(action {self.action.tolist()}, loss {self.made.loss.tolist()}, {stages})"
+
+
+def begin(slots: Slots, terms: Terms | None = None) -> EnvState:
+    """Envs around the slots at the start of an episode, measured and with a first snapshot."""
+    terms = terms or Terms()
+    return first_snapshot(state(slots, window=terms.governor.window))
+
+
+class Measured(NamedTuple):
+    """An epoch up to its reward: what `steps.score` is given."""
+
+    state: EnvState  # as the governor left it
+    outcome: ActionOutcome
+    attribution: Attribution
+    report: GovernorReport
+    validation: Validation
+
+
+def measured(now: EnvState, action: Tensor, made: Made, terms: Terms) -> Measured:
+    """What an action and made-up measurements make of the envs, before it is paid.  action int64 [E, 8]."""
+    spec = decode(action, now.slots, terms.limits_for(now.slots))
+    acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
+    ticked, _ = tick(acted, lifecycle=terms.lifecycle)
+    trained = ticked.replace(slots=_trained(ticked.slots))
+    seen = validation(trained, made, terms)
+    valued, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
+    governed, report = govern(valued, seen, metrics([0] * len(made.loss)), spec=terms.governor, minibatches=1)
+    return Measured(governed, outcome, worth, report, seen)
+
+
+def facts(now: EnvState, terms: Terms) -> dict[str, Any]:
+    """What else a step is paid by: the keywords that `steps.score.reward_inputs` shares with `score`."""
+    slots = now.slots.stage.shape[1]
+    return {
+        "before": now,
+        "host_params": torch.full_like(now.clock.epoch, HOST_PARAMS),
+        "net_counts": (tuple(10 * code for code in range(len(Blueprint))),) * slots,
+        "gate_counts": (1,) * slots,
+        "target_loss": terms.target_loss,
+        "episode_length": terms.length,
+    }
+
+
+def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None) -> Moment:
+    """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
+    terms = terms or Terms()
+    masks = action_masks(now.slots, terms.limits_for(now.slots))
+    whole = measured(now, action, made, terms)
+    told = reward_inputs(*whole, **facts(now, terms))
+    return Moment(terms, now, masks, action, made, whole.outcome, close(whole.state), told)
+
+
+def _trained(slots: Slots) -> Slots:
+    """The slots after training in which every seed that runs had a healthy gradient."""
+    runs = (slots.stage >= ACTIVE[0]) & (slots.stage <= ACTIVE[-1])
+    one = {name: torch.where(runs, 1.0, getattr(slots, name)) for name in ("gradient_norm", "gradient_ratio")}
+    return slots.replace(
+        **one,
+        gradient_health=torch.where(runs, 1.0, slots.gradient_health),
+        gradient_valid=slots.gradient_valid | runs,
+        gradient_ratio_valid=slots.gradient_ratio_valid | runs,
+        exploding=slots.exploding & ~runs,
+        vanishing=slots.vanishing & ~runs,
+    )
+
+
+def validation(now: EnvState, made: Made, terms: Terms) -> Validation:
+    """The made-up accuracies of every coalition that is asked for.  now [E] after `tick` -> Validation [E]."""
+    envs, count = now.slots.stage.shape
+    full = measuring(now.clock.epoch, every=terms.every, episode_length=terms.length)
+    orders = torch.linspace(0, 0.9, PAIRS * count).view(1, PAIRS, count).expand(envs, -1, -1)
+    coalition, evaluated = coalitions(now.slots, orders, pairs=PAIRS, full=full)
+    accuracy = torch.where(evaluated, made.games.gather(1, coalition), 0.0)
+    return Validation(loss=made.loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs])

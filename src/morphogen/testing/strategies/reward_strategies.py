@@ -1,0 +1,126 @@
+"""What reward rules see, drawn directly: every field in its range, optional values 0 where they are not valid."""
+
+import itertools
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from morphogen.state.measure import RewardInputs
+from morphogen.testing.builders.reward_inputs import OPTIONAL, inputs, slot_inputs
+from morphogen.testing.builders.scenes import Row
+from morphogen.testing.strategies.slots import points, slot_rows
+from morphogen.testing.strategies.states import losses
+from morphogen.vocab.action import Op
+from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
+
+PARAMS = (100, 0, 1, 2336, 60_000)
+_TAKES: dict[Op, tuple[Stage, ...]] = {  # stages of a slot on which an op can take effect
+    Op.GERMINATE: (Stage.DORMANT,),
+    Op.SET_ALPHA_TARGET: (Stage.BLENDING, Stage.HOLDING),
+    Op.PRUNE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING),
+    Op.FOSSILIZE: (Stage.HOLDING,),
+    Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
+}
+_SAME = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "alpha", "contribution")
+_SAME += ("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum")
+
+
+@st.composite
+def _slots(draw: Any, count: int, op: Op | None) -> list[Row]:
+    """The slots of one env; where an op took effect, it did so on a slot that it can address."""
+    rows: list[Row] = [draw(slot_rows()) for _ in range(count)]
+    place = draw(st.integers(0, count - 1))
+    if op is not None and op is not Op.WAIT:
+        rows[place] = draw(slot_rows(_TAKES[op]))
+    out = []
+    for here, row in enumerate(rows):
+        stage = Stage(int(row["stage"]))
+        seen: Row = {name: row[name] for name in _SAME if name in row}
+        seen["op"] = int(op) if op is not None and here == place else int(Op.WAIT)
+        seen["params"] = draw(st.sampled_from(PARAMS[2:])) if stage in OCCUPIED else 0
+        seen["next_stage"] = int(draw(st.sampled_from((stage, *TRANSITIONS[stage]))))
+        if seen["next_stage"] in OCCUPIED and draw(st.booleans()):
+            seen |= {"next_contribution_valid": True, "next_contribution": draw(points) - 50.0}
+        out.append(seen)
+    return out
+
+
+@st.composite
+def _env(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
+    """The fields of one env, and its slots under `slots`."""
+    op, executed = draw(st.sampled_from(Op)), draw(st.integers(0, 3)) > 0  # most ops take effect
+    slots = draw(_slots(count, op if executed else None))
+    fossils = [row["params"] for row in slots if row["next_stage"] == Stage.FOSSILIZED]
+    live = [row["params"] for row in slots if row["next_stage"] in OCCUPIED]
+    row: dict[str, Any] = {"op": int(op), "op_executed": executed, "slots": slots}
+    row |= {"rolled_back": rollbacks and draw(st.booleans()), "fossil_params": sum(fossils), "live_params": sum(live)}
+    row |= {"param_price": draw(st.sampled_from((0.1, 0.0, 1.0))), "host_params": draw(st.sampled_from((1000, 1, 90)))}
+    row |= {"committed_acc": draw(points), "clean_improvement": draw(points) - 50.0, "val_loss": draw(losses)}
+    row |= {"val_acc": draw(points), "uncommitted_improvement": draw(points) - 50.0, "next_val_acc": draw(points)}
+    row["stable_val_acc"] = min(row["val_acc"], draw(points))
+    known = draw(st.integers(0, 2 ** len(OPTIONAL) - 1))  # a bit a flag
+    for place, (flag, values) in enumerate(OPTIONAL.items()):
+        row[flag] = bool(known >> place & 1)
+        row |= {} if row[flag] else dict.fromkeys(values, 0.0)
+    if not row["uncommitted_valid"]:  # a contribution counts only together with the accuracies before the step
+        for slot in slots:
+            slot |= {"contribution_valid": False, "contribution": 0.0}
+    return row
+
+
+@st.composite
+def reward_inputs(
+    draw: Any,
+    max_envs: int = 3,
+    *,
+    min_envs: int = 1,
+    slots: int = 3,
+    epoch: int = 1,
+    horizon: bool | None = None,
+    rollbacks: bool = True,
+    dtype: torch.dtype = torch.float64,
+) -> RewardInputs:
+    """What a rule sees of a few envs in one step.  `horizon`: the step is the last one; None: either."""
+    envs = draw(st.integers(min_envs, max_envs))
+    rows = draw(st.lists(_env(slots, rollbacks), min_size=envs, max_size=envs))
+    last = draw(st.booleans()) if horizon is None else horizon
+    names = [name for name in rows[0] if name != "slots"]
+    leaves = {name: [row[name] for row in rows] for name in names}
+    cells = sorted({name for row in rows for cell in row["slots"] for name in cell})
+    empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
+    parts = {name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows] for name in cells}
+    pairs = _pairs(draw, envs, slots, leaves["clean_valid"], dtype)
+    places = slot_inputs(envs, slots, dtype=dtype, **parts)
+    return inputs(envs, dtype=dtype, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
+
+
+def _pairs(draw: Any, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
+    """Interactions: symmetric, 0 on the diagonal and where nothing was measured.  [E, S, S]."""
+    out, pairs = torch.zeros(envs, slots, slots, dtype=dtype), list(itertools.combinations(range(slots), 2))
+    for e in (e for e in range(envs) if measured[e]):
+        digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # a digit a pair
+        for place, (i, j) in enumerate(pairs):
+            out[e, i, j] = out[e, j, i] = (0.0, 3.0, -2.5)[digits // 3**place % 3]
+    return out
+
+
+@st.composite
+def reward_episodes(
+    draw: Any,
+    max_envs: int = 3,
+    max_steps: int = 5,
+    *,
+    min_envs: int = 1,
+    slots: int = 3,
+    last: bool = True,
+    rollbacks: bool = True,
+    dtype: torch.dtype = torch.float64,
+) -> list[RewardInputs]:
+    """What a rule sees in consecutive steps of the same envs; `last`: the last step is the horizon.
+
+    A rule's ledger ties the steps together; what the slots show is drawn anew in each.
+    """
+    envs, steps = draw(st.integers(min_envs, max_envs)), draw(st.integers(1, max_steps))
+    fixed = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}
+    return [draw(reward_inputs(**fixed, epoch=t + 1, horizon=last and t == steps - 1)) for t in range(steps)]

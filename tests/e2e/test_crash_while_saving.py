@@ -1,0 +1,185 @@
+"""A save that does not come to its end, killed or out of room: what was saved before is there, and so is the rest."""
+
+import contextlib
+import sys
+from functools import partial
+from itertools import count
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import killed_processes, profiles
+from support.small_disks import need_disks, on_disk
+
+from morphogen.errors import CheckpointError
+from morphogen.storage import checkpoint_store
+from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint, save_policy
+
+
+def save(folder, round, **more):
+    """A checkpoint whose every number is its round."""
+    told = {"weights": torch.full((3000,), float(round)), "deep": {"count": torch.tensor([round])}}
+    shared = {"round": round, "bias": torch.full((2,), float(round), dtype=torch.float64)}
+    return save_checkpoint(folder, round=round, epoch=0, envs=told, shared=shared, facts={"score": None}, **more)
+
+
+def loading(folder):
+    """The rounds of the checkpoints that load, newest first; each has to be right."""
+    found = []
+    for path in sorted(folder.glob("round-*"), reverse=True):
+        with contextlib.suppress(CheckpointError):
+            found.append(right(path))
+    return found
+
+
+def right(path):
+    found = load_checkpoint(path)
+    round = found["manifest"]["round"]
+    assert path.name == checkpoint_store.name(round, 0)
+    assert torch.equal(found["envs"]["weights"], torch.full((3000,), float(round)))
+    assert found["envs"]["deep"]["count"].tolist() == [round]
+    assert found["shared"]["round"] == round
+    assert found["shared"]["bias"].tolist() == [round, round]
+    return round
+
+
+def saves_again(folder):
+    """The next save is the only one that is kept, and clears up after the others."""
+    save(folder, 3, keep=1)
+    assert loading(folder) == [3]
+    assert not list(folder.glob(".*"))
+
+
+def beside_an_older_one(folder):
+    save(folder, 1)
+
+
+def in_place_of_a_damaged_one(folder):
+    save(folder, 1)
+    (save(folder, 2) / checkpoint_store.SHARED).write_bytes(b"")
+
+
+def after_processes_that_died(folder):
+    save(folder, 1)
+    for name in (".tmp-round-000002-epoch-0000-1", ".trash-round-000000-epoch-0000-1"):
+        (folder / name).mkdir()
+        (folder / name / checkpoint_store.ENVS).write_bytes(b"half")
+
+
+SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
+each_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+
+
+def ends(tmp_path, scene, then):
+    """For every file operation of a save: how it ended where `then` came before it, and what is newest."""
+    for number in count(1):
+        folder = tmp_path / str(number)
+        scene(folder)
+        code = killed_processes.forked(killed_processes.at_operation(number, then, partial(save, folder, 2, keep=1)))
+        yield code, loading(folder)[0]
+        saves_again(folder)
+        if code == killed_processes.DONE and number > 40:
+            return
+
+
+@each_scene
+def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the_new_one(tmp_path, scene):
+    found = list(ends(tmp_path, scene, killed_processes.die))
+    codes, rounds = zip(*found, strict=True)
+    killed = codes.index(killed_processes.DONE)
+    assert killed > 15
+    assert set(codes[:killed]) == {killed_processes.DEAD}
+    assert set(codes[killed:]) == {killed_processes.DONE}
+    assert sorted(rounds) == list(rounds), "the new one was there already, and is gone again"
+    assert set(rounds[:killed]) == {1, 2}
+    assert set(rounds[killed:]) == {2}
+
+
+@each_scene
+def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(tmp_path, scene):
+    found = list(ends(tmp_path, scene, killed_processes.refuse))
+    codes, rounds = zip(*found, strict=True)
+    assert set(codes) == {killed_processes.DONE, killed_processes.REFUSED}
+    assert set(rounds) == {1, 2}
+    assert all(round == 2 for code, round in found if code == killed_processes.DONE)
+
+
+@settings(max_examples=profiles.one_in(4))
+@given(where=st.floats(0, 1), dies=st.booleans())
+def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, where, dies):
+    folder = tmp_path_factory.mktemp("cut")
+    whole = save(folder, 1) / checkpoint_store.ENVS
+    room = int(where * (whole.stat().st_size - 1))
+    code = killed_processes.forked(killed_processes.at_byte(room, partial(save, folder, 2), dies=dies))
+    assert code == (killed_processes.CUT if dies else killed_processes.REFUSED)
+    assert loading(folder) == [1]
+    assert dies or not list(folder.glob(".*")), "what is half written takes room that is wanted"
+    saves_again(folder)
+
+
+def test_a_policy_file_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    path = tmp_path / "policy.pt"
+    save_policy(path, params={"w": torch.ones(3000)}, normalisers={}, config="{}", facts={})
+    before = path.read_bytes()
+    again = partial(save_policy, path, params={"w": torch.zeros(3000)}, normalisers={}, config="{}", facts={})
+    for room in range(0, len(before), 1000):
+        assert killed_processes.forked(killed_processes.at_byte(room, again, dies=False)) == killed_processes.REFUSED
+        assert path.read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["policy.pt"]
+
+
+FULL = """
+import os
+import shutil
+import sys
+from pathlib import Path
+import torch
+from morphogen.errors import CheckpointError
+from morphogen.run.checkpoint import load_checkpoint, save_checkpoint, save_policy
+
+folder = Path(sys.argv[1])
+
+def save(round, kilobytes):
+    state = {"numbers": torch.full((256 * kilobytes,), float(round))}
+    return save_checkpoint(folder, round=round, epoch=0, envs=state, shared={}, facts={"score": None})
+
+def loads(path, number):
+    return bool((load_checkpoint(path)["envs"]["numbers"] == number).all())
+
+def refusal(attempt, *given, **more):
+    room = os.statvfs(folder).f_bavail
+    try:
+        path = attempt(*given, **more)
+    except CheckpointError as error:
+        assert os.statvfs(folder).f_bavail == room, "what could not be written takes room"
+        return str(error)
+    assert loads(path, 2)
+    shutil.rmtree(path)
+    return "saved"
+
+path = save(1, 400)
+for kilobytes in range(1608, 1656, 4):
+    print(refusal(save, 2, kilobytes))
+    assert loads(path, 1)
+much = torch.ones(600_000)
+print(refusal(save_policy, folder / "policy.pt", params={"w": much}, normalisers={}, config="{}", facts={}))
+assert loads(save(3, 1200), 3)
+assert loads(path, 1)
+print(*sorted(entry.name for entry in folder.iterdir()))
+"""
+
+
+def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was_there(tmp_path):
+    need_disks(tmp_path)
+    folder = tmp_path / "disk"
+    done = on_disk(folder, "2m", sys.executable, "-c", FULL, str(folder))
+    assert done.returncode == 0, done.stderr
+    *attempts, policy, names = done.stdout.splitlines()
+    fitted = attempts.count("saved")
+    assert 0 < fitted < len(attempts)
+    assert attempts[:fitted] == ["saved"] * fitted
+    why = "cannot be written: No space left on device"
+    assert set(attempts[fitted:]) == {f"checkpoint {folder / checkpoint_store.name(2, 0)} {why}"}
+    assert policy == f"policy file {folder / 'policy.pt'} {why}"
+    assert names.split() == [checkpoint_store.name(1, 0), checkpoint_store.name(3, 0)]

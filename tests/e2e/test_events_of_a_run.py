@@ -1,0 +1,117 @@
+"""A whole run, and how often each kind of event is told in it."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+from support.small_runs import tiny
+
+from morphogen.cli.probe import by_round
+from morphogen.engine.record import record
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.telemetry.jsonl import parse
+from morphogen.telemetry.writer import Kept
+from morphogen.vocab.action import Op
+from morphogen.vocab.stage import TRANSITIONS, Stage
+
+ROUND = (
+    "BlueprintScores",
+    "RoundCompleted",
+    "ActionCounts",
+    "MaskHitRates",
+    "RewardSummary",
+    "Throughput",
+    "PhaseProfile",
+)
+ROUND += ("ObservationStats",)
+ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
+LIFE = {"SeedGerminated", "StageChanged", "GateEvaluated", "SeedFossilized", "SeedPruned", "TopologyRecorded"}
+LIFE |= {"RolledBack", "AnomalySeen", "HostStabilized", "TrendDetected", "PerformanceDropped"}
+
+
+def run(tmp_path, **fields):
+    """The events of a run, as its file holds them."""
+    train_ppo_vectorized(tiny(**fields), out=tmp_path / "run")
+    return [parse(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())])
+@pytest.mark.parametrize(("rounds", "envs", "epochs"), [(1, 1, 5), (2, 4, 3)])
+def test_every_kind_is_told_as_often_as_it_happens(policy, learned, rounds, envs, epochs, tmp_path):
+    shape = {"rounds": rounds, "envs": envs, "episode_length": epochs, "final_episodes": envs}
+    found = Counter(event.name for event in run(tmp_path, policy_name=policy, **shape))
+    assert {name: count for name, count in found.items() if name not in LIFE} == {
+        **dict.fromkeys(ONCE, 1),
+        **dict.fromkeys((*ROUND, *learned, "AblationsMeasured"), rounds),
+        "EpisodeCompleted": rounds * envs,
+        "EpochCompleted": rounds * epochs,
+    }
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """The events of some rounds of a random policy with many envs."""
+    return run(tmp_path_factory.mktemp("told"), policy_name="random", rounds=2, envs=16, episode_length=12)
+
+
+def test_what_is_told_in_two_ways_agrees(told):
+    kinds = Counter(event.name for event in told)
+    ends = [event.data for event in told if event.name == "EpisodeCompleted"]
+    moves = Counter(event.data.to for event in told if event.name == "StageChanged")
+    for kind, stage, total in (
+        ("SeedGerminated", "GERMINATED", "germinated"),
+        ("SeedFossilized", "FOSSILIZED", "fossilized"),
+        ("SeedPruned", "PRUNED", "pruned"),
+    ):
+        assert kinds[kind] == moves[stage] == sum(getattr(one, total) for one in ends)
+    assert moves["GERMINATED"] > 10
+    for round, one in enumerate(by_round(told)):
+        mine = [event.data for event in told if event.round == round and event.name == "EpisodeCompleted"]
+        for op in Op:
+            assert one["ActionCounts"].effective[op.name] == sum(end.ops[op.name] for end in mine)
+        assert one["RewardSummary"].total["sum"] == pytest.approx(one["RoundCompleted"].reward_mean, rel=1e-5)
+        assert one["RewardSummary"].components.keys() == mine[0].components.keys()
+        assert sum(one["ActionCounts"].outcomes.values()) == 16 * 12
+        assert one["MaskHitRates"].legal_share["WAIT"] == 1.0
+
+
+def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(told):
+    now = {}
+    for _, group in itertools.groupby(told, key=lambda event: (event.round, event.epoch)):
+        events = list(group)
+        for event in (one for one in events if one.name == "StageChanged"):
+            at = (event.round, event.env, event.slot)
+            assert now.get(at, "DORMANT") == event.data.from_
+            assert Stage[event.data.to] in TRANSITIONS[Stage[event.data.from_]] or event.data.cause == "govern"
+            now[at] = event.data.to
+        for event in (one for one in events if one.name == "EpochCompleted"):
+            for env, row in enumerate(event.data.stage):
+                names = zip(("r0c0", "r0c1", "r1c0"), row, strict=True)
+                assert all(now.get((event.round, env, slot), "DORMANT") == stage for slot, stage in names)
+
+
+def test_observations_are_clipped_and_drift_from_the_second_round_on():
+    kept = Kept()
+    scheduler = Scheduler(build_setup(tiny(rounds=3)), Parts(sinks=(kept,)))
+    with torch.no_grad():
+        scheduler.run()
+    scheduler.reporter.close()
+    seen = [one["ObservationStats"] for one in by_round(kept.events)]
+    assert [one.clip_share is None for one in seen] == [True, False, False]
+    assert [one.drift == 0 for one in seen] == [True, False, False]
+    assert all(one.nonfinite_share == 0 < one.host_std for one in seen)
+    assert all(one["HiddenHealth"].h_rms > 0 for one in by_round(kept.events))
+
+
+def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
+    scheduler = Scheduler(build_setup(tiny(envs=128, episode_length=1)))
+    with torch.no_grad():
+        state = scheduler.world.reset(0)
+        hidden = scheduler.policy.initial_hidden(128)
+        leaves = record(scheduler.world.epoch(state, scheduler.policy, scheduler.params, hidden))
+    size = sum(leaf.numel() * leaf.element_size() for leaf in leaves.values())
+    assert size < 100_000
+    assert not any(leaf.dtype == torch.int64 for leaf in leaves.values())

@@ -1,0 +1,51 @@
+"""A run on a disk that fills up: what is saved stays, it says so, and goes on or stops as it was told."""
+
+import shlex
+import sys
+
+import pytest
+from support.run_comparison import events
+from support.small_disks import need_disks, on_disk
+
+from morphogen.config.config_files import load_config
+from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.storage import checkpoint_store
+
+ROUNDS, SIZE = 6, "1300k"  # room for two checkpoints, and not for a third
+CONFIG = """{"preset": "smoke", "rounds": 6, "engine": {"threads": 1, "devices": ["cpu"]},
+"checkpoint": {"every_rounds": 1, "keep": 9}}"""
+RUN = """
+{python} -m morphogen train --config {config} --out {disk}/run --quiet --set checkpoint.on_failure={rule}
+code=$?
+cp -r {disk}/run {copy}
+exit $code
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The run on a disk with room."""
+    place = tmp_path_factory.mktemp("alone") / "run"
+    train_ppo_vectorized(load_config(CONFIG), out=place)
+    return place
+
+
+@pytest.mark.parametrize(("rule", "rounds"), [("continue", ROUNDS), ("stop", 3)])
+def test_what_was_saved_stays_and_the_run_goes_on_or_stops_as_it_is_told(alone, tmp_path, rule, rounds):
+    need_disks(tmp_path)
+    (tmp_path / "config.json").write_text(CONFIG)
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    places = {"python": sys.executable, "config": tmp_path / "config.json", "disk": disk, "copy": copy}
+    words = RUN.format(rule=rule, **{name: shlex.quote(str(place)) for name, place in places.items()})
+    done = on_disk(disk, SIZE, "sh", "-c", words)
+    assert done.returncode == 4, done.stderr
+    failed = [line for line in done.stderr.splitlines() if "was not saved" in line]
+    assert len(failed) >= rounds - 2
+    assert all(line.endswith("No space left on device") for line in [*failed, done.stderr.splitlines()[-1]])
+    saved = [checkpoint_store.name(2, 0), checkpoint_store.name(1, 0)]
+    assert [path.name for path in checkpoint_store.candidates(copy / "checkpoints")] == saved
+    assert all(checkpoint_store.fault(copy / "checkpoints" / name) is None for name in saved)
+    assert not list((copy / "checkpoints").glob(".*"))
+    resume(copy)
+    assert (copy / "result.json").read_bytes() == (alone / "result.json").read_bytes()
+    assert [one["data"]["checkpoint"] for one in events(copy) if one["event"] == "RunResumed"] == saved[:1]

@@ -1,0 +1,16 @@
+"""Whatever stands in a file or on the command line is read or refused by name; `tests/fuzz.py` tries far more."""
+
+import pytest
+from support.fuzz_inputs import KINDS
+from tools.fuzz import Trial
+
+EXAMPLES = {"commands": 150, "events": 80, "runs": 80}  # those that take longest; of the others
+MANY = 250
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_input_is_read_or_refused_by_name(kind, tmp_path):
+    trial = Trial(kind, tmp_path)
+    trial.run(EXAMPLES.get(kind, MANY), 0)
+    assert trial.seen["accepted"] > 0
+    assert trial.seen["refused"] > trial.seen.total() / 4

@@ -1,0 +1,144 @@
+"""A run that is killed and resumed ends with the same bits; and whoever compares two runs sees every difference."""
+
+import json
+import random
+import shutil
+
+import pytest
+import torch
+from support import run_comparison
+from support.small_runs import tiny
+from tools import kill_runs
+
+from morphogen.config.spec import CheckpointSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.storage.checkpoint_store import ENVS, SHARED
+
+SHORT = {**kill_runs.CONFIG, "rounds": 2, "envs": 4, "episode_length": 8, "final_episodes": 2}
+
+
+def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(tmp_path):
+    trial = kill_runs.Trial(tmp_path, SHORT, random.Random(2))
+    assert kill_runs.tried(trial, 2) is None
+    assert len(trial.kills) == 2
+    told = run_comparison.events(tmp_path / "alone" / kill_runs.RUN)
+    assert {"SeedGerminated", "PpoUpdated", "Evaluated", "RunCompleted"} <= {event["event"] for event in told}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run directory with everything that is compared."""
+    out = tmp_path_factory.mktemp("made") / "run"
+    telemetry = TelemetrySpec(loggers=("csv",))
+    train_ppo_vectorized(
+        tiny(rounds=2, final_episodes=2, telemetry=telemetry, checkpoint=CheckpointSpec(every_rounds=1)), out=out
+    )
+    return out
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "copy")
+
+
+def rewrite(path, change):
+    """Change the events of a file; they are numbered anew."""
+    told = change([json.loads(line) for line in path.read_text().splitlines()])
+    path.write_text("".join(json.dumps({**event, "seq": number}) + "\n" for number, event in enumerate(told)))
+
+
+def of(told, kind):
+    return next(number for number, event in enumerate(told) if event["event"] == kind)
+
+
+def put(told, number, **fields):
+    event = told[number]
+    return [*told[:number], {**event, "data": {**event["data"], **fields}}, *told[number + 1 :]]
+
+
+SAVED = {"path": "checkpoints/round-000001-epoch-0003", "kind": "periodic", "size_bytes": 1, "save_s": 0.1}
+UNSEEN = {
+    "it went on": lambda told: [*told[:5], {**told[0], "event": "RunResumed", "data": {"cut_bytes": 3}}, *told[5:]],
+    "it was saved inside a round": lambda told: [
+        *told[:5],
+        {**told[0], "event": "CheckpointSaved", "data": SAVED},
+        *told[5:],
+    ],
+    "another time": lambda told: [{**event, "time": 0.0} for event in told],
+    "another speed": lambda told: put(told, of(told, "Throughput"), rollout_s=9.9, env_epochs_per_s=0.1),
+}
+SEEN = {
+    "an event is lost": lambda told: [*told[:7], *told[8:]],
+    "the last event is lost": lambda told: told[:-1],
+    "an event is doubled": lambda told: [*told[:7], told[7], *told[7:]],
+    "two events changed places": lambda told: [told[1], told[0], *told[2:]],
+    "another number": lambda told: put(told, of(told, "RoundCompleted"), accuracy_mean=1.25),
+    "a save of a round is lost": lambda told: [
+        event for number, event in enumerate(told) if number != of(told, "CheckpointSaved")
+    ],
+}
+
+
+@pytest.mark.parametrize("change", UNSEEN.values(), ids=UNSEEN)
+def test_interruptions_and_clocks_make_no_difference(made, copy, change):
+    rewrite(copy / "events.jsonl", change)
+    assert not list(run_comparison.differences(made, copy))
+
+
+@pytest.mark.parametrize("change", SEEN.values(), ids=SEEN)
+def test_what_is_lost_or_double_is_seen(made, copy, change):
+    rewrite(copy / "events.jsonl", change)
+    assert any(found.startswith("events.jsonl") for found in run_comparison.differences(made, copy))
+
+
+def test_a_gap_in_the_numbers_of_the_events_is_seen(made, copy):
+    lines = (copy / "events.jsonl").read_text().splitlines(keepends=True)
+    (copy / "events.jsonl").write_text("".join([*lines[:3], lines[3].replace('"seq":3', '"seq":4'), *lines[4:]]))
+    assert list(run_comparison.differences(made, copy)) == ["events.jsonl: line 3 has number 4"]
+
+
+def nudged(tree):
+    """The tree with one bit more in its last tensor."""
+    leaves = run_comparison.leaves(tree)
+    last = [leaf for leaf in leaves.values() if torch.is_tensor(leaf) and leaf.numel()][-1]
+    last.view(-1)[-1:].view(torch.uint8)[0] ^= 1
+    return tree
+
+
+@pytest.mark.parametrize("file", [ENVS, SHARED, "policy.pt"])
+def test_a_bit_of_a_tensor_is_seen(made, copy, file):
+    path = copy / file if file == "policy.pt" else max((copy / "checkpoints").iterdir()) / file
+    torch.save(nudged(torch.load(path, weights_only=True)), path)
+    assert [found.split(".")[0] for found in run_comparison.differences(made, copy)] == [file.split(".")[0]]
+
+
+def test_the_sign_of_a_zero_is_seen_and_nan_is_like_itself():
+    assert not run_comparison.same(torch.tensor(0.0), torch.tensor(-0.0))
+    assert run_comparison.same(torch.tensor([torch.nan]), torch.tensor([torch.nan]))
+    assert not run_comparison.same(torch.tensor(1), torch.tensor(1.0))
+    assert not run_comparison.same(1, 1.0)
+    assert not run_comparison.same(torch.zeros(1, 2), torch.zeros(2, 1))
+
+
+def double(path):
+    path.write_text(path.read_text() * 2)
+
+
+OTHERS = {
+    "result.json": double,
+    "config.json": double,
+    "metrics/csv/scalars/round/accuracy_mean.csv": double,
+    "metrics/csv/scalars/round/reward_mean.csv": lambda path: path.unlink(),
+    "manifest.json": lambda path: path.write_text(path.read_text().replace('"completed"', '"running"')),
+}
+
+
+@pytest.mark.parametrize(("file", "change"), OTHERS.items(), ids=OTHERS)
+def test_every_other_file_is_compared(made, copy, file, change):
+    before = (copy / file).read_bytes()
+    change(copy / file)
+    assert not (copy / file).exists() or (copy / file).read_bytes() != before
+    found = list(run_comparison.differences(made, copy))
+    assert len(found) == 1
+    assert found[0].startswith(file)

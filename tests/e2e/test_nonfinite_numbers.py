@@ -1,0 +1,263 @@
+"""NaN, infinity and 1e30 put into real runs: they stay in the env, or in the update, that they occur in."""
+
+import math
+from functools import partial
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.nan_injection import BAD, ENVS, LENGTH, Run, only, records, seen, small
+from support.profiles import one_in
+
+from morphogen.data.feed import Feed
+from morphogen.errors import TrainingDiverged
+from morphogen.testing.builders.tree_equality import leaves
+from morphogen.vocab.stage import Panic
+
+SETUP = small()
+GATED = "r0c0"  # the slot with a seed that is blended in from epoch 2 on
+GATE = SETUP.net.gate_counts[SETUP.net.names.index(GATED)]
+bad_values = st.sampled_from(sorted(BAD)).map(BAD.__getitem__)
+moments = st.integers(0, LENGTH - 1)
+few, fewer = settings(max_examples=one_in(20)), settings(max_examples=one_in(30))
+
+
+@pytest.fixture(scope="module")
+def calm():
+    """A run without a fault."""
+    return Run(SETUP).rounds(1)
+
+
+def of_host(leaf, state, env, value):
+    return state.replace(host=state.host.replace(**{leaf: only(env, getattr(state.host, leaf), value)}))
+
+
+def of_seed(leaf, part, state, env, value):
+    """In the body of the seed, or in its gate network."""
+    seeds = state.seeds.clone()
+    row = seeds[GATED, leaf]
+    split = row.shape[1] - GATE
+    body, gate = row[:, :split], row[:, split:]
+    body, gate = (only(env, body, value), gate) if part == "body" else (body, only(env, gate, value))
+    seeds[GATED, leaf] = torch.cat((body, gate), dim=1)
+    return state.replace(seeds=seeds)
+
+
+def of_ledger(state, env, value):
+    return state.replace(ledger=state.ledger.apply(lambda leaf: only(env, leaf, value)))
+
+
+def of_signals(state, env, value):
+    """In everything that was measured: the policy observes it, the reward is worked out from it."""
+    real = lambda leaf: only(env, leaf, value) if leaf.is_floating_point() else leaf  # noqa: E731
+    return state.replace(signals=state.signals.apply(real))
+
+
+IN_STATE = {
+    "host weights": partial(of_host, "params"),
+    "host momentum": partial(of_host, "momentum"),
+    "seed weights": partial(of_seed, "params", "body"),
+    "seed momentum": partial(of_seed, "momentum", "body"),
+    "gate weights": partial(of_seed, "params", "gate"),
+    "gate momentum": partial(of_seed, "momentum", "gate"),
+    "ledger": of_ledger,
+    "signals": of_signals,
+}
+
+
+def contained(calm, sick, env):
+    """The other envs are bit for bit those of the run without the fault, and the round that follows is sound."""
+    others = [e for e in range(ENVS) if e != env]
+    for t, (one, other) in enumerate(zip(records(calm), records(sick)[:LENGTH], strict=True)):
+        assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
+        one, other = leaves(calm.epochs[t].after), leaves(sick.epochs[t].after)
+        assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
+    assert {event.env for event in sick.events("RolledBack")} <= {env}
+    assert len(sick.epochs) == 2 * LENGTH
+    assert all(math.isfinite(value) for value in sick.metrics[1].values())
+    assert sick.metrics[1]["steps_done"] > 0
+    assert all(leaf.isfinite().all() for leaf in leaves(sick.scheduler.learner).values())
+    assert not any(epoch.report.rolled_back.any() for epoch in sick.epochs[LENGTH:])
+
+
+def ended(sick, env):
+    """Every epoch whose loss is no number is rolled back: a terminal with one penalty, and a new segment behind it."""
+    column = SETUP.rule.components.index("governor")
+    for t, epoch in enumerate(sick.epochs[:LENGTH]):
+        back = epoch.report.rolled_back[env].item()
+        assert back or epoch.validation.loss[env].isfinite()
+        paid = epoch.score.components[env, column].item()
+        assert paid == (-SETUP.rule.governor_penalty if back else 0.0)
+        assert epoch.score.terminated[env].item() == (back or t == LENGTH - 1)
+        if t + 1 < LENGTH:
+            assert sick.fresh[t + 1][env].item() == back
+            assert not back or not any(leaf[env].any() for leaf in sick.hidden[t + 1].values())
+            assert not back or all(leaf.isfinite().all() for leaf in leaves(sick.epochs[t + 1].observation).values())
+    told = [(event.round, event.epoch) for event in sick.events("RolledBack")]
+    assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].report.rolled_back[env]]
+
+
+def told_of(sick):
+    """What the governor did in the first round is in the events, every sign and every snapshot once."""
+    now = [(t, epoch.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
+    kept = [(t, env) for t, report in now for env in range(ENVS) if report.snapshot_taken[env]]
+    assert [(one.epoch, one.env) for one in sick.events("SnapshotTaken") if one.round == 0 and not one.late] == kept
+    signs = {(t, env): Panic(report.anomaly[env].item()) for t, report in now for env in range(ENVS)}
+    seen = {at: sign.name.lower() for at, sign in signs.items() if sign and not now[at[0]][1].rolled_back[at[1]]}
+    events = [one for one in sick.events("AnomalySeen") if one.round == 0 and one.data.sign != "none"]
+    assert {(one.epoch, one.env): one.data.sign for one in events} == seen
+    assert len(events) == len(seen)
+
+
+def legal(epoch):
+    """Whether every action is one that the masks allow."""
+    masks, (op, slot) = epoch.masks, epoch.choice.action[:, :2].unbind(-1)
+    row = torch.arange(len(op))
+    return masks.op[row, op] & ((op == 0) | masks.slot[row, op, slot])
+
+
+@few
+@pytest.mark.parametrize("target", IN_STATE)
+@given(value=bad_values, at=moments, env=st.integers(0, ENVS - 1))
+def test_a_fault_in_the_state_of_an_env_stays_there(calm, target, value, at, env):
+    change = lambda t, state: IN_STATE[target](state, env, value) if t == at else state  # noqa: E731
+    sick = Run(SETUP, change).rounds(2)
+    contained(calm, sick, env)
+    ended(sick, env)
+    told_of(sick)
+    assert all(legal(epoch).all() for epoch in sick.epochs)
+
+
+def fed(env, value, since):
+    """A patch of what an env is trained on, in the first round from an epoch on."""
+    when, epoch_of, batch_of = [], Feed.epoch, Feed.batch
+
+    def epoch(self, state):
+        when[:] = [int(state.clock.episode[0]), int(state.clock.epoch[0])]
+        return epoch_of(self, state)
+
+    def batch(self, draws, minibatch):
+        found = batch_of(self, draws, minibatch)
+        sick = when[0] == 0 and when[1] >= since
+        return found.replace(images=only(env, found.images, value)) if sick else found
+
+    return patch.multiple(Feed, epoch=epoch, batch=batch)
+
+
+@few
+@given(value=bad_values, since=moments, env=st.integers(0, ENVS - 1))
+def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
+    sick = Run(SETUP).rounds(2, fed(env, value, since))
+    contained(calm, sick, env)
+    ended(sick, env)
+    told_of(sick)
+    starved = [epoch.train.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
+    assert math.isfinite(value) or starved == [t >= since for t in range(LENGTH)]
+    back = [epoch.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
+    assert math.isfinite(value) or any(back) == (since < LENGTH - 1), "two starved epochs in a row are a panic"
+
+
+def shown(value, env, at):
+    """A patch of what is observed of an env, None for all, in an epoch of the first round, None for always."""
+
+    def broken(round, epoch, found):
+        names = ("env", "instance", "slots") if at is None or (round, epoch) == (0, at) else ()
+        return found.replace(**{name: only(env, getattr(found, name), value) for name in names})
+
+    return seen(broken)
+
+
+@few
+@given(value=bad_values, at=moments, env=st.integers(0, ENVS - 1))
+def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at, env):
+    sick = Run(SETUP).rounds(2, shown(value, env, at))
+    contained(calm, sick, env)
+    assert all(legal(epoch).all() for epoch in sick.epochs)
+    chosen = [torch.cat((epoch.choice.log_prob[env], epoch.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]]
+    lost = [not numbers.isfinite().all() for numbers in chosen]
+    told = [(event.epoch, event.env) for event in sick.events("AnomalySeen") if "policy" in event.data.faults]
+    assert told == [(t, env) for t in range(LENGTH) if lost[t]]
+    assert sick.metrics[0]["nonfinite.rollout"] == any(lost)
+
+
+# --- the policy -------------------------------------------------------------------------------------------------------
+
+
+def learned(run):
+    """What the policy is and what its optimiser remembers, as bytes."""
+    learner = run.scheduler.learner
+    parts = {"net": learner.params["net"], "offset": learner.params["value_offset"], "optimiser": learner.optimiser}
+    return {path: leaf.numpy().tobytes() for path, leaf in leaves({**parts, "scale": learner.return_scale}).items()}
+
+
+def broken_policy(run, leaf, value, at):
+    """A change before an epoch: one number of the policy is lost."""
+
+    def change(t, state):
+        if t == at:
+            learner = run.scheduler.learner
+            net = learner.params["net"].clone()
+            net[leaf][(0,) * net[leaf].dim()] = value
+            run.scheduler.learner = learner.replace(params=learner.params.replace(net=net))
+            run.scheduler.params = run.scheduler.learner.params
+        return state
+
+    run.change = change
+
+
+LEAVES = ("base.in.weight", "core.w_hh", "op.out.weight", "leaf.out.bias", "value.out.weight")
+
+
+@fewer
+@given(leaf=st.sampled_from(LEAVES), value=bad_values, at=moments)
+def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three_rounds(leaf, value, at):
+    run = Run(SETUP)
+    broken_policy(run, leaf, value, at)
+    before = learned(run.rounds(1))
+    with pytest.raises(TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 2"):
+        run.rounds(2)
+    assert [found["skip_streak"] for found in run.metrics] == [1, 2, 3]
+    assert [found["steps_done"] for found in run.metrics] == [0, 0, 0]
+    assert learned(run) == before
+    assert all(legal(epoch).all() for epoch in run.epochs)
+    assert not any(epoch.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
+    assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].after).values())
+    assert [event.data.skip_streak for event in run.events("PpoUpdated")] == [1, 2, 3]
+
+
+def test_an_observation_that_is_lost_for_all_envs_teaches_nothing_and_ends_the_run():
+    run = Run(SETUP)
+    before = learned(run)
+    with pytest.raises(TrainingDiverged, match="There 4 of 4 envs had rewards, values or log-probabilities"):
+        run.rounds(3, shown(torch.nan, None, None))
+    assert learned(run) == before
+    assert all(leaf.isfinite().all() for leaf in leaves(run.scheduler.learner).values())
+    assert all(legal(epoch).all() for epoch in run.epochs)
+
+
+@fewer
+@given(name=st.sampled_from(("m", "v")), leaf=st.sampled_from(LEAVES), value=bad_values)
+def test_a_broken_optimiser_of_the_policy_writes_nothing_into_it(name, leaf, value):
+    run = Run(SETUP).rounds(1)
+    learner = run.scheduler.learner
+    assert learner is not None
+    optimiser = learner.optimiser.clone()
+    optimiser[name, leaf][(0,) * optimiser[name, leaf].dim()] = value
+    run.scheduler.learner = learner.replace(optimiser=optimiser)
+    before = learned(run)
+    run.rounds(1)
+    assert run.metrics[-1]["steps_done"] == 0
+    assert run.metrics[-1]["nonfinite.step"] > 0
+    assert learned(run) == before
+
+
+def test_after_a_broken_round_the_policy_learns_on():
+    run = Run(SETUP).rounds(1, shown(torch.nan, None, 2))
+    assert run.metrics[0]["skip_streak"] == 1
+    before = learned(run)
+    run.rounds(1)
+    assert run.metrics[1]["skip_streak"] == 0
+    assert all(math.isfinite(value) for value in run.metrics[1].values())
+    assert learned(run) != before

@@ -1,0 +1,156 @@
+"""A rule of one's own in a run: its components in the events, its ledger in the state and the checkpoint."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from support.random_records import following
+from support.small_runs import live, tiny, tiny_setup, world_of
+from tensordict import TensorDict
+
+import morphogen
+from morphogen.config.config_files import load_config
+from morphogen.config.spec import RewardSpec
+from morphogen.engine.record import record
+from morphogen.engine.reporter import facts
+from morphogen.engine.scheduler import Scheduler
+from morphogen.rules.rewards.plain import plain
+from morphogen.rules.rewards.table import register
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.storage.checkpoint_files import load_checkpoint, load_policy
+from morphogen.storage.tensor_trees import restored
+from morphogen.testing.builders.tree_equality import assert_same
+
+PROJECT = """[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "little-rules"
+version = "0.3"
+
+[project.entry-points."morphogen.rewards"]
+that_rule = "little_rules:that_rule"
+
+[tool.setuptools]
+py-modules = ["little_rules"]
+"""
+SOURCE = '''import torch
+
+from morphogen.rules.rewards.plain import plain
+
+
+@plain
+def that_rule(inputs):
+    """The accuracy that is delivered, and a cent for every epoch in which nothing went wrong."""
+    return {
+        "delivered": torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100,
+        "cents": torch.full_like(inputs.committed_acc, 0.01),
+    }
+'''
+
+
+def finished(command, **more):
+    """A command that must succeed; what it says stands in the failure."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def told(run, event):
+    lines = (run / "events.jsonl").read_text().splitlines()
+    return [one["data"] for one in map(json.loads, lines) if one["event"] == event]
+
+
+def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tmp_path):
+    package, site, run = tmp_path / "package", tmp_path / "site", tmp_path / "run"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(PROJECT)
+    (package / "little_rules.py").write_text(SOURCE)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    finished([*pip, *offline, str(package)])
+    roots = [str(site), str(Path(morphogen.__file__).parents[1])]
+    world = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}, "cwd": tmp_path}
+    command = [sys.executable, "-m", "morphogen.cli.main", "train", "--preset", "smoke", "--reward", "that_rule"]
+    finished([*command, "--final-episodes", "0", "--out", str(run)], **world)
+    (started,) = told(run, "RunStarted")
+    assert started["config"]["reward"]["rule"] == "that_rule"
+    episodes = told(run, "EpisodeCompleted")
+    assert len(episodes) == 2 * 4
+    for one in episodes:
+        assert list(one["components"]) == ["delivered", "cents", "governor"]
+        assert one["components"]["cents"] == pytest.approx(0.01 * (8 - one["rollbacks"]))
+        assert sum(one["components"].values()) == pytest.approx(one["reward"], abs=1e-5)
+    assert any(one["components"]["delivered"] > 0 for one in episodes)
+
+
+@dataclass(frozen=True)
+class Streak:
+    """Pays for every epoch in a row without a loss of accuracy, more from one to the next."""
+
+    components: tuple[str, ...] = ("streak",)
+    slot_scale: float = 0.0
+
+    def init(self, envs, slots, device="cpu"):
+        return TensorDict({"count": torch.zeros(envs, device=device)}, batch_size=[envs], device=device)
+
+    def potential(self, inputs, ledger):
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
+
+    def __call__(self, inputs, ledger):
+        held = (inputs.next_val_acc >= inputs.val_acc) & ~inputs.rolled_back
+        count = torch.where(held, ledger["count"] + 1, 0.0)
+        return count / 100, {"streak": count / 100}, ledger.replace({"count": count})
+
+
+def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoint(open_table, tmp_path):
+    register("streak", lambda spec, terms: Streak())
+    result = train_ppo_vectorized(tiny(reward=RewardSpec(rule="streak")), out=tmp_path / "run")
+    (path,) = (tmp_path / "run" / "checkpoints").iterdir()
+    scheduler = Scheduler(tiny_setup(reward=RewardSpec(rule="streak")))
+    with torch.no_grad():
+        scheduler.run()
+    assert scheduler.state is not None
+    found = restored(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs")
+    assert_same(found, scheduler.state)
+    assert found.ledger["count"].any()
+    assert load_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
+    for one in told(tmp_path / "run", "EpisodeCompleted"):
+        assert one["components"] == {"streak": one["reward"]}
+    assert (result.history[0].reward_mean or 0) > 0
+
+
+def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):
+    register("still", plain(lambda inputs: {"gain": inputs.committed_acc / 100}))
+    train_ppo_vectorized(tiny(reward=RewardSpec(rule="still")), out=tmp_path / "run")
+    (path,) = (tmp_path / "run" / "checkpoints").iterdir()
+    scheduler = Scheduler(tiny_setup(reward=RewardSpec(rule="still")))
+    with torch.no_grad():
+        scheduler.run()
+    assert scheduler.state is not None
+    assert list(scheduler.state.ledger.keys()) == []
+    assert_same(restored(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
+
+
+def sick(t, state):
+    """NaN in the host of env 1 before epoch 2."""
+    ill = (torch.arange(state.batch_size[0]) == 1).unsqueeze(-1)
+    return state.replace(host=state.host.replace(params=state.host.params.masked_fill(ill & (t == 2), torch.nan)))
+
+
+@pytest.mark.parametrize(("name", "penalty"), [("delta", 3.0), ("still", 3.0), ("streak", 0.0)])
+def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(open_table, name, penalty):
+    register("streak", lambda spec, terms: Streak())
+    register("still", plain(lambda inputs: {"gain": inputs.committed_acc / 100}))
+    setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
+    memory, found = None, []
+    for t, epoch in enumerate(live(world_of(setup), "wait", change=sick)):
+        arrays = {leaf: value.numpy() for leaf, value in record(epoch).items()}
+        new, memory = following(arrays, memory, (0, t), facts(setup))
+        found += [(one.env, one.epoch, one.data.penalty) for one in new if one.name == "RolledBack"]
+    assert found == [(1, 2, penalty)]

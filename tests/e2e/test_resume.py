@@ -1,0 +1,272 @@
+"""A run that was stopped anywhere and resumed is the run that was not; what does not fit is refused by name."""
+
+import itertools
+import json
+import shutil
+
+import pytest
+import torch
+from support.run_comparison import differences, events
+from support.small_runs import tiny
+
+from morphogen.config.spec import CheckpointSpec, DataSpec, PpoSpec, TelemetrySpec
+from morphogen.engine.scheduler import Parts
+from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
+from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.storage import checkpoint_store
+from morphogen.storage.checkpoint_files import load_checkpoint
+
+ROUNDS, EPOCHS = 3, 6
+STOPS = [(0, 1), (1, 3), (2, 5)]  # position at which a run is stopped
+
+
+def spec(**fields):
+    """Three rounds of six epochs, saved after each."""
+    given = {"rounds": ROUNDS, "episode_length": EPOCHS, "final_episodes": 4}
+    return tiny(**{**given, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), **fields})
+
+
+def stopping(round, epoch, **more):
+    """Parts that stop a run before the epoch at a position."""
+    asked = itertools.count(1)
+    return Parts(halt=lambda: next(asked) == round * EPOCHS + epoch, **more)
+
+
+def stopped(place, position, wanted):
+    """A run that was stopped at a position."""
+    assert train_ppo_vectorized(wanted, out=place, parts=stopping(*position)).stopped
+    return place
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run that is left alone."""
+    place = tmp_path_factory.mktemp("alone") / "run"
+    train_ppo_vectorized(spec(), out=place)
+    return place
+
+
+def copied(run, place):
+    shutil.copytree(run, place)
+    return place
+
+
+def newest(run):
+    return checkpoint_store.candidates(run / "checkpoints")[0]
+
+
+@pytest.mark.parametrize("position", STOPS)
+def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(alone, tmp_path, position):
+    run = stopped(tmp_path / "run", position, spec())
+    assert newest(run).name == checkpoint_store.name(*position)
+    result = resume(run)
+    assert not list(differences(alone, run))
+    assert (result.stopped, len(result.history)) == (False, ROUNDS)
+    assert [one["data"]["checkpoint"] for one in events(run) if one["event"] == "RunResumed"] == [
+        checkpoint_store.name(*position)
+    ]
+
+
+OTHERS = {
+    "debug": {"telemetry": TelemetrySpec(level="debug", loggers=("csv",))},
+    "a level that rises": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})},
+    "data that is streamed": {"data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")},
+    "a baseline": {"policy_name": "heuristic"},
+}
+
+
+@pytest.mark.parametrize("fields", OTHERS.values(), ids=OTHERS)
+def test_so_does_a_run_of_another_kind(tmp_path, fields):
+    train_ppo_vectorized(spec(**fields), out=tmp_path / "alone")
+    run = stopped(tmp_path / "run", (1, 3), spec(**fields))
+    resume(run)
+    assert not list(differences(tmp_path / "alone", run))
+
+
+def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_bits(alone, tmp_path):
+    run = stopped(tmp_path / "run", (0, 1), spec())
+    for _ in range(ROUNDS * EPOCHS):
+        if not resume(run, parts=stopping(0, 5)).stopped:
+            break
+    assert not list(differences(alone, run))
+
+
+def test_rounds_that_are_added_later_are_those_that_were_there_from_the_start(alone, tmp_path):
+    train_ppo_vectorized(spec(rounds=1), out=tmp_path / "run")
+    resume(tmp_path / "run", rounds=ROUNDS)
+    found, wanted = (load_checkpoint(newest(run)) for run in (tmp_path / "run", alone))
+    for part in ("state", "learner"):
+        where = "envs" if part == "state" else "shared"
+        assert torch.equal(flat(found[where][part]), flat(wanted[where][part]))
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["rounds"] == ROUNDS
+    assert (tmp_path / "run" / "result.json").read_bytes() == (alone / "result.json").read_bytes()
+
+
+def flat(tree):
+    """All numbers of a tree in one tensor."""
+    if isinstance(tree, dict):
+        return torch.cat([flat(inner) for inner in tree.values()] or [torch.zeros(0)])
+    return tree.double().reshape(-1)
+
+
+def test_a_run_that_is_over_is_left_as_it_is(alone, tmp_path):
+    run = copied(alone, tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    result = resume(run)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert (len(result.history), result.results, result.stopped) == (ROUNDS, (), False)
+
+
+def test_a_run_without_a_checkpoint_begins_again(alone, tmp_path):
+    run = copied(alone, tmp_path / "run")
+    shutil.rmtree(run / "checkpoints")
+    resume(run)
+    assert not list(differences(alone, run))
+
+
+def test_settings_that_do_not_fit_are_refused_in_a_list(tmp_path):
+    run = stopped(tmp_path / "run", (1, 3), spec())
+    before = (run / "events.jsonl").read_bytes()
+    with pytest.raises(CheckpointError) as refused:
+        resume(run, ppo=PpoSpec(lr=0.5, minibatches=4), seed=7, telemetry=TelemetrySpec(level="debug"))
+    _, *lines = str(refused.value).splitlines()
+    assert lines == ["seed is 7; the run was made with 0", "ppo.lr is 0.5; the run was made with 0.001"]
+    with pytest.raises(CheckpointError, match="rounds is 1; want at least 2"):
+        resume(run, rounds=1)
+    assert (run / "events.jsonl").read_bytes() == before
+
+
+def test_data_that_changed_is_refused(tmp_path):
+    run = stopped(tmp_path / "run", (1, 3), spec())
+    manifest = {**checkpoint_store.read_manifest(newest(run)), "data_sha256": "another"}
+    (newest(run) / "manifest.json").write_text(json.dumps({**manifest, "seal": checkpoint_store.seal(manifest)}))
+    with pytest.raises(CheckpointError, match=r"the data has sha256 [0-9a-f]{64}; the run was made with another"):
+        resume(run)
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
+    run = stopped(tmp_path / "run", (2, 5), spec())
+    (newest(run) / "shared.pt").write_bytes(b"")
+    resume(run)
+    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    assert told["checkpoint"] == checkpoint_store.name(2, 0)
+    assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.name(2, 5)]
+    assert "shared.pt has 0 bytes" in told["skipped"][0]["reason"]
+    assert not list(differences(alone, run))
+
+
+def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp_path):
+    run = copied(alone, tmp_path / "run")
+    whole = (run / "events.jsonl").read_bytes()
+    (run / "events.jsonl").write_bytes(whole[: bytes_at(run, 2) + 10])
+    resume(run, telemetry=TelemetrySpec(console=False))
+    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    assert told["checkpoint"] == checkpoint_store.name(2, 0)
+    assert "want at least" in told["skipped"][0]["reason"]
+    assert [path.name for path in checkpoint_store.candidates(run / "checkpoints")] == [
+        checkpoint_store.name(i, 0) for i in (3, 2, 1)
+    ]
+
+
+def bytes_at(run, round):
+    """Bytes of the event file that a checkpoint stands for."""
+    return load_checkpoint(run / "checkpoints" / checkpoint_store.name(round, 0))["shared"]["written"]["bytes"]
+
+
+def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
+    run = stopped(tmp_path / "run", (0, 1), spec(telemetry=TelemetrySpec(level="off")))
+    assert not (run / "events.jsonl").exists()
+    assert resume(run, telemetry=TelemetrySpec(), parts=stopping(0, 3)).stopped
+    assert [one["event"] for one in events(run)][:3] == ["RunStarted", "CheckpointSaved", "RunResumed"]
+    assert resume(run, parts=stopping(0, 3)).stopped
+    elsewhere = TelemetrySpec(dir=str(tmp_path / "else"))
+    resume(run, telemetry=elsewhere)
+    first, *_, last = [json.loads(line) for line in (tmp_path / "else" / "events.jsonl").read_text().splitlines()]
+    before = max(one["seq"] for one in events(run))
+    assert (first["event"], last["event"], last["data"]["status"]) == ("CheckpointSaved", "RunCompleted", "completed")
+    assert first["seq"] <= before + 1
+    assert resume(run).history[0].round >= 0
+
+
+def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_path):
+    run = stopped(tmp_path / "run", (1, 3), spec())
+    for path in checkpoint_store.candidates(run / "checkpoints"):
+        (path / "manifest.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="no checkpoint that can be used") as refused:
+        resume(run)
+    assert str(refused.value).count("has format null") == 2
+
+
+def test_a_checkpoint_under_another_name_or_of_another_run_is_passed_over(tmp_path):
+    run = stopped(tmp_path / "run", (1, 3), spec())
+    other = stopped(tmp_path / "other", (1, 4), spec(seed=1))
+    newest(run).rename(run / "checkpoints" / checkpoint_store.name(2, 1))
+    shutil.copytree(newest(other), run / "checkpoints" / checkpoint_store.name(1, 4))
+    resume(run)
+    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    reasons = [one["reason"] for one in told["skipped"]]
+    assert "stands at round 1, epoch 3" in reasons[0]
+    assert "is of run" in reasons[1]
+    assert told["checkpoint"] == checkpoint_store.name(1, 0)
+
+
+def test_an_older_checkpoint_goes_on_in_a_directory_of_its_own(alone, tmp_path):
+    run = copied(alone, tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    resume(run, checkpoint=checkpoint_store.name(1, 0), out=tmp_path / "branch")
+    assert not list(differences(alone, tmp_path / "branch"))
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    with pytest.raises(CheckpointError, match=r'checkpoint is "\.\./x"; the run has round-000003-epoch-0000, round-'):
+        resume(run, checkpoint="../x", out=tmp_path / "more")
+    assert not (tmp_path / "more").exists()
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"holds no config\.json; want the directory of a run"):
+        resume(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"manifest\.json cannot be used: No such file"):
+        resume(tmp_path)
+
+
+def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
+    def spoil(summary, scheduler):
+        for leaf in scheduler.learner.params["net"].values():
+            leaf.fill_(torch.nan)
+
+    with pytest.raises(TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 3"):
+        train_ppo_vectorized(spec(rounds=6), out=tmp_path / "run", on_round=spoil)
+    saved = [one["data"] for one in events(tmp_path / "run") if one["event"] == "CheckpointSaved"]
+    assert (saved[-1]["kind"], saved[-1]["path"]) == ("stop", f"checkpoints/{checkpoint_store.name(4, 0)}")
+    assert events(tmp_path / "run")[-1]["data"]["status"] == "failed"
+
+
+class Screen:
+    """A console that keeps what a run says at its start."""
+
+    def start(self, spec, facts, *, done):
+        self.said, self.done = facts["goes on from"], done
+
+    def __getattr__(self, name):
+        return lambda *given, **knobs: None
+
+
+def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_path):
+    run = stopped(tmp_path / "run", (1, 3), spec())
+    wanted, screen = load_checkpoint(newest(run))["envs"]["state"], Screen()
+    same = resume(copied(run, tmp_path / "same"), console=screen, parts=Parts(halt=lambda: True))
+    assert same.stopped
+    assert screen.said == "round-000001-epoch-0003, bit for bit what it would have been without the stop"
+    assert screen.done == pytest.approx((EPOCHS + 3) / (ROUNDS * EPOCHS))
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        resume(run, console=screen, parts=Parts(halt=lambda: True))
+    finally:
+        torch.set_num_threads(before)
+    changed = f"equal up to rounding: threads {before}, now {before + 1}"
+    assert screen.said == f"round-000001-epoch-0003, from the saved bits, with the same draws, {changed}"
+    found = load_checkpoint(newest(run))["envs"]["state"]
+    assert torch.equal(flat(found["instance"]), flat(wanted["instance"]))
+    other = load_checkpoint(newest(tmp_path / "same"))["envs"]["state"]
+    torch.testing.assert_close(found["host"]["params"], other["host"]["params"])

@@ -1,0 +1,149 @@
+"""What every rule pays for real steps: the action, what came of it, the reward; without asking the host."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.small_runs import live, tiny, world_of
+
+from morphogen.config.spec import RewardSpec
+from morphogen.engine.setup import build_setup
+from morphogen.rules.decode import decode
+from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.steps.apply import apply_action
+from morphogen.steps.score import score
+from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.vocab.action import RELEVANT, Head, Op
+
+EPOCHS, ENVS = 14, 8
+every_rule = pytest.mark.parametrize("name", sorted(BUILDERS))
+
+
+class Scene:
+    """An episode of random actions, and what it takes to pay its steps again."""
+
+    def __init__(self):
+        self.setup = build_setup(tiny(envs=ENVS, episode_length=EPOCHS))
+        self.epochs = live(world_of(self.setup))
+
+    def rule(self, name):
+        spec = RewardSpec(rule=name, op_cost=0.01)
+        return build(spec, param_budget=self.setup.budget, episode_length=EPOCHS, gamma=0.9)
+
+    def outcome(self, epoch, action):
+        heads = decode(action, epoch.before.slots, self.setup.limits)
+        return apply_action(epoch.before, heads, lifecycle=self.setup.spec.lifecycle)[1]
+
+    def facts(self):
+        return {
+            "net_counts": self.setup.net.counts,
+            "gate_counts": self.setup.net.gate_counts,
+            "param_budget": self.setup.budget,
+            "target_loss": 0.05,
+            "episode_length": EPOCHS,
+        }
+
+    def paid(self, epoch, rule, ledger=None, outcome=None, on=lambda tree: tree):
+        """The step of an epoch, paid by a rule."""
+        ledger = rule.init(ENVS, 3) if ledger is None else ledger
+        told = epoch.outcome if outcome is None else outcome
+        given = (epoch.governed.replace(ledger=ledger), told, epoch.attribution, epoch.report, epoch.validation)
+        more = {"before": on(epoch.before), "host_params": on(epoch.host_params), "rule": rule}
+        return score(*map(on, given), **more, **self.facts())
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return Scene()
+
+
+@every_rule
+def test_difference_07_heads_that_the_op_does_not_use_change_no_reward(scene, name):
+    draw, rule, changed = torch.Generator().manual_seed(3), scene.rule(name), 0
+    for epoch in scene.epochs:
+        action = epoch.choice.action
+        noise = torch.randint(0, 20, action.shape, generator=draw)
+        other = torch.where(torch.tensor(RELEVANT)[action[:, Head.OP]], action, noise)
+        changed += int((other != action).sum())
+        for one, same in zip(
+            scene.paid(epoch, rule, outcome=scene.outcome(epoch, other)), scene.paid(epoch, rule), strict=True
+        ):
+            assert_same(one, same)
+    assert changed > 100
+
+
+@every_rule
+def test_difference_09_an_action_that_cannot_be_executed_is_paid_like_wait(scene, name):
+    rule, acted = scene.rule(name), 0
+    for epoch in scene.epochs:
+        wrong = epoch.choice.action.clone()
+        wrong[:, Head.SLOT] = 99
+        waiting = torch.zeros_like(wrong)
+        waiting[:, Head.OP] = int(Op.WAIT)
+        _, one = scene.paid(epoch, rule, outcome=scene.outcome(epoch, wrong))
+        _, other = scene.paid(epoch, rule, outcome=scene.outcome(epoch, waiting))
+        assert_same(one, other)
+        acted += int((epoch.outcome.effective_op != Op.WAIT).sum())
+    assert acted > 20
+
+
+@every_rule
+def test_the_reward_of_a_whole_episode_is_finite_and_the_sum_of_its_components(scene, name):
+    rule = scene.rule(name)
+    ledger = rule.init(ENVS, 3)
+    for epoch in scene.epochs:
+        after, got = scene.paid(epoch, rule, ledger)
+        assert got.components.shape == (ENVS, len(rule.components))
+        assert got.reward.isfinite().all()
+        torch.testing.assert_close(got.components.sum(-1), got.reward)
+        ledger = after.ledger
+
+
+@every_rule
+def test_what_the_detectors_say_changes_no_reward(scene, name):
+    rule, fired = scene.rule(name), torch.zeros(2, dtype=torch.int64)
+    for epoch in scene.epochs:
+        slots = epoch.governed.slots
+        worth = slots.replace(contribution=5.0 * slots.contribution_valid)
+        quiet, *loud = (
+            replace(
+                epoch,
+                governed=epoch.governed.replace(slots=worth),
+                attribution=epoch.attribution.replace(uncommitted_improvement=torch.full((ENVS,), uncommitted)),
+            )
+            for uncommitted in (10.0, 0.5, -0.5)
+        )
+        paid = scene.paid(quiet, rule)[1]
+        assert not paid.detectors.any()
+        for one in loud:
+            got = scene.paid(one, rule)[1]
+            assert torch.equal(got.components, paid.components)
+            fired += got.detectors.sum((0, 1))
+    assert (fired > 0).all()
+
+
+@every_rule
+def test_paying_never_asks_the_host(scene, name):
+    rule = scene.rule(name)
+    after, got = scene.paid(scene.epochs[7], rule, ledger=rule.init(ENVS, 3), on=lambda tree: tree.to("meta"))
+    assert got.reward.device.type == "meta"
+    assert all(leaf.device.type == "meta" for leaf in after.ledger.values())
+
+
+@pytest.mark.filterwarnings("ignore:Using lock_")
+def test_paying_is_one_graph_whatever_the_values(scene):
+    torch._dynamo.reset()
+    graphs, rule = [], scene.rule("delta")
+
+    def counting(graph, example):
+        graphs.append(graph)
+        return graph.forward
+
+    wanted = [scene.paid(epoch, rule)[1] for epoch in scene.epochs[-5:]]
+    traced = torch.compile(score, fullgraph=True, backend=counting)
+    for epoch, plain in zip(scene.epochs[-5:], wanted, strict=True):
+        given = (epoch.governed.replace(ledger=rule.init(ENVS, 3)), epoch.outcome, epoch.attribution, epoch.report)
+        more = {"before": epoch.before, "host_params": epoch.host_params, "rule": rule}
+        _, got = traced(*given, epoch.validation, **more, **scene.facts())
+        torch.testing.assert_close(got.components, plain.components, rtol=1e-6, atol=1e-6)
+    assert len(graphs) == 1

@@ -1,0 +1,267 @@
+"""Whole runs with telemetry: nothing that is told or lost changes them, causes are found, and health is no anomaly."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.faulty_sinks import Blocked, Broken, FullDisk, Keep
+from support.small_runs import tiny
+
+from morphogen.config.config_files import load_config
+from morphogen.config.spec import PpoSpec, TelemetrySpec, resolve
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.run import sinks
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.telemetry.jsonl import parse
+from morphogen.telemetry.writer import JsonLines
+
+CHECKPOINT = "checkpoints/round-000002-epoch-0000"
+
+
+def small(**telemetry):
+    return tiny(rounds=2, telemetry=TelemetrySpec(**telemetry))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The folder of an undisturbed run."""
+    out = tmp_path_factory.mktemp("plain") / "run"
+    assert train_ppo_vectorized(small(), out=out).losses.lines() == []
+    return out
+
+
+def tensors(out):
+    """Every leaf of the final state and of the policy."""
+    trees = (torch.load(out / name, weights_only=True) for name in (f"{CHECKPOINT}/envs.rank0.pt", "policy.pt"))
+    return [leaf for tree in trees for leaf in leaves(tree) if torch.is_tensor(leaf)]
+
+
+def leaves(tree):
+    return [leaf for value in tree.values() for leaf in leaves(value)] if isinstance(tree, dict) else [tree]
+
+
+def bitwise(one, other):
+    first, second = tensors(one), tensors(other)
+    assert len(first) == len(second) > 20
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def told(out):
+    return [parse(line) for line in (out / "events.jsonl").read_text().splitlines()]
+
+
+def lives(events):
+    """What was told of lives of seeds and hosts, without what a clock may have touched."""
+    return [one for one in events if one.data.LIFECYCLE and one.epoch is not None]
+
+
+@pytest.mark.parametrize("level", ["off", "minimal", "debug"])
+def test_a_level_changes_no_bit_of_a_run(plain, tmp_path, level):
+    result = train_ppo_vectorized(small(level=level), out=tmp_path / "run")
+    assert bitwise(plain, tmp_path / "run")
+    assert (tmp_path / "run/events.jsonl").exists() == (level != "off")
+    assert (result.history[0].accuracy_mean, len(result.history)) == (told_rounds(plain)[0].accuracy_mean, 2)
+
+
+def told_rounds(out):
+    return [one.data for one in told(out) if one.name == "RoundCompleted"]
+
+
+@pytest.mark.parametrize("queue", [1, 64])
+def test_sinks_that_block_or_raise_change_no_bit_of_a_run_and_take_no_line_from_the_file(plain, tmp_path, queue):
+    blocked, broken = Blocked(), Broken(at=3)
+    parts, spec = Parts(sinks=(blocked, broken)), small(queue=queue, close_timeout_s=0.2)
+    result = train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run")
+    blocked.free.set()
+    assert bitwise(plain, tmp_path / "run")
+    assert lives(told(tmp_path / "run")) == lives(told(plain))
+    assert Counter(one.data.sink for one in told(tmp_path / "run") if one.name == "SinkFailed") == {
+        "Blocked": 1,
+        "Broken": 1,
+    }
+    assert told(tmp_path / "run")[-1].name == "RunCompleted"
+    assert set(result.losses.failed) == {"Blocked", "Broken"}
+    assert not result.losses.incomplete
+
+
+def test_a_sink_that_blocks_for_a_whole_run_gets_every_life_once_it_is_free(plain, tmp_path):
+    sink = Blocked()
+
+    def free(summary, scheduler):
+        if summary.round == 1:
+            sink.free.set()
+
+    parts = Parts(sinks=(sink,))
+    result = train_ppo_vectorized(small(queue=2), parts=parts, out=tmp_path / "run", on_round=free)
+    assert lives(sink.events) == lives(told(plain))
+    kept, every = (Counter(one.name for one in events) for events in (sink.events, told(tmp_path / "run")))
+    dropped, late = (Counter(result.losses.dropped.get(name)) for name in ("Blocked", "events.jsonl"))
+    del kept["TelemetryDropped"], every["TelemetryDropped"]
+    assert kept + dropped == every + late
+    assert dropped["EpochCompleted"] > 0
+    assert not set(dropped) & {one.name for one in lives(told(plain))}
+
+
+class Disk(JsonLines):
+    """An event file on a disk with little room, which all instances share."""
+
+    room = 4_000
+
+    def __init__(self, path, **knobs):
+        super().__init__(path, **knobs)
+        self._file = self.disk = FullDisk(self._file, type(self).room)
+        Disk.last = self
+
+
+@pytest.mark.parametrize("room", [0, 4_000, 9_000])
+def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypatch, room):
+    monkeypatch.setattr(sinks, "JsonLines", Disk)
+    monkeypatch.setattr(Disk, "room", room)
+
+    def free(summary, scheduler):
+        if summary.round == 1:
+            Disk.last.disk.room = None
+
+    result = train_ppo_vectorized(small(queue=3), out=tmp_path / "run", on_round=free)
+    assert bitwise(plain, tmp_path / "run")
+    assert lives(told(tmp_path / "run")) == lives(told(plain))
+    lines = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    assert [line["seq"] for line in lines] == list(range(len(lines)))
+    assert not result.losses.incomplete
+
+
+def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(sinks, "JsonLines", Disk)
+    result = train_ppo_vectorized(small(queue=3), out=tmp_path / "run")
+    assert bitwise(plain, tmp_path / "run")
+    assert result.losses.incomplete
+    assert "No space left on device" in result.losses.lines()[-1]
+    assert [one.name for one in told(tmp_path / "run")] in ([], ["RunStarted"]), "a part of a line was left"
+
+
+# --- anomalies --------------------------------------------------------------------------------------------------------
+
+
+def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
+    """Kinds of the anomalies of a run in which `change(round)` replaces leaves of what crosses a fence."""
+    sink, known = Keep(), TelemetrySpec(queue=999)
+    scheduler = Scheduler(build_setup(tiny(rounds=rounds, telemetry=known, **fields)), Parts(sinks=(sink,)))
+    receive, end, epoch = scheduler.fences.receive, scheduler.reporter.end_round, scheduler.run_epoch
+
+    def changed(name, slot=0):
+        leaves = receive(name, slot)
+        for leaf, value in change(scheduler.round).get(name, {}).items() if change else ():
+            assert leaf in leaves
+            leaves[leaf] = np.broadcast_to(np.asarray(value, leaves[leaf].dtype), leaves[leaf].shape)
+        return leaves
+
+    def sick(state, hidden, segment, t):
+        return epoch(state if poison is None else poison(t, state), hidden, segment, t)
+
+    scheduler.fences.receive, scheduler.run_epoch = changed, sick
+    scheduler.reporter.end_round = lambda round, metrics, costs: end(round, metrics, replace(costs, memory=devices))
+    with torch.no_grad():
+        history = scheduler.run()
+    scheduler.reporter.close()
+    kinds = Counter(event.data.kind for event in sink.events if event.name == "AnomalyDetected")
+    assert {kind for one in history for kind in one.anomalies} == set(kinds)
+    return dict(kinds)
+
+
+def update(**leaves):
+    """A change of the metrics of every update; `_` in a name stands for a dot where there is one."""
+    return lambda round: {"update": {name.replace("__", "."): value for name, value in leaves.items()}}
+
+
+CAUSES = {
+    "ratio_explosion": update(ratio_max=6.0),
+    "ratio_collapse": update(ratio_min=0.05),
+    "kl_spike": update(kl=0.2),
+    "kl_extreme": update(kl=0.7),
+    "value_collapse": update(td_error_abs_mean=6.0),
+    "update_skipped": update(skip_streak=1),
+    "behaviour_gap": update(behaviour_gap=0.01),
+    "numeric": update(policy_loss=np.inf),
+    "hidden_nonfinite": update(hidden__c_nonfinite=2),
+    "hidden_explosion": update(hidden__h_env_rms_max=11.0),
+    "hidden_vanishing": update(hidden__c_rms=1e-7),
+}
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_a_cause_in_what_crosses_after_the_update_is_found(kind):
+    assert found(CAUSES[kind]) == {kind: 1}
+
+
+def test_numbers_that_are_none_are_found_under_their_own_names():
+    assert found(update(ratio_max=np.nan)) == {"ratio_nonfinite": 1, "numeric": 1}
+    entropy = update(entropy_head__op=np.nan, entropy_head__op_valid=True)
+    assert found(entropy) == {"entropy_nonfinite": 1, "numeric": 1}
+
+
+def test_causes_that_take_rounds_are_found_when_their_time_has_come():
+    low = {"entropy_head__op": 0.01, "entropy_head__op_valid": True}
+    assert found(update(**low, gradient_norm=1.0), rounds=4) == {"entropy_collapse": 2}
+    steep = lambda round: {"update": {"gradient_norm": 1.0 + round, "gradient_norm_valid": True}}  # noqa: E731
+    assert found(steep, rounds=3) == {"gradient_drift": 1}
+    clipped = {"observation__clip_share": 0.02, "observation__clip_share_valid": True}
+    assert found(update(**clipped, gradient_norm=1.0), rounds=4) == {"observation_clipped": 2}
+    idle = lambda round: {"record": {"action": 0, "forced": False}}  # noqa: E731
+    assert found(idle, rounds=4, policy_name="wait") == {"wait_only": 2}
+
+
+def test_a_device_that_is_almost_full_is_found():
+    full = dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "retries", "ooms"), 90)
+    steady = update(gradient_norm=1.0)
+    assert found(steady, devices=({"device": "cuda:0", "total_bytes": 100, **full},), rounds=2) == {"memory": 1}
+
+
+def poison(t, state):
+    half = (torch.arange(4) < 2).unsqueeze(-1)
+    sick = state.host.replace(params=torch.where(half, torch.nan, state.host.params))
+    return state.replace(host=sick) if t == 2 else state
+
+
+def test_hosts_that_break_are_found_as_such_and_as_rollbacks():
+    assert found(poison=poison, policy_name="random") == {"envs_nonfinite": 1, "rollbacks": 1}
+
+
+@pytest.mark.parametrize(("kind", "place"), [("attribution_ratio", 0), ("ransomware", 1)])
+def test_a_seed_that_looks_better_than_it_is_is_found_once(kind, place):
+    fired = np.arange(2) == place
+    kinds = found(lambda round: {"record": {"detectors": fired}}, policy_name="wait")
+    assert kinds == {kind: 4 * 3}, "one of each slot and env, in six epochs"
+
+
+def test_a_learning_rate_far_too_high_is_found():
+    kinds = found(ppo=PpoSpec(lr=0.3, epochs=4, target_kl=None))
+    assert {"ratio_explosion", "kl_extreme"} <= set(kinds)
+
+
+def test_a_policy_that_overflows_is_found():
+    kinds = found(ppo=PpoSpec(lr=1e14, epochs=2, target_kl=None, max_grad_norm=None))
+    assert {"numeric", "ratio_nonfinite"} <= set(kinds)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 5])
+def test_a_healthy_run_has_no_anomaly(seed):
+    spec = load_config(json.dumps({"preset": "smoke", "seed": seed, "final_episodes": 0}))
+    result = train_ppo_vectorized(resolve(spec))
+    assert [one.anomalies for one in result.history] == [(), ()]
+
+
+def test_an_anomaly_raises_the_level_of_the_epochs_that_follow(tmp_path):
+    sink = Keep()
+    scheduler = Scheduler(build_setup(small(queue=999)), Parts(sinks=(sink,)))
+    receive = scheduler.fences.receive
+    bad = {"kl": np.float64(0.7)}
+    scheduler.fences.receive = lambda name, slot=0: receive(name, slot) | (bad if name == "update" else {})
+    with torch.no_grad():
+        scheduler.run()
+    scheduler.reporter.close()
+    taken = [(e.round, e.epoch, e.late) for e in sink.events if e.name == "ActionsTaken"]
+    assert taken == [(0, t, True) for t in range(1, 6)] + [(1, t, False) for t in range(5)] + [(1, 5, True)]

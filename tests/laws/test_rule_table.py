@@ -1,0 +1,241 @@
+"""The open table of reward rules: how a rule is added, what holds for every rule in it, rules from one function."""
+
+from dataclasses import asdict
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.config.config_files import dump_config, load_config
+from morphogen.config.spec import RewardSpec
+from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
+from morphogen.rules.rewards.plain import plain
+from morphogen.rules.rewards.table import BUILDERS, Rule, build, meaning, register
+from morphogen.state.measure import RewardInputs
+from morphogen.testing.builders.reward_inputs import inputs, play
+from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.vocab.action import Op
+from morphogen.vocab.reward import FAMILIES, OWN, RULES
+
+POLICIES = list(ARCHETYPES.values())
+WHOLE = {dtype: trajectories(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+every_rule = pytest.mark.parametrize("name", sorted(BUILDERS))
+
+
+def rule(name: str, **spec) -> Rule:
+    return build(RewardSpec(rule=name, **spec), **asdict(TERMS))
+
+
+def thrift(inputs: RewardInputs) -> dict[str, torch.Tensor]:
+    """A point of accuracy that is delivered is paid, a living parameter costs.
+
+    More about it.
+    """
+    return {
+        "gain": torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100,
+        "size": -inputs.live_params / 1_000_000,
+        "acts": inputs.op != int(Op.WAIT),
+    }
+
+
+@st.composite
+def lives(draw) -> RewardInputs:
+    """Stretches of scripted lives, put together anew, with rollbacks and declined ops anywhere: [T, E]."""
+    whole = WHOLE[draw(st.sampled_from(list(WHOLE)))]
+    steps = sorted(draw(st.lists(st.integers(0, STEPS - 1), min_size=1, max_size=6)))
+    envs = draw(st.lists(st.integers(0, len(POLICIES) - 1), min_size=1, max_size=3))
+    some = whole[steps][:, envs]
+    flags = st.lists(st.booleans(), min_size=some.numel(), max_size=some.numel()).map(torch.tensor)
+    lost, done = (draw(flags).view(some.shape) for _ in range(2))
+    slots = some.slots.replace(op=torch.where(done.unsqueeze(-1), some.slots.op, int(Op.WAIT)))
+    return some.replace(rolled_back=lost, op_executed=done, slots=slots)
+
+
+# the table
+
+
+def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
+    assert BUILDERS.keys() == RULES.keys()
+    assert {"sparse", "delta", "value", "rent", "loss"} <= RULES.keys()
+    for name in BUILDERS:
+        assert RULES[name] in FAMILIES
+        assert 20 < len(meaning(name)) <= 120
+        assert meaning(name).endswith(".")
+
+
+def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_table):
+    with pytest.raises(ConfigError, match=r'reward\.rule is "thrift"; want one of sparse, delta'):
+        RewardSpec(rule="thrift")
+    register("thrift", plain(thrift))
+    spec = load_config('{"reward": {"rule": "thrift"}}')
+    assert load_config(dump_config(spec)) == spec
+    own = build(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
+    assert own.components == ("gain", "size", "acts", "governor")
+    assert meaning("thrift") == "A point of accuracy that is delivered is paid, a living parameter costs."
+    with pytest.raises(ConfigError, match=r'reward\.rule is "greed"; want one of sparse, delta.*, thrift'):
+        RewardSpec(rule="greed")
+
+
+@pytest.mark.parametrize(
+    ("name", "builder", "said"),
+    [
+        ("delta", plain(thrift), "reward rule delta of this program has the name of a rule of own; want another name"),
+        ("", plain(thrift), "name of a reward rule is ''; want letters and digits"),
+        ("two words", plain(thrift), "name of a reward rule is 'two words'"),
+        ("-dash", plain(thrift), "name of a reward rule is '-dash'"),
+        (7, plain(thrift), "name of a reward rule is 7"),
+        (
+            "thrift",
+            {"gain": 1},
+            r"reward rule thrift of this program is \{'gain': 1\}; want a function \(spec, terms\)",
+        ),
+    ],
+)
+def test_what_cannot_be_a_rule_is_refused_and_leaves_the_table_as_it_is(name, builder, said):
+    before = dict(RULES), dict(BUILDERS)
+    with pytest.raises(ConfigError, match=said):
+        register(name, builder)
+    assert before == (RULES, BUILDERS)
+
+
+def test_a_name_is_given_once(open_table):
+    register("thrift", plain(thrift))
+    with pytest.raises(ConfigError, match="thrift of this program has the name of a rule of this program"):
+        register("thrift", plain(thrift))
+
+
+def test_numbers_that_no_run_has_are_refused():
+    with pytest.raises(ConfigError, match="param_budget is 0; want >= 1"):
+        build(RewardSpec(), param_budget=0, episode_length=10, gamma=0.9)
+    with pytest.raises(ConfigError, match="episode_length is 0; want >= 1"):
+        build(RewardSpec(), param_budget=1, episode_length=0, gamma=0.9)
+
+
+# what holds for every rule
+
+
+@every_rule
+@given(whole=lives())
+def test_components_are_those_it_names_are_finite_and_sum_to_the_reward(name, whole):
+    own = rule(name)
+    rewards, parts, _ = play(own, [*whole])
+    assert tuple(parts) == own.components
+    assert rewards.isfinite().all()
+    torch.testing.assert_close(sum(parts.values()), rewards)
+
+
+@every_rule
+@given(whole=lives())
+def test_other_envs_never_matter_and_the_past_is_in_the_ledger_only(name, whole):
+    own = rule(name)
+    together, _, after = play(own, [*whole])
+    for env in range(whole.shape[1]):
+        alone, _, ledger = play(own, [*whole[:, env : env + 1]])
+        torch.testing.assert_close(alone[:, 0], together[:, env])
+        for key in ledger.keys():  # noqa: SIM118  (iterating a TensorDict walks its rows)
+            torch.testing.assert_close(ledger[key][0], after[key][env])
+
+
+@every_rule
+@given(whole=lives(), order=st.permutations(range(SLOTS)))
+def test_difference_07_permuting_slots_changes_no_reward(name, whole, order):
+    moved = whole.replace(
+        slots=whole.slots.apply(lambda leaf: leaf[..., order]), interaction=whole.interaction[..., order, :][..., order]
+    )
+    torch.testing.assert_close(play(rule(name), [*moved])[0], play(rule(name), [*whole])[0])
+
+
+@every_rule
+@given(whole=lives())
+def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name, whole):
+    own = rule(name)
+    ledger, step = own.init(whole.shape[1], SLOTS), whole[0]
+    copies = step.clone(), ledger.clone()
+    reward, parts, after = own(step, ledger)
+    potential, measured = own.potential(step, ledger)
+    assert_same(step, copies[0])
+    assert_same(ledger, copies[1])
+    assert after.keys() == ledger.keys()
+    for value in (reward, potential, *parts.values()):
+        assert (value.shape, value.dtype) == ((whole.shape[1],), step.committed_acc.dtype)
+    assert (measured.shape, measured.dtype) == ((whole.shape[1],), torch.bool)
+
+
+@every_rule
+def test_a_rule_never_asks_the_host(name):
+    own, step = rule(name), WHOLE[torch.float32][30].to("meta")
+    ledger = own.init(len(POLICIES), SLOTS, "meta")
+    reward, parts, after = own(step, ledger)
+    assert {
+        value.device.type for value in (reward, *parts.values(), *after.values(), *own.potential(step, ledger))
+    } == {"meta"}
+
+
+def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
+    """Rules compiled into one graph, over 5 calls with changing values: no new graph, and the numbers of eager."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def counting(graph, example):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend(backend)(graph, example)
+
+    def together(step, ledgers):
+        return {name: own(step, ledgers[name]) for name, own in rules.items()}
+
+    ledgers = {name: own.init(len(POLICIES), SLOTS) for name, own in rules.items()}
+    traced, apart = torch.compile(together, fullgraph=True, backend=counting), dict(ledgers)
+    for step in (9, 20, 30, 49, 74):  # a birth, ramps, a fossil, a rollback, the horizon
+        wanted = together(WHOLE[torch.float32][step], apart)
+        got = traced(WHOLE[torch.float32][step], ledgers)
+        for name in rules:
+            torch.testing.assert_close(got[name][:2], wanted[name][:2], rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(dict(got[name][2]), dict(wanted[name][2]), rtol=1e-6, atol=1e-6)
+        ledgers, apart = ({name: paid[2] for name, paid in found.items()} for found in (got, wanted))
+    assert len(graphs) == 1
+
+
+@every_rule
+def test_a_rule_is_one_graph_whatever_the_values(name):
+    in_one_graph({name: rule(name)}, "eager")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
+def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
+    in_one_graph({name: rule(name) for name in BUILDERS if RULES[name] == OWN}, "inductor")
+
+
+# rules from one function
+
+
+@given(whole=lives())
+def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_penalty_alone(whole):
+    own = plain(thrift)(RewardSpec(governor_penalty=2.5), TERMS)
+    rewards, parts, ledger = play(own, [*whole])
+    wanted = torch.stack([sum(thrift(step).values()) for step in whole])
+    torch.testing.assert_close(rewards, torch.where(whole.rolled_back, -2.5, wanted), check_dtype=False)
+    assert torch.equal(parts["governor"] != 0, whole.rolled_back)
+    assert rewards.dtype == parts["acts"].dtype == whole.committed_acc.dtype
+    assert list(ledger.keys()) == []
+
+
+def test_a_plain_rule_has_no_potential_and_says_so():
+    own = plain(thrift)(RewardSpec().filled(), TERMS)
+    potential, measured = own.potential(inputs(2), own.init(2, 3))
+    assert potential.tolist() == [0.0, 0.0]
+    assert measured.all()
+    assert own.slot_scale == 0
+
+
+def test_a_plain_rule_may_not_pay_the_penalty_itself():
+    with pytest.raises(ConfigError, match="pays a component governor; that one is added for rollbacks"):
+        plain(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().filled(), TERMS)
+
+
+def test_a_function_that_reads_values_on_the_host_makes_no_rule():
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        plain(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(
+            RewardSpec().filled(), TERMS
+        )

@@ -1,0 +1,376 @@
+"""The laws hold for every rule, by a table: a new rule is a new row, and without one a test fails."""
+
+import importlib
+import inspect
+import pkgutil
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from support.profiles import one_in
+
+from morphogen import rules
+from morphogen.config.spec import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
+from morphogen.learn import advantage
+from morphogen.nets import blend_slots
+from morphogen.rules import (
+    alpha,
+    attribution,
+    counts,
+    decode,
+    features,
+    gates,
+    health,
+    legality,
+    seed_detectors,
+    shapley,
+    signals,
+    stages,
+    stats,
+    transition,
+    vitals,
+    whitebox,
+)
+from morphogen.rules.health import Gauge
+from morphogen.rules.rewards.table import build
+from morphogen.steps import minibatch_tally
+from morphogen.steps.minibatch_tally import Minibatch, SeedTally, Tally
+from morphogen.testing import strategies
+from morphogen.testing.builders import scenes
+from morphogen.testing.builders.permute import permute, permute_action
+from morphogen.testing.laws import check_reward, check_rule
+from morphogen.testing.strategies.slots import points
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.reward import FAMILIES
+from morphogen.vocab.reward import RULES as RULES_OF
+from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.stage import Stage
+
+LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("G2",), blueprints=("norm", "attention"))
+HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
+LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
+STRICT = LifecycleSpec(permissive_gates=False)
+NUMBERS = {"attribution.configurations", "shapley.interaction_weights", "shapley.shapley_weights"}  # without tensors
+COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
+BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
+R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
+
+slots = strategies.slot_states(3, 3, min_envs=2, min_slots=3)
+states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
+losses = st.sampled_from((0.5, 1.0, 2.25, 4.5, 11.0, float("nan")))
+shares = st.integers(0, 8).map(lambda i: i / 8)
+yes = st.booleans()
+
+
+@st.composite
+def tensors(draw, *kinds, envs=3, lead=()):
+    """Tensors [*lead, E, ...] one of each kind (values, dtype, axes after the env)."""
+    return tuple(_filled(draw, values, (*lead, envs, *axes), dtype) for values, dtype, axes in kinds)
+
+
+def _filled(draw, values, shape, dtype):
+    count = int(torch.tensor(shape).prod())
+    return torch.tensor(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype).view(shape)
+
+
+def beside(part, *kinds):
+    """A drawn part with more tensors of its envs: (part, tensor, ...)."""
+    return part.flatmap(lambda whole: tensors(*kinds, envs=len(whole)).map(lambda more: (whole, *more)))
+
+
+def masks_of(part):
+    return legality.action_masks(part, LIMITS)
+
+
+def acted(part):
+    return strategies.actions(part, -1, 7).map(lambda heads: (heads, part))
+
+
+def declared(part):
+    """Masks, any entry of a schedule, and whether it is there."""
+    present = st.lists(yes, min_size=len(part), max_size=len(part)).map(torch.tensor)
+    return st.tuples(st.just(masks_of(part)), strategies.actions(part, -1, 7), present)
+
+
+def measured(part):
+    """A validation of all coalitions: an accuracy that goes with the coalition alone."""
+    coalition, evaluated = attribution.coalitions(part, torch.zeros(len(part), 2, 3), pairs=2)
+    return 40.0 + 3.0 * coalition.float() - 0.5 * coalition.float() ** 2, coalition, evaluated, part
+
+
+def ripening(state):
+    """What the white box looks at, and all coalitions."""
+    _, coalition, _, slots = measured(state.slots)
+    return state.instance, slots, state.clock.epoch, coalition
+
+
+def judged(state):
+    found = attribution.attribution(*measured(state.slots))
+    return state.signals, state.signals.val_loss, found
+
+
+ONE, CELL = (), (3,)
+gauges = tensors((shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL))
+minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE))
+tallies = tensors((shares, R, (*ONE, 3)), *[(st.integers(0, 4), I, ONE)] * 2)
+seed_tallies = tensors(*[(shares, R, CELL)] * 2, (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3)
+rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
+blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
+windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
+stage_of = slots.map(lambda part: part.stage)
+SLOTTED = {"slots": True, "slot_axis": 1}  # what belongs to slots is [E, S]
+ALL = {"but": ("neighbours",)}  # a statistic over all envs, which is what it is for
+
+
+def turned(args, order):
+    return permute_action(args[0], order), permute(args[1], order)
+
+
+def at_once(part, where, target):
+    return alpha.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
+
+
+def mixed(alpha, training, spans=()):
+    """One seed for every row, in the order of the rows."""
+    own = torch.arange(alpha.shape[0], device=alpha.device)
+    return own, blend_slots.mix(own, alpha, training, count=alpha.shape[0], multiplied=spans)
+
+
+def blended(way):
+    """The features of rows in dim 0, their deltas all blended in one way."""
+
+    def run(delta, host, alpha, training):
+        spans = ((0, host.shape[0]),) if way == "multiplied" else ()
+        delta, host = delta.movedim(0, -2), host.movedim(0, -2)
+        return blend_slots.blend(host, blend_slots.Deltas([delta], spans), mixed(alpha, training, spans)[1]).movedim(
+            -2, 0
+        )
+
+    return run
+
+
+def heard(alpha, training):
+    """What is said of every row: how much counts, whether it is silent, whether it hears its own seed."""
+    own, mix = mixed(alpha, training)
+    return mix.factor, mix.silent, mix.place == own
+
+
+def remembered(pair):
+    """Slots, signals, shares and costs of the same envs."""
+    whole, share, cost = pair
+    return whole.slots, whole.signals, share, cost
+
+
+def health_of(norm, vanishing, exploding, count, sound):
+    return health.health(Gauge(norm, vanishing, exploding, count), sound)
+
+
+def added(*leaves):
+    return minibatch_tally.add(Tally(*leaves[:3]), Minibatch(*leaves[3:]))
+
+
+def averaged(*leaves):
+    return minibatch_tally.averages(Tally(*leaves))
+
+
+def seeds_added(*leaves):
+    return minibatch_tally.add_seeds(SeedTally(*leaves[:6]), Gauge(*leaves[6:10]), *leaves[10:])
+
+
+def seeds_averaged(*leaves):
+    return minibatch_tally.seed_averages(SeedTally(*leaves[:6]), leaves[6])
+
+
+def signed(loss, starved, baseline, *bounds):
+    return vitals.sign(loss, starved, baseline, bounds=bounds, spec=WATCH)
+
+
+# name -> (rule, what it takes, in which ways it is asked)
+RULES = {
+    "advantage.discounted": (partial(advantage.discounted, factor=0.9), rollout.map(lambda r: r[2:4]), {"env_axis": 1}),
+    "advantage.gae": (partial(advantage.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
+    "advantage.standardise": (advantage.standardise, rollout.map(lambda r: r[2:4]), ALL),
+    "alpha.advance_ramp": (alpha.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
+    "alpha.curve": (
+        alpha.curve,
+        tensors((shares, R, CELL), (st.integers(0, 3), I, CELL), (points.map(lambda x: x + 1), R, CELL)),
+        SLOTTED,
+    ),
+    "alpha.retarget": (at_once, beside(slots, (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "attribution.attribution": (attribution.attribution, slots.map(measured), {}),
+    "attribution.coalitions": (partial(attribution.coalitions, pairs=2), beside(slots, (shares, R, (2, 3))), {}),
+    "attribution.measuring": (
+        partial(attribution.measuring, every=3, episode_length=9),
+        tensors((st.integers(0, 9), I, ONE)),
+        {},
+    ),
+    "attribution.players": (attribution.players, slots, SLOTTED),
+    "blend.blend": (blended("added"), blends, {}),
+    "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
+    "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
+    "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
+    "counts.price_of": (
+        partial(counts.price_of, param_budget=100),
+        tensors((st.integers(0, 900), I, CELL), (shares, R, ONE)),
+        {"tolerance": 1e-6},
+    ),
+    "counts.kept_channels": (partial(counts.kept_channels, channels=16), tensors((shares, R, ONE)), {}),
+    "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
+    "decode.decode": (
+        partial(decode.decode, limits=scenes.limits_of(scenes.make([[{}] * 3]))),
+        slots.flatmap(acted),
+        {**SLOTTED, "turned": turned},
+    ),
+    "detectors.detect": (seed_detectors.detect, beside(slots, (points.map(lambda x: x - 50), R, ONE)), {}),
+    "features.capacity": (partial(features.capacity, limits=LIMITS), slots, {"slots": True, "tolerance": 1e-6}),
+    "features.feedback": (features.feedback, states.map(lambda s: s.signals), {}),
+    "features.grown": (features.grown, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
+    "features.history": (
+        partial(features.history, episode_length=20),
+        beside(states, (shares, R, CELL), (shares, R, CELL)).map(remembered),
+        SLOTTED,
+    ),
+    "features.lifecycle": (partial(features.lifecycle, enabled=(True,) * 3), slots, SLOTTED),
+    "features.measured": (features.measured, states.map(lambda s: s.signals), {}),
+    "features.slog": (features.slog, tensors((points, R, ONE)), {"tolerance": 1e-6}),
+    "features.task": (partial(features.task, classes=10), states.map(lambda s: s.instance), {"tolerance": 1e-6}),
+    "features.worth": (features.worth, slots, SLOTTED),
+    "whitebox.accuracy": (whitebox.accuracy, states.map(ripening), {}),
+    "whitebox.best": (
+        partial(whitebox.best, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
+        states.map(lambda s: s.instance),
+        {"tolerance": 1e-6},
+    ),
+    "whitebox.gain": (
+        whitebox.gain,
+        tensors(*[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)),
+        {},
+    ),
+    "whitebox.right": (whitebox.right, tensors((shares, R, ONE)), {}),
+    "whitebox.ripe": (whitebox.ripe, tensors((shares, R, ONE)), {}),
+    "gates.gate": (
+        partial(gates.gate, spec=LIFE),
+        beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
+        SLOTTED,
+    ),
+    "gates.gate (strict)": (
+        partial(gates.gate, spec=STRICT),
+        beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
+        SLOTTED,
+    ),
+    "gates.gate_of": (gates.gate_of, stage_of, SLOTTED),
+    "health.health": (health_of, tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)), SLOTTED),
+    "health.layer_health": (
+        health.layer_health,
+        tensors((shares, R, CELL), (shares, R, CELL), (yes, B, CELL)),
+        SLOTTED,
+    ),
+    "health.memory": (health.memory, tensors((points, R, (2,)), lead=(2,)), {**ALL, "env_axis": 1}),
+    "health.norm": (health.norm, tensors((points, R, CELL)), {}),
+    "health.ratio": (
+        health.ratio,
+        tensors((shares, R, CELL), (st.integers(0, 9), I, CELL), (shares, R, (1,)), (st.integers(0, 9), I, (1,))),
+        {},
+    ),
+    "health.shares": (health.shares, tensors((points, R, CELL)), ALL),
+    "health.smoothed": (health.smoothed, tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "legality.action_masks": (partial(legality.action_masks, limits=LIMITS), slots, {}),
+    "legality.available": (legality.available, slots.map(masks_of), {}),
+    "legality.choices": (legality.choices, slots.map(masks_of), {}),
+    "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
+    "legality.control": (legality.control, slots.flatmap(declared), {}),
+    "legality.head_choices": (
+        legality.head_choices,
+        beside(slots.map(masks_of), (st.integers(-1, 7), I, ONE)),
+        {},
+    ),
+    "legality.forced": (legality.forced, slots.map(masks_of), {}),
+    "legality.legal": (
+        legality.legal,
+        slots.map(lambda part: (part, scenes.limits_of(part))),
+        {"slots": True, "slot_axis": 2},
+    ),
+    "shapley.interactions": (partial(shapley.interactions, positions=3), tensors((points, R, (8,))), {}),
+    "shapley.marginals": (shapley.marginals, tensors((points, R, (2, 4)), (yes, B, (2, 3, 3))), {}),
+    "shapley.shapley": (partial(shapley.shapley, positions=3), tensors((points, R, (8,))), {}),
+    "signals.recent_min_accuracy": (
+        partial(signals.recent_min_accuracy, epochs=3),
+        states.map(lambda s: s.signals),
+        {},
+    ),
+    "signals.update_signals": (partial(signals.update_signals, spec=SignalSpec()), states.map(judged), {}),
+    **{
+        f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
+        for name in ("active", "blended", "cooling", "known", "occupied")
+    },
+    "stats.moments": (stats.moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
+    "tally.add": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
+    "tally.add_seeds": (
+        seeds_added,
+        st.tuples(seed_tallies, gauges, tensors(*[(yes, B, CELL)] * 2)).map(lambda p: p[0] + p[1] + p[2]),
+        SLOTTED,
+    ),
+    "tally.averages": (averaged, tallies, {}),
+    "tally.no_seeds": (minibatch_tally.no_seeds, beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])), {}),
+    "tally.nothing": (minibatch_tally.nothing, tensors((shares, R, (2,))), {}),
+    "tally.seed_averages": (
+        seeds_averaged,
+        st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
+        SLOTTED,
+    ),
+    "transition.clear": (transition.clear, beside(slots, (yes, B, CELL)), SLOTTED),
+    "transition.promote": (
+        transition.promote,
+        beside(slots, (yes, B, CELL), (st.sampled_from(list(map(int, Stage))), I, CELL), (points, R, ONE)),
+        SLOTTED,
+    ),
+    "transition.remove": (transition.remove, beside(slots, (yes, B, CELL)), SLOTTED),
+    "transition.transition": (
+        transition.transition,
+        beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),
+        SLOTTED,
+    ),
+    "vitals.limit": (partial(vitals.limit, spec=WATCH), windows, {}),
+    "vitals.panic": (
+        partial(vitals.panic, spec=WATCH),
+        tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
+        {},
+    ),
+    "vitals.sign": (signed, tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)), {}),
+    "vitals.streak_after": (vitals.streak_after, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
+}
+
+
+OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)  # value, both ends of the shaping, penalty, dearest rent
+OWN = {"gamma": GAMMA, "bounds": OWN_BOUNDS}
+REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
+    **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
+    **{name: {} for name in ("shaped", "escrow", "simplified", "basic", "basic_plus")},
+}
+
+
+@pytest.mark.parametrize(("rule", "given", "ways"), RULES.values(), ids=RULES)
+def test_the_laws_hold(rule, given, ways, request):
+    check_rule(rule, given, examples=one_in(3), name=request.node.callspec.id, **ways)
+
+
+@pytest.mark.parametrize("name", list(REWARDS))
+def test_the_laws_of_rewards_hold(name):
+    rule = build(RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
+    check_reward(rule, examples=one_in(4), name=name, **REWARDS[name])
+
+
+def test_every_reward_rule_has_its_row():
+    assert {name for name, family in RULES_OF.items() if family in FAMILIES} == set(REWARDS)
+
+
+def test_every_rule_has_its_row():
+    """Functions of tensors in `rules`, but for the reward rules, which have their own rows."""
+    found = set()
+    for module in pkgutil.iter_modules(rules.__path__):
+        part = importlib.import_module(f"morphogen.rules.{module.name}")
+        for name, function in inspect.getmembers(part, inspect.isfunction):
+            if function.__module__ == part.__name__ and not name.startswith("_"):
+                found.add(f"{module.name}.{name}")
+    assert found - NUMBERS == {name.partition(" ")[0] for name in RULES}

@@ -1,0 +1,351 @@
+"""The laws hold for every step, by two tables: steps on drawn states, and steps in an epoch of a real run.
+
+A new step is a new row, and without one a test fails.
+"""
+
+import copy
+import importlib
+import inspect
+import pkgutil
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from support.profiles import one_in
+from support.small_runs import live, tiny, world_of
+
+from morphogen import steps
+from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.engine.policies import arm_of
+from morphogen.engine.record import record
+from morphogen.engine.rollout_buffer import Rollout
+from morphogen.engine.setup import build_setup
+from morphogen.learn.schedule import coefficients
+from morphogen.learn.update import deal, init_learner, update
+from morphogen.nets import plan as plans
+from morphogen.nets.net import Net
+from morphogen.rules.attribution import coalitions
+from morphogen.rules.decode import decode
+from morphogen.state import rng
+from morphogen.state.measure import Split
+from morphogen.steps.apply import apply_action
+from morphogen.steps.attribute import attribute
+from morphogen.steps.govern import first_snapshot, govern
+from morphogen.steps.init_seeds import birth, born_rows, sow
+from morphogen.steps.observe import flatten, observe
+from morphogen.steps.place_fossils import plant
+from morphogen.steps.reset import reset
+from morphogen.steps.score import close, reward_inputs, score, slot_inputs
+from morphogen.steps.tick import tick
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate import validate
+from morphogen.steps.whitebox_steps import judge, rest
+from morphogen.testing import strategies
+from morphogen.testing.builders import scenes, tree_equality
+from morphogen.testing.builders.permute import permute, permute_action
+from morphogen.testing.builders.synthetic_epoch import Terms, validation
+from morphogen.testing.laws import check_step
+from morphogen.vocab.purpose import Purpose
+from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.stage import Stage
+
+HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
+NET = Net(HOST, HOST.declared[:3])
+LIFE = LifecycleSpec(auto_forward=("G1", "G3"), permissive_gates=False)
+WATCH = GovernorSpec(window=4, min_samples=2, snapshot_every=3)
+ALLOW = scenes.limits_of(scenes.make([[{}] * 3]), auto_forward=("G1", "G3"), max_seeds=2)
+LENGTH, MEASURED = 20, {"every": 2, "episode_length": 20, "signal_spec": SignalSpec()}
+
+states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
+losses = st.sampled_from((1.0, 0.5, 2.25, 9.0, float("nan")))
+
+
+def acting(state):
+    """A state and any action on it, decoded."""
+    return strategies.actions(state.slots, -1, 6).map(lambda heads: (state, decode(heads, state.slots, ALLOW)))
+
+
+@st.composite
+def validated(draw):
+    """A state and made-up accuracies of its coalitions."""
+    state = draw(states)
+    made = draw(strategies.measurements(len(state), 3))
+    return state, validation(state, made, Terms(length=LENGTH, every=2))
+
+
+@st.composite
+def watched(draw):
+    """A state, a loss, and what training skipped."""
+    state = draw(states)
+    loss, skipped = (
+        draw(st.lists(each, min_size=len(state), max_size=len(state))) for each in (losses, st.integers(0, 3))
+    )
+    return state, scenes.validation(loss, [50.0] * len(state)), scenes.metrics(skipped)
+
+
+@st.composite
+def planting(draw):
+    """A state, and for each slot a blueprint or none, and an algorithm."""
+    state = draw(states)
+    rows = st.lists(st.integers(-1, 7), min_size=3, max_size=3)
+    blueprint = torch.tensor(draw(st.lists(rows, min_size=len(state), max_size=len(state))))
+    return state, blueprint, blueprint.clamp(0, 3)
+
+
+def seen(state):
+    return observe(state, ALLOW, net=NET, episode_length=LENGTH, param_budget=1000)
+
+
+def questioned(state):
+    """A state and every coalition of its seeds."""
+    return state, *coalitions(state.slots, torch.zeros(len(state), 2, 3), pairs=2)
+
+
+def judged(state, coalition, evaluated):
+    split = Split(images=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
+    return judge(state, split, coalition, evaluated)
+
+
+# name -> (step, what it takes, in which ways it is asked)
+DRAWN = {
+    "apply.apply_action": (partial(apply_action, lifecycle=LIFE), states.flatmap(acting), {"slots": True}),
+    "attribute.attribute": (partial(attribute, **MEASURED), validated(), {}),
+    "govern.first_snapshot": (first_snapshot, states, {"slots": True}),
+    "govern.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
+    "observe.flatten": (flatten, states.map(seen), {}),
+    "observe.observe": (seen, states, {"tolerance": 1e-6}),
+    "plant.plant": (plant, planting(), {}),
+    "score.close": (close, states, {"slots": True}),
+    "tick.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
+    "whitebox.judge": (judged, states.map(questioned), {}),
+    "whitebox.rest": (rest, states, {"slots": True}),
+}
+
+
+@pytest.mark.parametrize(("step", "given", "ways"), DRAWN.values(), ids=DRAWN)
+def test_the_laws_hold_on_drawn_states(step, given, ways, request):
+    check_step(step, given, examples=one_in(8), name=request.node.callspec.id, **ways)
+
+
+class Scene:
+    """Five epochs in the middle of a random episode, and everything their steps were given."""
+
+    def __init__(self):
+        self.setup = build_setup(tiny(envs=8, episode_length=14))
+        self.net, self.spec, self.world = self.setup.net, self.setup.spec, world_of(self.setup)
+        self.whole = live(self.world)
+        self.epochs = self.whole[6:11]
+        self.policy = arm_of("ppo", self.setup).policy
+        self.learner = init_learner(self.policy, self.world.key[0])
+        self.rollout = Rollout(14, envs=8, slots=len(self.net.slots))
+        for t, one in enumerate(self.whole):
+            self.rollout.write(t, one, one.before.clock.epoch == 0)
+        self.epoch = next(one for one in self.whole[6:] if self.births(one).any())
+        self.state = self.epoch.ticked
+
+    def births(self, epoch):
+        return (epoch.before.slots.stage == int(Stage.DORMANT)) & (epoch.acted.slots.stage == int(Stage.GERMINATED))
+
+    def noise(self, *shape):
+        """Uniform noise, five times another one."""
+        draw = torch.Generator().manual_seed(1)
+        return [torch.rand(*shape, generator=draw) for _ in range(5)]
+
+    def asked(self, state):
+        return coalitions(state.slots, torch.zeros(len(state), 2, len(self.net.slots)), pairs=2)
+
+    def plan(self, state, born=None):
+        born = torch.zeros_like(state.slots.stage, dtype=torch.bool) if born is None else born
+        numbers = plans.plan_counts(state.slots, *self.asked(state), born, net=self.net)
+        return plans.read_plan(numbers.tolist(), self.net)
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return Scene()
+
+
+def training(s):
+    """One minibatch from the state to the state."""
+
+    def train(state, batch, plan):
+        progress = start_epoch(state, plan, net=s.net)
+        progress, _ = train_minibatch(progress, batch, plan, net=s.net, spec=s.spec.host, lifecycle=s.spec.lifecycle)
+        return finish_epoch(state, progress, plan, net=s.net)
+
+    def alone(args, env):
+        state, batch = (part[env : env + 1] for part in args[:2])
+        return state, batch, s.plan(state)
+
+    batches = [s.world.feed.batch(s.world.feed.epoch(one.ticked), 0) for one in s.epochs]
+    plan = s.plan(s.state)
+    return train, [(s.state, batch, plan) for batch in batches], {"alone": alone, "tolerance": 1e-4}
+
+
+def validating(s):
+    split, plan = s.setup.dataset.validation(), s.plan(s.state)
+
+    def alone(args, env):
+        state = args[0][env : env + 1]
+        return state, split, *s.asked(state), s.plan(state)
+
+    def call(state, images, coalition, evaluated, plan):
+        return validate(state, images, coalition, evaluated, plan, net=s.net)
+
+    hosts = [s.state.replace(host=one.ticked.host) for one in s.epochs]
+    return call, [(state, split, *s.asked(state), plan) for state in hosts], {"alone": alone, "tolerance": 1e-4}
+
+
+def sowing(s):
+    born = s.births(s.epoch)
+    rows = born_rows(born, s.plan(s.state, born))
+    drawn = [
+        tuple(u.expand(len(r), -1) for r, u in zip(rows, parts, strict=True))
+        for parts in zip(*(s.noise(1, n) for n in s.net.seed_sizes), strict=True)
+    ]
+    return partial(sow, net=s.net), [(s.state, rows, noise) for noise in drawn], {"but": ("neighbours",)}
+
+
+def telling(s):
+    born = s.births(s.epoch)
+    plan = s.plan(s.state, born)
+    return born_rows, [(torch.roll(born, shift, 0), plan) for shift in range(5)], {"but": ("neighbours",)}
+
+
+def bearing(s):
+    slot = s.net.slots[0]
+    kinds = torch.arange(1, 8)
+    return partial(birth, slot=slot), [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])], {}
+
+
+def paying(s):
+    given = [(e.governed, e.outcome, e.attribution, e.report, e.validation, e.before, e.host_params) for e in s.epochs]
+    counts = {"net_counts": s.net.counts, "gate_counts": s.net.gate_counts}
+    terms = {**counts, "target_loss": 0.05, "episode_length": 14}
+    return given, terms
+
+
+def scoring(s):
+    given, terms = paying(s)
+
+    def call(*args):
+        own = {"before": args[5], "host_params": args[6], "rule": s.setup.rule, "param_budget": s.setup.budget}
+        return score(*args[:5], **own, **terms)
+
+    return call, given, {}
+
+
+def telling_rules(s):
+    given, terms = paying(s)
+    return (lambda *args: reward_inputs(*args[:5], before=args[5], host_params=args[6], **terms)), given, {}
+
+
+def telling_slots(s):
+    given = [(e.before, e.after, e.outcome, e.seed_params) for e in s.epochs]
+    return (lambda *args: slot_inputs(*args[:3], params=args[3])), given, {"slots": True, "slot_axis": 1}
+
+
+def resetting(s):
+    instance, ledger = s.epoch.before.instance, s.epoch.before.ledger
+
+    def call(key, drawn, noise, carried):
+        return reset(key, drawn, noise, episode=1, ledger=carried, net=s.net, window=20)
+
+    return call, [(s.world.key, instance, noise, ledger) for noise in s.noise(8, s.net.host_size)], {}
+
+
+def planning(s):
+    call = partial(plans.plan_counts, net=s.net)
+    given = [(e.ticked.slots, *s.asked(e.ticked), s.births(e)) for e in s.epochs]
+    return call, given, {"but": ("neighbours",)}  # it counts over all envs
+
+
+def acting_by_policy(s):
+    hidden = s.policy.initial_hidden(8)
+    given = [
+        (s.learner.params, e.observation, e.masks, hidden, u) for e, u in zip(s.epochs, s.noise(8, 41), strict=True)
+    ]
+    return s.policy.act, given, {"tolerance": 1e-5}
+
+
+def updating(s):
+    ppo = s.spec.ppo
+    deals = [deal(noise) for noise in s.noise(ppo.epochs, 8 // ppo.minibatches, ppo.minibatches)]
+    given = [(s.learner, s.rollout.rows, dealt) for dealt in deals]
+
+    def call(learner, rows, dealt):
+        return update(learner, rows, dealt, coefficients(ppo, 0), policy=s.policy, spec=ppo)
+
+    # it learns from all envs, in single precision; its minibatch is what is compiled (`test_update.py`)
+    return call, given, {"but": ("neighbours", "kinds", "graph")}
+
+
+def drawing(s):
+    def call(key, epoch):
+        return rng.gumbel(rng.stream(key, Purpose.ACTION, epoch=epoch), 41)
+
+    return call, [(s.world.key, torch.full((8,), t)) for t in range(5)], {"tolerance": 1e-6}
+
+
+LIVED = {
+    "learn.update": updating,
+    "nets.plan_counts": planning,
+    "nets.policy.act": acting_by_policy,
+    "reset.reset": resetting,
+    "score.reward_inputs": telling_rules,
+    "score.score": scoring,
+    "score.slot_inputs": telling_slots,
+    "sow.birth": bearing,
+    "sow.born_rows": telling,
+    "sow.sow": sowing,
+    "state.rng": drawing,
+    "train.train_minibatch": training,
+    "validate.validate": validating,
+}
+
+
+@pytest.mark.parametrize("row", LIVED.values(), ids=LIVED)
+def test_the_laws_hold_in_a_run(row, scene, request):
+    step, given, ways = row(scene)
+    check_step(step, st.sampled_from(given), examples=2, name=request.node.callspec.id, **ways)
+
+
+def test_every_step_has_its_row():
+    found = set()
+    for module in pkgutil.iter_modules(steps.__path__):
+        part = importlib.import_module(f"morphogen.steps.{module.name}")
+        for name, function in inspect.getmembers(part, inspect.isfunction):
+            if function.__module__ == part.__name__ and not name.startswith("_"):
+                found.add(f"{module.name}.{name}")
+    ends_of_an_epoch = {"train.start_epoch", "train.finish_epoch"}  # in the row of the minibatch
+    assert found - ends_of_an_epoch <= {*DRAWN, *LIVED}
+
+
+def test_the_slot_head_of_an_action_turns_with_the_slots():
+    whole = scenes.state(scenes.make([[{"stage": 3, "age": 9, "epochs_in_stage": 9}, {}, {}]]))
+    heads = torch.tensor([[3, 0, 0, 0, 0, 0, 0, 0]])
+    turned = apply_action(
+        permute(whole, [2, 0, 1]),
+        decode(permute_action(heads, [2, 0, 1]), permute(whole.slots, [2, 0, 1]), ALLOW),
+        lifecycle=LIFE,
+    )
+    assert tree_equality.same(
+        permute(apply_action(whole, decode(heads, whole.slots, ALLOW), lifecycle=LIFE), [2, 0, 1]), turned
+    )
+
+
+def test_the_state_keeps_its_leaves_and_dtypes_through_an_epoch(scene):
+    before, after = (tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.after))
+    assert {path: (leaf.dtype, leaf.shape) for path, leaf in before.items()} == {
+        path: (leaf.dtype, leaf.shape) for path, leaf in after.items()
+    }
+
+
+def test_the_record_is_made_without_a_read(scene):
+    on_meta = copy.copy(scene.epoch)
+    for name in scene.epoch.__dataclass_fields__:
+        object.__setattr__(on_meta, name, getattr(scene.epoch, name).to("meta"))
+    found = record(on_meta)
+    assert {leaf.device.type for leaf in found.values()} == {"meta"}
+    assert sum(leaf.numel() * leaf.element_size() for leaf in found.values()) < 8 * 2_000, "the record is small"

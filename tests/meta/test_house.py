@@ -1,0 +1,243 @@
+"""Rules of the source tree, checked by reading it: floors, sizes, language, names, and what may load torch."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import morphogen
+from morphogen.testing.audit import source_reads
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "morphogen"
+FLOORS = {
+    "errors": 0,
+    "vocab": 1,
+    "kernels": 1,
+    "config": 2,
+    "state": 3,
+    "device": 3,
+    "rules": 4,
+    "nets": 5,
+    "steps": 6,
+    "learn": 7,
+    "storage": 8,
+    "data": 9,
+    "telemetry": 10,
+    "engine": 11,
+    "evaluation": 12,
+    "analysis": 13,
+    "run": 14,
+    "cli": 15,
+    "testing": 15,
+}
+ABOVE_ALL = 99  # morphogen/__init__.py and __main__.py
+PURE = ("errors", "vocab", "config", "kernels", "state", "rules", "nets", "steps", "learn")  # never touch host or files
+TORCH_FREE = (
+    "morphogen",
+    "morphogen.errors",
+    "morphogen.vocab",
+    "morphogen.config",
+    "morphogen.config.spec",
+    "morphogen.storage.run_directory",
+    "morphogen.storage.checkpoint_store",
+    "morphogen.storage.atomic_write",
+    "morphogen.telemetry.events",
+    "morphogen.telemetry.writer",
+    "morphogen.analysis.run_log",
+    "morphogen.analysis.report",
+    "morphogen.analysis.watch.loop",
+    "morphogen.analysis.console",
+    "morphogen.run.sink_checks",
+    "morphogen.cli.main",
+)
+HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
+SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
+    "cnn.py": "the same family of networks as a host and as seeds",
+    "env.py": "state of an env; events of an env",
+    "epoch.py": "one epoch of the engine; events of an epoch",
+    "slot.py": "place of a slot; events of a slot",
+    "train.py": "training step; training run",
+    "reward.py": "names of reward rules; laws of reward rules",
+}
+SAME_CLASS_NAMES: dict[str, str] = {}
+GLOBAL_DRAWS = re.compile(
+    r"manual_seed|torch\.rand|torch\.normal|torch\.multinomial|np\.random|random\.(random|seed|choice)"
+)
+CLAUSE = re.compile(r"(What|Who|Whom|Whose|Where|Which|Whether|When|How)\b")
+PARTICIPLES = re.compile(
+    r"_?(told|made|said|found|given|kept|known|named|opened|measured|asked|sown|lived|compared|fitted|drawn|written|read_by"
+    r"|taken|resumed|renewed|chosen|moved|taught|settled|shown|held|paid|born|seen|met|lost|left|sent|done|gone|begun"
+    r"|entered|forgotten|stood|heard|heeded|thrown|worn|torn|set_apart)"
+)
+PREDICATES: frozenset[str] = frozenset()
+FILES = sorted(SRC.rglob("*.py"))
+LINES, FUNCTION, POSITIONAL, NESTING = 400, 60, 5, 3
+BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
+TOP_LEVEL = {
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "bench",
+    "notebooks",
+    "pyproject.toml",
+    "src",
+    "tests",
+}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def floor(path: Path) -> int:
+    return FLOORS.get(room(path), ABOVE_ALL)
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imports(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        if node.module == "morphogen":
+            return [f"morphogen.{alias.name}" for alias in node.names]
+        return [node.module or ""]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def depth(node: ast.AST) -> int:
+    """Nesting of blocks inside a statement; an `elif` is no level of its own."""
+    below = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.Lambda):
+            continue
+        chained = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+        below = max(below, depth(child) - (1 if chained else 0))
+    return below + isinstance(node, BLOCKS)
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+
+
+@every_file
+def test_imports_point_down_and_stand_at_the_top(path):
+    tree = parse(path)
+    top = set(map(id, tree.body))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        typing_only = any(
+            isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING" and node in block.body
+            for block in tree.body
+        )
+        assert id(node) in top or typing_only, f"{path.name}:{node.lineno} imports inside a block"
+        for name in imports(node):
+            if name.startswith("morphogen."):
+                other = name.split(".")[1]
+                assert other == room(path) or FLOORS[other] < floor(path), f"{path.name} imports {name}, not below it"
+
+
+@every_file
+def test_files_and_functions_keep_their_sizes(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= LINES
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, FUNCTIONS):
+            continue
+        where = f"{path.name}:{node.lineno} {node.name}"
+        assert (node.end_lineno or 0) - node.lineno < FUNCTION, f"{where} is longer than {FUNCTION} lines"
+        positional = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
+        assert len(positional) <= POSITIONAL, f"{where} has {len(positional)} positional parameters"
+        assert max((depth(child) for child in node.body), default=0) <= NESTING, f"{where} nests blocks too deep"
+
+
+@every_file
+def test_docstrings_begin_with_a_verb_or_a_noun(path):
+    """The first word is no What, Who, Whose, Where, Which, Whether or How, unless the line is a question."""
+    for node in ast.walk(parse(path)):
+        first = ((ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None) or "").partition("\n")[0]
+        assert not CLAUSE.match(first) or first.endswith("?"), f"{path.name}: {first!r}"
+
+
+@every_file
+def test_functions_are_not_named_by_participles(path):
+    for node in ast.walk(parse(path)):
+        if isinstance(node, FUNCTIONS) and node.name not in PREDICATES:
+            assert not PARTICIPLES.fullmatch(node.name), f"{path.name}:{node.lineno} {node.name}"
+
+
+@every_file
+def test_pure_packages_never_touch_the_host(path):
+    if room(path) not in PURE:
+        return
+    text = path.read_text()
+    for line, name in source_reads(text):
+        pytest.fail(f"{path.name}:{line} leaves the device with .{name}")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name):
+            assert node.id not in ("open", "print", "input"), f"{path.name}:{node.lineno} does input or output"
+
+
+@every_file
+def test_no_draw_reads_a_global_generator(path):
+    assert not GLOBAL_DRAWS.search(path.read_text())
+
+
+def test_vocabulary_uses_the_standard_library_only():
+    allowed = {*sys.stdlib_module_names, "morphogen"}
+    for path in [*(SRC / "vocab").glob("*.py"), SRC / "errors.py"]:
+        names = {name.split(".")[0] for node in ast.walk(parse(path)) for name in imports(node)}
+        assert names <= allowed, f"{path.name}: {names - allowed}"
+
+
+def test_these_modules_load_without_torch():
+    program = (
+        "import importlib, sys\n"
+        f"for name in {TORCH_FREE!r}:\n"
+        "    importlib.import_module(name)\n"
+        f"    heavy = [other for other in {HEAVY!r} if other in sys.modules]\n"
+        "    assert not heavy, f'{name} loads {heavy}'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", sorted({path.parent for path in FILES if path.parent.parent == SRC}), ids=str)
+def test_packages_say_what_they_hold(package):
+    text = ast.get_docstring(parse(package / "__init__.py")) or ""
+    assert 15 <= len(text.splitlines()) <= 30
+    assert "torch" in text, "a package says whether it loads torch"
+
+
+def test_names_are_used_once():
+    names = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert {name for name, count in names.items() if count > 1} == set(SAME_FILE_NAMES)
+    classes = Counter(
+        node.name
+        for path in FILES
+        for node in parse(path).body
+        if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+    )
+    assert {name for name, count in classes.items() if count > 1} == set(SAME_CLASS_NAMES)
+
+
+def test_public_names_are_registered_and_documented():
+    assert sorted(morphogen.__all__) == morphogen.__all__
+    for name in morphogen.__all__:
+        assert (getattr(morphogen, name).__doc__ or "").strip() or name.isupper(), f"{name} has no docstring"
+
+
+def test_the_top_level_holds_nothing_else():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode:
+        pytest.skip(f"the tree is not a git checkout here: {tracked.stderr.strip()}")
+    assert {line.split("/")[0] for line in tracked.stdout.splitlines()} <= TOP_LEVEL

@@ -1,0 +1,377 @@
+"""Every kind of input that is fuzzed: how it is made, where it is put, what reads it, what a refusal has to name."""
+
+import contextlib
+import io
+import os
+import pickle
+import re
+import signal
+import zipfile
+from dataclasses import fields, replace
+from itertools import chain
+from unittest import mock
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from support import generated_logs
+from support.corrupted_files import ODD, PLACES, damaged, jsons, lines, put
+from support.malicious_pickles import pickles
+
+from morphogen.analysis.console import Console
+from morphogen.analysis.inspect_run import told
+from morphogen.analysis.overview import overview
+from morphogen.analysis.plots.figure_table import PLOTS
+from morphogen.analysis.run_log import load
+from morphogen.analysis.views import views
+from morphogen.analysis.watch.loop import watch
+from morphogen.cli import main, options, parser
+from morphogen.config.action_schedule import built_in, dump_schedule
+from morphogen.config.config_files import dump_config, load_config
+from morphogen.config.fields import Group
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.data import cifar
+from morphogen.engine.action_control import control_of, schedule_of
+from morphogen.storage import checkpoint_files, run_directory
+from morphogen.storage.safe_torch_load import load as load_torch
+
+CPU = torch.device("cpu")
+SPEC = resolve(RunSpec())
+CONFIG = dump_config(SPEC)
+
+
+def segments(spec):
+    """Every name in a config."""
+    for one in fields(spec):
+        want = one.metadata["want"]
+        yield one.name
+        yield from segments(want.spec) if isinstance(want, Group) else ()
+
+
+FIELDS = tuple(dict.fromkeys(segments(RunSpec)))
+
+
+class Config:
+    """Config files, with `--set`."""
+
+    def __init__(self, folder):
+        folder.mkdir()
+        self.path = folder / "config.json"
+
+    def inputs(self):
+        fields = st.sampled_from([*FIELDS, "ppo.clip", "host.lr", "telemetry.limits.kl_spike", "instance.classes", "a"])
+        settings = st.tuples(fields, st.sampled_from(ODD) | st.text(max_size=8)).map("=".join)
+        return st.tuples(jsons(CONFIG), st.just([]) | st.lists(settings | st.text(max_size=8), max_size=2))
+
+    def put(self, value):
+        put(self.path, value[0])
+
+    def read(self, value):
+        words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
+        spec = resolve(options.spec_of(parser.parse(words, "0")))
+        assert load_config(dump_config(spec)) == spec
+
+    def names(self, value):
+        return str(self.path), "--set", "argument", *FIELDS
+
+
+WORDS = """digits cifar_baseline ppo heuristic wait schedule:x r0c0 csv cpu cuda:9 debug smoke rounds=1 envs=1,2
+ppo.clip=0.1 off 0 1 8 3e-4 -5 1e999 é inspect resume --help --"""
+
+
+class Commands:
+    """Command lines that train nothing: dry, or refused."""
+
+    CODES = (0, main.USAGE, main.DATA, main.CHECKPOINT)
+
+    def __init__(self, folder):
+        self.run = generated_logs.write(folder / "run", rounds=1, envs=2, epochs=3)
+        self.file = folder / "file"
+        self.file.write_text("{}")
+        self.words = [
+            str(self.run),
+            str(self.file),
+            str(folder),
+            str(folder / "none"),
+            *WORDS.split(),
+            "\udcff",
+            "a\0b",
+        ]
+
+    def inputs(self):
+        flags = [flag.name for flag in options.FLAGS]
+        flags += [
+            "--policy",
+            "--config",
+            "--set",
+            "--grid",
+            "--quiet",
+            "--print-config",
+            "--checkpoint-every",
+            "-h",
+            "-x",
+        ]
+        word = st.sampled_from(self.words) | st.sampled_from(self.words) | st.sampled_from(ODD) | st.text(max_size=6)
+        pair = st.tuples(st.sampled_from(flags), word).map(list)
+        joined = st.tuples(st.sampled_from(flags), word).map(lambda two: ["=".join(two)])
+        rest = st.lists(pair | pair | joined | word.map(lambda one: [one]), max_size=5).map(
+            lambda some: [*chain(*some)]
+        )
+        first = st.sampled_from(
+            [
+                *([["train", "--print-config"]] * 4),
+                ["train", "heuristic", "--print-config"],
+                ["train", "--dry-run", "--envs", "0"],
+                ["bench", "--json", str(self.file)],
+                ["report", "--out", str(self.file)],
+                ["inspect"],
+                ["inspect", str(self.run)],
+                ["watch", "--once"],
+                ["watch", "--once", str(self.run)],
+                ["rewards", "--set"],
+                ["resume"],
+                [],
+            ]
+        )
+        return st.tuples(first, rest).map(lambda two: [*two[0], *two[1]]) | st.lists(word, max_size=3)
+
+    def put(self, value):
+        pass
+
+    def read(self, value):
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        err.reconfigure(errors="backslashreplace")
+        started = AssertionError("something was started")
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch("morphogen.run.train.train_ppo_vectorized", side_effect=started),
+            mock.patch("morphogen.cli.bench.measured", side_effect=started),
+            mock.patch.dict(os.environ),
+            kept_signal(signal.SIGTERM),
+        ):
+            code = exit_code(value)
+        said = err.buffer.getvalue().decode()
+        assert code in self.CODES, f"exit code {code}"
+        assert "Traceback" not in said
+        assert (code == 0) == (not re.search("^morphogen: error: .", said, re.MULTILINE)), said
+        assert code == 0 or all(line.startswith("morphogen: ") for line in said.splitlines()), said
+        return "refused" if code else "accepted"
+
+    def names(self, value):
+        return ()
+
+
+def exit_code(words):
+    try:
+        return main.main(words)
+    except SystemExit as end:  # --help and --version
+        return end.code or 0
+
+
+@contextlib.contextmanager
+def kept_signal(number):
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+class Manifests:
+    """Checkpoints with a damaged manifest."""
+
+    def __init__(self, folder):
+        trees = {"envs": {"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}}, "shared": {"rounds": 1, "names": ["x"]}}
+        facts = {"config_sha256": "0" * 64, "versions": {"torch": "2.13.0"}}
+        self.path = checkpoint_files.save_checkpoint(folder / "checkpoints", round=1, epoch=0, facts=facts, **trees)
+        self.manifest = self.path / checkpoint_files.MANIFEST
+        self.whole = self.manifest.read_text()
+
+    def inputs(self):
+        return jsons(self.whole)
+
+    def put(self, value):
+        put(self.manifest, value)
+
+    def read(self, value):
+        both = [outcome(lambda: told(self.path)), outcome(lambda: checkpoint_files.load_checkpoint(self.path))]
+        for error in filter(None, both):
+            raise error
+
+    def names(self, value):
+        return (str(self.path),)
+
+
+def outcome(act):
+    """The error of ours that something ends with."""
+    try:
+        act()
+    except (ValueError, RuntimeError) as error:
+        return error
+    return None
+
+
+class TorchFiles:
+    """Files of `torch.save`: damaged ones, and ones that were made to do harm."""
+
+    def __init__(self, folder):
+        folder.mkdir()
+        self.path = folder / "envs.pt"
+        tree = {"a": torch.arange(6).view(2, 3), "b": {"c": torch.zeros(2), "d": [1, 2.5, None, True, "x", (1, 2)]}}
+        whole = io.BytesIO()
+        torch.save(tree, whole)
+        self.whole = whole.getvalue()
+        with zipfile.ZipFile(whole) as archive:
+            self.parts = {name: archive.read(name) for name in archive.namelist()}
+        self.root = next(name for name in self.parts if name.endswith("/data.pkl")).partition("/")[0]
+
+    def inputs(self):
+        packed = st.tuples(pickles(self.parts[f"{self.root}/data.pkl"]), st.sampled_from((0, 0, 0, 8)))
+        zipped = packed.map(lambda two: self.zipped(*two))
+        return damaged(self.whole) | zipped | zipped.flatmap(damaged) | st.binary(max_size=64) | PLACES
+
+    def zipped(self, packed, kind):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", kind) as archive:
+            for name, part in {**self.parts, f"{self.root}/data.pkl": packed}.items():
+                archive.writestr(name, part)
+        return file.getvalue()
+
+    def put(self, value):
+        put(self.path, value)
+
+    def read(self, value):
+        found = load_torch(self.path, what="checkpoint file")
+        assert size(found) <= len(value)
+
+    def names(self, value):
+        return (str(self.path),)
+
+
+def size(tree):
+    """Bytes of tensors in a tree that consists of what it may consist of."""
+    if isinstance(tree, torch.Tensor):
+        return tree.nbytes
+    if type(tree) in (dict, list, tuple):
+        return sum(map(size, tree.values() if isinstance(tree, dict) else tree))
+    assert tree is None or type(tree) in (bool, int, float, str)
+    return 0
+
+
+class Runs:
+    """Run directories: each of their JSON files, and the event file."""
+
+    FILES = (run_directory.CONFIG, run_directory.MANIFEST, run_directory.RESULT)
+
+    def __init__(self, folder):
+        self.path = generated_logs.write(folder / "run", rounds=2, envs=2, epochs=3)
+        self.whole = {name: (self.path / name).read_text() for name in (*self.FILES, run_directory.EVENTS)}
+        self.last = run_directory.EVENTS  # the file that is not whole
+
+    def inputs(self):
+        return st.sampled_from(self.FILES).flatmap(lambda name: st.tuples(st.just(name), jsons(self.whole[name])))
+
+    def put(self, value):
+        put(self.path / self.last, self.whole[self.last].encode())
+        put(self.path / value[0], value[1])
+        self.last = value[0]
+
+    def read(self, value):
+        errors = [outcome(act) for act in (self.inspected, self.watched)]
+        for error in filter(None, errors):
+            raise error
+
+    def inspected(self):
+        log = load(self.path)
+        facts, tables = told(self.path)
+        shown = io.TextIOWrapper(io.BytesIO(), "utf-8")
+        print(*facts.items(), overview(log), views(log.tables), sep="\n", file=shown)
+        for title, rows in tables.items():
+            Console(out=shown).table(rows, title=title)
+        for plot in PLOTS:
+            list(map(str, [*plot.rows(log), *plot.table(log)]))
+
+    def watched(self):
+        watch(self.path, once=True, out=io.TextIOWrapper(io.BytesIO(), "utf-8"))
+
+    def names(self, value):
+        return (str(self.path),)
+
+
+class Events(Runs):
+    """Event files."""
+
+    def inputs(self):
+        whole = self.whole[run_directory.EVENTS]
+        files = lines(whole)
+        odd = damaged(whole.encode()) | st.binary(max_size=80) | PLACES
+        return st.tuples(st.just(run_directory.EVENTS), st.one_of(files, files, files, files, odd))
+
+
+class Schedules:
+    """Schedule files."""
+
+    def __init__(self, folder):
+        folder.mkdir()
+        self.path = folder / "schedule.json"
+        self.spec = resolve(RunSpec(episode_length=18))  # as long as the schedule
+        self.whole = dump_schedule(built_in("full_cycle", self.spec), self.spec)
+
+    def inputs(self):
+        return jsons(self.whole)
+
+    def put(self, value):
+        put(self.path, value)
+
+    def read(self, value):
+        name = f"schedule:{self.path}"
+        schedule = schedule_of(name, replace(self.spec, policy_name=name))
+        assert schedule is not None
+        control_of(schedule, self.spec, CPU)
+
+    def names(self, value):
+        return (str(self.path),)
+
+
+class Datasets:
+    """Batch files of CIFAR, binary ones and pickles."""
+
+    def __init__(self, folder):
+        folder.mkdir()
+        self.path = folder / "batch"
+        pixels, labels = np.arange(2 * cifar.PIXELS, dtype=np.uint8).reshape(2, -1), [3, 9]
+        batch = {b"data": pixels, b"labels": labels, b"batch_label": b"made up"}
+        self.binary = b"".join(bytes([label]) + row.tobytes() for label, row in zip(labels, pixels, strict=True))
+        self.pickled = [pickle.dumps(batch, protocol=protocol) for protocol in range(6)]
+
+    def inputs(self):
+        binary = st.tuples(st.just("binary"), damaged(self.binary) | PLACES)
+        record = st.binary(min_size=1, max_size=1).map(lambda one: one * cifar.RECORD)
+        whole = st.sampled_from(self.pickled)
+        pickled = whole.flatmap(damaged) | whole.flatmap(pickles) | PLACES | st.binary(max_size=64)
+        rows = st.tuples(st.just("binary"), st.lists(record, max_size=3).map(b"".join))
+        return binary | rows | st.tuples(st.just("pickle"), pickled)
+
+    def put(self, value):
+        put(self.path, value[1])
+
+    def read(self, value):
+        samples = (cifar.read_binary if value[0] == "binary" else cifar.read_python)(self.path)
+        assert samples.pixels.shape[1:] == cifar.SHAPE
+        assert len(samples.pixels) == len(samples.labels) == len(samples.labels.clamp(0, 9))
+
+    def names(self, value):
+        return (str(self.path),)
+
+
+KINDS = {
+    "config": Config,
+    "commands": Commands,
+    "manifests": Manifests,
+    "torchfiles": TorchFiles,
+    "events": Events,
+    "runs": Runs,
+    "schedules": Schedules,
+    "datasets": Datasets,
+}

@@ -1,0 +1,143 @@
+"""Small real runs that numbers like NaN, infinity or 1e30 are put into, and what became of every epoch.
+
+Room for all plans is fixed beforehand, so that sizes do not depend on what is grown: without that, envs whose neighbour
+lost a seed would be computed in other blocks, and differ from a run without the fault by rounding.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from support.faulty_sinks import Keep
+from support.small_runs import tiny_setup
+from tensordict import TensorDict
+
+from morphogen.config.action_schedule import parse_schedule
+from morphogen.config.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
+from morphogen.engine import phases
+from morphogen.engine.action_control import control_of
+from morphogen.engine.compile import Signature
+from morphogen.engine.epoch import Epoch
+from morphogen.engine.record import record
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import Setup
+from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import lift
+from morphogen.vocab.blueprint import Blueprint
+
+ENVS, LENGTH = 4, 6
+SLOTS, KINDS = ("r0c0", "r1c0"), ("norm", "conv_light")
+BAD = {"nan": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "huge": 1e30}
+# In every env the first slot is being blended in through a gate from epoch 2 on; else the policy chooses.
+STEPS = [
+    {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "conv_light", "style": "GATED_GATE", "tempo": "SLOW"},
+    {"epoch": 1, "op": "ADVANCE", "slot": "r0c0"},
+    {"epoch": 2, "op": "ADVANCE", "slot": "r0c0"},
+    {"epoch": 3, "op": "WAIT"},
+]
+
+
+def small(**fields: Any) -> Setup:
+    return tiny_setup(
+        rounds=9,
+        envs=ENVS,
+        episode_length=LENGTH,
+        slots=SLOTS,
+        blueprints=KINDS,
+        lifecycle=LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, min_gradient_health=0.0),
+        governor=GovernorSpec(panics=2, snapshot_every=2),
+        ppo=PpoSpec(epochs=2, minibatches=2),
+        engine=EngineSpec(compile="default"),
+        telemetry=TelemetrySpec(level="debug", queue=9999),
+        **fields,
+    )
+
+
+def room() -> list[Signature]:
+    """Room for everything that the envs can grow: ablations are at most two to the number of slots."""
+
+    def crew(rows: int) -> tuple[int, ...]:
+        halves = [rows * (b.label in KINDS) for b in Blueprint if b is not Blueprint.NOOP for _ in range(2)]
+        return (rows, *halves)
+
+    judged = ENVS * 2 ** len(SLOTS)
+    evaluated = crew(judged) * len(SLOTS)
+    return [Signature("train", crew(ENVS) * len(SLOTS)), Signature("validate", evaluated + (judged,) * len(SLOTS))]
+
+
+def eager(function, **_):
+    """In place of the compiler."""
+    return function
+
+
+def only(env: int | None, leaf: torch.Tensor, value: float) -> torch.Tensor:
+    """The leaf with a value in the whole row of one env; None: of every env."""
+    here = torch.arange(len(leaf)) == env if env is not None else torch.ones(len(leaf), dtype=torch.bool)
+    return torch.where(lift(here, leaf), value, leaf)
+
+
+class Run:
+    """A scheduler that keeps every epoch; `change(t, state)` replaces the state before an epoch of round 0."""
+
+    def __init__(self, setup: Setup, change: Callable[[int, EnvState], EnvState] | None = None) -> None:
+        self.change = change
+        self.epochs: list[Epoch] = []
+        self.hidden: list[TensorDict] = []  # before the epoch
+        self.fresh: list[torch.Tensor] = []  # bool [E], the epoch starts a segment
+        self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
+        text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
+        spec, self.sink = setup.spec, Keep()
+        control = control_of(parse_schedule(text, spec), spec, setup.device)
+        self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiler=eager))
+        self.scheduler.compiled.signatures = room()
+        self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.fences.read
+        self.scheduler.run_epoch, self.scheduler.fences.read = self._epoch, self._read
+
+    def _epoch(self, state, hidden, segment, t):
+        if self.change is not None and self.scheduler.round == 0:
+            state = self.change(t, state)
+        epoch = self.run_epoch(state, hidden, segment, t)
+        self.epochs.append(epoch)
+        self.hidden.append(hidden.clone())
+        self.fresh.append(segment.clone())
+        return epoch
+
+    def _read(self, name, leaves):
+        found = self.read(name, leaves)
+        if name == "update":
+            known = [key for key, value in found.items() if value.ndim == 0 and found.get(f"{key}_valid", True)]
+            self.metrics.append({key: float(found[key]) for key in known})
+        return found
+
+    def rounds(self, count: int, *patches) -> "Run":
+        """So many rounds more."""
+        with torch.no_grad(), ExitStack() as stack:
+            for one in patches:
+                stack.enter_context(one)
+            for _ in range(count):
+                self.scheduler.run_round()
+        return self
+
+    def events(self, name: str) -> list:
+        """What was told under a name; nothing more is told afterwards."""
+        self.scheduler.reporter.close()
+        return [event for event in self.sink.events if event.name == name]
+
+
+def records(run: Run) -> list[dict[str, torch.Tensor]]:
+    """What crosses for telemetry, of every epoch."""
+    return [dict(record(epoch).items()) for epoch in run.epochs]
+
+
+def seen(change):
+    """A patch of what is observed: `change(round, epoch, observation)`."""
+    real = phases.observe
+
+    def observe(state, *args, **knobs):
+        found = real(state, *args, **knobs)
+        return change(int(state.clock.episode[0]), int(state.clock.epoch[0]), found)
+
+    return patch.object(phases, "observe", observe)

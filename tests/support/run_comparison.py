@@ -1,0 +1,125 @@
+"""Two runs that should be the same: where their files differ, clocks aside."""
+
+import json
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from morphogen.storage import checkpoint_store, run_directory
+
+# What clocks and places are told in: names of fields, of metrics and of entries of a checkpoint.
+CLOCKS = ("time", "seconds", "phases", "run_id", "command")
+CLOCK_ENDS = ("_s", "_per_s", "_time_share", "_bytes")
+FILES = (run_directory.CONFIG, run_directory.RESULT)  # the same byte for byte
+
+
+def timed(name: str) -> bool:
+    """Whether a field of this name holds what a clock said."""
+    return name in CLOCKS or name.endswith(CLOCK_ENDS)
+
+
+def timeless(value: Any) -> Any:
+    """A JSON value or a checkpoint tree without what clocks said."""
+    if isinstance(value, dict):
+        return {name: timeless(inner) for name, inner in value.items() if not timed(str(name))}
+    return [timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    """The events of a run as JSON, without clocks."""
+    return [timeless(json.loads(line)) for line in (run / run_directory.EVENTS).read_text().splitlines()]
+
+
+def leaves(tree: Any, above: str = "") -> dict[str, Any]:
+    """The leaves of nested dicts by path."""
+    if not isinstance(tree, dict):
+        return {above: tree}
+    return {path: leaf for key, value in tree.items() for path, leaf in leaves(value, f"{above}.{key}").items()}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Bit for bit: also the sign of a zero, and NaN."""
+    if not (torch.is_tensor(one) and torch.is_tensor(other)):
+        return repr(one) == repr(other)
+    return (one.dtype, one.shape) == (other.dtype, other.shape) and raw(one) == raw(other)
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    """The bytes of a tensor."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def tree_differences(one: Any, other: Any, where: str) -> Iterator[str]:
+    """What differs between two trees, by path."""
+    left, right = leaves(one), leaves(other)
+    for path in [*left, *(path for path in right if path not in left)]:
+        if path not in left or path not in right:
+            yield f"{where}{path} is only in {'the first' if path in left else 'the second'}"
+        elif not same(left[path], right[path]):
+            yield f"{where}{path} is {left[path]} and {right[path]}"
+
+
+def differences(one: Path, other: Path) -> Iterator[str]:
+    """What differs between two completed runs, the first of which was left alone.  Clocks aside."""
+    yield from _bytes(one, other, FILES)
+    yield from tree_differences(_manifest(one), _manifest(other), run_directory.MANIFEST)
+    yield from _event_differences(lasting(events(one)), lasting(events(other)))
+    yield from _gaps(other)
+    for file in (checkpoint_store.ENVS, checkpoint_store.SHARED):
+        yield from tree_differences(_saved(one, file), _saved(other, file), file)
+    yield from tree_differences(*(_torch(run / run_directory.POLICY) for run in (one, other)), run_directory.POLICY)
+    yield from _bytes(one, other, sorted({*_metrics(one), *_metrics(other)}))
+
+
+def lasting(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events that do not tell of interruptions: not that the run went on, nor what was saved inside a round."""
+    kept = [{name: value for name, value in event.items() if name != "seq"} for event in told]
+    return [event for event in kept if event["event"] != "RunResumed" and not _inside(event)]
+
+
+def _inside(event: dict[str, Any]) -> bool:
+    return event["event"] == "CheckpointSaved" and not event["data"]["path"].endswith("-epoch-0000")
+
+
+def _event_differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> Iterator[str]:
+    for number, (left, right) in enumerate(zip_longest(one, other)):
+        if left != right:
+            yield f"{run_directory.EVENTS}: event {number} is {left} and {right}"
+
+
+def _gaps(run: Path) -> Iterator[str]:
+    numbers = [event["seq"] for event in events(run)]
+    if numbers != list(range(len(numbers))):
+        at = next(i for i, number in enumerate(numbers) if number != i)
+        yield f"{run_directory.EVENTS}: line {at} has number {numbers[at]}"
+
+
+def _bytes(one: Path, other: Path, names: Any) -> Iterator[str]:
+    for name in names:
+        left, right = ((run / name).read_bytes() if (run / name).is_file() else None for run in (one, other))
+        if left != right:
+            yield f"{name} is {left!r} and {right!r}"
+
+
+def _manifest(run: Path) -> Any:
+    return timeless(json.loads((run / run_directory.MANIFEST).read_bytes()))
+
+
+def _saved(run: Path, file: str) -> Any:
+    newest = max((run / run_directory.CHECKPOINTS).iterdir())
+    tree = timeless(_torch(newest / file))
+    return {
+        name: inner for name, inner in tree.items() if name != "written"
+    }  # lengths of event files, which hold times
+
+
+def _torch(path: Path) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _metrics(run: Path) -> list[str]:
+    found = (run / "metrics").rglob("*.csv")
+    return [str(path.relative_to(run)) for path in found if not timed(path.stem)]

@@ -1,0 +1,65 @@
+"""Small real runs for tests: the default task, cut down in every number that only costs time."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, RunSpec, resolve
+from morphogen.device.transfers import Fences
+from morphogen.engine.epoch import Epoch, World, forget
+from morphogen.engine.policies import arm_of
+from morphogen.engine.setup import Setup, build_setup
+from morphogen.vocab.purpose import Purpose
+
+
+def tiny(**fields: Any) -> RunSpec:
+    """A spec of seconds: two minibatches of 8 samples, 32 validation samples, quick gates."""
+    wanted = {
+        "rounds": 1,
+        "envs": 4,
+        "episode_length": 6,
+        "final_episodes": 0,
+        "data": DataSpec(batch=8, minibatches=2, val_samples=32),
+        "lifecycle": LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1),
+        "policy": PolicySpec(hidden=16),
+    }
+    return resolve(RunSpec(**{**wanted, **fields}))
+
+
+def tiny_setup(**fields: Any) -> Setup:
+    return build_setup(tiny(**fields))
+
+
+def world_of(setup: Setup, *, first: int = 0, envs: int | None = None) -> World:
+    fences = Fences(setup.device, time.perf_counter)
+    return World(setup, fences, instances=Purpose.INSTANCE, first=first, envs=envs or setup.spec.envs)
+
+
+def live(world: World, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
+    """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
+    policy, world.control, _ = arm_of(name, world.setup)
+    params = policy.init(world.key[0] * 0)
+    state = world.reset(0)
+    hidden = policy.initial_hidden(world.key.shape[0])
+    found = []
+    with torch.no_grad():
+        for t in range(world.setup.spec.episode_length if epochs is None else epochs):
+            state = state if change is None else change(t, state)
+            epoch = world.epoch(state, policy, params, hidden)
+            state, hidden = epoch.after, forget(epoch.choice.hidden, epoch.score.terminated)
+            found.append(epoch)
+    return found
+
+
+def cifar_files(folder: Path, records: int = 40) -> None:
+    """Made-up CIFAR files of the binary format."""
+    words = np.arange(records * 3073, dtype=np.int64) * 2654435761 % 251
+    rows = words.astype(np.uint8).reshape(records, 3073)
+    rows[:, 0] = np.arange(records) % 10
+    target = folder / "cifar-10-batches-bin"
+    target.mkdir(parents=True)
+    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+        (target / name).write_bytes(rows.tobytes())

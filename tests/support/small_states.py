@@ -1,0 +1,125 @@
+"""Small states of networks with seeds, for the tests of training and validation."""
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from bench.harness.plain_modules import Seed, flat, leaves
+from morphogen.config.spec import HostSpec, LifecycleSpec
+from morphogen.nets.hosts import cnn
+from morphogen.nets.net import Net
+from morphogen.nets.plan import Plan, plan_counts, read_plan
+from morphogen.rules.attribution import players
+from morphogen.state import rng, schema
+from morphogen.state.env import EnvState
+from morphogen.state.measure import Batch, Split
+from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.vocab.slot import CnnSpec
+
+DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+SPEC = HostSpec(lr=0.05, seed_lr=0.02)
+LIFECYCLE = LifecycleSpec()
+
+
+def net(host: CnnSpec = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) -> Net:
+    return Net(host, host.enabled(slots))
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    """Uniform in [0, 1), the same at every call."""
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def integers(low: int, high: int, *shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
+    """Envs without seeds, as a reset makes them."""
+    sizes = net.sizes(envs=envs, window=4, classes=net.host.classes)
+    state = schema.init(sizes, rng.env_keys(seed, 0, envs), TensorDict({}, batch_size=[envs]))
+    classes = torch.full((envs,), net.host.classes)
+    labels = torch.arange(net.host.classes).expand(envs, -1).contiguous()
+    instance = state.instance.replace(classes=classes, class_of=labels)
+    host = state.host.replace(params=cnn.layout(net.host).draw(noise(envs, net.host_size, seed=seed)))
+    return state.replace(instance=instance, host=host)
+
+
+def plan(state: EnvState, net: Net, born: Tensor | None = None, asked: tuple[Tensor, Tensor] | None = None) -> Plan:
+    born = torch.zeros_like(state.slots.stage, dtype=torch.bool) if born is None else born
+    coalition, evaluated = asked or every(state, net)
+    return read_plan(plan_counts(state.slots, coalition, evaluated, born, net=net).tolist(), net)
+
+
+def every(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
+    """All coalitions of every env: number k switches off the players whose bits are set in k."""
+    size = len(net.slots)
+    live = (players(state.slots) * torch.tensor([1 << s for s in range(size)])).sum(-1, keepdim=True)
+    numbers = torch.arange(1 << size)
+    return live & ~numbers, (numbers & live) == numbers
+
+
+def grow(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor) -> EnvState:
+    """Seeds as given, int64 and float [E, S], with parameters as at birth."""
+    own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha}
+    state = state.replace(slots=state.slots.replace(**own))
+    born = blueprint > 0
+    rows = born_rows(born, plan(state, net, born))
+    drawn = [noise(len(r), p, seed=7 + s) for s, (r, p) in enumerate(zip(rows, net.seed_sizes, strict=True))]
+    return sow(state, rows, tuple(drawn), net=net)
+
+
+def mixed(net: Net, envs: int, seed: int = 0) -> EnvState:
+    """Every stage, blueprint, algorithm and alpha, some slots empty; seeds moved a little away from birth."""
+    shape = (envs, len(net.slots))
+    stage = integers(2, 7, *shape, seed=seed)
+    stage = torch.where(stage == 2, 1, stage)
+    live = stage > 1
+    blueprint = torch.where(live, 1 + (torch.arange(stage.numel()).view(shape) + seed) % 7, -1)
+    algorithm = torch.where(live, integers(1, 4, *shape, seed=seed + 1), 0)
+    alpha = torch.where(stage >= 4, 0.05 + 0.95 * noise(*shape, seed=seed + 2), torch.zeros(shape))
+    alpha = torch.where(stage >= 5, 1.0, alpha)
+    return nudge(grow(fresh(net, envs, seed), net, stage, blueprint, algorithm, alpha), net)
+
+
+def nudge(state: EnvState, net: Net, size: float = 0.2) -> EnvState:
+    """The same seeds with every parameter moved, so that no delta is 0."""
+    seeds = {}
+    for s, slot in enumerate(net.slots):
+        old = state.seeds[slot.name, "params"]
+        count = torch.tensor(net.counts[s])[state.slots.blueprint[:, s].clamp(min=0)].unsqueeze(-1)
+        at = torch.arange(old.shape[1])
+        own = ((at < count) | (at >= old.shape[1] - net.gate_counts[s])) & (count > 0)
+        moved = torch.where(own, old + size * normal(*old.shape, seed=s), old)
+        seeds[slot.name] = {"params": moved, "momentum": torch.zeros_like(moved)}
+    return state.replace(seeds=TensorDict(seeds, batch_size=state.batch_size))
+
+
+def double(state: EnvState) -> EnvState:
+    """The same state with floating leaves in float64."""
+    cast = state.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
+    assert cast is not None
+    return cast
+
+
+def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> Batch:
+    host = net.host
+    images = normal(envs, samples, host.channels_in, host.size, host.size, seed=seed)
+    labels = integers(0, host.classes, envs, samples, seed=seed)
+    return Batch(images=images, labels=labels, batch_size=[envs])
+
+
+def split(net: Net, samples: int = 40, seed: int = 3) -> Split:
+    host = net.host
+    images = normal(samples, host.channels_in, host.size, host.size, seed=seed)
+    return Split(images=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
+
+
+def stored(seed: Seed, size: int) -> Tensor:
+    """The storage row of a plain seed."""
+    body, gate = flat(leaves(seed.body)), flat(leaves(seed.gate))
+    return torch.cat((body, body.new_zeros(size - len(body) - len(gate)), gate))

@@ -1,0 +1,231 @@
+"""The kill test: a run that is killed again and again ends with the same bits as one that is left alone.
+
+    python tests/killing.py [--kills N] [--seed S] [--json FILE] [--folder DIR]
+
+A run is left alone; then the same run is killed at random moments, of which a share lie inside a save, and resumed
+each time.  When it ends it is compared with the first one, and another one begins, until there were enough kills.
+
+Exit code 0: all ended with the same bits, times aside; 1: they did not, and the first difference is told.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support import run_comparison
+from support.subprocess_env import OURS
+
+from morphogen.storage import checkpoint_store, run_directory
+
+MORPHOGEN = (sys.executable, "-m", "morphogen")
+RUN = "run"
+IN_A_SAVE = 0.4  # share of the kills that wait for a save to begin
+PATIENCE_S = 600.0  # for one life of a process
+# Growth, keeping and pruning in every round; a save each round and several times within.
+CONFIG: dict[str, Any] = {
+    "preset": "smoke",
+    "rounds": 5,
+    "envs": 8,
+    "episode_length": 24,
+    "final_episodes": 8,
+    "seed": 3,
+    "lifecycle": {"min_training_epochs": 1, "min_blending_epochs": 1},
+    "policy": {"op_bias": {"SET_ALPHA_TARGET": -4.0, "PRUNE": -2.0, "FOSSILIZE": 2.0, "ADVANCE": 2.0}},
+    "engine": {"threads": 1, "devices": ["cpu"]},
+    "telemetry": {"level": "debug", "loggers": ["csv"], "queue": 4096},
+    "checkpoint": {"every_rounds": 1, "every_minutes": 0.01, "keep": 2},
+}
+
+
+class Failed(Exception):
+    """A process that was not killed ended as it should not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill, and what it hit."""
+
+    run: int
+    life: int  # of that run
+    after_s: float  # since the process began
+    doing: str
+    stood: str  # newest checkpoint then
+
+
+@dataclass(slots=True)
+class Trial:
+    """Runs of one config in a folder, all with the same command in the same words."""
+
+    folder: Path
+    config: dict[str, Any]
+    rng: random.Random
+    kills: list[Kill] = field(default_factory=list)
+    life_s: float = 0.0  # of the process that was left alone
+    save_s: float = 0.0  # of its longest save
+
+    def reference(self) -> Path:
+        """The run that is left alone."""
+        began = time.monotonic()
+        place = self._place("alone")
+        self._ended(self._start(place, fresh=True), place)
+        self.life_s = time.monotonic() - began
+        told = (json.loads(line) for line in (place / RUN / run_directory.EVENTS).read_text().splitlines())
+        self.save_s = max(event["data"]["save_s"] for event in told if event["event"] == "CheckpointSaved")
+        return place / RUN
+
+    def killed(self, number: int, most: int) -> Iterator[Kill]:
+        """A run that is killed and resumed until it has ended; after `most` kills it is left alone."""
+        place, life = self._place(f"killed-{number}"), 0
+        while True:
+            process = self._start(place, fresh=not stands(place / RUN))
+            began = time.monotonic()
+            if life == most or not self._kill(process, place / RUN):
+                self._ended(process, place)
+                return
+            life += 1
+            process.wait()
+            yield Kill(number, life, round(time.monotonic() - began, 3), doing(place / RUN), stood(place / RUN))
+
+    def _place(self, name: str) -> Path:
+        place = self.folder / name
+        place.mkdir(parents=True)
+        (place / "config.json").write_text(json.dumps(self.config))
+        return place
+
+    def _start(self, place: Path, *, fresh: bool) -> subprocess.Popen[str]:
+        """Begin the run, or go on with it.  One that did not get as far as a manifest is no run yet."""
+        words = ("train", "--config", "config.json", "--out", RUN, "--quiet") if fresh else ("resume", RUN, "--quiet")
+        if fresh:
+            shutil.rmtree(place / RUN, ignore_errors=True)
+        log = (place / "log").open("a")
+        with log:
+            return subprocess.Popen([*MORPHOGEN, *words], cwd=place, env=OURS, stdout=log, stderr=log, text=True)
+
+    def _kill(self, process: subprocess.Popen[str], run: Path) -> bool:
+        """Kill a process at a moment that is drawn; False if it ended before."""
+        inside = self.rng.random() < IN_A_SAVE
+        moment = time.monotonic() + self.rng.uniform(0, self.life_s / 3)
+        while process.poll() is None and time.monotonic() < moment:
+            time.sleep(0.001)
+        while inside and process.poll() is None and not temporary(run):
+            time.sleep(0.0005)
+        if inside:
+            time.sleep(self.rng.uniform(0, self.save_s))
+        process.kill()
+        return process.wait() < 0
+
+    def _ended(self, process: subprocess.Popen[str], place: Path) -> None:
+        """Wait for a process that nobody kills."""
+        try:
+            code = process.wait(PATIENCE_S)
+        except BaseException:
+            process.kill()
+            raise
+        if code:
+            raise Failed(f"a process ended with {code}\n{(place / 'log').read_text()}")
+
+
+def temporary(run: Path) -> list[Path]:
+    """What a save writes, or has left."""
+    return list((run / run_directory.CHECKPOINTS).glob(f"{checkpoint_store.TEMPORARY}*"))
+
+
+def stands(run: Path) -> bool:
+    """Whether there is a run to go on with."""
+    return (run / run_directory.MANIFEST).is_file()
+
+
+def stood(run: Path) -> str:
+    """The name of the newest checkpoint."""
+    return max((path.name for path in (run / run_directory.CHECKPOINTS).glob("round-*")), default="none")
+
+
+def doing(run: Path) -> str:
+    """What a process that is dead now was doing."""
+    if left := temporary(run):
+        return f"a save, {len(list(left[0].iterdir()))} files of it begun"
+    if any((run / run_directory.CHECKPOINTS).glob(f"{checkpoint_store.TRASH}*")):
+        return "removal of an old checkpoint"
+    if (run / run_directory.RESULT).exists():
+        return "the end"
+    last = last_event(run)
+    if last is None:
+        return "set-up"
+    if last["event"] in ("CheckpointSaved", "RunResumed") and "final" in str(last["data"]):
+        return "the evaluation"
+    return f"after {last['event']}" + "".join(f", {name} {last[name]}" for name in ("round", "epoch") if name in last)
+
+
+def last_event(run: Path) -> dict[str, Any] | None:
+    """The last whole line of the event file."""
+    path = run / run_directory.EVENTS
+    lines = path.read_text().split("\n")[:-1] if path.is_file() else []
+    return json.loads(lines[-1]) if lines else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Kill, resume, compare; what was hit and whether it mattered goes to stdout."""
+    given = _parser().parse_args(argv)
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="killing-"))
+    trial = Trial(folder, CONFIG, random.Random(given.seed))
+    try:
+        told = tried(trial, given.kills)
+    except Failed as error:
+        told = str(error)
+    print(*_table(trial.kills), sep="\n")
+    print(told or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was left alone")
+    if given.json is not None:
+        found = {"kills": [asdict(kill) for kill in trial.kills], "difference": told, "config": CONFIG}
+        given.json.write_text(
+            json.dumps({**found, "seed": given.seed, "life_s": trial.life_s, "save_s": trial.save_s}, indent=2) + "\n"
+        )
+    if given.folder is None:
+        shutil.rmtree(folder)
+    return 1 if told else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Does a run that is killed end with the same bits?")
+    parser.add_argument("--kills", type=int, default=50, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the moments")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was hit there")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the runs there")
+    return parser
+
+
+def tried(trial: Trial, kills: int) -> str | None:
+    """Kill and resume until there were enough kills; the first difference."""
+    alone = trial.reference()
+    number = 0
+    while len(trial.kills) < kills:
+        for kill in trial.killed(number, kills - len(trial.kills)):
+            trial.kills.append(kill)
+            print(
+                f"{len(trial.kills):>4}  run {kill.run}  {kill.after_s:7.3f} s  {kill.stood:<23}  {kill.doing}",
+                flush=True,
+            )
+        differing = next(run_comparison.differences(alone, trial.folder / f"killed-{number}" / RUN), None)
+        if differing is not None:
+            return f"run {number} differs: {differing}"
+        number += 1
+    return None
+
+
+def _table(kills: Sequence[Kill]) -> Iterator[str]:
+    yield "what was hit                           kills"
+    for what, count in Counter(kill.doing.split(",")[0] for kill in kills).most_common():
+        yield f"{what:<38} {count:>5}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

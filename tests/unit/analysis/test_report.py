@@ -1,0 +1,360 @@
+"""The report: pictures drawn from their numbers, one page that needs nothing else, from any part of a log."""
+
+import base64
+import csv
+import importlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import generated_logs
+
+from morphogen.analysis.report import RUNS, report
+from morphogen.analysis.run_log import load
+from morphogen.cli import main
+from morphogen.errors import ConfigError, DataError
+
+matplotlib = pytest.importorskip("matplotlib", reason="needs the extra: pip install 'morphogen[report]'")
+TABLE = importlib.import_module("morphogen.analysis.plots.figure_table")
+PLOTS = TABLE.PLOTS
+
+NAMES = (
+    *("learning_curve", "ppo", "actions", "lifecycle", "frontier", "contributions"),
+    *("blueprints", "rewards", "instances", "health", "throughput", "comparison"),
+    *("arms", "profiles"),
+)
+BY_NAME = {plot.name: plot for plot in PLOTS}
+SMALL = {"rounds": 2, "envs": 3, "epochs": 12}
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return generated_logs.write(tmp_path_factory.mktemp("runs") / "first", **SMALL)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return report(run)
+
+
+@pytest.fixture
+def one_plot(monkeypatch):
+    """A report of one picture, where it is not about pictures."""
+    monkeypatch.setattr(TABLE, "PLOTS", (BY_NAME["comparison"],))
+
+
+def rows_of(run, name):
+    return BY_NAME[name].rows(load(run))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_every_plot_is_a_picture_with_its_numbers_and_stands_on_the_page(run, page):
+    assert page == run / "report" / "index.html"
+    files = contents(page.parent)
+    assert set(BY_NAME) == set(NAMES)
+    assert set(files) == {"index.html", *(f"{name}.{kind}" for name in NAMES for kind in ("png", "csv"))}
+    inlined = re.findall(r'src="data:image/png;base64,([^"]+)"', files["index.html"].decode())
+    assert {base64.b64decode(one) for one in inlined} == {files[f"{name}.png"] for name in NAMES}
+    for name in NAMES:
+        assert files[f"{name}.png"].startswith(b"\x89PNG\r\n")
+        assert f'<h2 id="{name}">' in files["index.html"].decode()
+
+
+def test_the_numbers_of_a_picture_are_the_rows_that_it_is_drawn_from(run, page):
+    for name in NAMES:
+        found = list(csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines()))
+        wanted = rows_of(run, name)
+        assert len(found) == len(wanted)
+        for one, row in zip(found, wanted, strict=True):
+            assert one.pop("run") == "first"
+            assert {key: text for key, text in one.items() if text} == {
+                key: str(value) for key, value in row.items() if value not in (None, "")
+            }
+
+
+def test_the_same_log_gives_the_same_bytes(run, page, tmp_path):
+    assert contents(report(run, out=tmp_path / "again").parent) == contents(page.parent)
+
+
+def test_nothing_on_the_page_is_fetched_or_run(page):
+    text = re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,", page.read_text())
+    assert not re.search(r"https?:|//[a-z]|<script|<link|<iframe|@import", text)
+    assert set(re.findall(r'(?:src|href)="([^"]{1,5})', text)) <= {"data:", *(f"#{name}"[:5] for name in NAMES)}
+    assert "default-src 'none'" in text
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here")
+def test_a_browser_shows_every_picture_and_has_nothing_to_complain_about(page, tmp_path):
+    probe = "<script>onload = () => { document.title = [...document.images].map(i => i.naturalWidth).join() }</script>"
+    shown = tmp_path / "shown.html"
+    text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())  # which allows no script, not even the probe
+    shown.write_text(text.replace("</body>", f"{probe}</body>"))
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom")
+    for file in (page, shown):
+        done = subprocess.run(
+            [BROWSER, *flags, f"--user-data-dir={tmp_path}", file.as_uri()], capture_output=True, text=True, check=True
+        )
+        assert "CONSOLE" not in done.stderr
+    widths = re.search(r"<title>([0-9,]+)</title>", done.stdout)
+    assert widths is not None
+    assert [int(one) >= 1000 for one in widths[1].split(",")] == [True] * len(NAMES)
+
+
+def test_several_runs_stand_side_by_side(run, tmp_path):
+    second = generated_logs.write(tmp_path / "second", seed=4, rounds=3, envs=2, epochs=6)
+    page = report(run, second, out=tmp_path / "both")
+    for name in NAMES:
+        found = {row["run"] for row in csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines())}
+        assert found == {"first", "second"}
+    assert "<th>first</th><th>second</th>" in page.read_text()
+    assert not (second / "report").exists()
+
+
+@pytest.mark.usefixtures("one_plot")
+def test_runs_with_the_same_name_are_told_apart_by_letters(run, tmp_path):
+    for part in ("a", "b"):
+        shutil.copytree(run, tmp_path / part / "same", ignore=shutil.ignore_patterns("report"))
+    page = report(tmp_path / "a" / "same", tmp_path / "b" / "same", out=tmp_path / "out")
+    assert "<th>run A</th><th>run B</th>" in page.read_text()
+
+
+@given(share=st.floats(0, 1))
+def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factory, share):
+    cut = tmp_path_factory.mktemp("cut") / "run"
+    shutil.copytree(run, cut, ignore=shutil.ignore_patterns("report", "result.json"))
+    whole = (run / "events.jsonl").read_bytes()
+    size = round(share * len(whole))
+    (cut / "events.jsonl").write_bytes(whole[:size])
+    log = load(cut)
+    assert sum(map(len, log.tables.rows.values())) <= whole[:size].count(b"\n")
+    for plot in PLOTS:
+        rows = plot.rows(log)
+        assert rows or plot.name != "actions" or not log.tables["epochs"]
+    shutil.rmtree(cut)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.4, 0.6, 0.97])
+def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
+    cut = tmp_path / "run"
+    shutil.copytree(run, cut, ignore=shutil.ignore_patterns("report"))
+    whole = (run / "events.jsonl").read_bytes()
+    (cut / "events.jsonl").write_bytes(whole[: round(share * len(whole))])
+    page = report(cut)
+    absent = re.findall(r'id="([a-z_]+)-none"', page.read_text())
+    assert {f"{name}.png" for name in NAMES if name not in absent} == {path.name for path in page.parent.glob("*.png")}
+    assert ("lifecycle" in absent) == (share < 0.5)
+
+
+@pytest.mark.parametrize("level", ["minimal", "normal"])
+def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, level):
+    levels = ("minimal", "normal", "debug")[: ("minimal", "normal").index(level) + 1]
+    events = [
+        event for event in generated_logs.events(**SMALL) if event.level in levels or event.name == "AblationsMeasured"
+    ]
+    page = report(generated_logs.write(tmp_path / "run", events, result=False))
+    absent = set(re.findall(r'id="([a-z_]+)-none"', page.read_text()))
+    assert "comparison" in absent
+    assert ("actions" in absent) == ("throughput" in absent) == (level == "minimal")
+    assert not {"learning_curve", "lifecycle", "frontier", "blueprints", "ppo"} & absent
+
+
+def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
+    run = generated_logs.write(
+        tmp_path / "run", [event for event in generated_logs.events(**SMALL) if event.slot is None]
+    )
+    assert {row["stage"] for row in rows_of(run, "lifecycle")} <= {"DORMANT", "rollback"}
+    assert (report(run).parent / "lifecycle.png").exists()
+
+
+def test_a_run_without_events_says_so_for_every_plot(tmp_path):
+    run = generated_logs.write(tmp_path / "run", result=False, **SMALL)
+    (run / "events.jsonl").unlink()
+    text = report(run).read_text()
+    assert len(re.findall(r">no data</p>", text)) == len(NAMES)
+
+
+@pytest.mark.usefixtures("one_plot")
+def test_a_picture_whose_numbers_are_gone_goes_too(tmp_path):
+    run = generated_logs.write(tmp_path / "run", **SMALL)
+    (run / "report").mkdir()
+    (run / "report" / "comparison.png").write_bytes(b"old")
+    (run / "result.json").unlink()
+    report(run)
+    assert not (run / "report" / "comparison.png").exists()
+
+
+def test_shapley_values_of_the_best_episode_lead_from_the_host_to_the_final_network(run):
+    rows = rows_of(run, "contributions")
+    assert (rows[0]["step"], rows[-1]["step"]) == ("host alone", "final")
+    assert len(rows) > 3
+    for before, row in pairwise(rows[:-1]):
+        assert row["low"] == before["high"]
+    assert rows[-2]["high"] == pytest.approx(rows[-1]["high"], abs=1e-4)
+    episodes = load(run).tables["episodes"]
+    best = max(episodes, key=lambda row: row["committed_accuracy"])
+    assert (rows[0]["round"], rows[0]["env"]) == (best["round"], best["env"])
+    assert rows[-1]["high"] == pytest.approx(best["accuracy"], abs=1e-4)
+
+
+def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
+    log = load(run)
+    found = {(row["round"], row["env"], row["slot"], row["start"]): row for row in rows_of(run, "lifecycle")}
+    spans = [row for row in found.values() if row["slot"]]
+    for event in log.events(lambda line: '"EpochCompleted"' in line):
+        for env, stages in enumerate(event.data.stage):
+            for slot, stage in zip(generated_logs.SLOTS, stages, strict=True):
+                here = [
+                    row["stage"]
+                    for row in spans
+                    if (row["round"], row["env"], row["slot"]) == (event.round, env, slot)
+                    and row["start"] <= event.epoch < row["end"]
+                ]
+                assert here == [stage]
+    named = {(e.round, e.epoch, e.env, e.slot): e.data.blueprint for e in log.events(lambda t: "SeedGerminated" in t)}
+    assert max(row["seed"] or 0 for row in spans) > 1
+    for row in spans:
+        if row["stage"] == "GERMINATED":
+            assert row["blueprint"] == named[row["round"], row["start"], row["env"], row["slot"]]
+
+
+def test_gains_are_over_the_host_alone(run):
+    log = load(run)
+    final = {(row["round"], row["env"]): row["accuracy"] for row in log.tables["episodes"]}
+    hosts = {row["round"]: row["host_acc"] for row in log.tables["ablations"]}
+    for row in rows_of(run, "instances"):
+        wanted = final[row["round"], row["env"]] - hosts[row["round"]][row["env"]]
+        assert row["gain"] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_envs_of_all_ranks_are_in_one_row(run, tmp_path):
+    """Each rank writes the events of its own envs; together they are the log of one process."""
+    split = tmp_path / "run"
+    shutil.copytree(run, split, ignore=shutil.ignore_patterns("report"))
+    kept, ranks = [], []
+    for event in load(run).events(lambda line: True):
+        if event.name in ("AblationsMeasured",):
+            parts = [
+                replace(event.data, **{f.name: getattr(event.data, f.name)[part] for f in fields(event.data)})
+                for part in (slice(0, 2), slice(2, None))
+            ]
+            kept, ranks = [*kept, replace(event, data=parts[0])], [*ranks, replace(event, data=parts[1])]
+        else:
+            (ranks if event.env == 2 else kept).append(event)
+    for name, part in (("events.jsonl", kept), ("events.rank1.jsonl", ranks)):
+        (split / name).write_text("".join(generated_logs.line(e, seq=i, time=0.0) for i, e in enumerate(part)))
+    order = {name: rows_of(run, name) for name in ("instances", "contributions", "lifecycle", "blueprints")}
+    for name, rows in order.items():
+        found = rows_of(split, name)
+        assert sorted(map(str, found)) == sorted(map(str, rows)), name
+
+
+def test_pairs_with_the_baselines_are_of_the_same_instance(run):
+    policies = load(run).result["policies"]
+    rows = [row for row in rows_of(run, "comparison") if row["metric"] == "network_value" and row["rival"] == "wait"]
+    ahead = [a - b for a, b in zip(policies["ppo"]["network_value"], policies["wait"]["network_value"], strict=True)]
+    assert [row["difference"] for row in rows if row["pair"] is not None] == ahead
+    mean = rows[0]
+    assert mean["low"] < mean["difference"] < mean["high"]
+    assert (mean["wins"], mean["ties"], mean["losses"]) == (sum(x > 0 for x in ahead), 0, sum(x < 0 for x in ahead))
+
+
+def test_a_damaged_line_is_named(run, tmp_path, capsys):
+    broken = tmp_path / "run"
+    shutil.copytree(run, broken, ignore=shutil.ignore_patterns("report"))
+    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    (broken / "events.jsonl").write_text("".join([*lines[:4], lines[4][:30] + "\n", *lines[5:]]))
+    with pytest.raises(DataError, match=r"events\.jsonl is damaged in line 5"):
+        load(broken)
+    assert main.main(["report", str(broken)]) == 3
+    assert "line 5" in capsys.readouterr().err
+
+
+def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, capsys):
+    assert main.main(["report", str(tmp_path)]) == 2
+    assert "holds no config.json" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_many_runs_and_the_same_one_twice_are_refused(run):
+    with pytest.raises(ConfigError, match=rf"report has {RUNS + 1} run directories; want 1 \.\. {RUNS}"):
+        report(*[run] * (RUNS + 1))
+    with pytest.raises(ConfigError, match="want each of them once"):
+        report(run, run)
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--out is .*file; it cannot be written"):
+        report(run, out=tmp_path / "file")
+
+
+def test_without_matplotlib_the_error_names_the_extra(run, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main.main(["report", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert "pip install 'morphogen[report]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
+    code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
+    code += "assert not {'torch', 'tensordict'} & set(sys.modules)"
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(run), "--out", str(out)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{out / 'index.html'}\n"
+
+
+def test_settings_of_the_user_change_no_picture(run):
+    plot = BY_NAME["comparison"]
+    found = {"first": plot.rows(load(run))}
+    before = plot.png(found)
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
+        assert plot.png(found) == before
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_arms_are_drawn_with_what_the_evaluation_says(run):
+    rows = rows_of(run, "arms")
+    assert [(row["arm"], row["statistic"]) for row in rows] == [
+        *(("trained", name) for name in ("mean", "iqm")),
+        *(("wait", name) for name in ("mean", "iqm", "difference", "improvement")),
+    ]
+    behind = next(row for row in rows if row["statistic"] == "difference")
+    assert (behind["low"], behind["value"], behind["high"]) == pytest.approx((0.03, 0.05, 0.07))
+    table = BY_NAME["arms"].table(load(run))
+    assert [row["difference"] for row in table] == [None, 0.05]
+    points = rows_of(run, "profiles")
+    assert [(row["tau"], row["value"]) for row in points if row["arm"] == "wait"] == [
+        (0.5, 1.0),
+        (0.6, 0.5),
+        (0.7, 0.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"statistics": {"wait": {"mean": 3}}}, "evaluation.json is damaged: statistics is"),
+        ({"statistics": {"wait": {"iqm": None}}}, "statistics of an arm have no mean"),
+        ({"profiles": {"tau": [0.5], "arms": {"a": {"value": [], "low": [], "high": []}}}}, "profiles have"),
+    ],
+)
+def test_a_damaged_evaluation_is_named(tmp_path, change, said):
+    place = generated_logs.write(tmp_path / "run", **SMALL)
+    (place / "evaluation.json").write_text(json.dumps({**generated_logs.EVALUATION, **change}))
+    with pytest.raises(DataError, match=said):
+        load(place)

@@ -1,0 +1,97 @@
+"""What a change of settings is worth, of made-up runs: how changes are told apart and judged, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from support import made_up_evaluations
+
+from bench.studies import ablations
+
+FLAT = {"ppo": {"price_warmup_rounds": 3}}
+
+
+def changed(folder, gain, *, seed=1, **fields):
+    """A run with other settings, fields of its config."""
+    run = made_up_evaluations.run(folder, seed, made_up_evaluations.evaluation(gain))
+    kept = json.loads((run / "config.json").read_text())
+    merged = {name: {**kept[name], **value} if isinstance(value, dict) else value for name, value in fields.items()}
+    made_up_evaluations.change(run / "config.json", **merged)
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    worse, alike = (changed(folder / name, gain, **FLAT) for name, gain in (("worse", 0.0), ("unused", 0.3)))
+    two = changed(folder / "near", 0.15, reward={"rule": "loss"}, max_seeds=2)
+    return [*made_up_evaluations.several(folder), worse, two, alike]
+
+
+@pytest.fixture(scope="module")
+def found(runs, tmp_path_factory):
+    file = tmp_path_factory.mktemp("written") / "new" / "found.json"
+    ablations.main([*map(str, runs[:5]), "--json", str(file)])
+    return json.loads(file.read_text())
+
+
+def refused(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        ablations.main([str(word) for word in words])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_changes_are_named_by_the_settings_that_differ(found):
+    first, second = (one["settings"] for one in found["changes"])
+    assert first == {"ppo.price_warmup_rounds": [0, 3]}
+    assert second.keys() == {"reward.rule", "max_seeds"}
+    assert second["max_seeds"][1] == 2
+    assert [one["seed"] for one in found["unchanged"]["runs"]] == [1, 2, 3]
+
+
+def test_a_change_is_held_against_the_mean_of_the_unchanged_runs(found):
+    assert found["unchanged"]["means"] == pytest.approx(
+        [np.mean(made_up_evaluations.HARD) + gain for gain in (0.14, 0.16, 0.18)]
+    )
+    differences = [one["difference"]["value"] for one in found["changes"]]
+    assert differences == pytest.approx([-0.16, -0.01])
+    for one in found["changes"]:
+        ends = one["over_seeds"]
+        assert ends["high"] - ends["low"] == pytest.approx(2 * 4.303 * 0.02 * (1 + 1 / 3) ** 0.5, rel=1e-3)
+        assert ends["value"] == pytest.approx(one["difference"]["value"])
+
+
+def test_a_verdict_needs_more_than_the_scatter_of_the_seeds(found):
+    assert [one["verdict"] for one in found["changes"]] == ["worse", "no verdict"]
+    assert found["changes"][1]["difference"]["high"] < 0, "over instances alone it would be decided"
+
+
+def test_more_runs_of_a_change_narrow_its_interval():
+    base = np.array([[0.1], [0.2], [0.3]]) + np.zeros((3, 8))
+    one, four = (ablations.over_seeds(np.full((count, 8), 0.9), base) for count in (1, 4))
+    assert (one.value, four.value) == pytest.approx((0.7, 0.7))
+    assert four.high - four.low < one.high - one.low
+
+
+def test_the_table_has_a_row_per_change(runs, tmp_path, capsys):
+    ablations.main([*map(str, runs[:5]), "--json", str(tmp_path / "a.json"), "--table"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == [
+        "nothing",
+        "`ppo.price_warmup_rounds=3`",
+        '`max_seeds=2, reward.rule="loss"`',
+    ]
+    assert "| -0.160 (-0.160 .. -0.160) |" in rows[1]
+
+
+def test_what_cannot_be_judged_is_refused_and_nothing_is_written(runs, tmp_path, capsys):
+    base, worse, twin = runs[:3], runs[3], runs[5]
+    file = ("--json", tmp_path / "a.json")
+    assert "no RUN is given" in refused(capsys)
+    assert "1 of 2 runs have the settings of" in refused(capsys, base[0], worse, *file)
+    assert "3 of 3 runs have the settings of" in refused(capsys, *base, *file)
+    assert "has seed 1, as another run" in refused(capsys, *base, worse, twin, *file)
+    other = made_up_evaluations.run(tmp_path / "other", 9, made_up_evaluations.evaluation(0.1, seed=5))
+    assert "was evaluated with seed 5" in refused(capsys, *base, other, *file)
+    assert not (tmp_path / "a.json").exists()

@@ -1,0 +1,181 @@
+"""What is written of several evaluated runs: differences, the gap, curves, a table, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from support import made_up_evaluations
+
+from bench.studies import learning
+from morphogen.analysis.run_log import rounds
+from morphogen.evaluation.bootstrap import interval, iqm
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return made_up_evaluations.several(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def place(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written") / "new"
+    learning.main([*map(str, runs[::-1]), "--json", str(folder / "found.json"), "--picture", str(folder / "found.svg")])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(place):
+    return json.loads((place / "found.json").read_text())
+
+
+def refused(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        learning.main([str(word) for word in words])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_the_difference_to_every_rival_is_found_over_instances_and_over_seeds(found):
+    gains = {"wait": 0.16, "random": 0.26, "tuned": 0.11, "oracle": -0.04, "static": 0.06, "static-cost": 0.08}
+    assert {name: round(one["difference"]["value"], 6) for name, one in found["rivals"].items()} == gains
+    for name, one in found["rivals"].items():
+        assert one["above_zero"] == (name != "oracle")
+        assert one["improvement"]["value"] == (name != "oracle")
+        assert one["difference"]["low"] == pytest.approx(one["difference"]["high"]), "all instances differ alike"
+        assert one["over_seeds"]["high"] - one["over_seeds"]["low"] == pytest.approx(2 * 4.303 * 0.02 / 3**0.5)
+
+
+def test_a_rival_is_beaten_only_where_training_seeds_agree():
+    theirs = np.zeros((1, 40))
+    luck = np.array([[0.3], [-0.1], [0.1]]) + np.zeros((3, 40))
+    assert learning.against(luck, theirs)["difference"]["low"] > 0
+    assert not learning.against(luck, theirs)["above_zero"]
+    assert learning.against(luck[:1], theirs)["above_zero"]
+
+
+def test_runs_that_do_alike_tell_no_more_than_one():
+    dice = np.random.default_rng(1)
+    one, base = dice.normal(0.2, 1.0, size=(1, 60)), np.zeros((1, 60))
+    thrice = np.repeat(one, 3, axis=0)
+    for name in ("difference", "improvement"):
+        alone, together = (learning.against(rows, base)[name] for rows in (one, thrice))
+        assert together == pytest.approx(alone)
+    assert learning.middle(thrice) == pytest.approx(iqm(one, seed=learning.SEED))
+
+
+def test_the_share_of_the_gap_is_that_of_the_means(found):
+    assert found["gap_closed"] == pytest.approx({"value": 0.8, "low": 0.8, "high": 0.8})
+    assert [round(one["gap_closed"]["value"], 6) for one in found["seeds"]] == [0.7, 0.8, 0.9]
+    assert [round(one["difference"]["tuned"]["value"], 6) for one in found["seeds"]] == [0.09, 0.11, 0.13]
+
+
+def test_the_interval_of_the_gap_holds_both_uncertainties_at_once():
+    dice = np.random.default_rng(2)
+    wait = dice.normal(size=(1, 200))
+    way = dice.uniform(0.0, 0.4, size=(1, 200))
+    values = {"wait": wait, "oracle": wait + way, "trained": wait + 0.5 * way}
+    assert learning.closed(values) == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
+    noisy = learning.closed({**values, "trained": values["trained"] + dice.normal(0, 0.1, size=(1, 200))})
+    assert noisy is not None
+    assert noisy["low"] < 0.5 < noisy["high"]
+
+
+def test_without_a_way_there_is_no_share_of_it():
+    wait = np.zeros((1, 8))
+    assert learning.closed({"wait": wait, "trained": wait + 1}) is None
+    assert learning.closed({"wait": wait, "trained": wait + 1, "oracle": wait - 1}) is None
+
+
+def test_everything_can_be_computed_again_from_the_file(found):
+    rows = {name: np.array(one["network_value"]) for name, one in found["arms"].items()}
+    assert {name: len(one) for name, one in rows.items()} == {
+        **{"trained": 3, "static": 3, "static-cost": 3},
+        **{"wait": 1, "random": 1, "tuned": 1, "oracle": 1},
+    }
+    assert found["arms"]["tuned"]["mean"] == interval(rows["tuned"], seed=learning.SEED)._asdict()
+    assert learning.against(rows["trained"], rows["static"]) == found["rivals"]["static"]
+    assert learning.closed(rows) == found["gap_closed"]
+    assert found["arms"]["wait"]["params"] == made_up_evaluations.PARAMS
+
+
+def test_commands_and_settings_say_how_it_was_made(found, runs):
+    assert [one["seed"] for one in found["runs"]] == [1, 2, 3], "in whatever order they are named"
+    made, played = found["runs"][1]["commands"]
+    assert made == "morphogen train --seed 2 --out seed-2"
+    assert played.startswith(f"morphogen evaluate {runs[1]} --greedy --episodes 12 --seed 1234 --arms static,")
+    assert found["runs"][0]["seconds"] == 754.0
+    assert found["settings"]["evaluation_seed"] == 1234
+    assert found["settings"]["episodes"] == made_up_evaluations.EPISODES
+
+
+def test_curves_are_those_of_the_events(found, runs):
+    told = found["curves"]
+    for one, path in zip(told["seeds"], runs, strict=True):
+        value = [summary.network_value_mean for summary in rounds(path)]
+        assert one["value"] == value
+        assert one["smooth"][0] == pytest.approx(np.mean(value[:5]))
+        assert one["smooth"][-1] == pytest.approx(np.mean(value[-5:]))
+    assert len(told["mean"]) == made_up_evaluations.ROUNDS - 4
+    assert told["mean"][1] == pytest.approx(np.mean([one["smooth"][1] for one in told["seeds"]]))
+
+
+def test_the_picture_has_a_curve_per_seed_and_is_the_same_again(place, found):
+    drawn = (place / "found.svg").read_bytes()
+    assert drawn == learning.picture(found)
+    for name in ("seed 1", "seed 2", "seed 3", "mean over seeds"):
+        assert f">{name}<" in drawn.decode()
+
+
+def test_the_table_has_a_row_per_arm(place, found, capsys):
+    learning.main(["--table", "--json", str(place / "found.json")])
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line.split("`")[1]: line for line in lines if line.startswith("| `")}
+    assert rows.keys() == found["arms"].keys()
+    assert "| +0.160 (+0.160 .. +0.160) | +0.110 .. +0.210 |" in rows["wait"]
+    assert rows["trained"].endswith("|  |  | 438 | 70.0 |"), "nothing is better than itself"
+    assert lines[-1] == "Share of the way from `wait` to `oracle`: 0.800 (0.800 .. 0.800)."
+
+
+def test_what_was_not_evaluated_is_named(tmp_path, capsys, runs):
+    lone = made_up_evaluations.run(tmp_path / "lone", 4, made_up_evaluations.evaluation(0.1))
+    (lone / "evaluation.json").unlink()
+    assert "lone/evaluation.json is not there" in refused(capsys, runs[0], lone)
+    assert "no RUN is given" in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"seed": 5}, "was evaluated with seed 5"),
+        ({"greedy": False}, "was evaluated with greedy false"),
+        ({"episodes": 11}, "has no network_value of 11 episodes of trained"),
+        ({"arms": {"wait": made_up_evaluations.arm(0.0)}}, "lacks the arm trained"),
+        ({"arms": {"trained": made_up_evaluations.arm(0.1)}}, "static played beside 3 of 4 runs"),
+        (
+            {"arms": made_up_evaluations.evaluation(0.1, {"static": 0, "static-cost": 0, "wait": 0.2})["arms"]},
+            "wait is not the same",
+        ),
+        (
+            {"arms": made_up_evaluations.evaluation(0.1, {"schedule:a": 0, "schedule:b": 0})["arms"]},
+            "several arms of one kind",
+        ),
+    ],
+)
+def test_evaluations_that_do_not_fit_together_are_refused(tmp_path, capsys, runs, fields, words):
+    other = made_up_evaluations.run(tmp_path / "other", 4, {**made_up_evaluations.evaluation(0.1), **fields})
+    assert words in refused(capsys, *runs, other, "--json", tmp_path / "a.json", "--picture", tmp_path / "a.svg")
+    assert not (tmp_path / "a.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "words"),
+    [
+        ("config.json", {"seed": 2}, "has seed 2, as another run"),
+        ("config.json", {"rounds": 8}, "was configured differently"),
+        ("manifest.json", {"status": "stopped"}, "want a completed run"),
+    ],
+)
+def test_runs_that_do_not_fit_together_are_refused(tmp_path, capsys, runs, file, fields, words):
+    other = made_up_evaluations.run(tmp_path / "other", 4, made_up_evaluations.evaluation(0.1))
+    made_up_evaluations.change(other / file, **fields)
+    assert words in refused(capsys, *runs, other)

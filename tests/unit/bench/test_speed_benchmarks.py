@@ -1,0 +1,243 @@
+"""The benchmarks measure what they say: compared forms compute the same, counts are right, tables are whole."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.harness import chart
+from bench.harness.bench_scenes import scene
+from bench.harness.module_loop import LAYOUTS, Loop
+from bench.harness.timing import Bench, machine
+from bench.speed import (
+    checkpoint,
+    cuda,
+    data,
+    graphs,
+    memory,
+    policy,
+    record,
+    rollout,
+    roofline,
+    rules,
+    summary,
+    telemetry,
+)
+from morphogen.cli.measures import Measure, over, ratio, table, write
+from morphogen.config.groups import DataSpec
+from morphogen.engine.scheduler import Parts
+from morphogen.kernels import CONVOLVES
+
+ROOT = Path(__file__).parents[3]
+KEYS = {"name", "value", "spread", "runs", "unit"}
+WANTED = {  # rows that are promised; of training for two envs
+    *("train_digits_e2_eager", "train_digits_e8_per_env", "train_cifar_e1_eager", "train_cifar_e2_eager"),
+    *("train_digits_e2_none_eager", "train_digits_e2_light_eager"),
+    *("validate_8_over_1", "control_share", "record_share", "empty_slots", "roofline_digits", "roofline_cifar"),
+    *("ceiling_digits", "ceiling_cifar"),
+}
+
+
+@pytest.fixture
+def quick():
+    return Bench(runs=1)
+
+
+def test_the_loop_trains_what_the_stacked_form_trains():
+    ours = scene("digits", 7, "mixed", minibatches=3).to(torch.float64)
+    pairs = zip(ours.state.slots.blueprint.flatten(), ours.state.slots.algorithm.flatten(), strict=True)
+    held = {(int(b), int(a)) for b, a in pairs}
+    assert held == {(b, a) for b in range(1, 8) for a in (1, 2, 3)}
+    stacked = ours.train()
+    for layout in LAYOUTS:
+        loop = Loop(ours, layout)
+        loop.train()
+        torch.testing.assert_close(loop.parameters(), stacked.host.params, rtol=1e-9, atol=1e-10)
+    assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
+
+
+def test_the_loop_trains_seeds_too():
+    ours = scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
+    loop, after = Loop(ours, "channels_last"), ours.train()
+    loop.train()
+    for slot in ours.net.slots:
+        row, seed = after.seeds[slot.name, "params"][0], loop.learners[0].net.seeds[slot.name]
+        moved = torch.cat([leaf.detach().flatten() for leaf in seed.trained()])
+        torch.testing.assert_close(row[: len(moved)], moved, rtol=1e-9, atol=1e-10)
+        assert not torch.equal(row, ours.state.seeds[slot.name, "params"][0])
+
+
+def test_bare_hosts_train_and_score_like_hosts_with_empty_slots():
+    ours = scene("digits", 3, "none", minibatches=2)
+    bare = ours.bare()
+    assert bare.state.slots.stage.shape == (3, 0)
+    assert torch.equal(bare.train().host.params, ours.train().host.params)
+    assert torch.equal(bare.validate().accuracy[:, 0], ours.validate().accuracy[:, 0])
+
+
+def test_an_epoch_of_a_scene_starts_from_the_same_state_at_every_call():
+    ours = scene("digits", 2, "kept", minibatches=2)
+    assert torch.equal(ours.train().host.params, ours.train().host.params)
+
+
+def test_a_ratio_is_taken_run_by_run():
+    assert ratio("a", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == Measure("a", 2.0, 0.5, 3, "ratio")
+    assert over("a", [3.0], "ms") == Measure("a", 3.0, 0.0, 1, "ms")
+
+
+def test_a_form_is_measured_in_turn_with_the_others():
+    called = []
+    seconds = Bench(runs=2).interleaved({"a": lambda: called.append("a"), "b": lambda: called.append("b")})
+    assert called == ["a", "b", "b", "a", "a", "b"]
+    assert [len(found) for found in seconds.values()] == [2, 2]
+
+
+def test_grouped_convolutions_are_counted_by_what_they_do():
+    x, weight = torch.ones(5, 6, 8, 8, requires_grad=True), torch.ones(9, 2, 3, 3, requires_grad=True)
+
+    class One:
+        def train(self):
+            torch.nn.functional.conv2d(x, weight, groups=3, padding=1).sum().backward()
+
+    multiplied = 5 * 9 * 8 * 8 * 2 * 3 * 3
+    assert roofline.count(One())[0] == 3 * 2 * multiplied
+
+
+def test_the_ceiling_is_made_of_the_convolutions_of_both_passes():
+    ours = scene("digits", 2, "none")
+    with roofline.Kernels() as kernels:
+        ours.train()
+    names = ("conv", "conv_backward") if CONVOLVES else ("convolution", "convolution_backward")
+    library = "morphogen" if CONVOLVES else "aten"
+    called = [func for func, _, _ in kernels.calls]
+    assert {f"{library}.{name}.default": 2 for name in names} == {str(f): called.count(f) for f in called}
+    with roofline.Kernels() as again:
+        kernels.again()
+    assert [func for func, _, _ in again.calls] == called
+
+
+def test_views_move_no_bytes_and_sums_do():
+    x = torch.ones(4, 4)
+    with roofline.Traffic() as traffic:
+        x.view(16).view(2, 8)
+    assert traffic.bytes == 0
+    with roofline.Traffic() as traffic:
+        torch.add(x, x)
+    assert traffic.bytes == 3 * 64
+
+
+def test_memory_is_what_more_envs_add_to_the_peak(monkeypatch, tmp_path):
+    asked, told = [], tmp_path / "status"
+    told.write_text("Name:\tpython\nVmHWM:\t    90 kB\nVmRSS:\t    30 kB\n")
+    monkeypatch.setattr("morphogen.device.malloc.STATUS", told)
+    assert memory.peak("digits", 1, "cpu") == 60 * 1024
+    monkeypatch.setattr(memory, "peaks", lambda bench, task, sizes: asked.append((task, sizes)) or [30, 50, 90])
+    rows = {row.name: row.value for row in memory.measures(Bench(), {"tiny": ("digits", 10)})}
+    assert asked == [("digits", [10, 20, 40])]
+    assert rows == {"memory_tiny_per_env": pytest.approx(2 / 2**20), "memory_tiny_linear": pytest.approx(1.0)}
+
+
+def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "measures", lambda bench, sizes: [])
+    monkeypatch.setattr(rollout, "LIFE", 1)
+    monkeypatch.setattr(roofline, "peaks", lambda bench: ([1e9], [1e9]))
+    rows = summary.measures(quick, full=False, envs=2)
+    assert {row.name for row in rows} >= WANTED
+    assert len({row.name for row in rows}) == len(rows)
+    assert all(row.value > 0 and row.spread >= 0 for row in rows)
+    write(tmp_path / "new" / "table.json", machine(quick), rows)
+    facts = json.loads((tmp_path / "new" / "table.json").read_text())
+    assert set(facts) == {"machine", "measures"}
+    assert all(set(row) == KEYS for row in facts["measures"])
+    assert {"cpu", "cores", "threads", "torch", "tensordict", "torchrl", "python", "checksums"} <= set(facts["machine"])
+    assert {"train_digits_e2_eager", "validate_8_over_1", "rollout_e2"} <= set(facts["machine"]["checksums"])
+    assert all(row.name in table(rows) for row in rows)
+
+
+def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
+    rows = cuda.measures(quick, short=True, svg=tmp_path / "epochs.svg")
+    names = {row.name for row in rows}
+    assert {"train_cifar_e2_eager", "train_cifar_e4_per_env", "rollout_e1", "rollout_e2_control_share"} <= names
+    assert {row.name: row.value for row in rows if row.name.startswith("waits")} == {
+        "waits_digits_e4": 0,
+        "waits_cifar_e4": 0,
+    }
+    assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 2
+
+
+def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
+    asked = []
+    only_counts = functools.partial(Parts, compiler=lambda call, **_: asked.append(call) or call)
+    monkeypatch.setattr("bench.harness.bench_scenes.Parts", only_counts)
+    data = DataSpec(batch=4, minibatches=1, val_samples=8)
+    rows = [*rollout.scan(quick, (2,), data=data), *rollout.scan(quick, (1,), compiled=True, data=data)]
+    assert len(asked) == 4  # head, training, validation, tail
+    rollout.plot(tmp_path / "epochs.svg", rows, (2,), (1,))
+    assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
+
+
+@pytest.mark.parametrize("part", [record, policy, data], ids=lambda part: part.__name__)
+def test_every_part_has_a_row_and_a_checksum(part, quick):
+    assert all(row.value > 0 for row in part.measures(quick, 2))
+    assert quick.checksums
+
+
+def test_rounds_at_all_levels_end_with_the_same_hosts(quick):
+    rows = telemetry.measures(quick, 2, 2)
+    assert [row.name for row in rows] == ["telemetry_normal", "telemetry_debug"]
+    assert all(row.value > 0 for row in rows)
+
+
+def test_rounds_that_are_saved_end_with_the_same_hosts(quick):
+    rows = checkpoint.measures(quick, 2, 2)
+    assert [row.name for row in rows] == [f"checkpoint_{name}" for name in ("round", "save", "load", "per_env")]
+    assert all(row.value > 0 for row in rows)
+
+
+def test_streamed_batches_are_those_of_resident_data(quick):
+    data.measures(quick, 2, 3)
+    seen = quick.checksums
+    assert seen["data_shifted"] == seen["data_shifted_streamed"] != seen["data_plain"] == seen["data_plain_streamed"]
+
+
+def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
+    monkeypatch.setattr(graphs, "ENDING", {"ppo": "", "wait": "_wait"})
+    monkeypatch.setattr(graphs, "EARLY", 1)
+    rows = {row.name: row.value for row in graphs.measures(quick, 2, rounds=2)}
+    assert (rows["graphs"], rows["graphs_wait"]) == (5, 4)  # head, tail, update; one for each unit
+    assert rows["graphs_after_5_rounds"] == rows["graphs_after_5_rounds_wait"] == 2
+    assert (rows["graph_fallback_share_wait"], rows["graph_fallback_share_late_wait"]) == (0.5, 0.0)
+    assert rows["padding_overhead"] > rows["padding_overhead_wait"] == rows["padding_overhead_validate_wait"] == 1.0
+    assert len(quick.checksums) == 2
+
+
+def test_rules_are_paid_alike_however_they_are_called():
+    found = rules.subjects(11, torch.device("cpu"))
+    assert {"masks", "decode", "reward_delta", "reward_shaped"} <= set(found)
+    rule, call = found["reward_sparse"]
+    paid = call(rule)
+    assert paid.shape == (11,)
+    assert torch.isfinite(paid).all()
+    assert paid.unique().numel() > 3
+
+
+def test_curves_stay_inside_the_picture():
+    picture = chart.draw("a", "b", [chart.Line("c", [(1, 0.5), (512, 900.0)])])
+    points = picture.partition('points="')[2].partition('"')[0]
+    xs, ys = zip(*(map(float, point.split(",")) for point in points.split()), strict=True)
+    assert min(xs) == chart.MARGIN
+    assert max(xs) == chart.WIDTH - chart.MARGIN
+    assert chart.MARGIN <= min(ys) < max(ys) <= chart.HEIGHT - chart.MARGIN
+
+
+@pytest.mark.parametrize(("given", "found"), [({}, os.cpu_count()), ({"OMP_NUM_THREADS": "1"}, 1)])
+def test_threads_are_pinned_before_torch_is_there(given, found):
+    code = "import sys, bench; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"
+    named = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **given}
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=named, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == str(found)

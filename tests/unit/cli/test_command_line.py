@@ -1,0 +1,491 @@
+"""The command line: every flag and its rank, exit codes, help, and what is never loaded or written."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from morphogen.cli import main, options, parser
+from morphogen.config.config_files import build, dump_config, layered
+from morphogen.config.preset import PRESETS
+from morphogen.config.spec import resolve
+from morphogen.config.task import TASKS
+from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
+from morphogen.telemetry.dispatch import NOTHING_LOST, Losses
+
+# flag, its words, the field, its value; written out by hand.
+FLAGS = [
+    ("--preset", ["smoke"], "preset", "smoke"),
+    ("--task", ["digits_impaired"], "task", "digits_impaired"),
+    ("--slots", ["r1c0", "r0c0"], "slots", ["r0c0", "r1c0"]),
+    ("--max-seeds", ["2"], "max_seeds", 2),
+    ("--instances", ["single"], "instances", "single"),
+    ("--data-dir", ["some/where"], "data.dir", "some/where"),
+    ("--no-augment", [], "data.augment", False),
+    ("--rounds", ["7"], "rounds", 7),
+    ("--envs", ["12"], "envs", 12),
+    ("--episode-length", ["9"], "episode_length", 9),
+    ("--minibatches", ["3"], "data.minibatches", 3),
+    ("--batch", ["5"], "data.batch", 5),
+    ("--final-episodes", ["0"], "final_episodes", 0),
+    ("--seed", ["11"], "seed", 11),
+    ("--reward", ["sparse"], "reward.rule", "sparse"),
+    ("--ppo-epochs", ["6"], "ppo.epochs", 6),
+    ("--lr", ["3e-4"], "ppo.lr", 3e-4),
+    ("--entropy-anneal-rounds", ["8"], "ppo.entropy_anneal_rounds", 8),
+    ("--value-warmup-rounds", ["4"], "ppo.value_warmup_rounds", 4),
+    ("--device", ["cpu"], "engine.devices", ["cpu"]),
+    ("--compile", ["default"], "engine.compile", "default"),
+    ("--placement", ["streamed"], "data.placement", "streamed"),
+    ("--threads", ["1"], "engine.threads", 1),
+    ("--no-phase-profile", [], "engine.phase_profile", False),
+    ("--telemetry-level", ["debug"], "telemetry.level", "debug"),
+    ("--telemetry-dir", ["some/where"], "telemetry.dir", "some/where"),
+    ("--lifecycle-only", [], "telemetry.lifecycle_only", True),
+    ("--logger", ["tensorboard", "csv"], "telemetry.loggers", ["csv", "tensorboard"]),
+    ("--wandb-project", ["p"], "telemetry.wandb.project", "p"),
+    ("--wandb-entity", ["e"], "telemetry.wandb.entity", "e"),
+    ("--wandb-group", ["g"], "telemetry.wandb.group", "g"),
+    ("--wandb-name", ["n"], "telemetry.wandb.name", "n"),
+    ("--wandb-tags", ["b", "a"], "telemetry.wandb.tags", ["b", "a"]),
+    ("--wandb-mode", ["offline"], "telemetry.wandb.mode", "offline"),
+    ("--checkpoint-every", ["4"], "checkpoint.every_rounds", 4),
+    ("--keep", ["2"], "checkpoint.keep", 2),
+]
+# The same fields with other values, for a file that lies beneath the flag.
+BENEATH = {
+    "preset": "digits",
+    "task": "digits",
+    "slots": ["r0c1"],
+    "max_seeds": 1,
+    "instances": "task",
+    "data.dir": "else/where",
+    "data.augment": True,
+    "data.placement": "resident",
+    "reward.rule": "delta",
+    "engine.devices": ["auto"],
+    "engine.compile": "off",
+    "engine.phase_profile": True,
+    "telemetry.level": "minimal",
+    "telemetry.dir": "else/where",
+    "telemetry.lifecycle_only": False,
+    "telemetry.loggers": ["mlflow"],
+    "telemetry.wandb.project": "q",
+    "telemetry.wandb.entity": "q",
+    "telemetry.wandb.group": "q",
+    "telemetry.wandb.name": "q",
+    "telemetry.wandb.tags": ["q"],
+    "telemetry.wandb.mode": "disabled",
+}
+# What follows from a flag besides its own field.
+FOLLOWS = {
+    "--task": {
+        *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
+        *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads"),
+    },
+    "--instances": {"instance"},
+    "--envs": {"final_episodes"},
+    "--preset": {
+        *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
+        *("blueprints", "disabled_ops", "data", "host.norm", "lifecycle", "reward.rule", "policy", "ppo"),
+        *("engine.threads", "checkpoint"),
+    },
+}
+each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
+
+
+def spec_of(*words):
+    return options.spec_of(parser.parse(["train", *words], "0"))
+
+
+def config_of(*words):
+    return json.loads(dump_config(resolve(spec_of(*words))))
+
+
+def at(config, path):
+    for name in path.split("."):
+        config = config[name]
+    return config
+
+
+def nested(path, value):
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value
+
+
+def differences(one, other, path=""):
+    """Paths of the leaves that differ."""
+    if not isinstance(one, dict):
+        return {path} if one != other else set()
+    return {found for name in one for found in differences(one[name], other[name], f"{path}.{name}".lstrip("."))}
+
+
+def test_every_flag_of_the_table_is_tried_here():
+    assert {flag.name for flag in options.FLAGS} == {row[0] for row in FLAGS}
+    assert {flag.path for flag in options.FLAGS} == {row[2] for row in FLAGS}
+
+
+@each_flag
+def test_a_flag_sets_its_field_and_only_what_follows_from_it(flag, words, path, value):
+    config = config_of(flag, *words)
+    assert at(config, path) == value
+    changed = differences(config, config_of()) - {path, "preset"}
+    assert all(any(name == part or name.startswith(part + ".") for part in FOLLOWS.get(flag, ())) for name in changed)
+
+
+@each_flag
+def test_a_given_flag_wins_over_the_file(tmp_path, flag, words, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(nested(path, BENEATH.get(path, 1))))
+    assert at(config_of("--config", str(file), flag, *words), path) == value
+
+
+@each_flag
+def test_an_absent_flag_leaves_the_file_as_it_is(tmp_path, flag, words, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(nested(path, value)))
+    assert at(config_of("--config", str(file)), path) == value
+
+
+@pytest.mark.parametrize(("path", "value"), [("rounds", 2), ("envs", 4), ("data.batch", 16), ("policy.hidden", 16)])
+def test_a_preset_wins_over_defaults_and_loses_to_the_file(tmp_path, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(nested(path, 8)))
+    assert at(config_of("--preset", "smoke"), path) == value
+    assert at(config_of("--preset", "smoke", "--config", str(file)), path) == 8
+
+
+def test_any_field_can_be_set_and_the_last_word_counts():
+    spec = spec_of(
+        "--set", "ppo.clip=0.3", "--set", 'policy.floor={"op": 0}', "--set", "ppo.clip=0.1", "--set", "rounds=3"
+    )
+    assert (spec.ppo.clip, spec.policy.floor[0], spec.policy.floor[1], spec.rounds) == (0.1, 0.0, 0.01, 3)
+    assert spec_of("--set", "rounds=3", "--rounds", "4").rounds == 4
+
+
+def test_a_bare_train_is_the_default_preset_trained_by_ppo():
+    assert spec_of() == build(layered([{"preset": "digits"}]))
+    assert spec_of("--task", "digits_impaired").preset is None
+
+
+def test_who_decides_is_said_by_word_flag_or_file(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{"policy_name": "random"}')
+    assert spec_of("heuristic").policy_name == "heuristic"
+    assert spec_of("heuristic", "--policy", "wait").policy_name == "wait"
+    assert spec_of("--config", str(file)).policy_name == "random"
+    assert spec_of("ppo", "--config", str(file)).policy_name == "ppo"
+
+
+def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
+    spec = resolve(spec_of("heuristic", "--preset", "smoke", "--slots", "r1c0", "--set", "instance.classes=[3, 5]"))
+    file = tmp_path / "config.json"
+    file.write_text(dump_config(spec))
+    assert spec_of("--config", str(file)) == spec
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What a run was started with; `raises` makes it fail."""
+    calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=NOTHING_LOST)
+
+    def train(spec, **keywords):
+        calls.spec, calls.keywords = spec, keywords
+        if calls.raises is not None:
+            raise calls.raises
+        return SimpleNamespace(losses=calls.losses, stopped=False)
+
+    real = main._load
+    fake = SimpleNamespace(train_ppo_vectorized=train)
+    monkeypatch.setattr(main, "_load", lambda name: fake if name == "morphogen.run.train" else real(name))
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    return calls
+
+
+def test_a_command_starts_the_resolved_run_with_directory_console_and_its_own_words(started, tmp_path):
+    out = tmp_path / "run"
+    assert main.main(["train", "--preset", "smoke", "--out", str(out)]) == 0
+    assert started.spec == resolve(spec_of("--preset", "smoke"))
+    assert started.keywords["out"] == out
+    assert started.keywords["command"] == f"morphogen train --preset smoke --out {out}"
+    assert not out.exists()
+
+
+def test_without_out_a_run_gets_a_directory_of_its_own(started, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["train", "--task", "digits_impaired"]) == 0
+    out = started.keywords["out"]
+    assert out.parent.name == "runs"
+    assert "digits_impaired" in out.name
+    assert list(tmp_path.iterdir()) == []
+
+
+EXITS = [
+    (ConfigError("rounds is 0; want >= 1"), 2),
+    (DeviceError("engine.devices is cuda:9"), 2),
+    (ScheduleError("step 3 is illegal"), 2),
+    (DataError("data/x is missing"), 3),
+    (CheckpointError("policy.pt is damaged"), 4),
+    (TrainingDiverged("3 rounds without a step"), 5),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), EXITS, ids=[type(error).__name__ for error, _ in EXITS])
+def test_each_error_has_its_exit_code_and_one_line_without_traceback(started, tmp_path, capsys, error, code):
+    started.raises = error
+    assert main.main(["train", "--out", str(tmp_path / "run")]) == code
+    assert capsys.readouterr().err == f"morphogen: error: {error}\n"
+
+
+@pytest.mark.parametrize(("incomplete", "code"), [(True, 6), (False, 0)])
+def test_a_run_whose_event_file_lacks_lines_ends_with_6_and_every_loss_is_told(
+    started, tmp_path, capsys, incomplete, code
+):
+    started.losses = Losses({"csv": {"EpochCompleted": 3}}, {"events.jsonl": "disk full"}, incomplete)
+    assert main.main(["train", "--out", str(tmp_path / "run")]) == code
+    assert capsys.readouterr().err.splitlines() == [
+        "morphogen: note: csv was too slow for 3 EpochCompleted; these events were dropped",
+        "morphogen: note: events.jsonl failed: disk full",
+    ]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_logger_without_its_package_is_refused_before_anything_loads(started, tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert main.main(["train", "--logger", "csv", name, "--out", str(tmp_path / "run")]) == 2
+    assert f'want pip install "morphogen[{name}]"' in capsys.readouterr().err
+    assert started.spec is None
+
+
+def test_an_event_file_of_another_run_is_left_alone(started, tmp_path, capsys):
+    (tmp_path / "events.jsonl").write_text("mine")
+    assert main.main(["train", "--telemetry-dir", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
+    assert f"telemetry.dir is {tmp_path}/events.jsonl, which exists; want a new file" in capsys.readouterr().err
+    assert started.spec is None
+
+
+def test_an_unexpected_error_keeps_its_traceback(started, tmp_path):
+    started.raises = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        main.main(["train", "--out", str(tmp_path / "run")])
+
+
+def test_interruption_ends_with_130(started, tmp_path, capsys):
+    started.raises = KeyboardInterrupt()
+    assert main.main(["train", "--out", str(tmp_path / "run")]) == 130
+    assert capsys.readouterr().err == "morphogen: stopped\n"
+
+
+def test_termination_ends_with_143():
+    with pytest.raises(SystemExit) as caught:
+        main._terminated(15, None)
+    assert caught.value.code == 143
+
+
+WRONG = [
+    ([], "COMMAND"),
+    (["fly"], "fly"),
+    (["train", "walk"], "walk"),
+    (["train", "--rounds"], "--rounds"),
+    (["train", "--round", "3"], "--round"),
+    (["train", "--rounds", "many"], 'rounds is "many"; want an integer in 1 .. 1000000'),
+    (["train", "--rounds", "2.0"], "rounds is 2.0; want an integer"),
+    (["train", "--lr", "nan"], 'ppo.lr is "nan"; want a finite number > 0'),
+    (["train", "--task", "mnist"], 'task is "mnist"; want one of digits'),
+    (["train", "--preset", "big"], 'preset is "big"; want one of digits'),
+    (["train", "--slots", "r9c9"], "this host has r0c0, r1c0, r0c1"),
+    (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
+    (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
+    (
+        ["train", "heuristic", "--policy", "ppo"],
+        '--policy is "ppo"; want one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE',
+    ),
+    (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
+    (["train", "--config", "."], "--config is ., which cannot be read"),
+    (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, value, rent, loss, shaped'),
+    (["bench", "--envs", "0"], "envs is 0; want an integer in 1 .. 65536"),
+    (["bench", "--out", "x"], "unrecognized arguments: --out x"),
+    (["bench", "--rounds", "1"], "rounds is 1; want >= 2 to measure, of which the first one warms up"),
+    (["bench", "--grid", "envs"], '--grid is "envs"; want KEY=V1,V2, as in --grid envs=1,8'),
+    (["bench", "--grid", "envs="], '--grid is "envs="; want KEY=V1,V2, as in --grid envs=1,8'),
+    (["bench", "--grid", "envs=1,lots"], 'envs is "lots"; want an integer in 1 .. 65536'),
+    (["bench", "--grid", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
+    (["bench", "--grid", "envs=1,2,1"], "--grid has envs=1 twice; want it once"),
+    (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], "--grid has envs twice; want it once"),
+    (["bench", "--json", "/dev/null"], "--json is /dev/null, which exists; want a new file"),
+    (["bench", "--json", "/dev/null/x.json"], "--json is /dev/null/x.json"),
+    (["rewards", "delta"], "unrecognized arguments: delta"),
+    (["watch"], "the following arguments are required: RUN"),
+    (["watch", "/dev/null"], "RUN is /dev/null, whose config.json cannot be read"),
+    (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
+    (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
+def test_wrong_usage_is_refused_with_code_2_and_says_what_is_wanted(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert main.main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert all(line.startswith("morphogen: error: ") for line in shown.err.splitlines())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_faults_of_a_command_are_told_at_once(tmp_path, capsys):
+    file = tmp_path / "config.json"
+    file.write_text('{"envs": 0, "epochs": 3}')
+    assert main.main(["train", "--config", str(file), "--rounds", "x", "--set", "ppo.clip=7"]) == 2
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == [
+        "epochs",
+        "rounds",
+        "envs",
+        "ppo.clip",
+    ]
+
+
+def test_a_directory_that_is_in_use_is_refused_before_anything_loads(started, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main.main(["train", "--out", str(tmp_path)]) == 2
+    assert "is not empty; want a new or empty directory" in capsys.readouterr().err
+    assert started.spec is None
+
+
+def test_threads_are_set_before_torch_would_read_them(started, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert main.main(["train", "--threads", "3", "--out", str(tmp_path / "run")]) == 0
+    assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "3"
+
+
+def test_print_config_shows_the_complete_config_on_stdout(capsys):
+    assert main.main(["train", "--preset", "smoke", "--print-config"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == dump_config(resolve(spec_of("--preset", "smoke")))
+    assert shown.err == ""
+
+
+def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    assert main.main(["train", "--preset", "smoke", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 rounds of 8 epochs with 4 envs" in shown
+    assert "1,197 train, 64 validation, 300 test samples" in shown
+    assert "438 parameters" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    assert main.main(["train", "--task", "cifar_baseline", "--data-dir", "photos", "--dry-run"]) == 3
+    assert "photos" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    assert main.main(["train", "--device", "cuda:99"]) == 2
+    assert "cuda:99" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    assert main.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
+    assert "data.val_samples is 301" in capsys.readouterr().err
+
+
+def fresh(*words, cwd, then=""):
+    """A command in a fresh interpreter that tells afterwards which heavy packages are loaded."""
+    code = (
+        "import sys\nfrom morphogen.cli import main as cli\n"
+        f"try:\n    code = cli.main({list(words)!r})\nexcept SystemExit as end:\n    code = end.code\n"
+        "heavy = {'torch', 'tensordict', 'torchrl', 'numpy', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "print('END', code, sorted(heavy))"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, timeout=60, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["train", "--help"], 0),
+        (["train", "heuristic", "--help"], 0),
+        (["rewards", "--help"], 0),
+        (["bench", "--help"], 0),
+        (["watch", "--help"], 0),
+        (["tune", "--help"], 0),
+        (["tune", "--out", "x.json", "--on", "0"], 2),
+        (["bench", "--grid", "envs=0,1"], 2),
+        (["train", "--print-config"], 0),
+        (["train", "--rounds", "0"], 2),
+        (["train", "--out", "/dev/null"], 2),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else None,
+)
+def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words, code):
+    done = fresh(*words, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == f"END {code} []"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "module", ["morphogen", "morphogen.cli.main", "morphogen.config.spec", "morphogen.config.config_files"]
+)
+def test_importing_the_front_door_loads_nothing_heavy(tmp_path, module):
+    code = (
+        f"import sys, {module}; print(sorted({{'torch', 'tensordict', 'torchrl', 'numpy', 'rich'}} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def shown_help(capsys, *words):
+    with pytest.raises(SystemExit) as caught:
+        main.main([*words, "--help"])
+    assert caught.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_help_of_train_explains_every_flag_task_preset_and_exit_code(capsys):
+    text = shown_help(capsys, "train")
+    for flag in options.FLAGS:
+        assert f"{flag.name} " in text
+        assert " ".join(flag.text.split()) in text.replace("- ", "-") or flag.text.split()[0] in text
+    for word in (*TASKS, *PRESETS, "sparse", "delta", "wait", "random", "heuristic", "exit codes", "examples"):
+        assert word in text
+
+
+def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
+    text = shown_help(capsys)
+    assert "Train a controller that grows neural networks" in text
+    assert "train a policy, or run a baseline on the same path" in text
+    assert "list the reward rules and compare what they pay" in text
+    assert "measure how fast a configuration runs, and where its time goes" in text
+    assert "follow a running run in the terminal" in text
+    assert "search the best fixed schedule" in text
+
+
+def test_version_is_the_one_of_the_installed_package(capsys):
+    with pytest.raises(SystemExit):
+        main.main(["--version"])
+    assert capsys.readouterr().out == "morphogen 0.1.0\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(tmp_path):
+    command = f"{sys.executable} -m morphogen train --print-config | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
+    assert "Traceback" not in done.stderr

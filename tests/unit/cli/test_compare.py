@@ -1,0 +1,152 @@
+"""Comparisons: pairs of seeds in the same worlds, runs that are made once, verdicts that the intervals allow."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from support.small_runs import tiny
+
+from morphogen.analysis.run_log import rounds
+from morphogen.cli import compare as compare_command
+from morphogen.cli import main
+from morphogen.cli.compare import NONE, judge
+from morphogen.cli.compare_sides import Side
+from morphogen.evaluation.bootstrap import Estimate
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.storage import run_directory
+
+DICE = np.random.default_rng(2)
+SMALL = ["--set", "preset=smoke", "--set", "episode_length=3", "--rounds", "1", "--episodes", "3", "--quiet"]
+
+
+def compare(*words):
+    return main.main(["compare", *words])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two rules on two seeds."""
+    place = tmp_path_factory.mktemp("compared")
+    assert compare("rule:sparse", "rule:delta", "--seeds", "5,2", *SMALL, "--out", str(place)) == 0
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(trained):
+    return json.loads((trained / "comparison.json").read_bytes())
+
+
+def test_every_side_is_trained_on_every_seed_as_it_says(trained):
+    for rule in ("sparse", "delta"):
+        for seed in (5, 2):
+            folder, spec, said = run_directory.opened(trained / f"rule-{rule}" / str(seed))
+            assert (spec.reward.rule, spec.seed, spec.preset, spec.rounds) == (rule, seed, "smoke", 1)
+            assert said["status"] == "completed"
+            assert folder.policy.exists()
+
+
+def test_the_file_holds_every_episode_of_every_run_in_pairs(found):
+    sides = found["sides"]
+    assert (found["seeds"], found["episodes"], list(sides)) == ([5, 2], 3, ["rule:sparse", "rule:delta"])
+    for side in sides.values():
+        assert np.shape(side["network_value"]) == np.shape(side["param_epochs"]) == (2, 3)
+        assert side["mean"]["value"] == pytest.approx(np.mean(side["network_value"]))
+    (pair,) = found["pairs"]
+    ours, theirs = (np.array(side["network_value"]) for side in sides.values())
+    assert pair["difference"]["value"] == pytest.approx((ours - theirs).mean())
+    assert np.array_equal(*(side["minibatches"] for side in sides.values()))
+
+
+def test_runs_that_are_there_are_not_made_again(trained, found, tmp_path):
+    runs = sorted(trained.glob("rule-*/*/events.jsonl"))
+    before = [path.stat().st_mtime_ns for path in runs]
+    assert len(runs) == 4
+    assert compare("rule:sparse", "rule:delta", "--seeds", "5,2", *SMALL, "--out", str(trained)) == 0
+    assert [path.stat().st_mtime_ns for path in runs] == before
+    again = json.loads((trained / "comparison.json").read_bytes())
+    assert again["pairs"] == found["pairs"]
+
+
+def test_runs_are_compared_wherever_they_lie_and_one_with_its_copy_gets_no_verdict(trained, tmp_path, capsys):
+    copy, file = tmp_path / "copy", tmp_path / "numbers.json"
+    shutil.copytree(trained / "rule-delta", copy)
+    words = [str(trained / "rule-delta"), str(copy), str(trained / "rule-sparse"), "--episodes", "3"]
+    assert compare(*words, "--json", str(file)) == 0
+    same, other = json.loads(file.read_bytes())["pairs"]
+    assert same["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert (same["effect"], same["verdict"]) == (None, NONE)
+    assert other["second"] == words[2]
+    shown = capsys.readouterr().out
+    assert f"{words[0]} against {words[1]}: no verdict" in shown
+    assert "3 held-out instances for each of 2 pairs of runs" in shown
+
+
+def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
+    spec = tiny(rounds=2, episode_length=3)
+    place = tmp_path / "run"
+    train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
+    assert run_directory.opened(place)[2]["status"] == "stopped"
+    side = Side("mine", (place,), (spec,), trains=True)
+    compare_command.train(side, console=None, halt=lambda: True)
+    assert run_directory.opened(place)[2]["status"] == "stopped"
+    compare_command.train(side, console=None, halt=lambda: False)
+    assert run_directory.opened(place)[2]["status"] == "completed"
+    assert len(rounds(place)) == 2
+
+
+def test_a_clear_difference_gets_a_verdict_for_the_better_side():
+    theirs = DICE.normal(size=(3, 64))
+    ours = theirs + 1.0 + 0.1 * DICE.normal(size=(3, 64))
+    assert judge("a", "b", ours, theirs)["verdict"] == "a is better than b"
+    assert judge("b", "a", theirs, ours)["verdict"] == "a is better than b"
+    assert judge("a", "b", ours[:1], theirs[:1])["verdict"] == "a is better than b"
+    assert judge("a", "b", ours[:1], theirs[:1])["over seeds"] is None
+
+
+def test_a_difference_that_other_seeds_would_turn_gets_none():
+    theirs = DICE.normal(size=(3, 64))
+    ours = theirs + np.array([[3.0], [-0.5], [0.5]])
+    found = judge("a", "b", ours, theirs)
+    episodes, seeds = found["difference"], found["over seeds"]
+    assert isinstance(episodes, Estimate)
+    assert isinstance(seeds, Estimate)
+    assert episodes.low > 0 > seeds.low
+    assert found["verdict"] == NONE
+
+
+def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
+    given = [judge("a", "b", *DICE.normal(size=(2, 1, 64)))["verdict"] != NONE for _ in range(200)]
+    assert 0.0 < np.mean(given) <= 0.11
+
+
+REFUSED = {
+    "smoke": "compare has 1 side; want two or more",
+    "smoke smoke --out {new}": 'compare has "smoke" twice; want it once',
+    "smoke rule:nothing --out {new}": '"rule:nothing" names no reward rule; want one of sparse, delta',
+    "smoke nowhere --out {new}": 'side "nowhere" is no run directory',
+    "smoke rule:delta": "--out is missing; smoke, rule:delta has to be trained",
+    "smoke rule:delta --seeds 1,1 --out {new}": "--seeds is ",
+    "smoke rule:delta --seeds 1,x --out {new}": "--seeds is ",
+    "smoke rule:delta --rounds 0 --out {new}": "--rounds is 0",
+    "smoke rule:delta --episodes 0 --out {new}": "--episodes is 0",
+    "smoke rule:delta --set ppo.clip=7 --out {new}": "ppo.clip is 7",
+    "smoke cifar_minimal --out {new}": "cifar_minimal has another task than smoke",
+    "{run} smoke --seeds 1,2 --out {new}": "smoke has 2 runs and {run} 1",
+    "{run} {other} --seeds 1": "--seeds goes with presets and rules; all sides are runs",
+    "rule:delta rule:sparse --out {trained} --seeds 5": "holds a run of another configuration; want another --out",
+    "{run} {other} --json {run}/config.json": "which exists; want a new file",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_compared_is_refused_and_nothing_is_written(words, trained, tmp_path, capsys):
+    names = {
+        "new": tmp_path / "new",
+        "run": trained / "rule-delta" / "5",
+        "other": trained / "rule-sparse" / "5",
+        "trained": trained,
+    }
+    assert compare(*words.format(**names).split()) == 2
+    assert REFUSED[words].format(**names) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

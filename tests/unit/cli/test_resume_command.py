@@ -1,0 +1,100 @@
+"""`morphogen resume`, and what signals do to a run, as a user meets them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.run_comparison import differences
+
+from morphogen.cli import main
+from morphogen.storage import checkpoint_store
+
+SMALL = ["--preset", "smoke", "--rounds", "3", "--envs", "4", "--episode-length", "8", "--threads", "1", "--quiet"]
+
+
+def started(*words, cwd):
+    """A command in a process of its own, in which Ctrl-C is not ignored."""
+    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from morphogen.cli import main as cli\nsys.exit(cli.main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, *words]
+    return subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def running(run, event="EpochCompleted"):
+    """Wait until a run has told of its first epoch."""
+    deadline = time.monotonic() + 60
+    while not (run / "events.jsonl").is_file() or event not in (run / "events.jsonl").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    place = tmp_path_factory.mktemp("alone")
+    done = started("train", *SMALL, "--out", "run", cwd=place)
+    assert (done.communicate()[1], done.returncode) == ("", 0)
+    return place / "run"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, tmp_path, number, code):
+    process = started("train", *SMALL, "--out", "run", cwd=tmp_path)
+    running(tmp_path / "run")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "stopping after this epoch; once more stops at once" in said
+    assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
+    assert checkpoint_store.fault(checkpoint_store.candidates(tmp_path / "run" / "checkpoints")[0]) is None
+    done = started("resume", "run", "--quiet", cwd=tmp_path)
+    assert (done.communicate(timeout=60)[1], done.returncode) == ("", 0)
+    assert not list(differences(alone, tmp_path / "run"))
+
+
+def test_a_second_signal_stops_at_once_and_leaves_nothing_broken(alone, tmp_path):
+    long = [*SMALL, "--set", "data.minibatches=4000"]
+    process = started("train", *long, "--out", "run", cwd=tmp_path)
+    running(tmp_path / "run", "RunStarted")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith((".tmp", "lock"))] == []
+
+
+def test_a_run_that_is_over_is_told_and_can_be_extended(alone, tmp_path, capsys):
+    os.symlink(alone.parent, tmp_path / "place")
+    run = str(tmp_path / "place" / "run")
+    assert main.main(["resume", run, "--quiet"]) == 0
+    assert "all 3 rounds are over; want --extend-rounds N for more" in capsys.readouterr().err
+
+
+REFUSED = {
+    "--rounds 2": (4, "rounds is 2; want at least 3"),
+    "--extend-rounds 0": (2, "--extend-rounds is 0; want an integer >= 1"),
+    "--extend-rounds 1 --rounds 9": (2, "both --rounds and --extend-rounds are given"),
+    "--set seed=5 --set ppo.lr=0.1": (4, "ppo.lr is 0.1; the run was made with"),
+    "--checkpoint x": (2, "--checkpoint and --out go together"),
+    "--checkpoint x --out other": (4, 'checkpoint is "x"; the run has round-000003-epoch-0000'),
+    "--envs 3": (2, "unrecognized arguments"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "message"), [(w, *m) for w, m in REFUSED.items()], ids=REFUSED)
+def test_what_cannot_be_resumed_is_refused(alone, capsys, monkeypatch, tmp_path, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    before = sorted((path, path.stat().st_mtime_ns) for path in alone.rglob("*"))
+    assert main.main(["resume", str(alone), "--quiet", *words.split()]) == code
+    assert message in capsys.readouterr().err
+    assert sorted((path, path.stat().st_mtime_ns) for path in alone.rglob("*") if path != alone) == [
+        one for one in before if one[0] != alone
+    ]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,167 @@
+"""Stop signals: noted once, obeyed at once the second time, and heard by nobody afterwards."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from support.subprocess_env import OURS
+
+from morphogen.cli import stop
+from morphogen.cli.stop import Stop
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+WORKS = """
+import sys
+from morphogen.run.stop import Stop
+with Stop() as stop:
+    print("begun", flush=True)
+    for line in sys.stdin:
+        print(stop.asked, flush=True)
+sys.exit(stop.asked)
+"""
+
+
+@pytest.fixture(autouse=True)
+def heeding():
+    """Where the tests run in the background Ctrl-C is ignored; afterwards it is what it was."""
+    before = {number: signal.getsignal(number) for number in CODES}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+def working(*, ignored=False) -> Any:
+    def prepared():
+        signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "env": OURS,
+    }
+    process: Any = subprocess.Popen([sys.executable, "-c", WORKS], text=True, preexec_fn=prepared, **pipes)
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@each_signal
+def test_the_first_signal_is_noted_and_told_once_while_the_work_goes_on(number):
+    process = working()
+    process.send_signal(number)
+    out, error = process.communicate("one\ntwo\n", timeout=20)
+    assert out == f"{CODES[number]}\n" * 2
+    assert error == "morphogen: stopping after this epoch; once more stops at once\n"
+    assert process.returncode == CODES[number]
+
+
+def test_nothing_is_asked_where_no_signal_came(capfd):
+    with Stop() as heard:
+        assert heard.asked is None
+    assert heard.asked is None
+    assert capfd.readouterr().err == ""
+
+
+@each_signal
+@pytest.mark.parametrize("first", CODES, ids=lambda number: number.name)
+def test_the_second_signal_stops_at_once_whichever_the_first_was(first, number, capfd):
+    wanted = KeyboardInterrupt if number == signal.SIGINT else SystemExit
+    heard = Stop()
+    with pytest.raises(wanted) as raised, heard:  # noqa: PT012  (both signals are to come while it listens)
+        send(first)
+        assert heard.asked == CODES[first]
+        send(number)
+    assert heard.asked == CODES[first]
+    if wanted is SystemExit:
+        assert raised.value.code == 143
+    assert capfd.readouterr().err.count("stopping") == 1
+
+
+@each_signal
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_heard_the_signals_before_hears_them_again(number, fails):
+    heard = []
+
+    def mine(number, frame):
+        heard.append(number)
+
+    signal.signal(number, mine)
+    with contextlib.suppress(KeyError), Stop():
+        send(number)
+        assert not heard
+        if fails:
+            raise KeyError
+    assert signal.getsignal(number) is mine
+    send(number)
+    assert heard == [number]
+
+
+@each_signal
+def test_one_inside_another_hears_alone_and_gives_back(number):
+    with Stop() as outer:
+        with Stop() as inner:
+            send(number)
+        assert (outer.asked, inner.asked) == (None, CODES[number])
+        send(number)
+        assert outer.asked == CODES[number]
+
+
+def test_what_is_ignored_in_the_background_stays_ignored():
+    process = working(ignored=True)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.stdin.write("one\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "None\n"
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate("two\n", timeout=20)
+    assert (out, process.returncode) == ("143\n", 143)
+
+
+def test_another_thread_than_the_main_one_changes_no_handler():
+    found = []
+
+    def work():
+        with Stop() as heard:
+            found.extend((heard.asked, signal.getsignal(signal.SIGTERM)))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [None, before]
+
+
+def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
+    monkeypatch.setattr(stop, "STDERR", 9999)
+    with Stop() as heard:
+        send(signal.SIGTERM)
+    assert heard.asked == 143
+
+
+def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
+    ours, theirs = os.openpty()
+    monkeypatch.setattr(stop, "STDERR", theirs)
+    with Stop():
+        send(signal.SIGTERM)
+    assert os.read(ours, 200).decode().splitlines()[:2] == ["", stop.SAID.decode().strip()]
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_hearing_signals_loads_nothing_heavy():
+    told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
+    code = "import sys, morphogen.run.stop, morphogen.run.lock; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], **told).stdout.split()
+    assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)

@@ -1,0 +1,395 @@
+"""Declared schedules: their files, their identity, and runs that follow them."""
+
+import hashlib
+import json
+import time
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.small_runs import live, tiny, tiny_setup, world_of
+
+from morphogen.cli import main
+from morphogen.config.action_schedule import Schedule, Step, built_in, dump_schedule, parse_schedule
+from morphogen.config.spec import LifecycleSpec
+from morphogen.device.transfers import Fences, expected
+from morphogen.engine.action_control import control_of, schedule_of
+from morphogen.engine.policies import Arm
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.errors import ConfigError, ScheduleError
+from morphogen.evaluation.play import play
+from morphogen.learn.baselines import Random
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.vocab.action import RELEVANT, Head, Op, Outcome
+from morphogen.vocab.stage import Stage
+
+NONE = Random().init(torch.zeros(3))
+SPEC = tiny(envs=3, episode_length=20)  # slots r0c0, r0c1, r1c0
+GROW = {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "norm"}
+
+
+def text_of(*steps, **top) -> str:
+    return json.dumps({"version": 1, "name": "mine", "steps": list(steps), **top})
+
+
+def parsed(*steps, spec=SPEC, **top) -> Schedule:
+    return parse_schedule(text_of(*steps, **top), spec)
+
+
+@st.composite
+def schedules(draw):
+    """A schedule that fits SPEC, its steps in order."""
+    rows = {}
+    for epoch in draw(st.sets(st.integers(0, 19), max_size=5)):
+        envs = draw(st.one_of(st.just([None]), st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)))
+        rows |= {(epoch, env): draw(entries()) for env in envs}
+    steps = [Step(epoch, action, env) for (epoch, env), action in sorted(rows.items(), key=str)]
+    steps.sort(key=lambda step: (step.epoch, -1 if step.env is None else step.env))
+    return Schedule(
+        draw(st.text(min_size=1).filter(str.isprintable)), tuple(steps), draw(st.sampled_from(("error", "wait")))
+    )
+
+
+@st.composite
+def entries(draw):
+    op = draw(st.sampled_from(Op))
+    sizes, rest = (6, 3, 13, 4, 3, 3, 4, 5), (0, 0, 0, 2, 1, 2, 0, 0)
+    low = {Head.BLUEPRINT: 1}
+    high = {Head.BLUEPRINT: 7}
+    used = {h: draw(st.integers(low.get(h, 0), high.get(h, sizes[h] - 1))) for h in Head if RELEVANT[op][h]}
+    return tuple({**dict(zip(Head, rest, strict=True)), **used, Head.OP: int(op)}.values())
+
+
+# files
+
+
+@given(schedules())
+def test_a_schedule_comes_back_from_its_file(schedule):
+    back = parse_schedule(dump_schedule(schedule, SPEC), SPEC)
+    assert back == schedule
+    assert back.sha256 == schedule.sha256
+
+
+@given(schedules(), st.randoms(use_true_random=False))
+def test_the_order_of_the_steps_in_the_file_does_not_matter(schedule, random):
+    plain = json.loads(dump_schedule(schedule, SPEC))
+    random.shuffle(plain["steps"])
+    assert parse_schedule(json.dumps(plain), SPEC) == schedule
+
+
+@given(schedules().filter(lambda schedule: schedule.steps), st.data())
+def test_any_single_changed_index_epoch_or_env_is_another_schedule(schedule, data):
+    at = data.draw(st.integers(0, len(schedule.steps) - 1))
+    step, head = schedule.steps[at], data.draw(st.sampled_from(Head))
+    action = list(step.action)
+    action[head] += 1
+    changes = [{"action": tuple(action)}, {"epoch": step.epoch + 1}, {"env": 7 if step.env is None else None}]
+    for change in changes:
+        steps = (*schedule.steps[:at], replace(step, **change), *schedule.steps[at + 1 :])
+        assert replace(schedule, steps=steps).sha256 != schedule.sha256
+
+
+def test_the_identity_is_the_hash_of_the_canonical_json_and_of_nothing_else():
+    canonical = (
+        '[{"action":{"alpha_curve":0,"alpha_speed":0,"alpha_target":2,"blueprint":3,"op":1,"slot":2,"style":2,"tempo":1},'
+        '"env":null,"epoch":4},'
+        '{"action":{"alpha_curve":1,"alpha_speed":3,"alpha_target":2,"blueprint":0,"op":3,"slot":2,"style":2,"tempo":1},'
+        '"env":2,"epoch":9}]'
+    )
+    prune = {"epoch": 9, "env": 2, "op": "PRUNE", "slot": "r1c0", "alpha_speed": "SLOW", "alpha_curve": "COSINE"}
+    one = parsed(prune, {**GROW, "epoch": 4, "slot": "r1c0"})
+    assert one.sha256 == hashlib.sha256(canonical.encode()).hexdigest()
+    assert replace(one, name="other", on_illegal="wait").sha256 == one.sha256
+
+
+def test_heads_that_are_not_named_have_their_defaults():
+    grow, aim, prune, wait = parsed(
+        GROW,
+        {"epoch": 1, "op": "SET_ALPHA_TARGET", "slot": "r0c1"},
+        {"epoch": 2, "op": "PRUNE", "slot": "r1c0"},
+        {"epoch": 3, "op": "WAIT"},
+    ).steps
+    assert grow.action == (1, 0, 3, 2, 1, 2, 0, 0)
+    assert aim.action == (2, 1, 0, 2, 1, 2, 0, 0)
+    assert prune.action == (3, 2, 0, 2, 1, 2, 0, 0)
+    assert wait.action == (0, 0, 0, 2, 1, 2, 0, 0)
+    assert parsed().on_illegal == "error"
+
+
+ADVANCE = {"epoch": 3, "op": "ADVANCE", "slot": "r0c0"}
+WRONG = [
+    ([{**GROW, "epoch": 20}], {}, "steps[0].epoch is 20; want an integer in 0 .. 19"),
+    ([{**GROW, "epoch": -1}], {}, "steps[0].epoch is -1; want an integer in 0 .. 19"),
+    ([{**GROW, "epoch": True}], {}, "steps[0].epoch is true; want an integer in 0 .. 19"),
+    ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch is missing; want an integer in 0 .. 19"),
+    ([{"epoch": 1}], {}, "steps[0].op is missing; want one of WAIT, GERMINATE, SET_ALPHA_TARGET"),
+    ([{**GROW, "op": "germinate"}], {}, 'steps[0].op is "germinate"; want one of WAIT, GERMINATE'),
+    ([{**GROW, "op": ["WAIT"]}], {}, 'steps[0].op is ["WAIT"]; want one of WAIT'),
+    ([{**GROW, "op": None}], {}, "steps[0].op is null; want one of WAIT"),
+    ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot is "r9c9"; want one of r0c0, r0c1, r1c0'),
+    ([{**GROW, "slot": 0}], {}, "steps[0].slot is 0; want one of r0c0, r0c1, r1c0"),
+    ([{"epoch": 1, "op": "ADVANCE"}], {}, "steps[0].slot is missing; want one of r0c0, r0c1, r1c0"),
+    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint is missing; want one of conv_light"),
+    ([{**GROW, "blueprint": "noop"}], {}, 'steps[0].blueprint is "noop"; want one of conv_light'),
+    ([{**GROW, "blueprint": "lora"}], {}, 'steps[0].blueprint is "lora"; want one of conv_light'),
+    ([{**GROW, "tempo": "QUICK"}], {}, 'steps[0].tempo is "QUICK"; want one of FAST, STANDARD, SLOW'),
+    ([{**ADVANCE, "blueprint": "norm"}], {}, 'steps[0].blueprint is "norm"; want none, as ADVANCE has no use for it'),
+    (
+        [{**GROW, "alpha_speed": "FAST"}],
+        {},
+        'steps[0].alpha_speed is "FAST"; want none, as GERMINATE has no use for it',
+    ),
+    ([{"epoch": 1, "op": "WAIT", "slot": "r0c0"}], {}, 'steps[0].slot is "r0c0"; want none, as WAIT has no use for it'),
+    ([{**GROW, "speed": 3}], {}, "steps[0].speed is unknown; want one of epoch, env, op, slot, blueprint"),
+    ([{**GROW, "env": 3}], {}, "steps[0].env is 3; want an integer in 0 .. 2"),
+    ([GROW, 3], {}, "steps[1] is 3; want an object"),
+    ([GROW, ADVANCE, {**ADVANCE}], {}, "steps[2].epoch is 3, as in steps[1]; want one step per epoch and env"),
+    ([GROW, {**GROW, "env": 1}], {}, "steps[1].epoch is 0, as in steps[0]; want one step per epoch and env"),
+    ([{**GROW, "env": 1}, GROW], {}, "steps[1].epoch is 0, as in steps[0]; want one step per epoch and env"),
+    ([{**GROW, "env": 1}, {**GROW, "env": 1}], {}, "steps[1].epoch is 0, as in steps[0]; want one step"),
+    ([], {"version": 2}, "version is 2; want an integer in 1 .. 1"),
+    ([], {"name": ""}, 'name is ""; want a name'),
+    ([], {"on_illegal": "skip"}, 'on_illegal is "skip"; want one of error, wait'),
+    ([], {"steps": {}}, "steps is {}; want a list of steps"),
+    ([], {"speed": 1}, "speed is unknown; want one of version, name, on_illegal, steps"),
+]
+
+
+@pytest.mark.parametrize(("steps", "top", "message"), WRONG, ids=[row[2][:45] for row in WRONG])
+def test_a_wrong_schedule_is_refused_by_step_and_field(steps, top, message):
+    with pytest.raises(ConfigError) as caught:
+        parsed(*steps, **top)
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "the schedule is []; want one JSON object"),
+        ("{", "not JSON"),
+        ('{"version": 1, "name": "x", "steps": [], "steps": []}', "steps is given twice"),
+        ('{"steps": []}', "version is missing; want an integer in 1 .. 1\nname is missing; want a name"),
+        ('{"version": 1, "name": "x"}', "steps is null; want a list of steps"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(text, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_schedule(text, SPEC)
+    assert str(caught.value).startswith(message)
+
+
+def test_all_faults_of_a_schedule_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parsed({**GROW, "epoch": 99, "tempo": "QUICK"}, {"epoch": 1, "op": "FLY"}, on_illegal="skip")
+    named = [line.split(" is ")[0] for line in str(caught.value).splitlines()]
+    assert named == ["on_illegal", "steps[0].epoch", "steps[0].tempo", "steps[1].op"]
+
+
+def test_only_the_blueprints_of_the_run_can_be_declared():
+    few = tiny(blueprints=("norm", "attention"))
+    assert parsed(GROW, spec=few).steps[0].action[Head.BLUEPRINT] == 3
+    with pytest.raises(ConfigError, match=r"want one of attention, norm$"):
+        parsed({**GROW, "blueprint": "conv_light"}, spec=few)
+
+
+# built in
+
+
+def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
+    spec = tiny(episode_length=18, slots=("r1c0", "r0c1"), lifecycle=LifecycleSpec())
+    assert spec.slots == ("r0c1", "r1c0")
+    rest = (0, 0, 2, 1, 2, 0, 0)
+    grow = Step(0, (1, 0, 3, 2, 1, 2, 0, 0))
+    assert built_in("wait", spec).steps == ()
+    assert built_in("germinate_one", spec).steps == (grow,)
+    assert built_in("full_cycle", spec).steps == (
+        grow,
+        *(Step(t, (5, *rest)) for t in (1, 11, 16)),
+        Step(17, (4, *rest)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("full_cycle", {"episode_length": 7}, r"policy_name is full_cycle: steps\[4\].epoch is 8; want .* 0 .. 6"),
+        (
+            "germinate_one",
+            {"blueprints": ("attention",)},
+            r'germinate_one: steps\[0\].blueprint is "norm"; want one of',
+        ),
+        ("schedule:nowhere.json", {}, "policy_name is schedule:nowhere.json, which cannot be read: No such file"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_written(tmp_path, name, fields, message):
+    with pytest.raises(ConfigError, match=message):
+        train_ppo_vectorized(tiny(policy_name=name, **fields), out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="which is not UTF-8 text"):
+        schedule_of(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
+
+
+def test_each_fault_of_a_file_is_told_with_the_name_of_the_file(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(text_of({"epoch": 99, "op": "FLY"}))
+    with pytest.raises(ConfigError) as caught:
+        schedule_of(f"schedule:{path}", SPEC)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"policy_name is schedule:{path}: steps[0].") for line in lines)
+
+
+# runs
+
+
+def stages(epochs):
+    return [epoch.after.slots.stage.tolist() for epoch in epochs]
+
+
+def test_waiting_leaves_every_slot_dormant():
+    epochs = live(world_of(tiny_setup(envs=2)), "wait")
+    assert stages(epochs) == [[[Stage.DORMANT] * 3] * 2] * 6
+    assert all(epoch.choice.forced.all() and not epoch.missed.any() for epoch in epochs)
+
+
+def test_a_full_cycle_ends_fossilized_with_every_action_executed():
+    setup = tiny_setup(envs=2, episode_length=18, slots=("r0c1",), lifecycle=LifecycleSpec(min_gradient_health=0.0))
+    epochs = live(world_of(setup), "full_cycle")
+    life = [Stage.GERMINATED] + [Stage.TRAINING] * 10 + [Stage.BLENDING] * 5 + [Stage.HOLDING, Stage.FOSSILIZED]
+    assert stages(epochs) == [[[stage]] * 2 for stage in life]
+    assert all((epoch.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
+    assert not any(epoch.missed.any() for epoch in epochs)
+
+
+GATES = ("G1", "G2", "G3")
+
+
+@pytest.mark.parametrize(
+    ("automatic", "training"),
+    [*((gates, 2) for n in range(4) for gates in combinations(GATES, n)), ((), 0), (GATES, 0)],
+)
+def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, training):
+    life = LifecycleSpec(min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic)
+    setup = tiny_setup(envs=1, episode_length=18, slots=("r0c1",), lifecycle=life)
+    steps = built_in("full_cycle", setup.spec).steps
+    assert [step.action[Head.OP] for step in steps] == [
+        Op.GERMINATE,
+        *[Op.ADVANCE] * (3 - len(automatic)),
+        Op.FOSSILIZE,
+    ]
+    epochs = live(world_of(setup), "full_cycle")
+    assert all((epoch.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
+    assert stages(epochs)[steps[-1].epoch] == [[Stage.FOSSILIZED]]
+    before = steps[-1].epoch - 1  # the seed is held at the earliest at the end of the epoch before
+    assert stages(epochs)[before - 1 :][:2] == [[[Stage.BLENDING]], [[Stage.HOLDING]]]
+
+
+def write(tmp_path, *steps, **top) -> str:
+    path = tmp_path / "schedule.json"
+    path.write_text(text_of(*steps, **top))
+    return f"schedule:{path}"
+
+
+TOO_EARLY = {"epoch": 2, "op": "FOSSILIZE", "slot": "r0c0"}
+
+
+def test_a_step_for_one_env_is_for_that_env_wherever_it_runs(tmp_path):
+    name = write(tmp_path, {**GROW, "env": 2}, {**GROW, "epoch": 1, "env": 0, "slot": "r1c0"})
+    setup = tiny_setup(policy_name=name, envs=4)
+    among = live(world_of(setup), name, epochs=2)
+    grown = [[[2 if stage > 1 else 0 for stage in env] for env in epoch] for epoch in stages(among)]
+    nothing = [0, 0, 0]
+    assert grown == [[nothing, nothing, [2, 0, 0], nothing], [[0, 0, 2], nothing, [2, 0, 0], nothing]]
+    alone = live(world_of(setup, first=2, envs=1), name, epochs=2)
+    assert [epoch[0] for epoch in stages(alone)] == [epoch[2] for epoch in stages(among)]
+
+
+@pytest.mark.parametrize("epoch", [1, 5])
+def test_an_illegal_action_stops_the_run_and_is_named(tmp_path, epoch):
+    name = write(tmp_path, GROW, {**TOO_EARLY, "epoch": epoch, "env": 3})
+    with pytest.raises(ScheduleError, match=f"round 0, epoch {epoch}, env 3: the schedule mine asks for") as caught:
+        train_ppo_vectorized(tiny(policy_name=name), out=tmp_path / "run")
+    assert "op FOSSILIZE slot r0c0" in str(caught.value)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+
+
+def test_an_illegal_action_is_waited_through_where_the_schedule_says_so(tmp_path):
+    name = write(tmp_path, GROW, TOO_EARLY, on_illegal="wait")
+    setup = tiny_setup(policy_name=name, envs=2)
+    epochs = live(world_of(setup), name)
+    assert [epoch.missed.tolist() for epoch in epochs] == [[t == 2] * 2 for t in range(6)]
+    assert [epoch.choice.action[:, 0].tolist() for epoch in epochs] == [[1, 1]] + [[0, 0]] * 5
+    with torch.no_grad():
+        assert Scheduler(setup).run()[0].germinated == 2
+
+
+def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
+    name = write(tmp_path, GROW)
+    with pytest.raises(ScheduleError, match=r"env 0 \(as in 3 more envs\).*op GERMINATE slot r0c0 blueprint norm"):
+        train_ppo_vectorized(tiny(policy_name=name, disabled_ops=("GERMINATE",)))
+
+
+def test_an_illegal_action_on_held_out_instances_is_told_as_well():
+    control = control_of(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
+    setup = build_setup(SPEC)
+    with torch.no_grad(), pytest.raises(ScheduleError, match="held-out instances, epoch 2, env 1: the schedule mine"):
+        play(setup, Fences(setup.device, time.perf_counter), Arm(Random(), control, NONE), name="mine", episodes=5)
+
+
+def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):
+    setup = tiny_setup(
+        policy_name=write(tmp_path, GROW, {**GROW, "epoch": 1, "env": 1, "slot": "r0c1"}, on_illegal="wait")
+    )
+    scheduler = Scheduler(setup)
+    with torch.no_grad():
+        scheduler.run()
+    assert scheduler.fences.ledger == expected(rounds=1, epochs=6)
+
+
+def test_looking_up_a_schedule_asks_the_host_for_nothing():
+    table = control_of(parsed({**GROW, "env": 1}), SPEC, torch.device("meta"))
+    entry, present = table.at(*(torch.zeros(3, dtype=torch.int64, device="meta") for _ in range(2)))
+    assert (entry.shape, present.shape, entry.device.type) == ((3, 8), (3,), "meta")
+
+
+def test_a_policy_in_training_can_be_held_to_a_schedule():
+    setup = tiny_setup(rounds=1, episode_length=4)
+    control = control_of(parsed(GROW, spec=setup.spec), setup.spec, setup.device)
+    scheduler = Scheduler(setup, Parts(control=control))
+    with torch.no_grad():
+        scheduler.run_round()
+    rows = scheduler.rollout.rows
+    assert rows["action"][:, :, 0].tolist() == [[1] * 4] + [[0] * 4] * 3
+    assert rows["forced"].all()
+    assert not rows["log_prob"].any()
+    assert rows["masks"].op.sum(-1).eq(1).all()
+
+
+def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_usage_errors(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)  # the handler of a run is not for the test process
+    words = ["train", "heuristic", "--preset", "smoke", "--rounds", "1", "--final-episodes", "0", "--quiet"]
+    good = write(tmp_path, GROW)
+    assert main.main([*words, "--policy", good, "--out", str(tmp_path / "a")]) == 0
+    facts = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert facts["schedule_sha256"] == parsed(GROW).sha256
+    assert main.main([*words, "--policy", "germinate_one", "--out", str(tmp_path / "b")]) == 0
+    capsys.readouterr()
+    write(tmp_path, GROW, TOO_EARLY)
+    assert main.main([*words, "--policy", good, "--out", str(tmp_path / "c")]) == 2
+    assert "epoch 2, env 0 (as in 3 more envs): the schedule mine asks for op FOSSILIZE" in capsys.readouterr().err
+    write(tmp_path, {**GROW, "slot": "r7c7"})
+    assert main.main([*words, "--policy", good, "--out", str(tmp_path / "d")]) == 2
+    assert 'steps[0].slot is "r7c7"' in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()

@@ -1,0 +1,245 @@
+"""Config files: round trips, canonical bytes, refusals with every fault at once, layers."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.config_strategies import FIELD_IDS, FIELDS, path_of, runs, wrong_types
+
+from morphogen.config.config_files import build, dump_config, layered, load_config, merge, parse_assignment
+from morphogen.config.preset import PRESETS
+from morphogen.config.spec import LegacyRewardSpec, PolicySpec, RunSpec, resolve
+from morphogen.errors import ConfigError
+from morphogen.vocab.reward import RULES
+
+
+def faults(text):
+    with pytest.raises(ConfigError) as caught:
+        load_config(text)
+    return str(caught.value).splitlines()
+
+
+@given(runs())
+def test_a_dumped_config_loads_as_the_same_spec(spec):
+    assert load_config(dump_config(spec)) == spec
+
+
+@given(runs())
+def test_the_same_spec_gives_the_same_bytes(spec):
+    again = load_config(dump_config(spec))
+    assert dump_config(again) == dump_config(spec)
+
+
+@given(runs())
+def test_a_dumped_config_is_plain_ascii_json_with_every_field(spec):
+    text = dump_config(spec)
+    assert text.isascii()
+    assert text.endswith("}\n")
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert set(found) == set(vars(spec))
+    for name, part in found.items():
+        assert not hasattr(getattr(spec, name), "PATH") or set(part) == set(vars(getattr(spec, name)))
+
+
+def test_numbers_that_are_equal_are_written_alike():
+    assert dump_config(load_config('{"ppo": {"gamma": 1}}')) == dump_config(load_config('{"ppo": {"gamma": 1.0}}'))
+
+
+def test_an_empty_object_is_the_default_config():
+    assert load_config("{}") == RunSpec()
+    assert load_config(' \n{"ppo": {}, "instance": {}} \n') == RunSpec()
+
+
+def test_values_of_a_file_reach_their_fields():
+    spec = load_config(
+        '{"task": "digits_impaired", "slots": ["r1c0", "r0c0"], "data": {"val_samples": null, "augment": false},'
+        ' "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, 4]}, "lifecycle": {"auto_forward": ["G2"]}}'
+    )
+    assert (spec.task, spec.slots, spec.data.val_samples, spec.data.augment) == (
+        "digits_impaired",
+        ("r1c0", "r0c0"),
+        None,
+        False,
+    )
+    assert spec.policy.floor == PolicySpec(floor={"tempo": 0.02}).floor
+    assert (spec.instance.classes, spec.lifecycle.auto_forward) == ((2, 4), ("G2",))
+
+
+@pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
+def test_every_field_refuses_json_of_another_type(spec, field):
+    for bad in wrong_types(field.metadata["want"]):
+        settings = {field.name: bad}
+        for group in reversed(spec.PATH.split(".") if spec.PATH else []):
+            settings = {group: settings}
+        assert any(line.startswith(path_of(spec, field)) for line in faults(json.dumps(settings)))
+
+
+@pytest.mark.parametrize("name", [name for name, value in vars(RunSpec()).items() if hasattr(value, "PATH")])
+@pytest.mark.parametrize("value", ["3", "[]", '"x"', "null", "true"])
+def test_a_group_must_be_an_object(name, value):
+    assert faults(f'{{"{name}": {value}}}') == [f"{name} is {value}; want an object"]
+
+
+def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
+    spec = build(parse_assignment("reward.legacy.rent_weight=0.25"))
+    assert spec.reward.legacy.rent_weight == 0.25
+    assert spec.reward == replace(RunSpec().reward, legacy=replace(RunSpec().reward.legacy, rent_weight=0.25))
+    assert load_config(dump_config(spec)) == spec
+    assert faults('{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}') == [
+        "reward.legacy.rent is unknown; want one of " + ", ".join(vars(LegacyRewardSpec())),
+        'reward.legacy.combine is "mean"; want one of harmonic, minimum',
+        "reward.legacy.drip_fraction is 2; want a finite number >= 0 and <= 1 or null (0, basic_plus 0.7)",
+    ]
+    assert faults('{"reward": {"legacy": 3}}') == ["reward.legacy is 3; want an object"]
+
+
+def test_all_faults_of_a_file_are_told_at_once():
+    lines = faults(
+        """{"rounds": 1.0, "rounds": 0, "epochs": 3, "preset": "none", "slots": "r0c0",
+        "ppo": {"clap": 1, "clip": NaN, "lr": 1e999, "lr": 1, "entropy_coef_head": {"oops": 1, "op": "x"}},
+        "policy": {"floor": {"op": 3}}, "governor": true, "lifecycle": {"exploding": 1e-9, "min_prune_age": true},
+        "signal": {"stable_epochs": -1}, "instance": {"width": [0.6, 1.0], "size": 3}}"""
+    )
+    named = {line.split()[0] for line in lines}
+    assert named == {
+        "rounds",
+        "epochs",
+        "preset",
+        "slots",
+        "ppo.clap",
+        "ppo.clip",
+        "ppo.lr",
+        "ppo.entropy_coef_head.oops",
+        "ppo.entropy_coef_head.op",
+        "policy.floor.op",
+        "governor",
+        "lifecycle.exploding",
+        "lifecycle.min_prune_age",
+        "signal.stable_epochs",
+        "instance.width",
+        "instance.size",
+    }
+    assert "rounds is given twice; want it once" in lines
+    assert "ppo.lr is given twice; want it once" in lines
+    assert "rounds is 0; want an integer in 1 .. 1000000" in lines
+
+
+def test_a_fault_names_path_value_and_what_is_allowed():
+    assert faults('{"ppo": {"clip": 2}}') == ["ppo.clip is 2; want a finite number > 0 and <= 1"]
+    assert faults('{"engine": {"threads": 0}}') == [
+        "engine.threads is 0; want an integer in 1 .. 4096 or null (one per core)"
+    ]
+    assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule is "gold"; want one of {", ".join(RULES)}']
+    assert faults('{"data": {"bach": 3}}') == [
+        "data.bach is unknown; want one of dir, placement, resident_limit_gib, prefetch, batch, minibatches, "
+        "val_samples, augment"
+    ]
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"{}"', "true"])
+def test_only_an_object_is_a_config(text):
+    assert faults(text) == [f"the config is {text}; want one JSON object"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "{} x", "{}{}", "{'a': 1}", '{"rounds": 01}', '{"rounds": 1,}', "\ufeff{}", "[" * 99_999]
+)
+def test_what_is_not_json_is_refused_with_its_place(text):
+    (line,) = faults(text)
+    assert line.startswith("not JSON: ")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" * 400, "1" * 5000])
+def test_numbers_that_are_none_are_refused(number):
+    assert faults(f'{{"ppo": {{"lr": {number}}}}}')
+
+
+def test_odd_names_are_quoted_in_one_ascii_line():
+    (line,) = faults('{"ppo": {"a\\nb\\ud800 é": 1}}')
+    assert line.startswith('ppo."a\\nb\\ud800 \\u00e9" is unknown')
+
+
+def test_odd_slot_names_are_quoted_in_one_ascii_line_each():
+    lines = faults('{"slots": ["r0c0", "\u00a1c1", "r9\\nc9"]}')
+    assert [line.split(";")[0] for line in lines] == ['slots names "\\u00a1c1"', 'slots names "r9\\nc9"']
+
+
+def test_a_preset_named_in_a_file_lies_beneath_the_file():
+    spec = load_config('{"preset": "smoke", "rounds": 7, "data": {"batch": 3}}')
+    assert (spec.preset, spec.rounds, spec.envs) == ("smoke", 7, 4)
+    assert (spec.data.batch, spec.data.minibatches, spec.policy.hidden) == (3, 2, 16)
+
+
+@given(st.sampled_from(tuple(PRESETS)))
+def test_a_complete_config_is_not_changed_by_the_preset_it_came_from(name):
+    spec = resolve(build(layered([{"preset": name}])))
+    assert load_config(dump_config(spec)) == spec
+
+
+SETTINGS = st.recursive(
+    st.integers(0, 3), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3), max_leaves=8
+).filter(lambda value: isinstance(value, dict))
+
+
+def get(settings, path):
+    for name in path:
+        settings = settings.get(name) if isinstance(settings, dict) else None
+    return settings
+
+
+@given(SETTINGS, SETTINGS, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+def test_the_upper_layer_wins_and_the_lower_one_shows_where_it_is_silent(lower, upper, path):
+    found, above, below = (get(settings, path) for settings in (merge(lower, upper), upper, lower))
+    if above is not None and not isinstance(above, dict):
+        assert found == above
+    shadowed = any(isinstance(get(upper, path[:cut]), int) for cut in range(1, len(path)))
+    if above is None and not shadowed:
+        assert found == below
+
+
+GROUPED = st.dictionaries(st.sampled_from("pq"), st.dictionaries(st.sampled_from("ab"), st.integers(0, 3)))
+
+
+@given(GROUPED, GROUPED, GROUPED)
+def test_layers_may_be_merged_in_any_grouping(a, b, c):
+    assert merge(merge(a, b), c) == merge(a, merge(b, c))
+
+
+@given(SETTINGS, SETTINGS)
+def test_merging_leaves_its_arguments_as_they_were(lower, upper):
+    before = json.dumps([lower, upper])
+    merge(lower, upper)
+    assert json.dumps([lower, upper]) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("rounds=3", {"rounds": 3}),
+        ("ppo.clip=0.1", {"ppo": {"clip": 0.1}}),
+        ("task=digits", {"task": "digits"}),
+        ('task="digits"', {"task": "digits"}),
+        ("data.augment=false", {"data": {"augment": False}}),
+        ("data.val_samples=null", {"data": {"val_samples": None}}),
+        ("policy.floor.op=0.01", {"policy": {"floor": {"op": 0.01}}}),
+        ('policy.floor={"op": 0.01}', {"policy": {"floor": {"op": 0.01}}}),
+        ('engine.devices=["cuda:0"]', {"engine": {"devices": ["cuda:0"]}}),
+    ],
+)
+def test_an_assignment_sets_one_path(text, settings):
+    assert parse_assignment(text) == settings
+
+
+@pytest.mark.parametrize(
+    "text", ["", "=", "=3", "rounds", "ppo.=3", ".clip=3", "a..b=1", "rounds=", "rounds=1 2", "x={"]
+)
+def test_an_assignment_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match="--set"):
+        parse_assignment(text)
+
+
+def test_an_assignment_refuses_doubled_keys():
+    with pytest.raises(ConfigError, match=r"policy\.floor\.op is given twice"):
+        parse_assignment('policy.floor={"op": 0.01, "op": 0.02}')

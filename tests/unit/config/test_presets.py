@@ -1,0 +1,123 @@
+"""The tables of tasks and presets, against numbers written out by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from morphogen.config.config_files import build, layered
+from morphogen.config.preset import DEFAULT_PRESET, PRESETS
+from morphogen.config.spec import InstanceSpec, RunSpec, cnn_spec, resolve
+from morphogen.config.task import TASKS, find_task
+from morphogen.errors import ConfigError
+
+# task: host parameters, default slots, batch, episode length (from the task table of the interface document)
+ROWS = {
+    "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
+    "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
+    "whitebox": (150, "r0c0 r1c0", 1, 8),
+    "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
+    "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
+    "cifar_impaired": (77, "r0c0 r0c1 r0c2", 128, 150),
+    "cifar_minimal": (164, "r0c0 r0c1 r0c2", 128, 150),
+    "cifar_multichannel": (6_418, "r0c0 r0c1 r0c2 r1c0 r1c1 r1c2", 128, 150),
+    "cifar_postpool": (24_346, "r1c0 r1c1 r1c2", 128, 150),
+    "cifar_highres": (24_346, "r0c0 r0c1 r0c2", 128, 150),
+    "cifar_deep_multichannel": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
+    "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
+}
+each_task = pytest.mark.parametrize("name", TASKS)
+each_preset = pytest.mark.parametrize("name", PRESETS)
+
+
+def test_every_task_of_the_table_is_there_and_no_other():
+    assert list(TASKS) == list(ROWS)
+
+
+@each_task
+def test_host_slots_and_sizes_are_those_of_the_table(name):
+    params, slots, batch, epochs = ROWS[name]
+    spec = resolve(RunSpec(task=name))
+    assert cnn_spec(spec).params() == params
+    assert (" ".join(spec.slots), spec.data.batch, spec.episode_length) == (slots, batch, epochs)
+
+
+@each_task
+def test_a_task_is_complete_and_agrees_with_itself(name):
+    task = TASKS[name]
+    assert task.name == name
+    assert task.asks.endswith("?")
+    assert len(task.mean) == len(task.std) == task.host.channels_in
+    assert all(span is not None for span in vars(task.instance).values())
+    assert task.instance.classes[1] <= task.host.classes
+    assert 0 < task.success <= 100
+    assert task.target_loss < 2.3  # the loss of guessing among 10 classes
+
+
+@each_task
+def test_a_task_runs_on_its_single_instance_too(name):
+    assert resolve(RunSpec(task=name, instances="single")).instance.classes == (10, 10)
+
+
+def test_an_unknown_task_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="task is 'mnist'; want one of digits, digits_impaired"):
+        find_task("mnist")
+
+
+@each_preset
+def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
+    spec = resolve(build(layered([{"preset": name}])))
+    assert spec.preset == name
+    assert spec.task == PRESETS[name]["task"]
+
+
+def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
+    spec, plain = build(layered([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
+    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "reward", "policy", "ppo", "engine")}
+    run = {
+        "rounds": 70,
+        "envs": 64,
+        "max_seeds": 1,
+        "final_episodes": 64,
+        "disabled_ops": ("SET_ALPHA_TARGET", "PRUNE"),
+    }
+    kinds = ("conv_light", "attention", "norm", "depthwise", "conv_small", "conv_heavy")
+    assert spec == replace(plain, **run, blueprints=kinds, **groups)
+    tuned = {
+        "host": {"norm"},
+        "lifecycle": {"auto_forward", "min_training_epochs"},
+        "reward": {"rule"},
+        "policy": {"op_bias", "full_bias"},
+        "ppo": {
+            *("lr", "lr_end", "lr_anneal_rounds", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"),
+            "price_warmup_rounds",
+        },
+        "engine": {"threads"},
+    }
+    for group, names in tuned.items():
+        found, default = vars(getattr(spec, group)), vars(getattr(plain, group))
+        assert {name for name in default if found[name] != default[name]} == names
+
+
+def test_presets_set_what_their_table_says():
+    smoke = resolve(build(layered([{"preset": "smoke"}])))
+    assert (smoke.rounds, smoke.envs, smoke.episode_length, smoke.ppo.minibatches) == (2, 4, 8, 2)
+    assert (smoke.data.minibatches, smoke.data.batch, smoke.data.val_samples, smoke.policy.hidden) == (2, 16, 64, 16)
+    stable = build(layered([{"preset": "cifar_baseline_stable"}]))
+    assert (stable.task, stable.rounds, stable.ppo.clip) == ("cifar_baseline", 200, 0.1)
+    assert (stable.ppo.entropy_coef, stable.ppo.entropy_coef_end, stable.ppo.entropy_anneal_rounds) == (0.06, 0.03, 50)
+    for name, seeds in (("cifar_postpool", 3), ("cifar_deep_impaired", 6)):
+        spec = build(layered([{"preset": name}]))
+        assert (spec.rounds, spec.max_seeds, spec.ppo.max_grad_norm) == (200, seeds, 0.5)
+    assert build(layered([{"preset": "cifar_scale"}])).ppo.entropy_coef == 0.08
+    assert build(layered([{"preset": "cifar_minimal"}])).ppo.entropy_coef == 0.1
+
+
+def test_digits_vary_from_env_to_env_within_these_ranges():
+    assert TASKS["digits"].instance == InstanceSpec(
+        width=(0.25, 1),
+        data_share=(0.2, 1),
+        label_noise=(0, 0.2),
+        classes=(4, 10),
+        reach=(0, 1),
+        param_price=(0.005, 0.5),
+    )

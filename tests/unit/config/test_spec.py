@@ -1,0 +1,405 @@
+"""Specs: every field's default and bounds, faults between fields, what the task fills in."""
+
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from support.config_strategies import (
+    FIELD_IDS,
+    FIELDS,
+    GROUPS,
+    default_of,
+    inside,
+    outside,
+    path_of,
+    runs,
+    value_of,
+    wrong_types,
+)
+
+from morphogen.config import fields as kinds
+from morphogen.config.spec import (
+    EngineSpec,
+    GovernorSpec,
+    HostSpec,
+    InstanceSpec,
+    LegacyRewardSpec,
+    LifecycleSpec,
+    PolicySpec,
+    PpoSpec,
+    RewardSpec,
+    RunSpec,
+    TelemetrySpec,
+    WandbSpec,
+    cnn_spec,
+    instance_ranges,
+    limits,
+    param_budget,
+    resolve,
+)
+from morphogen.config.task import TASKS
+from morphogen.errors import ConfigError
+from morphogen.vocab.action import HEADS
+from morphogen.vocab.slot import CnnSpec
+
+each_field = pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
+each_number = pytest.mark.parametrize(
+    ("spec", "field"),
+    [pair for pair in FIELDS if isinstance(pair[1].metadata["want"], kinds.Whole | kinds.Real)],
+    ids=lambda value: getattr(value, "name", getattr(value, "PATH", "")),
+)
+# The other field moves along where a bound is reached only together with it.
+PARTNERS = {
+    "lifecycle.vanishing": {"exploding": 1e300},
+    "governor.chance_band": {"good_below": 1e-300, "warmup_limit": 3.0},
+    "governor.good_below": {"chance_band": 1e-300},
+    "governor.warmup_limit": {"chance_band": 1e-300},
+    "governor.window": {"min_samples": 2},
+}
+
+
+def construct(spec, field, value):
+    return spec(**{**PARTNERS.get(path_of(spec, field), {}), field.name: value})
+
+
+@each_field
+def test_defaults_are_valid_and_stored(spec, field):
+    assert getattr(spec(), field.name) == default_of(field)
+
+
+@each_number
+def test_a_number_at_its_bound_is_accepted(spec, field):
+    for bound in inside(field.metadata["want"]):
+        assert getattr(construct(spec, field, bound), field.name) == bound
+
+
+@each_number
+def test_a_number_outside_is_refused_with_field_value_and_range(spec, field):
+    want = field.metadata["want"]
+    for bad in outside(want):
+        with pytest.raises(ConfigError) as caught:
+            construct(spec, field, bad)
+        assert f"{path_of(spec, field)} is {kinds.show(bad)}; want {want.text}" in str(caught.value)
+
+
+@each_field
+def test_a_value_of_another_type_is_refused(spec, field):
+    for bad in wrong_types(field.metadata["want"]):
+        with pytest.raises(ConfigError, match=path_of(spec, field).replace(".", r"\.")):
+            construct(spec, field, bad)
+
+
+@each_field
+def test_null_is_accepted_only_where_it_has_a_meaning(spec, field):
+    if field.metadata["want"].null:
+        assert getattr(construct(spec, field, None), field.name) is None
+    else:
+        with pytest.raises(ConfigError, match="want"):
+            construct(spec, field, None)
+
+
+@given(st.sampled_from(FIELDS), st.data())
+def test_any_allowed_value_is_stored_unless_another_field_contradicts(pair, data):
+    spec, field = pair
+    want = field.metadata["want"]
+    value = data.draw(value_of(want))
+    try:
+        made = spec(**{field.name: value})
+    except ConfigError:
+        event("contradicts another field")
+        return
+    assert getattr(made, field.name) == want.freeze(value)
+
+
+# Defaults written out from the tables of the interface, lifecycle, policy, rewards and observation documents.
+DEFAULTS = {
+    RunSpec: {"task": "digits", "seed": 0, "rounds": 50, "envs": 32, "max_seeds": 0, "instances": "task"},
+    HostSpec: {"momentum": 0.9, "weight_decay": 5e-4, "max_grad_norm": 1.0, "norm": "group"},
+    LifecycleSpec: {
+        "permissive_gates": True,
+        "auto_forward": (),
+        "min_prune_age": 5,
+        "embargo_epochs": 5,
+        "min_training_epochs": 10,
+        "min_blending_epochs": 10,
+        "min_improvement": 0.5,
+        "min_gradient_ratio": 0.1,
+        "min_gradient_health": 0.7,
+        "min_contribution": 1.0,
+        "vanishing": 1e-7,
+        "exploding": 10.0,
+    },
+    GovernorSpec: {
+        "sensitivity": 6,
+        "multiplier": 1.5,
+        "chance_band": 0.065,
+        "good_below": 0.6,
+        "warmup_limit": 2,
+        "window": 20,
+        "min_samples": 10,
+        "panics": 3,
+        "snapshot_every": 5,
+        "enabled": True,
+    },
+    RewardSpec: {
+        "rule": "delta",
+        "potential_scale": 1.0,
+        "governor_penalty": None,
+        "op_cost": 0.0,
+        "return_scale": "running",
+    },
+    LegacyRewardSpec: {
+        "contribution_weight": 1,
+        "proxy_weight": 0.3,
+        "pbrs_weight": 0.3,
+        "stage_progress": 0.3,
+        "stage_progress_cap": 2,
+        "combine": "harmonic",
+        "ratio_threshold": 5,
+        "discount_steepness": 3,
+        "escrow_clip": 2,
+        "rent_weight": 0.5,
+        "rent_cap": 1.5,
+        "host_params_floor": 200,
+        "slot_rent_ratio": 0.0039,
+        "shock_weight": 0.1958,
+        "shock_cap": 1,
+        "free_slots": 1,
+        "warmup_epochs": 10,
+        "warmup_floor": 0.4,
+        "basic_terminal_weight": 5,
+        "basic_bonus_scale": 0.5,
+        "param_budget": 500_000,
+        "param_price": 0.1,
+        "drip_fraction": None,
+        "drip_cap": 0.1,
+        "drip_negative_ratio": 0.5,
+        "drip_min_epochs": 5,
+        **dict.fromkeys(("use_pbrs", "use_terminal", "use_anti_gaming", "use_timing"), True),
+    },
+    PolicySpec: {"hidden": 128, "blueprint_dim": 4, "floor": (0.005,) + (0.01,) * 7},
+    PpoSpec: {
+        "epochs": 4,
+        "lr": 1e-3,
+        "ratio": "head",
+        "clip": 0.2,
+        "target_kl": 0.03,
+        "gamma": 0.995,
+        "gae_lambda": 0.95,
+        "entropy_coef": 0.05,
+        "entropy_coef_end": 0.01,
+        "entropy_anneal_rounds": 40,
+        "value_coef": 0.5,
+        "value_warmup_rounds": 0,
+        "contribution_coef": 0,
+        "max_grad_norm": 1.0,
+        "weight_decay": 0,
+    },
+    TelemetrySpec: {
+        "level": "normal",
+        "lifecycle_only": False,
+        "escalate": True,
+        "escalation_epochs": 5,
+        "dir": None,
+        "loggers": (),
+        "queue": 64,
+        "close_timeout_s": 30,
+        "plateau_threshold": None,
+        "improvement_threshold": None,
+        "console": True,
+    },
+    WandbSpec: {"project": None, "entity": None, "group": None, "name": None, "tags": (), "mode": "online"},
+}
+
+
+@pytest.mark.parametrize("spec", DEFAULTS, ids=lambda spec: spec.__name__)
+def test_defaults_are_those_of_the_documents(spec):
+    assert {name: getattr(spec(), name) for name in DEFAULTS[spec]} == DEFAULTS[spec]
+
+
+def test_all_faults_of_a_spec_are_told_together():
+    with pytest.raises(ConfigError) as caught:
+        RunSpec(rounds=0, envs=True, seed=-1, task="didgits")
+    lines = str(caught.value).splitlines()
+    assert [line.split()[0] for line in lines] == ["task", "seed", "rounds", "envs"]
+    assert "want one of digits, digits_impaired, whitebox, cifar_baseline" in lines[0]
+
+
+PAIRS = [
+    (LifecycleSpec, {"vanishing": 10.0}, "lifecycle.exploding is 10.0; want > lifecycle.vanishing, which is 10.0"),
+    (GovernorSpec, {"good_below": 0.935}, "governor.good_below is 0.935; want < 1 - governor.chance_band"),
+    (GovernorSpec, {"warmup_limit": 1.065}, "governor.warmup_limit is 1.065; want > 1 + governor.chance_band"),
+    (GovernorSpec, {"window": 9}, "governor.window is 9; want >= governor.min_samples, which is 10"),
+    (InstanceSpec, {"width": (0.6, 1.0)}, "instance.width is [0.6, 1.0]; want multiples of 0.25, or low == high"),
+    (InstanceSpec, {"param_price": (0.0, 0.3)}, "instance.param_price is [0.0, 0.3]; want low > 0 where low < high"),
+    (InstanceSpec, {"data_share": (0.9, 0.8)}, "instance.data_share is [0.9, 0.8]; want [low, high] with low <= high"),
+    (EngineSpec, {"devices": ("gpu",)}, 'engine.devices is "gpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
+    (RunSpec, {"envs": 6, "ppo": PpoSpec(minibatches=4)}, "ppo.minibatches is 4; want a divisor of envs, which is 6"),
+    (RunSpec, {"slots": ("r0c7",)}, 'slots names "r0c7"; this host has r0c0, r1c0, r0c1'),
+    (
+        RunSpec,
+        {"instance": InstanceSpec(classes=(2, 11))},
+        "instance.classes is [2, 11]; want at most the 10 of digits",
+    ),
+    (
+        RunSpec,
+        {"instances": "single", "instance": InstanceSpec(data_share=(0.5, 1.0))},
+        'instance.data_share is [0.5, 1.0]; want low == high where instances is "single"',
+    ),
+    (
+        RunSpec,
+        {"task": "cifar_deep_impaired", "policy": PolicySpec(floor={"slot": 0.051})},
+        "policy.floor.slot is 0.051; want <= 0.05 with 10 slots",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "values", "line"), PAIRS, ids=[line.split()[0] for _, _, line in PAIRS])
+def test_fields_that_contradict_each_other_are_refused(spec, values, line):
+    with pytest.raises(ConfigError) as caught:
+        spec(**values)
+    assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda:", "cuda:100", "cuda:-1", "cuda:01", "cuda: 1", "cuda:1\n", "CPU", "", "cuda:١"]
+)
+def test_a_device_that_cannot_exist_is_refused(name):
+    with pytest.raises(ConfigError, match=r"engine\.devices"):
+        EngineSpec(devices=(name,))
+
+
+def test_factors_per_head_are_stored_in_head_order_and_absent_heads_keep_their_default():
+    assert HEADS[0] == "op"
+    assert PolicySpec(floor={"op": 0.02}).floor == (0.02,) + (0.01,) * 7
+    assert PpoSpec(entropy_coef_head={"slot": 2}).entropy_coef_head == (1.0, 2.0) + (1.0,) * 6
+
+
+def test_a_floor_that_leaves_less_than_half_to_the_policy_is_refused():
+    assert PolicySpec(floor={"op": 0.5 / 6}).floor[0] == 0.5 / 6
+    with pytest.raises(ConfigError, match=r"policy\.floor\.op is 0\.084"):
+        PolicySpec(floor={"op": 0.084})
+
+
+def test_integers_are_welcome_where_a_number_is_wanted_and_give_the_same_spec():
+    assert PpoSpec(gamma=1) == PpoSpec(gamma=1.0)
+    assert type(PpoSpec(gamma=1).gamma) is float
+
+
+def test_specs_are_frozen_and_hashable():
+    assert hash(RunSpec()) == hash(RunSpec())
+    with pytest.raises(FrozenInstanceError):
+        RunSpec().rounds = 3
+
+
+@given(runs())
+def test_resolving_fills_every_task_field_and_twice_is_once(spec):
+    whole = resolve(spec)
+    assert resolve(whole) == whole
+    assert None not in (
+        whole.episode_length,
+        whole.slots,
+        whole.final_episodes,
+        whole.host.width,
+        whole.ppo.minibatches,
+    )
+    assert all(span is not None for span in vars(whole.instance).values())
+    assert whole.envs % whole.ppo.minibatches == 0
+
+
+@given(runs())
+def test_resolving_keeps_what_was_set(spec):
+    whole = resolve(spec)
+    assert whole.slots is not None
+    assert spec.slots is None or set(whole.slots) == set(spec.slots)
+    for group in ("lifecycle", "governor", "signal", "attribution", "policy", "engine"):
+        assert getattr(whole, group) == getattr(spec, group)
+    assert whole.reward == spec.reward.filled()
+    assert spec.ppo.minibatches is None or whole.ppo == spec.ppo
+
+
+@pytest.mark.parametrize(
+    ("rule", "penalty", "fraction"),
+    [("sparse", 1.0, 0.0), ("delta", 1.0, 0.0), ("shaped", 10.0, 0.0), ("basic", 10.0, 0.0), ("basic_plus", 10.0, 0.7)],
+)
+def test_what_the_reward_rule_decides_is_filled_in_unless_it_was_set(rule, penalty, fraction):
+    filled = RewardSpec(rule=rule).filled()
+    assert (filled.governor_penalty, filled.legacy.drip_fraction) == (penalty, fraction)
+    given = RewardSpec(rule=rule, governor_penalty=0.0, legacy=LegacyRewardSpec(drip_fraction=0.2))
+    assert given.filled() == given
+    assert resolve(RunSpec(reward=RewardSpec(rule=rule))).reward == filled
+
+
+def test_slots_are_in_the_hosts_order_whatever_the_input_order():
+    assert resolve(RunSpec(slots=("r1c0", "r0c1", "r0c0"))).slots == ("r0c0", "r0c1", "r1c0")
+
+
+def test_null_samples_means_all_and_the_word_task_the_tasks_number():
+    cifar = RunSpec(task="cifar_baseline")
+    assert resolve(cifar).data.val_samples == 2000
+    assert resolve(replace(cifar, data=replace(cifar.data, val_samples=None))).data.val_samples is None
+
+
+@pytest.mark.parametrize(("envs", "minibatches"), [(32, 4), (6, 2), (5, 1), (1, 1)])
+def test_policy_minibatches_divide_the_envs_by_default(envs, minibatches):
+    assert resolve(RunSpec(envs=envs)).ppo.minibatches == minibatches == math.gcd(4, envs)
+
+
+def test_a_single_instance_is_the_reference_and_may_be_set_to_another_one():
+    ranges = instance_ranges(RunSpec(instances="single", instance=InstanceSpec(width=(0.5, 0.5))))
+    assert vars(ranges) == {
+        "width": (0.5, 0.5),
+        "data_share": (1.0, 1.0),
+        "label_noise": (0.0, 0.0),
+        "classes": (10, 10),
+        "reach": (1, 1),
+        "param_price": (0.1, 0.1),
+    }
+
+
+def test_ranges_in_the_config_replace_those_of_the_task():
+    ranges = instance_ranges(RunSpec(instance=InstanceSpec(classes=(3, 4))))
+    assert ranges.classes == (3, 4)
+    assert ranges.data_share == TASKS["digits"].instance.data_share
+
+
+def test_width_and_norm_of_the_config_shape_the_host():
+    spec = RunSpec(host=HostSpec(width=8, norm="batch"))
+    assert cnn_spec(spec) == CnnSpec(
+        base=8, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10, norm="batch"
+    )
+
+
+def test_limits_carry_what_the_run_allows():
+    spec = RunSpec(max_seeds=2, disabled_ops=("PRUNE",), blueprints=("norm", "conv_light"), slots=("r0c1", "r1c0"))
+    found = limits(replace(spec, lifecycle=LifecycleSpec(auto_forward=("G2", "G1"), min_prune_age=7)))
+    assert (found.enabled, found.max_seeds, found.min_prune_age) == ((True, True), 2, 7)
+    assert (found.disabled_ops, found.blueprints, found.auto_forward) == (
+        ("PRUNE",),
+        ("conv_light", "norm"),
+        ("G1", "G2"),
+    )
+
+
+# Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C, q = max(8, C // 4).
+def test_the_budget_is_a_fully_grown_network():
+    assert param_budget(RunSpec(task="cifar_baseline")) == 48_832
+    narrow = RunSpec(task="digits_impaired", host=HostSpec(width=4))
+    assert param_budget(narrow) == 648 + 648 + 1184
+    assert param_budget(replace(narrow, blueprints=("conv_light",))) == 152 + 152 + 592
+
+
+def test_a_task_may_set_its_own_budget():
+    assert param_budget(RunSpec()) == param_budget(RunSpec(blueprints=("norm",))) == 100
+
+
+@given(runs())
+def test_the_budget_depends_on_no_slot_choice_and_no_instance(spec):
+    bare = RunSpec(task=spec.task, host=spec.host, blueprints=spec.blueprints)
+    assert param_budget(spec) == param_budget(bare) >= 1
+
+
+def test_every_group_is_a_field_of_the_run_and_named_like_it():
+    assert all(isinstance(getattr(RunSpec(), group.PATH), group) for group in GROUPS)

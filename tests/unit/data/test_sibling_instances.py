@@ -1,0 +1,215 @@
+"""Sibling worlds: the same instances under other hosts, batches and noise; and many schedules in one world."""
+
+import time
+
+import pytest
+import torch
+from support.small_runs import cifar_files, tiny, tiny_setup
+
+from morphogen.config.action_schedule import Step, dump_schedule, pace, parse_schedule
+from morphogen.config.spec import DataSpec, LifecycleSpec, PpoSpec
+from morphogen.data.stream import Streamed
+from morphogen.device.transfers import Fences
+from morphogen.engine.action_control import mixed
+from morphogen.engine.episodes import TRACES, live, lived, told
+from morphogen.engine.epoch import World
+from morphogen.engine.setup import build_setup
+from morphogen.errors import ConfigError
+from morphogen.evaluation.schedule_search import (
+    Ground,
+    Growth,
+    around,
+    family,
+    held_out_grounds,
+    possible,
+    schedule,
+    score,
+    training_ground,
+)
+from morphogen.state import rng
+from morphogen.testing.builders.tree_equality import same
+from morphogen.vocab.action import Tempo
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.purpose import Purpose
+
+QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("G1", "G2", "G3"))
+BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+
+
+def fences(setup):
+    return Fences(setup.device, time.perf_counter)
+
+
+def sibling(setup, number, *, envs=6, purpose=Purpose.INSTANCE):
+    tasks = rng.env_keys(setup.spec.seed, 0, envs)
+    return World(setup, fences(setup), instances=purpose, envs=rng.sibling(tasks, number), tasks=tasks)
+
+
+def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_besides():
+    setup = tiny_setup()
+    worlds = [sibling(setup, number) for number in range(3)]
+    states = [world.born(5) for world in worlds]
+    for other in states[1:]:
+        assert same(states[0].instance, other.instance)
+        assert (states[0].host.params != other.host.params).any(-1).all()
+    draws = [world.feed.epoch(state) for world, state in zip(worlds, states, strict=True)]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert (draws[one].index != draws[other].index).any(-1).all()
+
+
+def test_the_sibling_of_number_zero_is_the_world_itself():
+    setup = tiny_setup()
+    plain = World(setup, fences(setup), instances=Purpose.INSTANCE, envs=6)
+    assert same(plain.born(2), sibling(setup, 0).born(2))
+
+
+def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_path):
+    cifar_files(tmp_path)
+    data = {"dir": str(tmp_path), "batch": 4, "minibatches": 2, "val_samples": 8}
+    setups = [
+        build_setup(tiny(task="cifar_minimal", data=DataSpec(placement=place, **data)))
+        for place in ("resident", "streamed")
+    ]
+    worlds = [sibling(setup, 1, envs=3) for setup in setups]
+    assert isinstance(worlds[1].feed, Streamed)
+    images = []
+    for world in worlds:
+        state = world.born(1)
+        world.go_on(1, 0)
+        images.append(world.feed.batch(world.feed.epoch(state), 0).images)
+        world.close()
+    assert torch.equal(*images)
+
+
+def grown():
+    return [
+        (),
+        (Growth(0, "r0c0", Blueprint.NORM),),
+        (Growth(1, "r1c0", Blueprint.CONV_LIGHT, Tempo.STANDARD),),
+        (Growth(0, "r0c1", Blueprint.DEPTHWISE), Growth(3, "r0c0", Blueprint.NORM)),
+    ]
+
+
+def world_of_line(setup, line, ground, number):
+    return World(
+        setup,
+        fences(setup),
+        instances=ground.purpose,
+        envs=rng.sibling(ground.tasks, number),
+        tasks=ground.tasks,
+        control=mixed([schedule(line, setup.spec)], [0] * len(ground.tasks), setup.spec, setup.device),
+    )
+
+
+def alone(setup, line, ground, number):
+    world = world_of_line(setup, line, ground, number)
+    return live(world, world.reset(ground.episode))
+
+
+def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
+    setup = tiny_setup(episode_length=10, lifecycle=QUICK)
+    lines, ground = grown(), training_ground(setup.spec, 3)
+    values = score(setup, fences(setup), [schedule(line, setup.spec) for line in lines], ground, worlds=(0, 2), rows=5)
+    assert values.shape == (4, 2, 3)
+    for k, line in enumerate(lines):
+        for w, number in enumerate((0, 2)):
+            assert values[k, w] == pytest.approx(alone(setup, line, ground, number).network_value[-1], abs=1e-6)
+    assert len({tuple(values[k].flatten()) for k in range(4)}) == 4
+
+
+@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
+def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecycle):
+    setup = tiny_setup(episode_length=16, lifecycle=lifecycle)
+    for line in grown()[1:]:
+        life = alone(setup, line, Ground(Purpose.INSTANCE, 0, rng.env_keys(0, 0, 4)), 0)
+        assert possible(line, setup.spec)
+        held = [setup.spec.slots.index(growth.slot) for growth in line]
+        assert (life.kept[:, held] == [int(growth.blueprint) for growth in line]).all()
+        assert (life.kept >= 0).sum() == 4 * len(line)
+    last = 16 - pace(setup.spec, Tempo.FAST).kept
+    late = (Growth(last, "r0c0", Blueprint.NORM),)
+    assert not possible(late, setup.spec)
+    assert (alone(setup, late, training_ground(setup.spec, 4), 0).kept == -1).all()
+
+
+def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
+    setup = tiny_setup(episode_length=8, lifecycle=QUICK)
+    line = (Growth(7 - pace(setup.spec, Tempo.FAST).kept, "r0c0", Blueprint.NORM),)
+    assert possible(line, setup.spec)
+    assert (alone(setup, line, training_ground(setup.spec, 2), 0).kept[:, 0] == int(Blueprint.NORM)).all()
+
+
+def test_the_family_knows_what_a_run_forbids():
+    free = family(tiny(episode_length=12, lifecycle=QUICK))
+    assert free[0] == ()
+    assert len(set(free)) == len(free) == 1 + 5 * 3 * 7
+    few = family(tiny(episode_length=12, lifecycle=QUICK, slots=("r0c0",), blueprints=("norm", "attention")))
+    assert {(g.slot, g.blueprint) for line in few[1:] for g in line} == {
+        ("r0c0", Blueprint.NORM),
+        ("r0c0", Blueprint.ATTENTION),
+    }
+    assert family(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("FOSSILIZE",))) == [()]
+    assert family(tiny(episode_length=12, lifecycle=BYHAND, disabled_ops=("ADVANCE",))) == [()]
+    assert len(family(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("ADVANCE",)))) == len(free)
+    assert family(tiny(episode_length=2, lifecycle=QUICK)) == [()]
+
+
+def test_two_seeds_are_tried_only_where_two_may_live():
+    lines = [(Growth(0, "r0c0", Blueprint.NORM),), (Growth(2, "r1c0", Blueprint.NORM),)]
+    for most, longest in ((0, 2), (2, 2), (1, 1)):
+        spec = tiny(episode_length=12, lifecycle=QUICK, max_seeds=most)
+        near = around(lines, spec)
+        assert max(map(len, near)) == longest
+        assert all(possible(line, spec) for line in near)
+        assert not set(near) & set(lines)
+
+
+def test_the_schedule_of_a_line_comes_back_from_its_file():
+    spec = tiny(episode_length=12, lifecycle=BYHAND)
+    for line in grown():
+        made = schedule(line, spec)
+        assert parse_schedule(dump_schedule(made, spec), spec) == made
+
+
+def test_schedules_that_tell_envs_apart_cannot_be_mixed():
+    setup = tiny_setup(episode_length=12, lifecycle=QUICK)
+    made = schedule(grown()[1], setup.spec)
+    apart = type(made)("apart", (Step(0, made.steps[0].action, env=1),), "wait")
+    with pytest.raises(ConfigError, match="schedule apart names an env"):
+        mixed([made, apart], [0, 1], setup.spec, setup.device)
+
+
+def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation():
+    grounds = held_out_grounds(tiny(envs=4), 10)
+    assert [len(ground.tasks) for ground in grounds] == [4, 4, 2]
+    assert [ground.episode for ground in grounds] == [10**6, 10**6 + 1, 10**6 + 2]
+    assert {ground.purpose for ground in grounds} == {Purpose.INSTANCE_HELD_OUT}
+
+
+def test_lives_of_several_worlds_stand_side_by_side():
+    setup = tiny_setup(episode_length=8, lifecycle=QUICK)
+    ground = training_ground(setup.spec, 3)
+    worlds = [world_of_line(setup, line, ground, 0) for line in grown()[:2]]
+    parts = [lived(world, world.reset(ground.episode)) for world in worlds]
+    both, second, first = told(fences(setup), parts), told(fences(setup), parts[1:]), told(fences(setup), parts, 2)
+    assert both.network_value.shape == both.cost.shape == (8, 6)
+    assert both.kept.shape == (6, len(setup.spec.slots))
+    assert (both.kept[3:, 0] == int(Blueprint.NORM)).all()
+    for name in both.__slots__:
+        rows = getattr(both, name) if name not in TRACES else getattr(both, name).swapaxes(0, 1)
+        mine, cut = (
+            getattr(one, name).swapaxes(0, 1) if name in TRACES else getattr(one, name) for one in (second, first)
+        )
+        assert (rows[3:] == mine).all(), name
+        assert (rows[:2] == cut).all(), name
+    assert (both.cost[-1, 3:] > both.cost[-1, :3]).all()
+    assert (both.cost[0] == both.trained[0]).all()
+
+
+def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
+    slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
+    ground = training_ground(slow.spec, 64)
+    world = World(slow, fences(slow), instances=ground.purpose, envs=ground.tasks, tasks=ground.tasks)
+    price = world.born(ground.episode).instance.param_price
+    low, high = slow.spec.instance.param_price
+    assert float(price.max()) > low * (high / low) ** 0.9

@@ -1,0 +1,231 @@
+"""Timers: every moment belongs to one phase, the device's clock is read behind a copy only, and no number changes."""
+
+import itertools
+
+import pytest
+import torch
+from support.small_runs import tiny, tiny_setup
+
+from morphogen.cli.probe import by_round
+from morphogen.config.spec import CheckpointSpec, DataSpec, EngineSpec
+from morphogen.device.profiler import NO_TIMER, PHASES, NoTimer, Timer
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.telemetry.writer import Kept
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+SECOND = 10**9  # nanoseconds
+
+
+class Clocks:
+    """Clocks that stand where they are put, in seconds."""
+
+    def __init__(self):
+        self.wall = self.cpu = self.apart = 0.0
+
+    def timer(self, device=CPU, **more):
+        wall, cpu = (lambda: round(self.wall * SECOND)), (lambda: round(self.cpu * SECOND))
+        return Timer(device, apart=lambda: self.apart, wall=wall, cpu=cpu, **more)
+
+    def go(self, wall, cpu=0.0, apart=0.0):
+        self.wall, self.cpu, self.apart = self.wall + wall, self.cpu + cpu, self.apart + apart
+
+
+class Device:
+    """A device that works through its queue when told to; what has not happened yet cannot be read."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self)
+        self.queue, self.now, self.made = [], 0.0, 0
+
+    def event(self, *, enable_timing):
+        assert enable_timing
+        self.made += 1
+        return Event()
+
+    def work(self, seconds):
+        self.queue.append(seconds)
+
+    def run(self):
+        for one in self.queue:
+            if isinstance(one, Event):
+                one.at = self.now
+            else:
+                self.now += one
+        self.queue.clear()
+
+
+class Event:
+    at = None
+
+    def record(self, stream):
+        self.at = None
+        stream.queue.append(self)
+
+    def elapsed_time(self, end):
+        assert self.at is not None, "this event has not happened yet"
+        assert end.at is not None, "this event has not happened yet"
+        return (end.at - self.at) * 1e3
+
+
+def test_a_phase_lasts_to_the_next_mark_and_goes_on_when_marked_again():
+    clocks = Clocks()
+    timer = clocks.timer()
+    clocks.go(9)
+    for phase, seconds in (("head", 1), ("train", 2), ("train", 4), ("data", 8), ("train", 16)):
+        timer.mark(phase)
+        clocks.go(seconds, cpu=seconds / 2)
+    found = timer.close()
+    clocks.go(32)
+    assert {phase: (one.wall_s, one.host_cpu_s, one.count) for phase, one in found.items()} == {
+        "head": (1, 0.5, 1),
+        "train": (22, 11, 2),
+        "data": (8, 4, 1),
+    }
+    assert all(one.device_s is None for one in found.values())
+    timer.mark("train")
+    clocks.go(1)
+    assert timer.close()["train"].wall_s == 1
+    assert timer.close() == {}
+
+
+def test_a_phase_that_is_not_in_the_table_is_refused():
+    with pytest.raises(KeyError):
+        Clocks().timer().mark("lunch")
+
+
+def test_the_time_of_making_graphs_belongs_to_no_phase():
+    clocks = Clocks()
+    timer = clocks.timer()
+    timer.mark("train")
+    clocks.go(10, cpu=3, apart=8)
+    found = timer.close()["train"]
+    assert (found.wall_s, found.host_cpu_s) == (2, 0)
+
+
+def epoch(timer, device, seconds):
+    """An epoch as a scheduler marks it: the device lags behind, the host never waits."""
+    timer.mark("head")
+    device.work(seconds)
+    timer.mark("train")
+    device.work(10 * seconds)
+    timer.seal("record_read")
+    device.work(0.5)
+
+
+def test_the_time_on_the_device_is_read_one_epoch_late_and_never_before_it_has_passed(monkeypatch):
+    clocks, device = Clocks(), Device(monkeypatch)
+    timer = clocks.timer(CUDA, event=device.event)
+    for t in range(40):
+        epoch(timer, device, 1.0)
+        device.run()
+        epoch(timer, device, 1.0)  # of this one nothing has happened yet when the one before is read
+        timer.take()
+        device.run()
+        timer.take()
+        assert device.made <= 12, f"epoch {t} made new events"
+    found = timer.close()
+    assert (found["head"].device_s, found["train"].device_s) == (80, 800)
+    assert found["record_read"].device_s == 39.5 * 1.0
+    assert found["head"].count == 80
+
+
+def test_the_device_waiting_for_a_graph_is_no_work(monkeypatch):
+    clocks, device = Clocks(), Device(monkeypatch)
+    timer = clocks.timer(CUDA, event=device.event)
+    timer.mark("train")
+    device.work(7)
+    clocks.go(6, apart=6)
+    timer.seal("record_read")
+    device.run()
+    timer.take()
+    assert timer.close()["train"].device_s == pytest.approx(1)
+
+
+def rounds(**fields):
+    """A scheduler after two rounds, what they were summed up to, and the events about each."""
+    kept = Kept()
+    scheduler = Scheduler(build_setup(tiny(rounds=2, **fields)), Parts(sinks=(kept,)))
+    with torch.no_grad():
+        history = scheduler.run()
+    scheduler.reporter.close()
+    return scheduler, history, by_round(kept.events)
+
+
+@pytest.mark.parametrize("policy", ["ppo", "random"])
+def test_timers_change_no_bit_of_a_run(policy):
+    on, off = (rounds(policy_name=policy, engine=EngineSpec(phase_profile=flag)) for flag in (True, False))
+    assert isinstance(on[0].timer, Timer)
+    assert off[0].timer is off[0].world.timer is NO_TIMER
+    assert (on[0].state == off[0].state).all()
+    assert (on[0].params == off[0].params).all()
+    assert on[1] == off[1]
+    assert ["PhaseProfile" in one for one in (*on[2], *off[2])] == [True, True, False, False]
+    assert [one["Throughput"].data_wait_time_share for one in off[2]] == [None, None]
+
+
+def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
+    _, _, (_, last) = rounds(episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32))
+    assert {phase: one["count"] for phase, one in last["PhaseProfile"].phases.items()} == {
+        **dict.fromkeys(("reset", "update"), 1),
+        **dict.fromkeys(("head", "plan_wait", "validate", "tail"), 5),
+        "record_read": 5 + 1,
+        "data": 5 * (1 + 3),
+        "train": 5 * (2 + 3),
+    }
+
+
+def test_phases_leave_no_moment_of_a_round_out():
+    ticks, kept = itertools.count(), Kept()
+    scheduler = Scheduler(tiny_setup(), Parts(sinks=(kept,)))
+    scheduler.timer = scheduler.world.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
+    began = next(ticks)
+    with torch.no_grad():
+        scheduler.run_round()
+    ended = next(ticks)
+    scheduler.reporter.close()
+    marked = ended - began - 2  # between the first and the last reading of the clock
+    (told,) = by_round(kept.events)
+    assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
+
+
+def test_rates_and_seconds_of_a_round_are_of_the_same_work():
+    ticks, kept = itertools.count(), Kept()
+    parts = Parts(clock=lambda: float(next(ticks)), sinks=(kept,))
+    scheduler = Scheduler(tiny_setup(rounds=2, envs=4, episode_length=5), parts)
+    with torch.no_grad():
+        summaries = scheduler.run()
+    scheduler.reporter.close()
+    for summary, told in zip(summaries, by_round(kept.events), strict=True):
+        one = told["Throughput"]
+        assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)
+        assert one.env_epochs_per_s * one.rollout_s == pytest.approx(4 * 5)
+        assert one.samples_per_s * one.rollout_s == pytest.approx(4 * 5 * 2 * 8)
+        wall = one.rollout_s + one.update_s
+        assert one.host_wait_time_share == pytest.approx((5 + 1) / wall)  # a tick per fence
+
+
+def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
+    kept = Kept()
+    often = CheckpointSpec(every_minutes=1e-9)
+    train_ppo_vectorized(tiny(checkpoint=often), out=tmp_path / "run", parts=Parts(sinks=(kept,)))
+    (profile,) = (one.data for one in kept.events if one.name == "PhaseProfile")
+    assert profile.phases["checkpoint"]["count"] == 5  # between the six epochs of the round
+
+
+def test_the_timer_that_is_off_has_every_method_of_the_other():
+    assert {name for name in vars(Timer) if not name.startswith("_")} == {
+        name for name in vars(NoTimer) if not name.startswith("_")
+    }
+    assert NO_TIMER.close() == {}
+    assert set(PHASES) >= {"head", "plan_wait", "data", "train", "validate", "tail", "record_read", "update"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="events need a CUDA device; this machine has none")
+def test_on_a_cuda_device_the_phases_of_a_round_have_device_times():
+    torch.cuda.set_sync_debug_mode("default")
+    _, _, (_, last) = rounds(engine=EngineSpec(devices=("cuda",)))
+    phases = last["PhaseProfile"].phases
+    assert all(phases[name]["device_s"] > 0 for name in ("head", "train", "validate"))
+    assert last["MemoryUsed"].peak_bytes >= last["MemoryUsed"].allocated_bytes > 0

@@ -1,0 +1,292 @@
+"""Reward rules of other packages: found by name, imported when a run names them, refused with one clear line."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+import morphogen
+from morphogen.cli import main, rewards
+from morphogen.config.spec import RewardSpec
+from morphogen.engine import extensions
+from morphogen.engine.reward_rule import rule_of
+from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
+from morphogen.rules.rewards.plain import PlainRule, plain
+from morphogen.rules.rewards.table import BUILDERS, register
+from morphogen.vocab.reward import FAMILIES, RULES
+
+SOURCE = '''"""Rules of a little package."""
+
+import torch
+
+from morphogen.rules.rewards.plain import plain
+
+
+@plain
+def thrift(inputs):
+    """Accuracy that is delivered, less a little for every living parameter in every step."""
+    gain = torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100
+    return {"gain": gain, "size": -1e-6 * inputs.live_params}
+
+
+number = 3
+
+
+def failing(spec, terms):
+    """Cannot be built."""
+    raise KeyError("no such price")
+'''
+usable = pytest.mark.usefixtures("open_table")
+
+
+def offer(folder, monkeypatch, *, points, source=SOURCE, name="thrift_rules", version="0.1"):
+    """An installed package that offers rules, as pip would leave it, where this process finds it."""
+    (folder / f"{name}.py").write_text(source)
+    about = folder / f"{name}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = [f"{rule} = {name}:{target}" for rule, target in points.items()]
+    (about / "entry_points.txt").write_text("\n".join([f"[{extensions.GROUP}]", *lines]) + "\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_traces(monkeypatch):
+    """No signal handler is set, and importing a package writes no cache."""
+    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+def tried(capsys, monkeypatch, folder, *words):
+    """Exit code, stdout and lines on stderr of a command that writes nothing."""
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    code = main.main(list(words))
+    shown = capsys.readouterr()
+    assert sorted(folder.iterdir()) == before
+    return code, shown.out, shown.err.splitlines()
+
+
+def dry(rule):
+    return ("train", "--preset", "smoke", "--reward", rule, "--dry-run")
+
+
+@usable
+def test_an_offered_name_is_known_before_anything_is_imported(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="raise RuntimeError('imported')")
+    code, out, _ = tried(capsys, monkeypatch, tmp_path, "train", "--reward", "thrift", "--print-config")
+    assert (code, json.loads(out)["reward"]["rule"]) == (0, "thrift")
+    assert "thrift_rules" not in sys.modules
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("greed"))
+    assert (code, len(lines)) == (2, 1)
+    assert lines[0].startswith('morphogen: error: reward.rule is "greed"; want one of sparse, delta, ')
+    assert lines[0].endswith(", thrift")
+
+
+@usable
+def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
+    file = tmp_path / "my.json"
+    file.write_text('{"preset": "smoke", "reward": {"rule": "thrift"}}')
+    for words in (dry("thrift"), ("train", "--config", str(file), "--dry-run")):
+        code, out, lines = tried(capsys, monkeypatch, tmp_path, *words)
+        assert (code, lines) == (0, [])
+        assert "thrift" in out
+    assert RULES["thrift"] == "thrift_rules 0.1"
+
+
+BROKEN = {
+    "missing": ("nowhere", "cannot be loaded: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
+    "number": ("number", "reward rule number of thrift_rules 0.1 is 3; want a function (spec, terms) -> rule"),
+    "failing": (
+        "failing",
+        "reward.rule is failing of thrift_rules 0.1, which cannot be used: KeyError: 'no such price'",
+    ),
+}
+
+
+@usable
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_other(tmp_path, monkeypatch, capsys, name):
+    target, said = BROKEN[name]
+    offer(tmp_path, monkeypatch, points={name: target, "thrift": "thrift"})
+    code, out, lines = tried(capsys, monkeypatch, tmp_path, *dry(name))
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert said in lines[0]
+    for other in ("delta", "thrift"):
+        assert tried(capsys, monkeypatch, tmp_path, *dry(other))[::2] == (0, [])
+
+
+@usable
+def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="import not_there_at_all")
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
+    assert code == 2
+    assert lines == [
+        "morphogen: error: reward.rule is thrift of thrift_rules 0.1, which cannot be loaded: "
+        "ModuleNotFoundError: No module named 'not_there_at_all'"
+    ]
+    assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
+
+
+@usable
+def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeypatch, capsys):
+    for name in ("thrift_rules", "other_rules"):
+        folder = tmp_path / name
+        folder.mkdir()
+        offer(folder, monkeypatch, points={"thrift": "thrift"}, name=name)
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
+    assert code == 2
+    assert lines == [
+        "morphogen: error: reward.rule is thrift, which other_rules 0.1 and thrift_rules 0.1 offer; "
+        "uninstall all but one"
+    ]
+    assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
+
+
+@usable
+def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"delta": "thrift", "two words": "thrift"})
+    own = BUILDERS["delta"]
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("delta"))
+    assert code == 0
+    assert lines == [
+        "morphogen: note: thrift_rules 0.1 offers a reward rule 'delta', "
+        "which is the name of another one (own); it is not used"
+    ]
+    assert BUILDERS["delta"] is own
+    assert tried(capsys, monkeypatch, tmp_path, *dry("sparse"))[::2] == (0, [])
+    assert "two words" not in RULES
+
+
+@usable
+def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(tmp_path, monkeypatch, capsys):
+    points = {"thrift": "thrift", "missing": "nowhere", "delta": "thrift", "two words": "thrift"}
+    offer(tmp_path, monkeypatch, points=points)
+    code, out, lines = tried(capsys, monkeypatch, tmp_path, "rewards")
+    assert code == 0
+    rows = [line for line in out.splitlines() if "  " in line]
+    for name, whose, start in (
+        ("sparse", "own", "Value of the delivered network"),
+        ("rent", "own", "`delta`, but parameters are paid per step"),
+        ("thrift", "thrift_rules 0.1", "Accuracy that is delivered, less a little"),
+    ):
+        assert any(row.split(maxsplit=1)[0] == name and whose in row and start in row for row in rows)
+    assert not any(row.startswith("missing") for row in rows)
+    titles = [line.strip() for line in out.splitlines() if "discounted returns" in line]
+    assert titles == [f"discounted returns, {whose}" for whose in (*FAMILIES, "thrift_rules 0.1")]
+    three = next(row.split() for row in rows if row.strip().startswith("three good"))
+    assert three[:6] == ["three", "good", "75.259", "0.499", "0.499", "0.499"]
+    notes = {line.removeprefix("morphogen: note: ") for line in lines}
+    assert len(notes) == len(lines) == 3
+    assert any("reward.rule is missing of thrift_rules 0.1, which cannot be loaded" in note for note in notes)
+    assert any("offers a reward rule 'delta'" in note for note in notes)
+    assert any("offers a reward rule 'two words'; want a name of letters and digits" in note for note in notes)
+
+
+def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
+    code = "import morphogen as mg, sys; print(mg.RewardSpec(rule='thrift').rule, 'torch' in sys.modules)"
+    roots = [str(tmp_path), os.path.dirname(os.path.dirname(morphogen.__file__))]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "thrift False\n"
+
+
+@usable
+def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
+    for i in range(8):
+        register(f"rule{i}", plain(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}))
+    rules, faults = rewards.usable()
+    tables = rewards.ranking({name: rules[name] for name in rules if name.startswith("rule")})
+    assert faults == []
+    assert [[name for name in rows[0] if name.startswith("rule")] for _, rows in tables] == [
+        [f"rule{i}" for i in range(6)],
+        ["rule6", "rule7"],
+    ]
+    whole = sum(TERMS.gamma**t for t in range(TERMS.episode_length))
+    for title, rows in tables:
+        assert title == "discounted returns, this program"
+        assert [row["policy"] for row in rows] == list(ARCHETYPES)
+        for name in list(rows[0])[2:]:
+            assert rows[0][name] == pytest.approx(whole * int(name[-1]))
+
+
+# what a rule that is not from here must keep
+
+
+@dataclass(frozen=True)
+class Crooked:
+    """A rule that keeps its contract but for what is changed about it."""
+
+    components: object = ("gain", "governor")
+    paid: object = staticmethod(lambda step, parts: parts)
+    total: object = staticmethod(lambda step, total: total)
+    carried: object = staticmethod(lambda step, ledger: ledger)
+    slot_scale: float = 0.0
+
+    def init(self, envs, slots, device="cpu"):
+        return TensorDict({"seen": torch.zeros(envs, device=device)}, batch_size=[envs], device=device)
+
+    def potential(self, inputs, ledger):
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
+
+    def __call__(self, inputs, ledger):
+        zero = torch.zeros_like(inputs.committed_acc)
+        parts = {"gain": inputs.clean_improvement / 100, "governor": torch.where(inputs.rolled_back, -1.0, zero)}
+        reward = self.total(inputs, sum(parts.values()))
+        return reward, self.paid(inputs, parts), self.carried(inputs, ledger.replace({"seen": ledger["seen"] + 1}))
+
+
+CROOKED = {
+    "its components sum to 0.* where its reward is 0": Crooked(total=lambda step, total: total * 1.01),
+    "in step 50 its reward is not finite": Crooked(total=lambda step, total: total / ~step.rolled_back),
+    r"its reward is torch.float32 \[11, 3\]; want torch.float32 \[11\], a number per env": Crooked(
+        total=lambda step, total: step.slots.alpha
+    ),
+    r"its gain is torch.float64 \[11\]": Crooked(paid=lambda step, parts: {**parts, "gain": parts["gain"].double()}),
+    "it pays gain, governor, tip; its components are gain, governor": Crooked(
+        paid=lambda step, parts: {**parts, "tip": parts["gain"] * 0}
+    ),
+    "it pays gain; its components are gain, governor": Crooked(paid=lambda step, parts: {"gain": parts["gain"]}),
+    r"its components are \['gain', 'governor'\]; want a tuple of names": Crooked(components=["gain", "governor"]),
+    r"its components are \('gain', 'gain'\); want a tuple of names, each once": Crooked(components=("gain", "gain")),
+    r"its ledger turns from \['seen'\] into \['seen', 'more'\]": Crooked(
+        carried=lambda step, ledger: ledger.clone().set("more", ledger["seen"])
+    ),
+    r"its ledger turns from \['seen'\] into \['seen'\], or their shapes or dtypes change": Crooked(
+        carried=lambda step, ledger: ledger.apply(torch.Tensor.double)
+    ),
+    "RuntimeError: Tensor.item|NotImplementedError: .*meta": Crooked(
+        total=lambda step, total: total * max(1, min(1, int(step.epoch.max())))
+    ),
+}
+
+
+@usable
+@pytest.mark.parametrize("said", list(CROOKED))
+def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
+    register("crooked", lambda spec, terms: CROOKED[said])
+    with pytest.raises(ConfigError, match=f"reward.rule is crooked of this program, which cannot be used: .*({said})"):
+        rule_of(RewardSpec(rule="crooked"), **asdict(TERMS))
+
+
+@usable
+def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
+    straight = Crooked()
+    register("straight", lambda spec, terms: replace(straight))
+    register("plain", plain(lambda inputs: {"gain": inputs.clean_improvement / 100}))
+    assert rule_of(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
+    assert isinstance(rule_of(RewardSpec(rule="plain"), **asdict(TERMS)), PlainRule)

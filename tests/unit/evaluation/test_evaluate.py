@@ -1,0 +1,178 @@
+"""Evaluations: the same worlds for every arm, what is measured of them, and the command that writes it."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+import torch
+from support.small_runs import tiny, tiny_setup
+
+from morphogen.analysis.run_log import load
+from morphogen.cli import main
+from morphogen.config.config_files import build, layered
+from morphogen.config.spec import LifecycleSpec, PolicySpec, resolve
+from morphogen.data.digits import read_digits
+from morphogen.device.transfers import Fences, expected
+from morphogen.engine.policies import arm_of
+from morphogen.engine.setup import build_setup
+from morphogen.errors import ConfigError
+from morphogen.evaluation.arms import players
+from morphogen.evaluation.evaluate import on
+from morphogen.evaluation.play import TRAINING, play
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.vocab.blueprint import Blueprint
+
+PER_EPISODE = (
+    *("network_value", "committed_accuracy", "params", "params_ratio", "success_share", "stability", "rollbacks"),
+    *("param_epochs", "minibatches"),
+)
+EAGER = PolicySpec(hidden=16, op_bias={"ADVANCE": 3.0, "FOSSILIZE": 5.0, "PRUNE": -5.0, "SET_ALPHA_TARGET": -5.0})
+
+
+def played(setup, name, episodes=3, **knobs):
+    with torch.no_grad():
+        fences = Fences(setup.device, time.perf_counter)
+        return play(setup, fences, arm_of(name, setup), name=name, episodes=episodes, **knobs), fences
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run, which played five held-out episodes at its end."""
+    place = tmp_path_factory.mktemp("runs") / "run"
+    train_ppo_vectorized(tiny(final_episodes=5, episode_length=9, policy=EAGER), out=place)
+    return place
+
+
+def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
+    found, _ = played(tiny_setup(), "wait")
+    assert (found.param_epochs == 6 * found.params).all()
+    assert found.minibatches.tolist() == [6 * 2] * 3
+    assert (found.lives.kept == -1).all()
+    assert found.lives.network_value.shape == found.lives.cost.shape == (6, 3)
+    assert (found.lives.network_value[-1] == found.network_value).all()
+    assert (found.lives.cost == np.arange(1, 7)[:, None] * found.params).all()
+    assert found.seconds > 0
+
+
+def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
+    setup = tiny_setup(policy_name="full_cycle", episode_length=20, envs=2, lifecycle=LifecycleSpec())
+    found, _ = played(setup, "full_cycle", 2)
+    host, _ = played(setup, "wait", 2)
+    slots = len(setup.net.slots)
+    assert found.lives.kept.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
+    added = found.params - host.params
+    assert (added == setup.net.counts[0][Blueprint.NORM]).all()
+    spent = np.diff(found.lives.cost - host.lives.cost, axis=0)
+    assert (spent[-1] == added).all()
+    assert (found.param_epochs - host.param_epochs <= 20 * added).all()
+
+
+def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
+    setup = tiny_setup()
+    (wait, _), (random, _), (again, _) = (played(setup, name, 5) for name in ("wait", "random", "wait"))
+    assert (wait.lives.network_value == again.lives.network_value).all()
+    assert (wait.params / wait.params_ratio == random.params / random.params_ratio).all()
+    assert (wait.lives.network_value[0] == random.lives.network_value[0]).all(), "nothing runs before it was germinated"
+    other, _ = played(setup, "wait", 5, split=TRAINING)
+    assert (other.network_value != wait.network_value).any()
+
+
+def test_an_evaluation_is_one_crossing_whatever_it_plays():
+    _, fences = played(tiny_setup(), "random", 7)
+    assert fences.ledger == expected(rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1)
+
+
+def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys):
+    place = tmp_path / "run"
+    shutil.copytree(run, place)
+    extra = tmp_path / "numbers.json"
+    words = ["evaluate", str(place), "--episodes", "5", "--arms", "random,wait", "--json", str(extra)]
+    assert main.main(words) == 0
+    found = json.loads((place / "evaluation.json").read_bytes())
+    ended = json.loads((run / "result.json").read_bytes())["policies"]
+    assert list(found["arms"]) == ["trained", "random", "wait"]
+    for name, of_the_run in {"trained": "ppo", "random": "random", "wait": "wait"}.items():
+        for metric, values in ended[of_the_run].items():
+            assert found["arms"][name][metric] == values, (name, metric)
+    assert any(slot >= 0 for kept in found["arms"]["trained"]["kept"] for slot in kept), "something was kept at all"
+    assert json.loads(extra.read_bytes()) == found
+    shown = capsys.readouterr()
+    assert "trained minus it" in shown.out
+    assert "random: 5 episodes in" in shown.err
+
+
+def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
+    place = tmp_path / "run"
+    shutil.copytree(run, place)
+    assert main.main(["evaluate", str(place), "--episodes", "6", "--arms", f"wait,trained:{run}", "--seed", "9"]) == 0
+    found = load(place).evaluation
+    arms, told = found["arms"], found["statistics"]
+    assert (found["seed"], found["episodes"]) == (9, 6)
+    assert all(len(arm[name]) == 6 for arm in arms.values() for name in PER_EPISODE)
+    own, wait = (np.array(arms[name]["network_value"]) for name in ("trained", "wait"))
+    assert told["wait"]["difference"]["value"] == pytest.approx((own - wait).mean())
+    assert told["trained"]["difference"] is None
+    again = told[f"trained:{run}"]
+    assert set(again["difference"].values()) == {0.0}
+    assert again["improvement"]["value"] == 0.5
+    shares = found["profiles"]["arms"]["wait"]["value"]
+    assert (shares[0], shares[-1]) == (1.0, 0.0)
+    assert sorted(shares, reverse=True) == list(shares)
+
+
+def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, capsys):
+    place, found = tmp_path / "run", {}
+    shutil.copytree(run, place)
+    for split in ("validation", "test"):
+        assert main.main(["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]) == 0
+        found[split] = load(place).evaluation
+    assert [one["split"] for one in found.values()] == ["validation", "test"]
+    seen, unseen = (one["arms"]["wait"] for one in found.values())
+    assert seen["param_epochs"] == unseen["param_epochs"]
+    assert seen["committed_accuracy"] != unseen["committed_accuracy"]
+    setup = on("test", tiny_setup(envs=5, episode_length=9))
+    assert (setup.dataset.validation().labels == read_digits().test.labels).all(), "the whole of it"
+
+
+def test_a_task_without_samples_has_no_test_split():
+    setup = build_setup(resolve(build(layered([{"preset": "whitebox"}]))))
+    with pytest.raises(ConfigError, match="--split is test; want validation, because the task whitebox has no samples"):
+        on("test", setup)
+    assert on("validation", setup) is setup
+
+
+REFUSED = {
+    "--split train": (2, "--split: invalid choice: 'train'"),
+    "--arms nobody,wait": (2, '--arms has "nobody"; want wait, random, heuristic'),
+    "--arms schedule:none.json": (2, "policy_name is schedule:none.json, which cannot be read"),
+    "--arms wait,schedule:{run}/config.json": (2, "config.json: steps is null; want a list of steps"),
+    "--arms trained:none": (4, "policy file none is missing"),
+    "--episodes 0": (2, "--episodes is 0; want an integer in 1 .. 10000"),
+    "--episodes few": (2, "--episodes is "),
+    "--seed -1": (2, "--seed is -1"),
+    "--json {run}/config.json": (2, "which exists; want a new file"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_played_is_refused_and_nothing_is_written(run, words, capsys):
+    before = {path.name for path in run.iterdir()}
+    code, text = REFUSED[words]
+    assert main.main(["evaluate", str(run), *words.format(run=run).split()]) == code
+    assert text in capsys.readouterr().err
+    assert {path.name for path in run.iterdir()} == before
+
+
+def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
+    place = tmp_path / "run"
+    shutil.copytree(run, place)
+    (place / "policy.pt").unlink()
+    assert main.main(["evaluate", str(place)]) == 4
+    assert "policy.pt is missing" in capsys.readouterr().err
+    assert main.main(["evaluate", str(tmp_path)]) == 2
+
+
+def test_players_keep_their_order_and_stand_once():
+    assert list(players(["random", "wait", "random"], tiny_setup())) == ["random", "wait"]

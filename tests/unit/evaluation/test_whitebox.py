@@ -1,0 +1,262 @@
+"""The white-box task: its optimum is what the best policy earns, nothing earns more, and PPO comes close to it."""
+
+import json
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.small_runs import tiny_setup
+
+from morphogen.config.action_schedule import parse_schedule
+from morphogen.config.config_files import build, layered
+from morphogen.config.spec import InstanceSpec, LifecycleSpec, resolve
+from morphogen.config.whitebox_spec import life
+from morphogen.device.transfers import Fences
+from morphogen.engine.action_control import control_of
+from morphogen.engine.optimum import optimal, optimum
+from morphogen.engine.policies import Arm, arm_of
+from morphogen.engine.setup import Setup, build_setup
+from morphogen.errors import ConfigError
+from morphogen.evaluation.final_evaluation import shares
+from morphogen.evaluation.play import play
+from morphogen.learn.whitebox_policy import Optimal
+from morphogen.rules.whitebox import gain, right, ripe
+from morphogen.run.train import train_ppo_vectorized
+from morphogen.vocab.action import Head, Op
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.observation import INSTANCE, columns
+
+EPISODES = 64
+SEEN = columns(INSTANCE)
+
+
+def setup_of(**settings) -> Setup:
+    return build_setup(resolve(build(layered([{"preset": "whitebox"}, settings]))))
+
+
+def fences(setup: Setup) -> Fences:
+    return Fences(setup.device, time.perf_counter)
+
+
+def played(setup: Setup, arm: Arm, episodes: int = EPISODES):
+    """Network value per held-out episode."""
+    with torch.no_grad():
+        told = play(setup, fences(setup), arm, name="x", episodes=episodes)
+    return told.network_value
+
+
+@cache
+def preset() -> Setup:
+    return setup_of()
+
+
+@cache
+def most():
+    return optimum(preset(), fences(preset()), EPISODES)
+
+
+@cache
+def earned(name: str):
+    return played(preset(), arm_of(name, preset()))
+
+
+def test_the_best_policy_earns_the_optimum_in_every_episode():
+    assert earned("optimal") == pytest.approx(most(), abs=1e-5)
+    assert (most() >= 0.2 - 1e-6).all()
+
+
+@pytest.mark.parametrize("name", ["wait", "random", "heuristic"])
+def test_no_baseline_earns_more_in_any_episode_and_all_earn_clearly_less(name):
+    assert (earned(name) <= most() + 1e-5).all()
+    assert earned(name).mean() < 0.6 * most().mean()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lifecycle": {"auto_forward": []}, "episode_length": 14},
+        {"lifecycle": {"auto_forward": ["G2"], "min_training_epochs": 2}, "episode_length": 12},
+        {"max_seeds": 0},
+        {"blueprints": []},
+        {"blueprints": ["conv_light", "norm"]},
+        {"episode_length": 6},
+        {"episode_length": 3},
+        {"slots": ["r0c1", "r1c0"]},
+        {"instance": {"param_price": [0.0, 0.0]}},
+    ],
+    ids=str,
+)
+def test_the_best_policy_earns_the_optimum_of_other_settings_too(settings):
+    setup = setup_of(**settings)
+    most = optimum(setup, fences(setup), EPISODES)
+    assert played(setup, arm_of("optimal", setup)) == pytest.approx(most, abs=1e-5)
+
+
+def schedules(setup: Setup):
+    """Every fixed plan of one seed that ends with it kept, and the one without."""
+    spec = setup.spec
+    yield []
+    lasts = range(spec.episode_length - life(spec.lifecycle))
+    for born, slot, kind in product(lasts, spec.slots, spec.blueprints):
+        born_step = {"epoch": born, "op": "GERMINATE", "slot": slot, "blueprint": kind, "tempo": "FAST"}
+        yield [born_step, {"epoch": born + life(spec.lifecycle), "op": "FOSSILIZE", "slot": slot}]
+
+
+def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
+    setup = setup_of(envs=16, episode_length=6, instance={"label_noise": [0.0, 0.2]}, slots=["r0c0", "r0c1"])
+    best = torch.full((16,), -1.0, dtype=torch.float64).numpy()
+    for steps in schedules(setup):
+        text = json.dumps({"version": 1, "name": "plan", "steps": steps})
+        control = control_of(parse_schedule(text, setup.spec), setup.spec, setup.device)
+        best = best.clip(min=played(setup, arm_of("random", setup)._replace(control=control), episodes=16))
+    assert best == pytest.approx(optimum(setup, fences(setup), 16), abs=1e-5)
+    assert len(set(best.round(3).tolist())) > 4
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The best policy with one thing wrong."""
+
+    own: Optimal
+    flaw: str
+
+    @property
+    def purpose(self):
+        return self.own.purpose
+
+    def init(self, key):
+        return self.own.init(key)
+
+    def initial_hidden(self, envs, *, device="cpu"):
+        return self.own.initial_hidden(envs, device=device)
+
+    def act(self, params, obs, masks, hidden, noise):
+        free, blueprint = masks.slot[:, int(Op.GERMINATE)], None
+        if self.flaw == "too early":
+            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["label_noise"]), 0.0))
+        if self.flaw == "too late":
+            late = (obs.env[:, :1] * 8).round() < 3
+            masks = masks.replace(
+                slot=masks.slot & ~(late.unsqueeze(-1) & (torch.arange(6) == int(Op.GERMINATE)).view(1, 6, 1))
+            )
+        if self.flaw == "any price":
+            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["param_price"]), -4.0))
+        if self.flaw == "one kind":
+            blueprint = int(Blueprint.CONV_LIGHT)
+        out = self.own.act(params, obs, masks, hidden, noise)
+        if self.flaw == "never kept":
+            keeps = out.action[:, :1] == int(Op.FOSSILIZE)
+            out = out.replace(action=torch.where(keeps, torch.tensor([0, 0, 0, 2, 1, 2, 0, 0]), out.action))
+        if blueprint is not None:
+            grows = (out.action[:, 0] == int(Op.GERMINATE)) & free.any(-1)
+            action = out.action.clone()
+            action[:, Head.BLUEPRINT] = torch.where(grows, blueprint, action[:, Head.BLUEPRINT])
+            out = out.replace(action=action)
+        return out
+
+
+@pytest.mark.parametrize("flaw", ["too early", "too late", "any price", "one kind", "never kept"])
+def test_the_best_policy_with_a_flaw_earns_less(flaw):
+    wrong: Any = Wrong(optimal(preset()), flaw)
+    found = played(preset(), arm_of("optimal", preset())._replace(policy=wrong))
+    assert (found <= most() + 1e-5).all()
+    assert found.mean() < 0.95 * most().mean()
+
+
+def test_growing_pays_for_some_instances_only_and_every_kind_and_time_is_asked_for():
+    pays = most() > 0.2 + 1e-6
+    assert 0.3 < pays.mean() < 0.9
+    assert right(torch.tensor([0.25, 0.5, 0.75, 1.0])).tolist() == [
+        Blueprint.CONV_LIGHT,
+        Blueprint.CONV_LIGHT,
+        Blueprint.CONV_HEAVY,
+        Blueprint.BOTTLENECK,
+    ]
+    assert ripe(torch.tensor([0.0, 0.1, 0.31, 0.5])).tolist() == [0, 1, 3, 5]
+
+
+hosts = st.tuples(st.sampled_from((0.5, 0.75, 1.0)), st.floats(0, 1, width=32))
+codes = st.lists(st.integers(-1, 12), min_size=2, max_size=2)
+
+
+@given(st.lists(hosts, min_size=2, max_size=5), codes, st.integers(0, 20))
+def test_gains_are_bounded_and_an_env_does_not_see_its_neighbours(rows, kinds, born):
+    width, noise = torch.tensor(rows).unbind(-1)
+    kind = torch.tensor(kinds).expand(len(rows), -1)
+    when = torch.full_like(kind, born)
+    found = gain(width, noise, kind, when)
+    assert ((found >= 0) & (found <= 60)).all()
+    turned = torch.arange(len(rows)).flip(0)
+    assert torch.equal(gain(width[turned], noise[turned], kind, when), found[turned])
+    assert (found[(kind == -1)] == 0).all()
+
+
+@given(hosts, st.integers(0, 20))
+def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
+    width, noise = torch.tensor([host]).unbind(-1)
+    kind = right(width).unsqueeze(-1)
+    now, later = (gain(width, noise, kind, torch.tensor([[epoch]])) for epoch in (born, born + 1))
+    assert (now == 0) if born < ripe(noise) else (later <= now)
+
+
+def test_shares_are_of_the_mean_optimum_and_only_where_it_is_known():
+    setup = setup_of(envs=8)
+    arm = arm_of("optimal", setup)
+    own = play(setup, fences(setup), arm, name="optimal", episodes=12)
+    half = replace(own, policy="half", network_value=own.network_value / 2)
+    assert shares(setup, fences(setup), [own, half]) == pytest.approx({"optimal": 1.0, "half": 0.5}, abs=1e-5)
+    assert shares(tiny_setup(), fences(setup), [own]) == {}
+
+
+def test_the_best_policy_of_another_task_is_not_known():
+    with pytest.raises(ConfigError, match="best policy of the task digits is not known"):
+        arm_of("optimal", tiny_setup())
+
+
+def test_a_life_takes_as_long_as_its_gates():
+    assert life(LifecycleSpec(auto_forward=("G1", "G2", "G3"), min_training_epochs=1)) == 4
+    assert life(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8
+
+
+def test_no_network_is_trained_and_none_is_asked():
+    setup = setup_of(envs=4, rounds=1, final_episodes=0)
+    scheduler_hosts = []
+    with torch.no_grad():
+        train_ppo_vectorized(setup.spec, on_round=lambda _, s: scheduler_hosts.append(s.state))
+    (state,) = scheduler_hosts
+    assert state.slots.stage.ne(1).any()
+    assert state.host.momentum.eq(0).all()
+    assert all(leaf.eq(0).all() for leaf in state.seeds.flatten_keys().values())
+
+
+def test_the_result_tells_the_share_of_every_policy(tmp_path):
+    settings = {"rounds": 1, "envs": 8, "final_episodes": 8}
+    spec = build(layered([{"preset": "whitebox"}, settings]))
+    train_ppo_vectorized(spec, out=tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "result.json").read_text())["share_of_optimal"]
+    assert list(told) == ["wait", "random", "heuristic", "optimal", "ppo"]
+    assert told["optimal"] == pytest.approx(1.0, abs=1e-5)
+    assert max(told.values()) == told["optimal"]
+
+
+def test_a_short_run_learns():
+    spec = build(layered([{"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0}]))
+    values = [one.network_value_mean for one in train_ppo_vectorized(spec).history]
+    assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.15
+
+
+def test_the_task_has_all_its_ranges():
+    assert preset().spec.instance == InstanceSpec(
+        width=(0.5, 1.0),
+        data_share=(1.0, 1.0),
+        label_noise=(0.0, 0.3),
+        classes=(10, 10),
+        reach=(1, 1),
+        param_price=(0.05, 1.0),
+    )

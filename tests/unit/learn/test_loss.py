@@ -1,0 +1,241 @@
+"""The PPO objective: against TorchRL's, at the clip, and head by head."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_up_rollouts import FLOOR, KEY, masks, play, small, source
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torchrl.modules import ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+
+from morphogen.config.groups import PpoSpec
+from morphogen.learn.loss import divergence, log_ratios, objective, ppo_loss, ratio_metrics, surrogate
+from morphogen.learn.prepare import prepare
+from morphogen.learn.return_scale import init_scale
+from morphogen.learn.schedule import Coefficients
+from morphogen.learn.torchrl import FactoredDistribution, to_torchrl
+from morphogen.nets import distribution as d
+from morphogen.nets.policy import Evaluation
+
+ONES = torch.ones(8)
+WEIGHTS = Coefficients(lr=1e-3, entropy=0.05, value=0.5)
+CPU = torch.device("cpu")
+
+
+def made_up(steps=5, envs=4, seed=0, **columns) -> tuple[Evaluation, TensorDict, torch.Tensor]:
+    """An evaluation and rows that fit it; every head relevant somewhere."""
+    draw = source(seed)
+    relevant = torch.rand(steps, envs, 8, generator=draw) < 0.5
+    relevant[..., 0] = True
+    shape = (steps, envs)
+    new = -torch.rand(*shape, 8, generator=draw) * relevant
+    old = (new + 0.3 * torch.randn(*shape, 8, generator=draw)) * relevant
+    rows = {
+        "log_prob": old,
+        "advantage": torch.randn(shape, generator=draw),
+        "target": torch.randn(shape, generator=draw),
+        "free": (torch.rand(shape, generator=draw) < 0.8).float(),
+        "known": torch.ones(shape),
+        "contribution": torch.zeros(*shape, 3),
+        "contribution_valid": torch.zeros(*shape, 3),
+    }
+    found = Evaluation(
+        log_prob=new,
+        value=torch.randn(shape, generator=draw),
+        entropy=torch.rand(shape, generator=draw),
+        diversity=0.5 * torch.rand(*shape, 8, generator=draw),
+        reach=torch.ones(*shape, 8),
+        contribution=None,
+    )
+    return found, TensorDict({**rows, **columns}, batch_size=shape), relevant
+
+
+def policy_gradient(found, rows, relevant, **spec):
+    """Gradient of the policy term with respect to the new log-probs."""
+    weights = Coefficients(lr=0.0, entropy=0.0, value=0.0)
+
+    def loss(log_prob):
+        return ppo_loss(
+            found._replace(log_prob=log_prob), rows, relevant, spec=PpoSpec(**spec), weights=weights, factors=ONES
+        )[0]
+
+    return torch.func.grad(loss)(found.log_prob)
+
+
+def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
+    """A rollout without forced rows; TorchRL sees the tables as the output of its actor's module."""
+    policy = small(floor=FLOOR)
+    learned = policy.init(KEY)
+    rollout = play(policy, learned, steps=5, envs=4)
+    rollout["log_prob"] += (
+        0.1 * torch.randn(rollout["log_prob"].shape, generator=source(1)) * (rollout["log_prob"] != 0)
+    )
+    spec = PpoSpec(ratio="joint", contribution_coef=0.0)
+    _, rows, _ = prepare(learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed")
+    rows["free"] = torch.ones_like(rows["free"])
+    net, keys = dict(learned["net"].items()), d.keys(FLOOR, CPU)
+    _, measured = objective(
+        net, rows, policy.initial_hidden(4), policy=policy, spec=spec, weights=WEIGHTS, look_up=keys, factors=ONES
+    )
+    batch = to_torchrl(rollout)
+    batch["advantage"] = rows["advantage"].T.unsqueeze(-1)
+    batch["value_target"] = rows["target"].T.unsqueeze(-1)
+    theirs = torchrl_loss(policy.tabulate(net, rows, keys)[0], policy.replay(net, rows, keys).value)(batch)
+    assert measured["policy_loss"][0].item() == pytest.approx(theirs["loss_objective"].item(), abs=1e-5)
+    assert measured["value_loss"][0].item() == pytest.approx(theirs["loss_critic"].item(), abs=1e-5)
+    assert measured["clip_share"][0].item() == pytest.approx(theirs["clip_fraction"].item(), abs=1e-6)
+
+
+NAMES = ["op_table", "slot_table", "value_table", "op_legal", "slot_legal", "value_legal"]
+
+
+class Fixed(torch.nn.Module):
+    """Stored outputs as a module that a TorchRL actor or critic can hold."""
+
+    def __init__(self, *outputs: torch.Tensor):
+        super().__init__()
+        self.outputs: Any = outputs
+        self.anchor = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, _):
+        return self.outputs if len(self.outputs) > 1 else self.outputs[0] + self.anchor
+
+
+def rebuilt(op_table, slot_table, value_table, op_legal, slot_legal, value_legal):
+    tables, legal = d.Tables(op_table, slot_table, value_table), d.Support(op_legal, slot_legal, value_legal)
+    return FactoredDistribution(tables, legal, FLOOR)
+
+
+def torchrl_loss(dist: d.Factored, value: torch.Tensor) -> ClipPPOLoss:
+    """TorchRL's loss over the tables and values of a rollout [T, E]."""
+    parts = [x.transpose(0, 1) for x in (*dist.plain, *dist.support)]
+    actor = ProbabilisticActor(
+        TensorDictModule(Fixed(*parts), in_keys=["is_init"], out_keys=NAMES),
+        in_keys=NAMES,
+        out_keys=["action_index"],
+        distribution_class=rebuilt,
+        return_log_prob=True,
+    )
+    critic = ValueOperator(Fixed(value.T.unsqueeze(-1)), in_keys=["is_init"], out_keys=["state_value"])
+    loss = ClipPPOLoss(
+        actor, critic, clip_epsilon=0.2, entropy_bonus=False, entropy_coeff=0.0, loss_critic_type="l2", critic_coeff=0.5
+    )
+    loss.set_keys(action="action_index", sample_log_prob="action_index_log_prob", value_target="value_target")
+    return loss
+
+
+@given(st.integers(0, 500), st.sampled_from(("head", "joint")))
+def test_a_ratio_beyond_the_clip_in_the_good_direction_gets_no_gradient(seed, ratio):
+    found, rows, relevant = made_up(seed=seed)
+    grad = policy_gradient(found, rows, relevant, ratio=ratio)
+    heads, joint = log_ratios(found.log_prob, rows["log_prob"])
+    r = heads.exp() if ratio == "head" else joint.exp().unsqueeze(-1).expand_as(heads)
+    up = (rows["advantage"] > 0).unsqueeze(-1)
+    clipped = torch.where(up, r > 1.2 + 1e-6, r < 0.8 - 1e-6)
+    assert (grad[clipped] == 0).all()
+    inside = (r > 0.81) & (r < 1.19) & relevant & (rows["free"] > 0).unsqueeze(-1)
+    assert (grad[inside] != 0).all()
+
+
+@given(st.integers(0, 500))
+def test_with_one_relevant_head_both_ratios_give_the_same_loss(seed):
+    found, rows, relevant = made_up(seed=seed)
+    relevant[..., 1:] = False
+    rows["log_prob"] = rows["log_prob"] * relevant
+    found = found._replace(log_prob=found.log_prob * relevant)
+    a, b = (policy_gradient(found, rows, relevant, ratio=ratio) for ratio in ("head", "joint"))
+    assert torch.allclose(a[..., 0], b[..., 0], atol=1e-7)
+
+
+def test_rows_without_a_choice_carry_no_policy_loss_and_full_value_loss():
+    found, rows, relevant = made_up(free=torch.zeros(5, 4))
+    assert (policy_gradient(found, rows, relevant) == 0).all()
+    _, measured = ppo_loss(found, rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)
+    by_hand = 0.5 * (found.value - rows["target"]).square().mean()
+    assert measured["value_loss"][0].item() == pytest.approx(by_hand.item(), rel=1e-6)
+    assert not measured["kl"][1]
+    assert not measured["clip_share"][1]
+    assert not measured["entropy"][1]
+
+
+@given(st.integers(0, 500))
+def test_kl_is_never_negative_zero_only_at_ratio_one_and_deaf_to_forced_rows(seed):
+    x = torch.randn(50, generator=source(seed))
+    assert (divergence(x) >= 0).all()
+    assert divergence(torch.zeros(1)).item() == 0
+    found, rows, relevant = made_up(seed=seed)
+    heads, joint = log_ratios(found.log_prob, rows["log_prob"])
+    forced = rows["free"] == 0
+    used = relevant.float() * rows["free"].unsqueeze(-1)
+    a = ratio_metrics(heads, joint, used, rows["free"], clip=0.2)
+    b = ratio_metrics(heads, torch.where(forced, 5.0, joint), used, rows["free"], clip=0.2)
+    assert all(torch.equal(a[name][0], b[name][0]) for name in a)
+
+
+def test_kl_of_two_heads_that_moved_is_about_the_sum_of_both():
+    small_step = torch.zeros(20_000, 1, 8)
+    draw = source(0)
+    small_step[..., 0] = 0.1 * torch.randn(20_000, 1, generator=draw)
+    small_step[..., 1] = 0.1 * torch.randn(20_000, 1, generator=draw)
+    of = lambda x: divergence(x).mean().item()  # noqa: E731
+    both = of(small_step.sum(-1))
+    assert both == pytest.approx(of(small_step[..., 0]) + of(small_step[..., 1]), rel=0.1)
+
+
+def test_difference_12_the_loss_uses_the_stored_log_probs():
+    found, rows, relevant = made_up()
+    other = rows.clone()
+    other["log_prob"] = other["log_prob"] * 0.5
+    a, b = (policy_gradient(found, part, relevant) for part in (rows, other))
+    assert not torch.allclose(a, b)
+
+
+def test_log_ratios_are_clamped_so_that_ratios_stay_finite():
+    heads, joint = log_ratios(torch.zeros(1, 8), torch.full((1, 8), -1e4))
+    assert heads.max() == joint.max() == 20.0
+    assert surrogate(joint.exp(), torch.ones(1), 0.2).item() == pytest.approx(1.2)
+
+
+def test_the_contribution_loss_is_half_the_squared_error_over_measured_slots():
+    valid = torch.zeros(5, 4, 3)
+    valid[0, 0, 1] = 1.0
+    found, rows, relevant = made_up(contribution=torch.full((5, 4, 3), 2.0) * valid, contribution_valid=valid)
+    found = found._replace(contribution=torch.zeros(5, 4, 3))
+    loss = lambda part: ppo_loss(found, part, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)[1]  # noqa: E731
+    assert loss(rows)["contribution_loss"][0].item() == pytest.approx(2.0)
+    rows["contribution_valid"] = torch.zeros_like(valid)
+    value, flag = loss(rows)["contribution_loss"]
+    assert value.item() == 0.0
+    assert not flag
+
+
+def test_the_loss_is_the_weighted_sum_of_its_parts():
+    valid = torch.ones(5, 4, 3)
+    found, rows, relevant = made_up(contribution=2.0 * valid, contribution_valid=valid)
+    found = found._replace(contribution=torch.zeros(5, 4, 3))
+    factors = torch.arange(8.0)
+    loss, told = ppo_loss(
+        found,
+        rows,
+        relevant,
+        spec=PpoSpec(contribution_coef=0.3),
+        weights=Coefficients(0.0, 0.07, 0.4),
+        factors=factors,
+    )
+    free = rows["free"]
+    bonus = ((found.diversity * factors).sum(-1) * free).sum() / free.sum()
+    by_hand = told["policy_loss"][0] + 0.4 * told["value_loss"][0] - 0.07 * bonus + 0.3 * told["contribution_loss"][0]
+    assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
+def test_a_head_that_never_had_a_choice_has_no_entropy():
+    found, rows, relevant = made_up()
+    reach = found.reach.clone()
+    reach[..., 2] = 0.0
+    _, measured = ppo_loss(found._replace(reach=reach), rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)
+    assert measured["entropy_head"][1].tolist() == [True, True, False, True, True, True, True, True]
+    assert masks(1).op.shape == (1, 6)

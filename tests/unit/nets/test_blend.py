@@ -1,0 +1,134 @@
+"""How a delta enters the host: values and gradients for every stage and algorithm."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.small_states import noise, normal
+
+from morphogen.nets.blend_slots import Deltas, Gates, blend, mix
+
+SHAPE = (3, 2, 2, 2, 2)  # samples, height, width, rows, channels
+ALPHAS = st.floats(0.0, 1.0, width=32)
+
+
+def _blended(algorithm, h, d, *, alpha, training, gate=None):
+    """The features h with the delta of every row blended in."""
+    count = h.shape[-2]
+    rows, spans = torch.arange(count), ((0, count),) if algorithm == "multiply" else ()
+    own = mix(rows, alpha, training, count=count, multiplied=spans)
+    return blend(h, Deltas([d], spans), own, gate if gate is None else Gates(gate, rows))
+
+
+def _run(algorithm, *, alpha, training, seed=0):
+    """y, h, d, g and the gradients of <G, y> with respect to them."""
+    h, d = normal(*SHAPE, seed=seed).double(), normal(*SHAPE, seed=seed + 1).double()
+    g, push = noise(3, 2, seed=seed + 2).double(), normal(*SHAPE, seed=seed + 3).double()
+    a, t = torch.tensor([alpha, alpha]), torch.tensor([training, training])
+
+    def pushed(h, d, g):
+        y = _blended(algorithm, h, d, alpha=a, training=t, gate=g if algorithm == "gate" else None)
+        return (push * y).sum(), y
+
+    grads, y = torch.func.grad(pushed, argnums=(0, 1, 2), has_aux=True)(h, d, g)
+    return y, (h, d, g), grads, push
+
+
+@given(ALPHAS)
+def test_add_has_a_direct_path_of_factor_one_and_passes_alpha_to_the_seed(alpha):
+    y, (h, d, _), (dh, dd, _), push = _run("add", alpha=alpha, training=False)
+    torch.testing.assert_close(y, h + alpha * d)
+    torch.testing.assert_close(dh, push)
+    torch.testing.assert_close(dd, alpha * push)
+
+
+def test_difference_01_at_alpha_one_the_layers_upstream_keep_their_whole_gradient():
+    _, _, (dh, _, _), push = _run("add", alpha=1.0, training=False)
+    assert torch.equal(dh, push)
+
+
+@given(ALPHAS)
+def test_multiply_scales_host_and_seed_gradients_by_the_table(alpha):
+    y, (h, d, _), (dh, dd, _), push = _run("multiply", alpha=alpha, training=False)
+    torch.testing.assert_close(y, h * (1 + alpha * torch.tanh(d)))
+    torch.testing.assert_close(dh, push * (1 + alpha * torch.tanh(d)))
+    torch.testing.assert_close(dd, alpha * push * h / torch.cosh(d) ** 2)
+
+
+@given(ALPHAS)
+def test_gate_weighs_the_delta_and_learns_from_it(alpha):
+    y, (h, d, g), (dh, dd, dg), push = _run("gate", alpha=alpha, training=False)
+    open_ = g.view(3, 1, 1, 2, 1)
+    torch.testing.assert_close(y, h + alpha * open_ * d)
+    torch.testing.assert_close(dh, push)
+    torch.testing.assert_close(dd, alpha * open_ * push)
+    torch.testing.assert_close(dg, alpha * (push * d).sum((1, 2, 4)))
+
+
+def test_a_gate_learns_nothing_while_its_seed_is_silent():
+    _, _, (_, _, dg), _ = _run("gate", alpha=0.5, training=True)
+    assert torch.equal(dg, torch.zeros_like(dg))
+
+
+@pytest.mark.parametrize("algorithm", ["add", "multiply"])
+def test_in_training_the_value_is_the_hosts_and_the_seed_learns_its_full_effect(algorithm):
+    y, (h, d, _), (dh, dd, _), push = _run(algorithm, alpha=0.0, training=True)
+    assert torch.equal(y, h)
+    assert torch.equal(dh, push)
+    torch.testing.assert_close(dd, push * h / torch.cosh(d) ** 2 if algorithm == "multiply" else push)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+@pytest.mark.parametrize("algorithm", ["add", "multiply"])
+@pytest.mark.parametrize("training", [True, False])
+def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(algorithm, training, poison):
+    h, push = normal(*SHAPE), normal(*SHAPE, seed=3)
+    d = torch.full(SHAPE, poison)
+    a, t = torch.zeros(2), torch.tensor([training, training])
+
+    def pushed(h):
+        y = _blended(algorithm, h, d, alpha=a, training=t)
+        return (push * y).sum(), y
+
+    dh, y = torch.func.grad(pushed, has_aux=True)(h)
+    assert torch.equal(y, h)
+    assert torch.equal(dh, push)
+
+
+def test_rows_keep_their_own_stage_and_alpha():
+    d, h = torch.ones(1, 1, 4, 1), torch.full((1, 1, 4, 1), 2.0)
+    alpha, training = torch.tensor([0.0, 0.25, 1.0, 0.0]), torch.tensor([True, False, False, False])
+    sums, scaled = (_blended(way, h, d, alpha=alpha, training=training).flatten() for way in ("add", "multiply"))
+    assert sums.tolist() == [2.0, 2.25, 3.0, 2.0]
+    torch.testing.assert_close(scaled, 2 * (1 + alpha * torch.tanh(torch.tensor(1.0))))
+
+
+@given(ALPHAS, st.integers(0, 50))
+def test_a_blend_lies_between_the_host_and_the_full_seed(alpha, seed):
+    for algorithm in ("add", "gate"):
+        y, (h, d, _), _, _ = _run(algorithm, alpha=alpha, training=False, seed=seed)
+        low, high = torch.minimum(h, h + d), torch.maximum(h, h + d)
+        assert ((y >= low - 1e-9) & (y <= high + 1e-9)).all()
+    y, (h, _, _), _, _ = _run("multiply", alpha=alpha, training=False, seed=seed)
+    assert ((y.sign() == h.sign()) | (h == 0)).all()
+
+
+def test_a_blend_keeps_the_dtype_of_the_features():
+    d, (alpha, training) = normal(*SHAPE), (torch.tensor([0.5, 0.5]), torch.tensor([True, False]))
+    for dtype in (torch.float64, torch.bfloat16):
+        found = [_blended(way, d.to(dtype), d.to(dtype), alpha=alpha, training=training) for way in ("add", "multiply")]
+        assert [y.dtype for y in found] == [dtype, dtype]
+
+
+def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
+    h, d = normal(3, 2, 5, 2).double(), normal(3, 2, 4, 2, seed=1).double()
+    alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
+    rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
+    gate = Gates(noise(3, 2).double(), torch.tensor([2, 4]))  # of the third seed, and of nobody
+    blocks = Deltas([d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()], spans)
+    y = blend(h, blocks, mix(rows, alpha, training, count=5, multiplied=spans), gate)
+    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * d[..., 0, :])
+    torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * gate.openness[:, :1, None] * d[..., 2, :])
+    torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
+    torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))
+    assert torch.equal(y[..., 3, :], h[..., 3, :])

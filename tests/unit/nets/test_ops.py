@@ -1,0 +1,209 @@
+"""Layers over R networks against a loop over single ones, in value and gradient."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from support.small_states import noise, normal
+
+from morphogen.kernels import Form, take
+from morphogen.nets import ops
+from morphogen.nets.innermost import innermost, max_pool2d
+from morphogen.nets.layout import Layout, Leaf, fan_in
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
+
+
+def _close(ours, plain, inputs):
+    """Values and gradients of two forms agree."""
+    torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)
+    push = normal(*plain.shape, seed=9).double()
+    found, wanted = (torch.autograd.grad((y * push).sum(), inputs, retain_graph=True) for y in (ours, plain))
+    for got, want in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)
+
+
+def _leaf(*shape, seed=0):
+    return normal(*shape, seed=seed).double().requires_grad_(True)
+
+
+def _rows(x):
+    """The images of every row, as torch takes them.  x [B, H, W, R, C] -> R times [B, C, H, W]."""
+    return [row.permute(0, 3, 1, 2) for row in x.unbind(3)]
+
+
+def _stacked(parts):
+    """The inverse of `_rows`."""
+    return torch.stack([part.permute(0, 2, 3, 1) for part in parts], 3)
+
+
+@given(SHAPES, st.integers(1, 3), st.sampled_from([1, 3, 5]))
+def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel):
+    samples, rows, channels, height, width = shape
+    x, weight = _leaf(samples, height, width, rows, channels), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
+    ours = ops.stacked_conv(x, weight)
+    _close(ours, _stacked([F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(_rows(x))]), (x, weight))
+    with torch.no_grad():
+        torch.testing.assert_close(ops.stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST])
+def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form):
+    x, weight = _leaf(3, 5, 5, 2, 2), _leaf(2, 3, 2, 3, 3, seed=1)
+    found = ops.stacked_conv(x, weight, form=form)
+    assert found.is_contiguous()
+    _close(found, _stacked([F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(_rows(x))]), (x, weight))
+
+
+def test_a_convolution_of_shared_images_gives_every_row_its_own_features():
+    x, weight = _leaf(3, 5, 5, 1, 2), _leaf(4, 3, 2, 3, 3, seed=1)
+    parts = [F.conv2d(*_rows(x), weight[r], padding=1) for r in range(4)]
+    _close(ops.stacked_conv(x, weight), _stacked(parts), (x, weight))
+
+
+def test_a_depthwise_convolution_filters_every_channel_alone():
+    x, weight = _leaf(2, 5, 4, 2, 3), _leaf(2, 3, 1, 3, 3, seed=1)
+    parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(_rows(x))]
+    _close(ops.stacked_conv(x, weight), _stacked(parts), (x, weight))
+
+
+def test_a_linear_layer_of_rows_is_a_loop():
+    x, weight, bias = _leaf(3, 5, 4), _leaf(3, 2, 4, seed=1), _leaf(3, 2, seed=2)
+    parts = [F.linear(x[r], weight[r], bias[r]) for r in range(3)]
+    _close(ops.linear(x, weight, bias), torch.stack(parts), (x, weight, bias))
+
+
+@given(SHAPES)
+def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
+    x = _leaf(shape[0], 2 + shape[3], 2 + shape[4], shape[1], shape[2])
+    _close(max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
+
+
+@pytest.mark.parametrize("gained", [True, False])
+def test_group_norm_of_rows_is_a_loop(gained):
+    x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    own = [gain[r] if gained else torch.ones(8).double() for r in range(2)]
+    plain = _stacked([F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(_rows(x))])
+    (ours,) = ops.group_norm([ops.Block(x, gain if gained else None, bias)], groups=4)
+    _close(ours, plain, (x, gain, bias) if gained else (x, bias))
+
+
+def test_group_norm_of_what_has_no_gradient_still_teaches_its_parameters():
+    x, gain, bias = normal(3, 3, 3, 2, 8).double(), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    plain = _stacked([F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))])
+    _close(*ops.group_norm([ops.Block(x, gain, bias)], groups=4), plain, (gain, bias))
+
+
+def test_blocks_are_normalised_as_if_they_were_alone():
+    one, two = _leaf(3, 3, 3, 2, 8), _leaf(3, 3, 3, 1, 8, seed=1)
+    bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
+    blocks = [ops.Block(one, None, normal(2, 8).double()), ops.Block(two, None, bias, scale, floor=0.0)]
+    _, ours = ops.group_norm(blocks, groups=2)
+    plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, torch.ones(8).double(), bias[0]))
+    _close(ours, _stacked([plain]), (two, bias, scale))
+
+
+def _kept(counts, channels, groups, size):
+    """Masks and shares of envs that keep so many channels."""
+    kept = (torch.arange(channels) < torch.tensor(counts).unsqueeze(-1)).double()
+    many = kept.unflatten(-1, (groups, -1)).sum(-1) * size
+    return kept, torch.where(many > 0, 1 / many.clamp(min=1), 0.0)
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.sampled_from([1, 2, 4]), st.integers(1, 4))
+def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, side):
+    rows, size = len(counts), 8 // groups
+    kept, share = _kept(counts, 8, groups, side * side)
+    x, gain, bias = _leaf(2, side, side, rows, 8), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
+    ours = ops.kept_group_norm(x * kept, gain * kept, bias * kept, kept=kept, share=share)
+    parts = []
+    for r, (keep, own) in enumerate(zip(counts, _rows(x), strict=True)):
+        for first in range(0, 8, size):
+            here = slice(first, first + min(max(keep - first, 0), size))
+            some = own[:, here]
+            found = F.group_norm(some, 1, gain[r, here], bias[r, here]) if some.shape[1] else some
+            parts += [found, torch.zeros_like(own[:, : size - found.shape[1]])]
+    _close(ours, torch.cat(parts, 1).permute(0, 2, 3, 1).unflatten(3, (rows, 8)), (x, gain, bias))
+
+
+def test_kept_group_norm_at_full_width_is_group_norm():
+    kept, share = _kept([8, 8], 8, 2, 9)
+    x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
+    ours = ops.kept_group_norm(x, gain, bias, kept=kept, share=share)
+    _close(ours, _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]), (x, gain, bias))
+
+
+def test_kept_group_norm_keeps_its_precision_far_from_zero():
+    x = 100 + normal(2, 6, 6, 1, 4)
+    kept, share = torch.ones(1, 4), torch.full((1, 1), 1 / 144)
+    ours = ops.kept_group_norm(x, kept, 0 * kept, kept=kept, share=share)
+    plain = _stacked([F.group_norm(xr, 1) for xr in _rows(x.double())])
+    torch.testing.assert_close(ours.double(), plain, rtol=0, atol=1e-4)
+
+
+def test_batch_norm_normalises_with_its_own_minibatch():
+    x, gain, bias = _leaf(4, 3, 3, 2, 3), _leaf(2, 3, seed=1), _leaf(2, 3, seed=2)
+    mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2), correction=0)
+    plain = (x - mean) / (var + 1e-5).sqrt() * gain + bias
+    _close(ops.batch_norm(x, gain, bias), plain, (x, gain, bias))
+
+
+def test_choosing_rows_keeps_whole_images():
+    x = normal(2, 2, 2, 3, 2)
+    assert torch.equal(take(x, torch.tensor([2, 0, 2])), torch.stack([x[..., r, :] for r in (2, 0, 2)], -2))
+
+
+def test_images_come_with_their_channels_innermost():
+    shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
+    assert torch.equal(innermost(shared), _stacked([shared]))
+    assert torch.equal(innermost(own), _stacked(own.unbind()))
+
+
+def test_a_row_that_is_not_finite_stays_alone():
+    x, weight = normal(2, 4, 4, 3, 2), normal(3, 2, 2, 3, 3, seed=1)
+    broken = weight.clone()
+    broken[1] = torch.nan
+    kept, share = torch.ones(3, 2), torch.full((3, 1), 1 / 32)
+
+    def run(w):
+        z = ops.stacked_conv(x, w.requires_grad_(True))
+        y = max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
+        return y, torch.autograd.grad(y.sum(), w)[0]
+
+    (y, dw), (other, other_dw) = run(weight), run(broken)
+    assert torch.equal(y[..., ::2, :], other[..., ::2, :])
+    assert torch.equal(dw[::2], other_dw[::2])
+
+
+def test_leaves_are_views_in_order_and_start_where_they_should():
+    layout = Layout((fan_in("w", (2, 3), 4), Leaf("gain", (2,), fill=1.0), Leaf("s", ())))
+    rows = torch.arange(20.0).view(2, 10)
+    parts = layout.split(rows)
+    assert layout.size == 9
+    assert {name: tuple(part.shape) for name, part in parts.items()} == {"w": (2, 2, 3), "gain": (2, 2), "s": (2,)}
+    assert parts["gain"][1].tolist() == [16.0, 17.0]
+    assert parts["w"].data_ptr() == rows.data_ptr()
+    drawn = layout.split(layout.draw(noise(500, 9)))
+    assert drawn["w"].abs().max() <= 0.5
+    assert drawn["w"].abs().max() > 0.49
+    assert drawn["gain"].unique().tolist() == [1.0]
+    assert drawn["s"].unique().tolist() == [0.0]
+
+
+def test_every_op_keeps_the_dtype():
+    x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
+    assert max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.booleans())
+def test_a_perceptron_of_rows_is_a_loop(samples, rows, biased):
+    x, w1, w2, b2 = (
+        normal(samples, rows, 5).double(),
+        _leaf(rows, 3, 5, seed=1),
+        _leaf(rows, 4, 3, seed=2),
+        _leaf(rows, 4),
+    )
+    b1 = _leaf(rows, 3, seed=3) if biased else None
+    own = [F.linear(F.silu(F.linear(x[:, r], w1[r], None if b1 is None else b1[r])), w2[r], b2[r]) for r in range(rows)]
+    _close(ops.perceptron(x, w1, b1, w2, b2), torch.stack(own, 1), [v for v in (w1, b1, w2, b2) if v is not None])

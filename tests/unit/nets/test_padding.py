@@ -1,0 +1,162 @@
+"""Padded plans: a few sizes for all plans, and no trace of it in any number."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support import small_states
+
+from morphogen.nets import blocks
+from morphogen.nets.padding import bucket, crews_of, joined, padded, room
+from morphogen.nets.plan import Crew, Group, bare_plan
+from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate import validate
+from morphogen.testing.builders import tree_equality
+from morphogen.vocab.blueprint import Blueprint
+
+NET = small_states.net()
+ENVS = 6
+
+
+def trained(state, plan, batches=2):
+    """An epoch under a plan -> state, metrics."""
+    progress = start_epoch(state, plan, net=NET)
+    for m in range(batches):
+        batch = small_states.batch(NET, ENVS, seed=m)
+        batch = batch.replace(images=batch.images.to(state.host.params.dtype))
+        progress, _ = train_minibatch(
+            progress, batch, plan, net=NET, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
+        )
+    return finish_epoch(state, progress, plan, net=NET)
+
+
+def judged(state, plan):
+    split = small_states.split(NET)
+    split = split.replace(images=split.images.to(state.host.params.dtype))
+    return validate(state, split, *small_states.every(state, NET), plan, net=NET)
+
+
+def alike(one, other):
+    """Equal up to the rounding of float64, NaN where the other has NaN."""
+    first, second = tree_equality.leaves(one), tree_equality.leaves(other)
+    assert first.keys() == second.keys()
+    for path, leaf in first.items():
+        torch.testing.assert_close(leaf, second[path], rtol=1e-9, atol=1e-9, equal_nan=True, msg=path)
+
+
+def whole(size):
+    """Crews with so much room for both halves of every blueprint, and for gates."""
+    return crews_of([size if at < 15 else 0 for _ in NET.slots for at in range(25)])
+
+
+def full(plan):
+    """Room for everybody everywhere, far more than there are."""
+    return replace(
+        plan, train=whole(ENVS), evaluate=whole(8 * ENVS), births=(ENVS,) * 3, rows=(2 * ENVS, 4 * ENVS, 8 * ENVS)
+    )
+
+
+PADDINGS = {"buckets": lambda plan: padded(plan, ENVS), "all": lambda plan: full(padded(plan, ENVS))}
+
+
+def sick(state):
+    """The seed of the first env of every group in the first slot has a NaN in its parameters."""
+    plan = small_states.plan(state, NET)
+    site = start_epoch(state, plan, net=NET).fixed.sites[0]
+    assert site is not None
+    first = torch.stack([env[0] for env in site.env])
+    out = state.clone()
+    out.seeds[NET.names[0]]["params"][first, 0] = torch.nan
+    return out
+
+
+@given(st.integers(0, 400), st.integers(1, 40))
+def test_a_bucket_has_room_and_less_than_twice_what_is_needed(rows, envs):
+    size = bucket(rows, envs)
+    assert rows <= size <= max(2 * rows - 1, 0)
+    assert bucket(size, envs) == size
+
+
+def test_the_sizes_are_few():
+    assert {bucket(rows, 12) for rows in range(97)} == {0, 1, 2, 4, 8, 12, 24, 48, 96}
+
+
+@given(st.integers(0, 50))
+def test_crews_are_told_by_their_numbers(seed):
+    plan = small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET)
+    assert crews_of(room(plan.train)) == plan.train
+    assert crews_of(room(plan.evaluate)) == plan.evaluate
+
+
+def test_padding_twice_is_padding_once():
+    once = padded(small_states.plan(small_states.mixed(NET, ENVS), NET), ENVS)
+    assert padded(once, ENVS) == once
+
+
+def test_a_kind_that_is_anywhere_has_room_everywhere_for_one_env_in_eight():
+    nothing = bare_plan(32, NET)
+    one = replace(nothing, train=(Crew((Group(Blueprint.NORM, 5, 0),), 0), *nothing.train[1:]))
+    wide = padded(one, 32)
+    assert wide.train == (Crew((Group(Blueprint.NORM, 8, 4),), 4), *[Crew((Group(Blueprint.NORM, 4, 4),), 4)] * 2)
+    assert wide.evaluate == (Crew((Group(Blueprint.NORM, 4, 4),), 4),) * 3
+    assert wide.rows == (64, 64, 64)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
+def test_joined_plans_have_the_room_of_the_largest_and_no_more(seeds):
+    plans = [small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET) for seed in seeds]
+    whole = joined(plans)
+    for numbers in (lambda plan: room(plan.train), lambda plan: room(plan.evaluate), lambda plan: plan.rows):
+        columns = zip(*(numbers(plan) for plan in plans), strict=True)
+        assert list(numbers(whole)) == [sorted(column)[-1] for column in columns]
+
+
+def test_envs_without_seeds_need_no_room():
+    plan = small_states.plan(small_states.fresh(NET, ENVS), NET)
+    assert replace(padded(plan, ENVS), padded=False) == plan
+
+
+@pytest.mark.parametrize("pad", PADDINGS.values(), ids=PADDINGS)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ill", [False, True], ids=["sound", "sick"])
+def test_padding_changes_what_is_trained_and_measured_by_rounding_only(seed, ill, pad):
+    state = small_states.double(small_states.mixed(NET, ENVS, seed=seed))
+    state = sick(state) if ill else state
+    plan = small_states.plan(state, NET)
+    exact, rounded = (trained(state, one) for one in (plan, pad(plan)))
+    alike(exact, rounded)
+    assert ill == any(leaf.isnan().any() for leaf in exact[0].seeds.values(True, True))
+    alike(judged(exact[0], plan), judged(rounded[0], pad(plan)))
+
+
+@pytest.mark.parametrize("ill", [False, True], ids=["sound", "sick"])
+def test_the_gradient_of_a_padded_row_is_exactly_0(ill, monkeypatch):
+    seen, gauge = [], blocks.gauge
+    monkeypatch.setattr(blocks, "gauge", lambda *args, **knobs: seen.append(args) or gauge(*args, **knobs))
+    state = small_states.mixed(NET, ENVS, seed=1)
+    trained(sick(state) if ill else state, full(padded(small_states.plan(state, NET), ENVS)), batches=1)
+    push, index, _ = seen[0]
+    spare = (index.owner >= ENVS * len(NET.slots))[index.tensor]
+    assert 0 < spare.sum() < len(spare)
+    assert (push[spare] == 0).all()
+    assert (push[~spare] != 0).any()
+
+
+def test_room_for_births_bears_only_who_is_born():
+    state = small_states.mixed(NET, ENVS)
+    born = torch.zeros(ENVS, 3, dtype=torch.bool)
+    born[[1, 3, 4], 0], born[2, 1] = True, True
+    plan = small_states.plan(state, NET, born)
+    results = []
+    for one in (plan, padded(plan, ENVS)):
+        rows = born_rows(born, one)
+        noise = tuple(
+            small_states.noise(ENVS, size, seed=s)[where.clamp(max=ENVS - 1)]
+            for s, (where, size) in enumerate(zip(rows, NET.seed_sizes, strict=True))
+        )
+        results.append(sow(state, rows, noise, net=NET))
+    assert [len(rows) for rows in born_rows(born, padded(plan, ENVS))] == [4, 1, 0]
+    assert (results[0] == results[1]).all()

@@ -1,0 +1,92 @@
+"""The stacked networks against one plain module with `torch.optim` per env."""
+
+import pytest
+import torch
+from support import small_states
+
+from bench.harness.module_loop import twin
+from bench.harness.plain_modules import Learner, flat
+from morphogen.state.measure import Batch
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate import validate
+from morphogen.vocab.slot import CnnSpec
+
+EPOCHS, MINIBATCHES = 3, 2
+DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, classes=5)
+CASES = {
+    "digits": (small_states.net(), 12),
+    "deep": (small_states.net(DEEP, ("r1c1", "r0c0", "r0c2", "r1c0")), 8),
+    "wide": (small_states.net(CnnSpec(16, 2, 1, 2, 1, 6, 4), ("r0c1", "r1c1", "r0c0")), 7),
+}
+
+
+def _narrowed(state, net):
+    """Some envs with fewer channels and classes."""
+    envs = state.batch_size[0]
+    width = torch.tensor([1.0, 0.5, 0.75, 1.0, 0.3]).repeat(envs)[:envs]
+    classes = torch.tensor([net.host.classes, net.host.classes - 1]).repeat(envs)[:envs]
+    labels = torch.arange(net.host.classes).expand(envs, -1)
+    labels = torch.where(labels < classes.unsqueeze(-1), labels, -1)
+    return state.replace(instance=state.instance.replace(width=width, classes=classes, class_of=labels))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, tolerance):
+    net, envs = CASES[case]
+    state = _narrowed(small_states.mixed(net, envs, seed=5), net)
+    split = small_states.split(net)
+    if dtype == torch.float64:
+        state = small_states.double(state)
+        split = split.replace(images=split.images.double())
+    twins = [twin(state, net, e) for e in range(envs)]
+    learners = [Learner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
+    plan = small_states.plan(state, net)
+    coalition, evaluated = small_states.every(state, net)
+    for epoch in range(EPOCHS):
+        progress = start_epoch(state, plan, net=net)
+        for m in range(MINIBATCHES):
+            batch = _cast(small_states.batch(net, envs, seed=10 * epoch + m), dtype, state.instance.classes)
+            progress, seen = train_minibatch(
+                progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
+            )
+            losses = [learner.step(batch.images[e], batch.labels[e]) for e, learner in enumerate(learners)]
+            torch.testing.assert_close(seen.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
+        state, _ = finish_epoch(state, progress, plan, net=net)
+        measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
+        for e, plain in enumerate(twins):
+            _assert_equal(state, net, e, plain, tolerance)
+            _assert_measured(measured, state, net, e, plain, split, tolerance)
+
+
+def _cast(batch: Batch, dtype, classes) -> Batch:
+    return batch.replace(images=batch.images.to(dtype), labels=batch.labels % classes.unsqueeze(-1))
+
+
+def _assert_equal(state, net, e, twin, tolerance):
+    own = {"rtol": tolerance, "atol": tolerance}
+    torch.testing.assert_close(state.host.params[e], flat(twin.host_parameters()), **own)
+    for slot in net.slots:
+        row = state.seeds[slot.name, "params"][e]
+        if slot.name in twin.seeds:
+            torch.testing.assert_close(row, small_states.stored(twin.seeds[slot.name], row.shape[0]), **own)
+        else:
+            assert not row.any()
+
+
+def _assert_measured(measured, state, net, e, twin, split, tolerance):
+    twin.eval()
+    counted = split.labels < state.instance.classes[e]
+    images, labels = split.images[counted], split.labels[counted]
+    for k in range(measured.evaluated.shape[1]):
+        if not measured.evaluated[e, k]:
+            continue
+        off = frozenset(slot.name for s, slot in enumerate(net.slots) if not int(measured.coalition[e, k]) >> s & 1)
+        with torch.no_grad():
+            logits = twin(images, off)
+        right = (logits.argmax(-1) == labels).double().mean() * 100
+        assert float(measured.accuracy[e, k]) == pytest.approx(float(right), abs=1e-4 if tolerance < 1e-6 else 3.0)
+        if k == 0:
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+            assert float(measured.loss[e]) == pytest.approx(float(loss), rel=tolerance, abs=tolerance)
+    twin.train()

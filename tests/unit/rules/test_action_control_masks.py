@@ -1,0 +1,236 @@
+"""Action controls: masks narrowed to what is declared, pure, and never to nothing."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_up_rollouts import noise, observation, tables
+from support.small_runs import live, tiny_setup, world_of
+
+from morphogen.cli import options, parser
+from morphogen.config.spec import LifecycleSpec, resolve
+from morphogen.config.spec import limits as limits_of_spec
+from morphogen.learn.baselines import Random
+from morphogen.nets.distribution import entropy, factor, keys, support
+from morphogen.nets.policy import RecurrentPolicy
+from morphogen.rules.decode import decode
+from morphogen.rules.legality import action_masks, available, choices, control, forced
+from morphogen.steps.apply import apply_action
+from morphogen.testing.builders.scenes import limits_of, make, one, state
+from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.vocab.action import RELEVANT, Head, Op
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.stage import Stage
+
+S = Stage
+WAITING = [0, 0, 0, 2, 1, 2, 0, 0]
+TWO = Limits("cnn", (True, True))
+FLOOR = (0.005, *[0.01] * 7)
+POLICY = RecurrentPolicy(hidden=8, floor=FLOOR)
+PARAMS = POLICY.init(torch.zeros(3, dtype=torch.int64))
+
+
+def controlled(masks, action, present=True):
+    entry = torch.as_tensor(action).view(-1, 8)
+    return control(masks, entry, torch.as_tensor(present).expand(len(entry)))
+
+
+def sampled(masks, seed=0, policy=POLICY, params=PARAMS):
+    envs, slots = masks.slot.shape[0], masks.slot.shape[-1]
+    return policy.act(
+        params, observation(envs, slots=slots), masks, policy.initial_hidden(envs), noise(envs, slots, seed)
+    )
+
+
+@st.composite
+def situations(draw, low: int = -2, high: int = 13):
+    """Slots, limits, and a declared action per env, in range or not, present or not."""
+    slots = draw(slot_states())
+    entry = draw(actions(slots, low, high))
+    entry[:, Head.OP] = torch.tensor(draw(st.lists(st.integers(-1, 6), min_size=len(slots), max_size=len(slots))))
+    present = torch.tensor(draw(st.lists(st.booleans(), min_size=len(slots), max_size=len(slots))))
+    return slots, draw(limits(slots)), entry, present
+
+
+@given(situations())
+def test_a_control_never_allows_what_was_not_allowed(situation):
+    slots, allow, entry, present = situation
+    masks = action_masks(slots, allow)
+    narrow, _ = control(masks, entry, present)
+    for name, leaf in masks.items():
+        assert (narrow.get(name) <= leaf).all(), name
+
+
+@given(situations())
+def test_under_a_control_every_env_has_exactly_one_action_left_which_is_valid(situation):
+    slots, allow, entry, present = situation
+    narrow, _ = control(action_masks(slots, allow), entry, present)
+    assert (choices(narrow) == 1).all()
+    assert forced(narrow).all()
+    assert torch.equal(narrow.op, narrow.slot.any(-1))
+    out = sampled(narrow)
+    assert decode(out.action, slots, allow).valid.all()
+
+
+@given(situations())
+def test_an_action_is_missed_iff_it_is_declared_and_decode_would_refuse_it(situation):
+    slots, allow, entry, present = situation
+    _, missed = control(action_masks(slots, allow), entry, present)
+    assert torch.equal(missed, present & ~decode(entry, slots, allow).valid)
+
+
+@given(situations(0, 6), st.integers(0, 9))
+def test_what_is_declared_is_done_and_all_else_is_waited_through(situation, seed):
+    slots, allow, entry, present = situation
+    narrow, missed = control(action_masks(slots, allow), entry, present)
+    out = sampled(narrow, seed)
+    relevant = torch.tensor(RELEVANT)[entry[:, 0].clamp(0, 5)]
+    done = torch.where(relevant, entry, torch.tensor(WAITING))
+    expected = torch.where((present & ~missed).unsqueeze(-1), done, torch.tensor(WAITING))
+    assert out.action.tolist() == expected.tolist()
+
+
+@given(situations(), st.integers(0, 9))
+def test_a_controlled_step_is_forced_with_log_prob_and_entropy_exactly_zero(situation, seed):
+    slots, allow, entry, present = situation
+    narrow, _ = control(action_masks(slots, allow), entry, present)
+    out = sampled(narrow, seed)
+    assert out.forced.all()
+    assert (out.log_prob == 0).all()
+    assert (out.entropy == 0).all()
+    assert (out.op_prob.max(-1).values == 1).all()
+
+
+@given(situations())
+def test_what_an_irrelevant_head_of_an_entry_holds_does_not_matter(situation):
+    slots, allow, entry, present = situation
+    masks, relevant = action_masks(slots, allow), torch.tensor(RELEVANT)[entry[:, 0].clamp(0, 5)]
+    other = torch.where(relevant, entry, entry * 7 + 3)
+    assert same(control(masks, entry, present)[0], control(masks, other, present)[0])
+
+
+@given(situations())
+def test_an_env_does_not_see_what_is_declared_for_its_neighbours(situation):
+    slots, allow, entry, present = situation
+    masks = action_masks(slots, allow)
+    narrow, missed = control(masks, entry, present)
+    for e in range(len(slots)):
+        row = slice(e, e + 1)
+        alone, own = control(masks[row], entry[row], present[row])
+        assert same(alone, narrow[row])
+        assert torch.equal(own, missed[row])
+
+
+@given(slot_states(), st.booleans())
+def test_one_entry_may_stand_for_all_envs(slots, present):
+    masks = action_masks(slots, limits_of(slots))
+    entry, flag = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]]), torch.tensor([present])
+    one_row = control(masks, entry, flag)
+    rows = control(masks, entry.repeat(len(slots), 1), flag.repeat(len(slots)))
+    assert same(one_row[0], rows[0])
+    assert torch.equal(one_row[1], rows[1])
+
+
+@given(slot_states())
+def test_without_an_entry_only_waiting_is_left_and_nothing_is_missed(slots):
+    masks = action_masks(slots, limits_of(slots))
+    narrow, missed = controlled(masks, WAITING, present=False)
+    assert narrow.op.tolist() == [[True] + [False] * 5] * len(slots)
+    assert available(narrow).tolist() == [[True] + [False] * 7] * len(slots)
+    assert not missed.any()
+    assert sampled(narrow, 3, Random(), Random().init(torch.zeros(3))).action.tolist() == [WAITING] * len(slots)
+
+
+def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_stay():
+    masks = action_masks(make([[{}, {}]]), limits_of(make([[{}, {}]])))
+    narrow, missed = controlled(masks, [Op.GERMINATE, 1, 6, 0, 2, 1, 99, 99])
+    assert not missed.any()
+    assert [narrow.op[0].nonzero().item(), narrow.slot[0].nonzero().tolist()] == [Op.GERMINATE, [[Op.GERMINATE, 1]]]
+    assert [narrow.get(h)[0].nonzero().item() for h in ("blueprint", "style", "tempo", "alpha_target")] == [6, 0, 2, 1]
+    assert torch.equal(narrow.alpha_speed, masks.alpha_speed)
+    assert torch.equal(narrow.alpha_curve, masks.alpha_curve)
+
+
+@pytest.mark.parametrize(
+    ("slots", "action", "knobs"),
+    [
+        (one(), [Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], {}),
+        (one(), [Op.GERMINATE, 1, 3, 2, 1, 2, 0, 0], {}),
+        (one(), [Op.GERMINATE, 0, 0, 2, 1, 2, 0, 0], {}),
+        (one(), [Op.GERMINATE, 0, 3, 4, 1, 2, 0, 0], {}),
+        (one(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"disabled_ops": ("GERMINATE",)}),
+        (one(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"blueprints": ("attention",)}),
+        (one(), [6, 0, 0, 0, 0, 0, 0, 0], {}),
+        (one(stage=S.TRAINING, age=4), [Op.PRUNE, 0, 0, 0, 0, 0, 0, 0], {}),
+        (one(stage=S.TRAINING, age=9), [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0], {"auto_forward": ("G2",)}),
+    ],
+)
+def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, knobs):
+    narrow, missed = controlled(action_masks(slots, limits_of(slots, **knobs)), action)
+    assert missed.tolist() == [True]
+    assert narrow.op[0].tolist() == [True] + [False] * 5
+
+
+@given(situations(), st.booleans(), st.integers(0, 99))
+def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed):
+    slots, allow, entry, present = situation
+    free = action_masks(slots, allow)
+    masks = control(free, entry, present)[0] if held else free
+    drawn = tables(len(slots), slots=slots.stage.shape[1], seed=seed)
+    uncertainty = entropy(factor(drawn, support(masks), keys(FLOOR, torch.device("cpu"))))
+    assert torch.equal(uncertainty == 0, forced(masks))
+
+
+def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
+    """Settings as they are typed: `--set disabled_ops=...` and `--set blueprints=...`."""
+    words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
+    spec = resolve(options.spec_of(parser.parse(["train", "--preset", "smoke", *words], "0")))
+    held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
+    masks = action_masks(make([[{}, held, held]]), limits_of_spec(spec))
+    assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]
+    assert not masks.slot[:, [Op.PRUNE, Op.GERMINATE]].any()
+    assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
+    world = world_of(tiny_setup(envs=2, disabled_ops=("GERMINATE",)))
+    assert all((epoch.after.slots.stage == S.DORMANT).all() for epoch in live(world, "random"))
+    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[-1].after.slots.blueprint
+    assert set(grown.flatten().tolist()) == {-1, int(Blueprint.DEPTHWISE)}
+
+
+def test_decode_and_apply_know_nothing_of_controls():
+    before = state(one())
+    narrow, _ = controlled(action_masks(before.slots, limits_of(before.slots)), WAITING, present=False)
+    assert not narrow.op[0, Op.GERMINATE]
+    action = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]])
+    after, outcome = apply_action(
+        before, decode(action, before.slots, limits_of(before.slots)), lifecycle=LifecycleSpec()
+    )
+    assert outcome.executed.all()
+    assert after.slots.stage.item() == S.GERMINATED
+
+
+@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
+def test_a_control_is_one_graph_for_all_values_and_runs_without_them():
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    def narrowed(slots, entry, present):
+        return control(action_masks(slots, TWO), entry, present)
+
+    compiled = torch.compile(narrowed, fullgraph=True, backend=backend)
+    held = {"stage": S.HOLDING, "age": 9}
+    for rows, entry in (
+        ([[{}, {}], [held, {}]], [[1, 0, 3, 2, 1, 2, 0, 0], [4, 0] + [0] * 6]),
+        ([[held, {}], [{}, held]], [[4, 1] + [0] * 6, [9] * 8]),
+    ):
+        given_now = (make(rows), torch.tensor(entry), torch.tensor([True, True]))
+        ghost = narrowed(*(part.to("meta") for part in given_now))
+        assert {leaf.device.type for leaf in (*ghost[0].values(), ghost[1])} == {"meta"}
+        expected, found = narrowed(*given_now), compiled(*given_now)
+        assert same(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+    assert len(graphs) == 1

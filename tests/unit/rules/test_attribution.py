@@ -1,0 +1,505 @@
+"""What each seed is worth: laws of the Shapley value, which coalitions are asked, what is remembered."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.profiles import one_in
+
+from morphogen.config.spec import SignalSpec
+from morphogen.rules.attribution import attribution, coalitions, configurations, measuring, players
+from morphogen.rules.shapley import interaction_weights, shapley_weights
+from morphogen.state.measure import Validation
+from morphogen.steps.attribute import attribute
+from morphogen.testing.builders import scenes
+from morphogen.testing.builders.scenes import slots_of
+from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.vocab.stage import Stage
+
+BARE = (Stage.DORMANT, Stage.GERMINATED, Stage.TRAINING, Stage.PRUNED, Stage.EMBARGOED)
+LIVE = (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+UNREAD = 1234.5  # stands where nothing was evaluated: must never be seen
+
+
+def bits(members) -> int:
+    return sum(1 << s for s in members)
+
+
+def fresh_noise(envs: int, pairs: int, slots: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(envs, pairs, slots, generator=torch.Generator().manual_seed(seed))
+
+
+def measure(games: torch.Tensor, slots, *, pairs: int = 2, noise=None, full=None):
+    """Attribution of envs whose accuracy with coalition M on is `games[e, M]`."""
+    envs, count = slots.stage.shape
+    noise = fresh_noise(envs, pairs, count) if noise is None else noise
+    coalition, evaluated = coalitions(slots, noise, pairs=pairs, full=full)
+    accuracy = torch.where(evaluated, games.gather(1, coalition), UNREAD)
+    return attribution(accuracy, coalition, evaluated, slots, full=full)
+
+
+def brute_shapley(value, members) -> dict[int, float]:
+    """Mean marginal over all orders of the players, one order at a time."""
+    share = dict.fromkeys(members, 0.0)
+    orders = list(itertools.permutations(members))
+    for order in orders:
+        for place, player in enumerate(order):
+            share[player] += value(bits(order[: place + 1])) - value(bits(order[:place]))
+    return {player: total / len(orders) for player, total in share.items()}
+
+
+@st.composite
+def worlds(draw, max_slots: int = 4, max_envs: int = 3):
+    """Slots and a game over them, in float64: (games [E, 2^S], slots)."""
+    count, envs = draw(st.integers(1, max_slots)), draw(st.integers(1, max_envs))
+    stage = st.sampled_from(BARE[:2] + LIVE)
+    stages = draw(st.lists(st.lists(stage, min_size=count, max_size=count), min_size=envs, max_size=envs))
+    row = st.lists(st.integers(0, 1000), min_size=2**count, max_size=2**count)
+    games = draw(st.lists(row, min_size=envs, max_size=envs))
+    return torch.tensor(games, dtype=torch.float64) / 10, slots_of(stages)
+
+
+def close(a, b, room: float = 1e-9):
+    torch.testing.assert_close(a, torch.as_tensor(b, dtype=a.dtype), rtol=0, atol=room)
+
+
+# which coalitions are asked
+
+
+def test_a_player_is_a_blended_slot_that_is_not_at_alpha_zero():
+    slots = slots_of([list(Stage)[1:]])
+    assert players(slots).tolist() == [[False, False, False, True, True, True, False, False, False]]
+    resting = slots_of([[Stage.BLENDING, Stage.BLENDING]], [[0.0, 0.01]])
+    assert players(resting).tolist() == [[False, True]]
+
+
+def test_with_three_slots_column_k_switches_off_the_slots_of_its_bits():
+    slots = slots_of([[Stage.HOLDING] * 3, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED], [Stage.DORMANT] * 3])
+    coalition, evaluated = coalitions(slots, fresh_noise(3, 2, 3), pairs=2)
+    assert coalition[0].tolist() == [0b111, 0b110, 0b101, 0b100, 0b011, 0b010, 0b001, 0b000]
+    assert evaluated[1].nonzero().flatten().tolist() == [0, 1, 4, 5]
+    assert coalition[1][evaluated[1]].tolist() == [0b101, 0b100, 0b001, 0b000]
+    assert (coalition[1][~evaluated[1]] == 0b101).all()
+    assert evaluated.sum(1).tolist() == [8, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("live", "passes"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 24), (6, 29), (8, 39), (10, 49)]
+)
+def test_the_number_of_passes_follows_the_number_of_players(live, passes):
+    stages = [Stage.DORMANT] * (10 - live) + [Stage.HOLDING] * live
+    slots = slots_of([stages, [Stage.HOLDING] * 10])
+    coalition, evaluated = coalitions(slots, fresh_noise(2, 2, 10), pairs=2)
+    assert evaluated.sum(1).tolist() == [passes, 49]
+    assert coalition.shape[1] == configurations(10, 2) == 49
+    assert coalition[0, 0] == bits(range(10 - live, 10))
+
+
+@given(world=worlds(max_slots=6), pairs=st.integers(1, 3))
+def test_only_players_are_ever_on_and_every_coalition_is_asked_that_the_regime_needs(world, pairs):
+    _, slots = world
+    envs, count = slots.stage.shape
+    coalition, evaluated = coalitions(slots, fresh_noise(envs, pairs, count), pairs=pairs)
+    for e in range(envs):
+        members = [s for s in range(count) if slots.stage[e, s] in LIVE]
+        everyone = bits(members)
+        asked = coalition[e][evaluated[e]].tolist()
+        assert coalition[e, 0] == everyone
+        assert all(c & ~everyone == 0 for c in asked)
+        if len(members) <= 4:
+            assert sorted(asked) == sorted(
+                bits(c) for n in range(len(members) + 1) for c in itertools.combinations(members, n)
+            )
+        else:
+            assert len(asked) == 3 + len(members) + 2 * pairs * (len(members) - 1)
+
+
+def test_a_skipped_epoch_asks_for_all_on_and_committed_only():
+    slots = slots_of([[Stage.HOLDING, Stage.FOSSILIZED, Stage.BLENDING], [Stage.DORMANT] * 3])
+    coalition, evaluated = coalitions(slots, fresh_noise(2, 2, 3), pairs=2, full=torch.tensor([False, False]))
+    assert evaluated.sum(1).tolist() == [2, 1]
+    assert coalition[0, :2].tolist() == [0b111, 0b010]
+
+
+def test_every_nth_epoch_and_the_last_one_are_measured():
+    got = measuring(torch.arange(8), every=3, episode_length=8)
+    assert got.tolist() == [False, False, True, False, False, True, False, True]
+    assert measuring(torch.arange(8), every=1, episode_length=8).all()
+
+
+# laws of the exact regime
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_the_weights_are_the_mean_marginal_over_all_permutations(count):
+    for m in range(2**count):
+        unit = brute_shapley(lambda coalition, m=m: float(coalition == m), range(count))
+        assert [row[m] for row in shapley_weights(count)] == pytest.approx([unit[i] for i in range(count)], abs=1e-12)
+    assert [sum(row) for row in shapley_weights(count)] == pytest.approx([0.0] * count, abs=1e-12)
+    assert all(len(row) == 2**count for row in interaction_weights(count))
+
+
+@given(world=worlds(max_slots=6))
+def test_shapley_values_sum_to_the_clean_improvement(world):
+    games, slots = world
+    got = measure(games, slots)
+    close(got.shapley.sum(1), got.clean_improvement)
+
+
+@given(world=worlds())
+def test_each_quantity_is_what_its_coalitions_say(world):
+    games, slots = world
+    got = measure(games, slots)
+    for e in range(games.shape[0]):
+        value = games[e].tolist()
+        members = [s for s in range(slots.stage.shape[1]) if slots.stage[e, s] in LIVE]
+        kept = bits(s for s in members if slots.stage[e, s] == Stage.FOSSILIZED)
+        everyone = bits(members)
+        assert got.val_acc[e] == value[everyone]
+        assert got.committed_acc[e] == value[kept]
+        assert got.host_acc[e] == value[0]
+        close(got.uncommitted_improvement[e], value[everyone] - value[kept])
+        close(got.clean_improvement[e], value[everyone] - value[0])
+        shares = brute_shapley(lambda c, v=value: v[c], members)
+        for s in range(slots.stage.shape[1]):
+            assert got.contribution_valid[e, s] == (s in members)
+            close(got.contribution[e, s], value[everyone] - value[everyone ^ (1 << s)] if s in members else 0.0)
+            close(got.shapley[e, s], shares.get(s, 0.0))
+        for i, j in itertools.combinations(members, 2):
+            both = value[1 << i | 1 << j] - value[1 << i] - value[1 << j] + value[0]
+            close(got.interaction[e, i, j], both)
+            close(got.interaction[e, j, i], both)
+        on = [bits(s for s in members if m >> s & 1) for m in range(len(value))]
+        assert got.acc_table[e].tolist() == [value[coalition] for coalition in on]
+        close(got.interaction_sum[e], got.interaction[e].sum(1))
+        close(got.boost_received[e], got.interaction[e].max(1).values.clamp_min(0))
+
+
+@given(world=worlds(max_slots=6))
+def test_what_is_no_player_gets_exactly_nothing(world):
+    games, slots = world
+    got = measure(games, slots)
+    outside = ~players(slots)
+    for name in ("contribution", "shapley", "interaction_sum", "boost_received"):
+        assert (getattr(got, name)[outside] == 0).all(), name
+    assert (got.interaction[outside] == 0).all()
+    assert not got.contribution_valid[outside].any()
+
+
+@given(world=worlds(max_slots=6), seed=st.integers(0, 99))
+def test_a_seed_that_never_matters_is_worth_nothing(world, seed):
+    games, slots = world
+    count = slots.stage.shape[1]
+    idle = seed % count
+    masked = games[:, torch.arange(2**count) & ~(1 << idle)]
+    got = measure(masked, slots)
+    close(got.shapley[:, idle], torch.zeros(len(games)))
+    close(got.contribution[:, idle], torch.zeros(len(games)))
+    close(got.interaction[:, idle], torch.zeros(len(games), count))
+
+
+@given(world=worlds(max_slots=6).filter(lambda world: players(world[1]).sum(-1).max() <= 4), seed=st.integers(0, 99))
+def test_permuting_slots_permutes_what_belongs_to_slots_and_nothing_else(world, seed):
+    games, slots = world
+    count = slots.stage.shape[1]
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    moved = torch.tensor([bits(int(order[s]) for s in range(count) if m >> s & 1) for m in range(2**count)])
+    before = measure(games, slots)
+    after = measure(games[:, moved], slots.apply(lambda leaf: leaf[:, order]))
+    close(after.shapley, before.shapley[:, order])
+    close(after.interaction, before.interaction[:, order][:, :, order])
+    assert torch.equal(after.contribution, before.contribution[:, order])
+    assert torch.equal(after.clean_improvement, before.clean_improvement)
+    assert torch.equal(after.committed_acc, before.committed_acc)
+
+
+@given(world=worlds(max_slots=6), shift=st.integers(-50, 50), factor=st.integers(1, 3), seed=st.integers(0, 99))
+def test_worth_is_linear_in_the_accuracies_and_blind_to_a_constant(world, shift, factor, seed):
+    games, slots = world
+    other = torch.rand(games.shape, dtype=games.dtype, generator=torch.Generator().manual_seed(seed)) * 100
+    one, two = measure(games, slots), measure(other, slots)
+    both = measure(factor * games + other + shift, slots)
+    for name in ("shapley", "contribution", "interaction", "clean_improvement", "uncommitted_improvement"):
+        close(getattr(both, name), factor * getattr(one, name) + getattr(two, name), 1e-8)
+
+
+@given(world=worlds(max_slots=6), points=st.lists(st.integers(-20, 20), min_size=6, max_size=6))
+def test_seeds_that_just_add_up_are_worth_what_they_add(world, points):
+    _, slots = world
+    envs, count = slots.stage.shape
+    worth = torch.tensor(points[:count], dtype=torch.float64)
+    inside = torch.arange(2**count).unsqueeze(1) >> torch.arange(count) & 1
+    games = (40.0 + inside.to(worth.dtype) @ worth).expand(envs, -1)
+    got = measure(games, slots)
+    expected = torch.where(players(slots), worth, 0.0)
+    close(got.shapley, expected)
+    close(got.contribution, expected)
+    close(got.interaction, torch.zeros(envs, count, count))
+
+
+@given(world=worlds(max_slots=4).filter(lambda world: world[1].stage.shape[1] > 1))
+def test_two_seeds_that_can_be_exchanged_get_the_same(world):
+    """The game is made blind to which of the first two slots is on; both hold a player."""
+    games, slots = world
+    count = slots.stage.shape[1]
+    stage = slots.stage.clone()
+    stage[:, :2] = torch.where((stage[:, :2] >= 4) & (stage[:, :2] <= 6), stage[:, :2], int(Stage.HOLDING))
+    slots = slots.replace(stage=stage, alpha=((stage >= 4) & (stage <= 6)).float())
+    columns = torch.arange(2**count)
+    exchanged = (columns & ~0b11) | (columns & 1) << 1 | (columns >> 1 & 1)
+    got = measure(games + games[:, exchanged], slots)
+    close(got.shapley[:, 0], got.shapley[:, 1])
+    close(got.contribution[:, 0], got.contribution[:, 1])
+    close(got.interaction[:, 0, 2:], got.interaction[:, 1, 2:])
+    close(got.interaction_sum[:, 0], got.interaction_sum[:, 1])
+
+
+def test_two_interchangeable_seeds_share_what_they_do_together():
+    games = torch.tensor([[10.0, 17.0, 17.0, 19.0]], dtype=torch.float64)
+    got = measure(games, slots_of([[Stage.HOLDING, Stage.FOSSILIZED]]))
+    close(got.shapley, [[4.5, 4.5]])
+    close(got.interaction, [[[0.0, -5.0], [-5.0, 0.0]]])
+
+
+@given(value=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_their_lone_worth(value):
+    games = torch.tensor([value], dtype=torch.float64) / 10
+    alone = measure(games, slots_of([[Stage.DORMANT, Stage.HOLDING]]))
+    assert alone.contribution[0, 1] == alone.clean_improvement[0] == games[0, 2] - games[0, 0]
+    close(alone.shapley[0, 1], alone.clean_improvement[0])
+    pair = measure(games, slots_of([[Stage.FOSSILIZED, Stage.HOLDING]]))
+    for i, lone in ((0, games[0, 1]), (1, games[0, 2])):
+        close(pair.interaction[0, i, 1 - i], pair.contribution[0, i] - (lone - games[0, 0]))
+
+
+@given(world=worlds(max_slots=6), seed=st.integers(0, 99))
+def test_committed_accuracy_is_that_of_the_host_without_fossils_and_the_present_one_with_nothing_else(world, seed):
+    games, slots = world
+    stage, live = slots.stage, players(slots)
+    none = slots.replace(stage=torch.where(stage == Stage.FOSSILIZED, int(Stage.HOLDING), stage))
+    bare = measure(games, none)
+    assert torch.equal(bare.committed_acc, bare.host_acc)
+    kept = measure(games, slots.replace(stage=torch.where(live, int(Stage.FOSSILIZED), stage)))
+    assert torch.equal(kept.committed_acc, kept.val_acc)
+    assert not kept.uncommitted_improvement.any()
+    fossils = (live & (stage == Stage.FOSSILIZED)).long()
+    seen = (fossils << torch.arange(stage.shape[1])).sum(-1, keepdim=True)
+    idle = measure(games.gather(1, torch.arange(games.shape[1]) & seen), slots)
+    assert torch.equal(idle.committed_acc, idle.val_acc)
+
+
+@given(world=worlds(max_slots=4))
+def test_an_env_is_measured_alike_alone_and_among_others(world):
+    games, slots = world
+    together = measure(games, slots)
+    for e in range(len(games)):
+        assert_same(measure(games[e : e + 1], slots[e : e + 1]), together[e : e + 1])
+
+
+@given(world=worlds(max_slots=3))
+def test_empty_places_in_the_table_change_no_value(world):
+    games, slots = world
+    count = slots.stage.shape[1]
+    wider = slots_of([[*row, *[Stage.DORMANT] * (6 - count)] for row in slots.stage.tolist()])
+    wide_games = games.repeat(1, 2 ** (6 - count))
+    small, wide = measure(games, slots), measure(wide_games, wider)
+    close(wide.shapley[:, :count], small.shapley)
+    close(wide.interaction[:, :count, :count], small.interaction)
+    assert torch.equal(wide.contribution[:, :count], small.contribution)
+    assert torch.equal(wide.forwards, small.forwards)
+
+
+# the sampled regime
+
+
+def game_of_five(seed: int = 3) -> torch.Tensor:
+    return torch.rand(1, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 100
+
+
+def test_all_permutations_give_the_exact_value():
+    games, slots = game_of_five(), slots_of([[Stage.HOLDING] * 3 + [Stage.FOSSILIZED] * 2])
+    orders = torch.tensor(list(itertools.permutations(range(5))), dtype=torch.float32) / 5
+    got = measure(games, slots, pairs=len(orders), noise=orders.unsqueeze(0))
+    shares = brute_shapley(lambda c: games[0, c].item(), range(5))
+    close(got.shapley[0], [shares[s] for s in range(5)])
+    close(got.contribution[0], [games[0, 31].item() - games[0, 31 ^ (1 << s)].item() for s in range(5)])
+    close(got.committed_acc, [games[0, 0b11000].item()])
+    close(got.host_acc, [games[0, 0].item()])
+    assert not got.exact.any()
+    assert not got.interaction_valid.any()
+    assert (got.interaction == 0).all()
+
+
+@given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
+def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
+    """The players that have joined after i steps one way are those that are still missing i steps before the end."""
+    slots = slots_of([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
+    coalition, evaluated = coalitions(slots, fresh_noise(1, pairs, 7, seed), pairs=pairs)
+    everyone, prefixes = int(coalition[0, 0]), coalition[0, 10:].view(pairs, 2, 6)
+    assert evaluated[0, 10:].view(pairs, 2, 6)[:, :, :5].all()
+    assert not evaluated[0, 10:].view(pairs, 2, 6)[:, :, 5].any()
+    for forwards, backwards in prefixes[:, :, :5].tolist():
+        assert [bin(c).count("1") for c in forwards] == [1, 2, 3, 4, 5]
+        assert all(small & ~large == 0 for small, large in itertools.pairwise(forwards))
+        assert [everyone ^ c for c in reversed(backwards)] == forwards
+
+
+def test_another_noise_asks_for_other_orders():
+    slots = slots_of([[Stage.HOLDING] * 6])
+    asked = {tuple(coalitions(slots, fresh_noise(1, 2, 6, seed), pairs=2)[0][0].tolist()) for seed in range(8)}
+    assert len(asked) == 8
+
+
+@given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
+def test_sampled_shares_sum_exactly_and_the_same_noise_gives_the_same(seed, pairs):
+    slots = slots_of([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
+    games = torch.rand(1, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    noise = fresh_noise(1, pairs, 7, seed)
+    one = measure(games, slots, pairs=pairs, noise=noise)
+    close(one.shapley.sum(1), one.clean_improvement, 1e-12)
+    assert one.shapley[0, 1] == 0
+    assert_same(one, measure(games, slots, pairs=pairs, noise=noise))
+
+
+def test_envs_of_both_regimes_stand_side_by_side():
+    stages = [[Stage.HOLDING] * 5, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED, Stage.DORMANT, Stage.BLENDING]]
+    games = torch.cat((game_of_five(1), game_of_five(2)))
+    got = measure(games, slots_of(stages))
+    alone = measure(games[1:], slots_of(stages[1:]))
+    assert got.exact.tolist() == [False, True]
+    assert_same(got[1:], alone)
+
+
+# skipped epochs and what is remembered
+
+
+def test_a_skipped_epoch_knows_accuracy_and_committed_accuracy_and_nothing_else():
+    games = torch.tensor([[10.0, 20.0, 30.0, 60.0]] * 2, dtype=torch.float64)
+    slots = slots_of([[Stage.HOLDING, Stage.FOSSILIZED], [Stage.DORMANT] * 2])
+    got = measure(games, slots, full=torch.tensor([False, False]))
+    assert got.val_acc.tolist() == [60.0, 10.0]
+    assert got.committed_acc.tolist() == [30.0, 10.0]
+    assert got.measured.tolist() == [False, True]  # without players nothing is skipped
+    assert not got.contribution_valid.any()
+    for name in ("clean_improvement", "contribution", "shapley", "interaction", "host_acc", "acc_table"):
+        assert (getattr(got, name)[0] == 0).all(), name
+
+
+def validation(games: torch.Tensor, state, *, full=None) -> Validation:
+    slots = state.slots
+    envs, count = slots.stage.shape
+    coalition, evaluated = coalitions(slots, fresh_noise(envs, 2, count), pairs=2, full=full)
+    accuracy = torch.where(evaluated, games.gather(1, coalition), 0.0)
+    return Validation(
+        loss=torch.full((envs,), 1.5), accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs]
+    )
+
+
+def epoch(state, games, *, every: int = 1):
+    """One epoch of measuring only."""
+    full = measuring(state.clock.epoch, every=every, episode_length=99)
+    state, out = attribute(
+        state, validation(games, state, full=full), every=every, episode_length=99, signal_spec=SignalSpec()
+    )
+    return state.replace(clock=state.clock.replace(epoch=state.clock.epoch + 1)), out
+
+
+def test_difference_13_velocity_and_freshness_are_measured():
+    state = scenes.state(slots_of([[Stage.HOLDING, Stage.TRAINING]]), measured=False)
+    for points in (4.0, 6.0, 6.0):
+        before = state.slots
+        state, _ = epoch(state, torch.tensor([[50.0, 50.0 + points, 0.0, 0.0]]))
+        assert state.slots.contribution_valid.tolist() == [[True, False]]
+        close(state.slots.contribution, [[points, 0.0]], 1e-5)
+        assert state.slots.velocity_valid.tolist() == [[before.contribution_valid[0, 0].item(), False]]
+        assert state.slots.since_measured.tolist() == [[0, 0]]
+    close(state.slots.velocity, [[0.3 * 0.7 * 2.0, 0.0]], 1e-5)
+
+
+def test_difference_13_an_unmeasured_epoch_is_marked_and_keeps_the_last_measurement():
+    state = scenes.state(slots_of([[Stage.HOLDING, Stage.HOLDING]]), measured=False)
+    ages, kept = [], []
+    for t in range(6):
+        state, _ = epoch(state, torch.tensor([[50.0, 52.0 + t, 50.0, 55.0 + t]]), every=3)
+        ages.append(state.slots.since_measured[0, 0].item())
+        kept.append(state.slots.contribution[0, 0].item())
+        assert state.slots.interaction_valid.all() == ((t + 1) % 3 == 0)
+    assert ages == [0, 0, 0, 1, 2, 0]
+    assert kept == pytest.approx([0.0, 0.0, 7.0, 7.0, 7.0, 10.0])
+    close(state.slots.velocity[:, :1], [[0.3 * 3.0 / 3]], 1e-5)
+
+
+def test_a_constant_contribution_drives_velocity_to_zero():
+    state = scenes.state(slots_of([[Stage.HOLDING]]), measured=False)
+    state, _ = epoch(state, torch.tensor([[50.0, 51.0]]))
+    for _ in range(40):
+        state, _ = epoch(state, torch.tensor([[50.0, 58.0]]))
+    assert state.slots.velocity.abs().max() < 1e-4
+
+
+@settings(max_examples=one_in(2))  # each example makes whole states
+@given(world=worlds(max_slots=3), loss=st.sampled_from([0.5, float("nan"), float("inf")]))
+def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
+    games, slots = world
+    state = scenes.state(slots, measured=False)
+    copy = state.clone()
+    seen = validation(games.float(), state).replace(loss=torch.full((len(games),), loss))
+    after, _ = attribute(state, seen, every=1, episode_length=9, signal_spec=SignalSpec())
+    assert_same(state, copy)
+    own = {"contribution", "contribution_valid", "velocity", "velocity_valid", "since_measured"}
+    own |= {"interaction_sum", "boost_received", "interaction_valid"}
+    for name, leaf in after.slots.to_dict().items():
+        assert leaf.isfinite().all(), name
+        assert name in own or torch.equal(leaf, getattr(state.slots, name)), name
+    assert all(leaf.isfinite().all() for leaf in after.signals.to_dict().values())
+    assert_same(after.replace(slots=state.slots, signals=state.signals), state)
+
+
+@given(world=worlds(max_slots=6), size=st.sampled_from([1.0, 1e-30, 1e12, -1e12]), skip=st.booleans())
+def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world, size, skip):
+    games, slots = world
+    full = torch.arange(len(games)) % 2 == 0 if skip else None
+    got = measure((games * size).float(), slots, full=full)
+    assert all(leaf.isfinite().all() for leaf in got.values())
+    for name, valid in (
+        ("contribution", got.contribution_valid),
+        ("shapley", got.contribution_valid),
+        ("interaction_sum", got.interaction_valid),
+        ("boost_received", got.interaction_valid),
+        ("host_acc", got.measured),
+        ("clean_improvement", got.measured),
+    ):
+        assert not getattr(got, name)[~valid].any(), name
+    pairs = got.interaction_valid.unsqueeze(-1) & got.interaction_valid.unsqueeze(-2)
+    assert not got.interaction[~pairs].any()
+    assert torch.equal(got.interaction, got.interaction.mT)
+    assert not got.interaction.diagonal(dim1=1, dim2=2).any()
+
+
+def test_attribute_never_asks_the_host():
+    state = scenes.state(slots_of([[Stage.HOLDING] * 6]), measured=False).to("meta")
+    full = measuring(state.clock.epoch, every=2, episode_length=9)
+    coalition, evaluated = coalitions(state.slots, torch.zeros(1, 2, 6, device="meta"), pairs=2, full=full)
+    seen = Validation(
+        loss=torch.zeros(1, device="meta"),
+        accuracy=torch.zeros(coalition.shape, device="meta"),
+        coalition=coalition,
+        evaluated=evaluated,
+        batch_size=[1],
+    )
+    after, out = attribute(state, seen, every=2, episode_length=9, signal_spec=SignalSpec())
+    assert after.slots.contribution.device.type == out.shapley.device.type == "meta"
+
+
+@pytest.mark.filterwarnings("ignore:Using lock_")
+def test_measuring_is_one_graph():
+    slots = slots_of([[Stage.HOLDING] * 5])
+    coalition, evaluated = coalitions(slots, fresh_noise(1, 2, 5), pairs=2)
+    accuracy = torch.where(evaluated, game_of_five().gather(1, coalition), 0.0)
+    traced = torch.compile(attribution, fullgraph=True, backend="eager")
+    close(
+        traced(accuracy, coalition, evaluated, slots).shapley,
+        attribution(accuracy, coalition, evaluated, slots).shapley,
+    )

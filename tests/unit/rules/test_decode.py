@@ -1,0 +1,195 @@
+"""Decoding: any integers become an action that can be executed, and an irrelevant head never matters."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.rules.decode import decode
+from morphogen.rules.legality import action_masks, legal
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.scenes import limits_of, make, one
+from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.vocab.action import PLACEHOLDER, RELEVANT, Head, Op, Reason
+from morphogen.vocab.stage import Algorithm, AlphaMode, Curve, Stage
+
+S = Stage
+HUGE = [-(2**63), -1, 0, 1, 5, 6, 13, 2**31, 2**63 - 1]
+
+
+def spec_of(action, slots, **knobs):
+    return decode(torch.tensor([action]), slots, limits_of(slots, **knobs))
+
+
+def fields(spec) -> dict:
+    return {name: leaf[0].item() for name, leaf in spec.items() if leaf.dim() == 1}
+
+
+@given(st.data(), slot_states())
+def test_any_integers_decode_to_fields_in_range(data, slots):
+    allow = data.draw(limits(slots))
+    count = slots.stage.shape[1]
+    rows = st.lists(st.sampled_from(HUGE), min_size=8, max_size=8)
+    drawn = data.draw(st.lists(rows, min_size=len(slots), max_size=len(slots)))
+    spec = decode(torch.tensor(drawn, dtype=torch.int64), slots, allow)
+    assert ((spec.op >= 0) & (spec.op < 6) & (spec.requested_op >= 0) & (spec.requested_op < 6)).all()
+    assert ((spec.slot >= 0) & (spec.slot < count)).all()
+    assert ((spec.blueprint >= -1) & (spec.blueprint < 13) & (spec.algorithm >= 0) & (spec.algorithm <= 3)).all()
+    for name, values in {
+        "tempo": (0, 3, 5, 8),
+        "alpha_target": (0.0, 0.5, 0.7, 1.0),
+        "alpha_steps": (0, 3, 5, 8),
+        "curve": (0, 1, 2, 3),
+        "steepness": (6.0, 12.0, 24.0),
+    }.items():
+        leaf = getattr(spec, name)
+        assert torch.isin(leaf, torch.tensor(values, dtype=leaf.dtype)).all(), name
+    assert (spec.target.sum(-1) == (spec.op != Op.WAIT)).all()
+    assert torch.equal(spec.valid, spec.reason == Reason.NONE)
+    assert (spec.op[~spec.valid] == Op.WAIT).all()
+
+
+@given(st.data(), slot_states())
+def test_an_action_is_valid_iff_its_heads_are_in_range_and_it_is_legal(data, slots):
+    allow = data.draw(limits(slots))
+    action = data.draw(actions(slots, -1, 7))
+    spec, legality, count = decode(action, slots, allow), legal(slots, allow), slots.stage.shape[1]
+    sizes = (6, count, 13, 4, 3, 3, 4, 5)
+    for e, heads in enumerate(action.tolist()):
+        op = heads[0]
+        fits = 0 <= op < 6 and all(0 <= heads[h] < sizes[h] for h in Head if RELEVANT[op][h])
+        ok = fits and (op == Op.WAIT or bool(legality[e, op, heads[1]]))
+        if ok and op == Op.GERMINATE:
+            ok = heads[2] in allow.allowed_blueprints
+        assert spec.valid[e].item() == ok
+
+
+@given(st.data(), slot_states())
+def test_an_irrelevant_head_may_hold_anything(data, slots):
+    allow = data.draw(limits(slots))
+    action = data.draw(actions(slots, 0, 6))
+    noise = data.draw(actions(slots, -(2**40), 2**40))
+    relevant = torch.tensor(RELEVANT)[action[:, 0].clamp(0, 5)]
+    assert same(decode(action, slots, allow), decode(torch.where(relevant, action, noise), slots, allow))
+
+
+@given(st.data(), slot_states())
+def test_every_choice_under_the_masks_is_valid(data, slots):
+    allow = data.draw(limits(slots))
+    masks = action_masks(slots, allow)
+    rows = []
+    for e in range(len(slots)):
+        op = data.draw(st.sampled_from([o for o in range(6) if masks.op[e, o]]))
+        slot = data.draw(st.sampled_from([s for s in range(slots.stage.shape[1]) if masks.slot[e, op, s]]))
+        values = [getattr(masks, h.label)[e].tolist() for h in Head if h > Head.SLOT]
+        rows.append([op, slot, *(data.draw(st.sampled_from([i for i, yes in enumerate(v) if yes])) for v in values)])
+    spec = decode(torch.tensor(rows), slots, allow)
+    assert spec.valid.all()
+    assert spec.op.tolist() == [row[0] for row in rows]
+
+
+def test_germinate_reads_the_curve_of_the_style():
+    spec = spec_of([Op.GERMINATE, 0, 3, 2, 2, 1, 1, 1], one())
+    assert fields(spec) == {
+        "requested_op": Op.GERMINATE,
+        "op": Op.GERMINATE,
+        "slot": 0,
+        "blueprint": 3,
+        "algorithm": Algorithm.ADD,
+        "tempo": 8,
+        "alpha_target": pytest.approx(0.7),
+        "alpha_steps": 0,
+        "curve": Curve.SIGMOID,
+        "steepness": 12.0,
+        "valid": True,
+        "reason": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("style", "curve", "algorithm"),
+    [(0, Curve.LINEAR, 1), (1, Curve.LINEAR, 2), (2, Curve.SIGMOID, 1), (3, Curve.LINEAR, 3)],
+)
+def test_a_style_is_a_curve_and_an_algorithm(style, curve, algorithm):
+    spec = spec_of([Op.GERMINATE, 0, 1, style, 0, 0, 0, 0], one())
+    assert (spec.curve.item(), spec.algorithm.item()) == (curve, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("index", "curve", "steepness"), [(0, 1, 12.0), (1, 2, 12.0), (2, 3, 6.0), (3, 3, 12.0), (4, 3, 24.0)]
+)
+def test_set_alpha_target_reads_speed_and_curve_and_only_the_algorithm_of_the_style(index, curve, steepness):
+    spec = spec_of([Op.SET_ALPHA_TARGET, 0, 99, 2, 99, 0, 2, index], one(stage=S.HOLDING, alpha=1.0))
+    assert (spec.curve.item(), spec.steepness.item()) == (curve, steepness)
+    assert (spec.algorithm.item(), spec.alpha_steps.item(), spec.alpha_target.item()) == (Algorithm.ADD, 5, 0.5)
+    assert (spec.blueprint.item(), spec.tempo.item()) == (-1, 0)
+
+
+@pytest.mark.parametrize(("speed", "ticks"), [(0, 0), (1, 3), (2, 5), (3, 8)])
+def test_prune_reads_speed_and_curve(speed, ticks):
+    spec = spec_of([Op.PRUNE, 0, 0, 0, 0, 0, speed, 1], one(stage=S.HOLDING, alpha=1.0, age=9))
+    assert (spec.alpha_steps.item(), spec.curve.item(), spec.alpha_target.item()) == (ticks, Curve.COSINE, 0.0)
+    assert spec.algorithm.item() == Algorithm.NONE
+
+
+TRAINING, EMPTY, HELD = {"stage": S.TRAINING, "age": 9}, {}, {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
+MOVING = {"stage": S.BLENDING, "age": 9, "alpha_mode": AlphaMode.UP, "alpha_steps": 5}
+GROW = [Op.GERMINATE, 0, 1, 0, 0, 0, 0, 0]
+
+
+def to(op, slot=0, **heads):
+    row = [op, slot, *PLACEHOLDER[2:]]
+    for name, value in heads.items():
+        row[Head[name.upper()]] = value
+    return row
+
+
+@pytest.mark.parametrize(
+    ("slots", "action", "knobs", "reason"),
+    [
+        ([EMPTY], to(7), {}, Reason.OUT_OF_RANGE),
+        ([EMPTY], to(-1), {}, Reason.OUT_OF_RANGE),
+        ([EMPTY], to(Op.GERMINATE, 1, blueprint=1), {}, Reason.OUT_OF_RANGE),
+        ([EMPTY], to(Op.GERMINATE, 0, blueprint=13), {}, Reason.OUT_OF_RANGE),
+        ([EMPTY], to(Op.GERMINATE, 0, blueprint=1, tempo=-2), {}, Reason.OUT_OF_RANGE),
+        ([HELD], to(Op.FOSSILIZE), {"disabled_ops": ("FOSSILIZE",)}, Reason.OP_DISABLED),
+        ([TRAINING], to(Op.ADVANCE), {"auto_forward": ("G2",)}, Reason.OP_DISABLED),
+        ([EMPTY, EMPTY], GROW, {"enabled": (False, True)}, Reason.SLOT_DISABLED),
+        ([EMPTY], to(Op.ADVANCE), {}, Reason.WRONG_STAGE),
+        ([HELD], GROW, {}, Reason.WRONG_STAGE),
+        ([EMPTY, TRAINING], GROW, {}, Reason.BUSY),
+        ([EMPTY, {"stage": S.EMBARGOED}], GROW, {}, Reason.BUSY),
+        ([EMPTY, HELD], GROW, {"max_seeds": 1}, Reason.SEED_LIMIT),
+        ([EMPTY, TRAINING], GROW, {"max_seeds": 1}, Reason.BUSY),
+        ([{"stage": S.TRAINING, "age": 4}], to(Op.PRUNE), {}, Reason.TOO_YOUNG),
+        ([MOVING], to(Op.PRUNE), {}, Reason.ALPHA_MOVING),
+        ([{**MOVING, "age": 0}], to(Op.PRUNE), {}, Reason.TOO_YOUNG),
+        ([MOVING], to(Op.SET_ALPHA_TARGET), {}, Reason.ALPHA_MOVING),
+        ([EMPTY], to(Op.GERMINATE), {}, Reason.BLUEPRINT_NOT_ALLOWED),
+        ([EMPTY], to(Op.GERMINATE, blueprint=8), {}, Reason.BLUEPRINT_NOT_ALLOWED),
+        ([EMPTY], to(Op.GERMINATE, blueprint=1), {"blueprints": ("norm",)}, Reason.BLUEPRINT_NOT_ALLOWED),
+    ],
+)
+def test_the_smallest_matching_reason_is_given(slots, action, knobs, reason):
+    spec = spec_of(action, make([slots]), **knobs)
+    assert (Reason(spec.reason.item()), spec.valid.item(), spec.op.item()) == (reason, False, Op.WAIT)
+    wait = fields(spec_of([Op.WAIT] + [0] * 7, make([slots]), **knobs))
+    aside = {"requested_op", "valid", "reason"}
+    assert {k: v for k, v in fields(spec).items() if k not in aside} == {
+        k: v for k, v in wait.items() if k not in aside
+    }
+    assert spec.requested_op.item() == max(0, min(5, action[0]))
+
+
+@given(st.data(), slot_states())
+def test_difference_07_wait_is_bound_to_no_slot(data, slots):
+    """WAIT addresses nothing whatever the slot head says, and permuting slots changes nothing of it."""
+    heads = data.draw(actions(slots))
+    heads[:, Head.OP] = int(Op.WAIT)
+    spec = decode(heads, slots, limits_of(slots))
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    assert spec.valid.all()
+    assert not spec.target.any()
+    assert same(spec, decode(heads, permute(slots, order), limits_of(slots)))
+    assert spec_of([Op.WAIT] + [0] * 7, make([[{}, {}]]), enabled=(False, True)).valid.item()

@@ -1,0 +1,189 @@
+"""Gates: what is asked before a slot moves up."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.config.spec import LifecycleSpec
+from morphogen.rules.gates import gate
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.scenes import make, one
+from morphogen.testing.strategies import slot_states
+from morphogen.vocab.stage import AlphaMode, Check, Stage
+
+S = Stage
+PERMISSIVE, STRICT = LifecycleSpec(), LifecycleSpec(permissive_gates=False)
+UP = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
+# Slots that pass with nothing to spare, under both sets of gates.
+READY = {
+    S.GERMINATED: {},
+    S.TRAINING: {
+        "epochs_in_stage": 10,
+        "gradient_valid": True,
+        "gradient_health": 0.7,
+        "accuracy_at_stage_start": 49.5,
+        "gradient_ratio_valid": True,
+        "gradient_ratio": 0.1,
+    },
+    S.BLENDING: {"epochs_in_stage": 10, "alpha": 1.0, "alpha_target": 1.0},
+    S.HOLDING: {"contribution_valid": True, "contribution": 1.0, "alpha": 1.0, "alpha_target": 1.0},
+}
+
+
+def ask(slots, spec, to=None, accuracy=50.0):
+    """Whether the single slot passes, and the checks that failed."""
+    target = torch.tensor([[UP.get(slots.stage.item(), 0) if to is None else to]])
+    passed, failed = gate(slots, torch.tensor([accuracy]), target, spec=spec)
+    return passed.item(), {check for check in Check if int(failed.item()) >> check & 1}
+
+
+@pytest.mark.parametrize("spec", [PERMISSIVE, STRICT], ids=["permissive", "strict"])
+@pytest.mark.parametrize("stage", READY)
+def test_a_slot_at_the_boundary_of_every_check_passes(stage, spec):
+    assert ask(one(stage=stage, **READY[stage]), spec) == (True, set())
+
+
+@pytest.mark.parametrize(
+    ("stage", "spec", "worse", "check"),
+    [
+        (S.TRAINING, PERMISSIVE, {"epochs_in_stage": 9}, Check.TOO_EARLY),
+        (S.TRAINING, PERMISSIVE, {"gradient_valid": False}, Check.GRADIENT_UNMEASURED),
+        (S.TRAINING, PERMISSIVE, {"exploding": True}, Check.EXPLODING),
+        (S.TRAINING, PERMISSIVE, {"gradient_health": 0.69}, Check.UNHEALTHY_GRADIENT),
+        (S.TRAINING, STRICT, {"epochs_in_stage": 9}, Check.TOO_EARLY),
+        (S.TRAINING, STRICT, {"accuracy_at_stage_start": 49.75}, Check.TOO_LITTLE_IMPROVEMENT),
+        (S.TRAINING, STRICT, {"gradient_ratio_valid": False}, Check.RATIO_UNMEASURED),
+        (S.TRAINING, STRICT, {"gradient_ratio": 0.09}, Check.RATIO_LOW),
+        (S.BLENDING, PERMISSIVE, {"alpha_target": 0.7, "alpha": 0.7}, Check.TARGET_NOT_FULL),
+        (S.BLENDING, PERMISSIVE, {"alpha": 0.9}, Check.NOT_AT_TARGET),
+        (S.BLENDING, PERMISSIVE, {"alpha_mode": AlphaMode.UP}, Check.NOT_AT_TARGET),
+        (S.BLENDING, STRICT, {"epochs_in_stage": 9}, Check.TOO_EARLY),
+        (S.HOLDING, PERMISSIVE, {"contribution_valid": False}, Check.CONTRIBUTION_UNMEASURED),
+        (S.HOLDING, PERMISSIVE, {"gradient_valid": True, "exploding": True}, Check.EXPLODING),
+        (S.HOLDING, STRICT, {"contribution": 0.99}, Check.CONTRIBUTION_LOW),
+        (S.HOLDING, STRICT, {"gradient_valid": True, "exploding": True}, Check.EXPLODING),
+    ],
+)
+def test_each_check_alone_is_enough_to_decline(stage, spec, worse, check):
+    assert ask(one(stage=stage, **{**READY[stage], **worse}), spec) == (False, {check})
+
+
+@pytest.mark.parametrize(
+    ("stage", "spec", "worse", "check"),
+    [
+        (S.TRAINING, PERMISSIVE, {"gradient_valid": False, "exploding": True, "gradient_health": 0.0}, 3),
+        (S.TRAINING, PERMISSIVE, {"exploding": True, "gradient_health": 0.0}, 4),
+        (S.TRAINING, STRICT, {"gradient_ratio_valid": False, "gradient_ratio": 0.0}, 7),
+        (S.HOLDING, STRICT, {"contribution_valid": False, "gradient_valid": True, "exploding": True}, 11),
+        (S.HOLDING, STRICT, {"contribution_valid": False, "contribution": 0.0}, 11),
+    ],
+)
+def test_what_was_not_measured_is_not_judged(stage, spec, worse, check):
+    assert ask(one(stage=stage, **{**READY[stage], **worse}), spec) == (False, {Check(check)})
+
+
+def test_an_alpha_within_the_tolerance_is_at_its_target():
+    near = one(stage=S.BLENDING, alpha=1 - 5e-7, alpha_target=1.0)
+    assert ask(near, PERMISSIVE) == (True, set())
+
+
+def test_numbers_that_are_not_numbers_never_pass():
+    nan = float("nan")
+    assert not ask(one(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_health": nan}), PERMISSIVE)[0]
+    assert not ask(one(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_ratio": nan}), STRICT)[0]
+    assert not ask(one(stage=S.HOLDING, **{**READY[S.HOLDING], "contribution": nan}), STRICT)[0]
+    assert not ask(one(stage=S.TRAINING, **READY[S.TRAINING]), STRICT, accuracy=nan)[0]
+    assert not ask(one(stage=S.BLENDING, **{**READY[S.BLENDING], "alpha": nan}), PERMISSIVE)[0]
+
+
+@given(slot_states(), st.sampled_from(list(S)), st.booleans())
+def test_a_gate_never_opens_for_a_move_that_is_no_transition(slots, to, permissive):
+    target = torch.full_like(slots.stage, int(to))
+    accuracy = torch.full((len(slots),), 80.0)
+    passed, failed = gate(slots, accuracy, target, spec=LifecycleSpec(permissive_gates=permissive))
+    here = [stage for stage, up in UP.items() if up == to] + ([S.HOLDING] if to is S.BLENDING else [])
+    allowed = sum((slots.stage == int(stage) for stage in here), torch.zeros_like(slots.stage)).bool()
+    assert not passed[~allowed].any()
+    assert (failed[~allowed] != 0).all()
+
+
+BETTER = {
+    "epochs_in_stage": lambda v: v + 5,
+    "gradient_valid": lambda v: v | True,
+    "exploding": lambda v: v & False,
+    "gradient_health": lambda v: v + 0.3,
+    "gradient_ratio": lambda v: v + 0.3,
+    "gradient_ratio_valid": lambda v: v | True,
+    "contribution": lambda v: v + 2,
+    "contribution_valid": lambda v: v | True,
+    "accuracy_at_stage_start": lambda v: v - 5,
+    "alpha_mode": lambda v: v * 0,
+    "alpha_target": lambda v: v * 0 + 1,
+}
+
+
+@given(slot_states(), st.sampled_from(list(BETTER)), st.booleans())
+def test_improving_one_input_never_turns_pass_into_fail(slots, leaf, permissive):
+    spec = LifecycleSpec(permissive_gates=permissive)
+    if leaf == "gradient_valid":  # measuring an exploding gradient is news, and no improvement
+        slots = slots.replace(exploding=torch.zeros_like(slots.exploding))
+    better = slots.replace(**{leaf: BETTER[leaf](getattr(slots, leaf))})
+    if leaf == "alpha_target":  # a full target is an improvement where alpha is there
+        better = better.replace(alpha=torch.ones_like(slots.alpha))
+    before, after = (up(part, spec)[0] for part in (slots, better))
+    assert (before <= after).all()
+
+
+@given(slot_states(), st.booleans(), st.floats(0, 40))
+def test_a_better_accuracy_never_turns_pass_into_fail(slots, permissive, points):
+    spec = LifecycleSpec(permissive_gates=permissive)
+    before, after = (up(slots, spec, accuracy=60.0 + gain)[0] for gain in (0.0, points))
+    assert (before <= after).all()
+
+
+@given(slot_states(stages=(S.TRAINING, S.HOLDING)), st.booleans())
+def test_what_was_not_measured_never_passes_whatever_else_holds(slots, permissive):
+    flags = ("gradient_valid", "gradient_ratio_valid", "contribution_valid")
+    blind = slots.replace(**{name: torch.zeros_like(getattr(slots, name)) for name in flags})
+    assert not up(blind, LifecycleSpec(permissive_gates=permissive))[0].any()
+
+
+def up(slots, spec, accuracy=60.0):
+    target = torch.tensor([UP.get(stage, 0) for stage in map(S, slots.stage.flatten().tolist())])
+    return gate(slots, torch.full((len(slots),), accuracy), target.view_as(slots.stage), spec=spec)
+
+
+@given(slot_states(stages=(S.BLENDING, S.HOLDING)))
+def test_permissive_gates_pass_wherever_the_strict_g3_and_g5_pass(slots):
+    assert (up(slots, STRICT)[0] <= up(slots, PERMISSIVE)[0]).all()
+
+
+@given(slot_states(stages=(S.TRAINING, S.HOLDING)))
+def test_an_exploding_gradient_never_passes_the_permissive_gates(slots):
+    slots = slots.replace(gradient_valid=slots.stage > 0, exploding=slots.stage > 0)
+    assert not up(slots, PERMISSIVE)[0].any()
+
+
+@given(st.data(), slot_states(), st.booleans())
+def test_the_decision_for_a_slot_depends_on_no_other_slot(data, slots, permissive):
+    spec = LifecycleSpec(permissive_gates=permissive)
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    for whole, moved in zip(up(slots, spec), up(permute(slots, order), spec), strict=True):
+        assert torch.equal(whole[:, order], moved)
+    for s in range(slots.stage.shape[1]):
+        for whole, alone in zip(up(slots, spec), up(slots.apply(lambda x, s=s: x[:, s : s + 1]), spec), strict=True):
+            assert torch.equal(whole[:, s : s + 1], alone)
+
+
+@given(slot_states(stages=(S.HOLDING,)), st.floats(0.01, 100))
+def test_the_strict_gate_never_keeps_a_seed_that_hurts(slots, harm):
+    hurting = slots.replace(contribution=torch.full_like(slots.contribution, -harm))
+    assert not up(hurting, STRICT)[0].any()
+
+
+def test_limits_of_the_configuration_are_the_ones_asked_for():
+    spec = LifecycleSpec(min_training_epochs=2, min_gradient_health=0.2)
+    slots = make([[{"stage": S.TRAINING, "epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}]])
+    assert ask(slots, spec) == (True, set())
+    assert ask(slots, PERMISSIVE)[1] == {Check.TOO_EARLY, Check.UNHEALTHY_GRADIENT}

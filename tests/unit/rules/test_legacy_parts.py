@@ -1,0 +1,168 @@
+"""What the parts of the legacy rules promise: means, ramps, rents, drips, hindsight."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.legacy_rows import SEEDS, few, points
+
+from morphogen.config.legacy_rewards import LegacyRewardSpec
+from morphogen.rules.counts import seed_params
+from morphogen.rules.rewards.legacy import parts
+from morphogen.rules.rewards.legacy.rent import Growth, rent_and_shock_inputs
+from morphogen.testing.builders.scenes import slots_of
+from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
+
+SPEC = LegacyRewardSpec()
+positive = st.floats(1e-6, 1e6)
+COUNTS = tuple(tuple(100 * code for code in range(13)) for _ in range(3))
+
+
+def real(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def grow(stage, alpha, params, was: Growth | None = None, host: int = 5000) -> Growth:
+    """Rent and shock inputs of one env after another step."""
+    before = (real(*alpha)[None] * 0, torch.zeros(1, len(alpha), dtype=torch.int64)) if was is None else was[2:]
+    now = torch.tensor([[int(s) for s in stage]]), real(*alpha)[None], torch.tensor([params])
+    return rent_and_shock_inputs(*now, *before, host_params=torch.tensor([host]), spec=SPEC)
+
+
+# means and discounts
+
+
+@given(a=positive, b=positive)
+def test_the_harmonic_mean_lies_between_the_minimum_and_twice_the_minimum(a, b):
+    least = parts.combine(real(a), real(b), how="minimum")
+    mean = parts.combine(real(a), real(b), how="harmonic")
+    assert least == min(a, b)
+    assert least * (1 - 1e-12) <= mean <= 2 * least * (1 + 1e-12)
+
+
+@given(a=points, b=points, how=st.sampled_from(("harmonic", "minimum")))
+def test_a_mean_needs_both_and_does_not_care_about_their_order(a, b, how):
+    got = parts.combine(real(a), real(b), how=how)
+    assert (got > 0) == (a > 0 and b > 0)
+    assert got >= 0
+    assert torch.equal(got, parts.combine(real(b), real(a), how=how))
+
+
+@given(epoch=st.integers(0, 60), warmup=st.integers(0, 30), floor=st.floats(0.0, 1.0))
+def test_the_timing_discount_lies_between_its_floor_and_one_and_never_falls(epoch, warmup, floor):
+    now, later = parts.timing_discount(real(epoch, epoch + 1), warmup_epochs=warmup, floor=floor)
+    assert floor - 1e-12 <= now <= later <= 1 + 1e-12
+    assert epoch < warmup or now == pytest.approx(1.0)
+
+
+@given(contribution=points, scale=st.floats(0.0, 10.0))
+def test_a_drip_lies_in_its_bounds_and_has_the_sign_of_the_contribution(contribution, scale):
+    paid = parts.drip(
+        real(scale), real(contribution), cap=SPEC.drip_cap, negative_ratio=SPEC.drip_negative_ratio
+    ).item()
+    assert -0.05 - 1e-12 <= paid <= 0.1 + 1e-12
+    assert paid * contribution >= 0
+    assert (paid == 0) == (contribution * scale == 0)
+
+
+@given(x=points)
+def test_synergy_is_a_bonus_of_at_most_a_tenth_and_grows_with_the_interactions(x):
+    less, more = parts.synergy(real(x, x + 0.5)).tolist()
+    assert 0 <= less <= more <= 0.1
+    assert (less > 0) == (x > 0)
+
+
+# stages
+
+
+@given(stage=st.sampled_from(SEEDS), epochs=st.integers(0, 20))
+def test_a_stage_is_worth_more_the_higher_it_is_and_the_longer_it_lasts_up_to_a_cap(stage, epochs):
+    codes = torch.tensor([int(s) for s in SEEDS])
+    levels = parts.stage_potential(codes, torch.full_like(codes, epochs).double(), spec=SPEC)
+    assert (levels.diff() > 0).all()
+    kind = torch.tensor([int(stage)] * 2)
+    now, later = parts.stage_potential(kind, real(epochs, epochs + 1), spec=SPEC)
+    assert now <= later
+    assert (now == later) == (0.3 * epochs >= 2)
+
+
+@given(stage=st.sampled_from(Stage), previous=st.sampled_from(Stage), epochs=few, before=few)
+def test_stage_shaping_looks_at_the_stage_before_only_in_the_first_moment(stage, previous, epochs, before):
+    codes = torch.tensor([int(stage)]), torch.tensor([int(previous)])
+    got = parts.stage_pbrs(codes[0], real(epochs), codes[1], real(before), spec=SPEC, gamma=0.9)
+    same = parts.stage_pbrs(codes[0], real(epochs), codes[0], real(epochs - 1), spec=SPEC, gamma=0.9)
+    assert epochs == 0 or torch.equal(got, same)
+
+
+# rent and shock
+
+
+@given(steps=st.integers(1, 12), params=st.integers(1, 10_000))
+def test_the_shock_of_a_ramp_falls_with_its_number_of_steps(steps, params):
+    def shock(count: int) -> float:
+        was, total = grow([Stage.BLENDING], [0.0], [params]), 0.0
+        for n in range(1, count + 1):
+            was = grow([Stage.BLENDING], [n / count], [params], was)
+            total += was.alpha_delta_sq_sum.item()
+        return total
+
+    assert shock(steps + 1) < shock(steps)
+    assert shock(steps) == pytest.approx(params / 5000 / steps)
+
+
+@given(alpha=st.floats(0.01, 1.0), params=st.integers(1, 10_000))
+def test_a_removal_is_charged_once_and_a_first_activation_never(alpha, params):
+    born = grow([Stage.BLENDING], [alpha], [params])
+    gone = grow([Stage.PRUNED], [alpha], [params], born)
+    after = grow([Stage.DORMANT], [0.0], [0], gone)
+    assert born.alpha_delta_sq_sum == 0
+    assert gone.alpha_delta_sq_sum.item() == pytest.approx(alpha**2 * params / 5000)
+    assert after.alpha_delta_sq_sum == 0
+    assert born.effective_seed_params > 0
+    assert gone.effective_seed_params == 0
+
+
+@given(stages=st.lists(st.sampled_from(SEEDS), min_size=3, max_size=3), data=st.data())
+def test_freezing_a_seed_changes_neither_its_rent_nor_its_shock(stages, data):
+    slots = slots_of([stages], blueprint=[[1, 2, 3]], algorithm=[[int(Algorithm.GATE)] * 3])
+    place = data.draw(st.integers(0, 2))
+    frozen = slots.replace(
+        alpha_mode=slots.alpha_mode.index_fill(1, torch.tensor(place), int(AlphaMode.HOLD)),
+        gradient_norm=slots.gradient_norm.index_fill(1, torch.tensor(place), 0.0),
+        gradient_valid=slots.gradient_valid.index_fill(1, torch.tensor(place), False),
+        skip_streak=slots.skip_streak.index_fill(1, torch.tensor(place), 50),
+    )
+    found = []
+    for one in (slots, frozen):
+        params = seed_params(one, COUNTS, (7, 7, 7))
+        before = one.alpha / 2, params
+        host = torch.tensor([5000])
+        found.append(rent_and_shock_inputs(one.stage, one.alpha, params, *before, host_params=host, spec=SPEC))
+    assert found[0].effective_seed_params == found[1].effective_seed_params
+    assert found[0].alpha_delta_sq_sum == found[1].alpha_delta_sq_sum
+
+
+@given(used=st.floats(0.0, 1e7), more=st.floats(1.0, 1e6), host=st.integers(1, 10**6))
+def test_rent_is_a_cost_that_never_falls_with_growth_and_has_a_cap(used, more, host):
+    paid = parts.log_rent(real(used, used + more), torch.tensor([host, host]), spec=SPEC)
+    assert 0 >= paid[0] >= paid[1] >= -1.5
+
+
+@given(change=st.floats(0.0, 1e4))
+def test_a_shock_is_a_capped_fine_that_anti_gaming_switches_off(change):
+    fine = parts.alpha_shock(real(change), spec=SPEC)
+    assert -1 <= fine <= 0
+    assert fine == pytest.approx(max(-1.0, -0.1958 * change))
+    assert parts.alpha_shock(real(change), spec=LegacyRewardSpec(use_anti_gaming=False)) == 0
+
+
+# hindsight
+
+
+@given(boost=points, improvement=points, more=st.floats(0.5, 20.0))
+def test_hindsight_needs_both_and_grows_with_both(boost, improvement, more):
+    got = parts.hindsight_credit(real(boost), real(improvement), weight=0.1).item()
+    assert (got > 0) == (boost > 0 and improvement > 0)
+    assert 0 <= got <= 0.1
+    assert parts.hindsight_credit(real(boost + more), real(improvement), weight=0.1) >= got
+    assert parts.hindsight_credit(real(boost), real(improvement + more), weight=0.1) >= got

@@ -1,0 +1,522 @@
+"""What the legacy rules promise in a run: every slot is paid, ledgers are kept and cleared, a rollback ends it all."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.legacy_rows import helpful, lives
+from support.profiles import one_in
+from support.small_runs import live, tiny, world_of
+from torch._dynamo.testing import CompileCounter
+
+from morphogen.config.spec import LegacyRewardSpec, RewardSpec
+from morphogen.engine.setup import build_setup
+from morphogen.rules.rewards.legacy.hindsight import hindsight, next_scaffold
+from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.state.tree_ops import lift
+from morphogen.storage import checkpoint_files
+from morphogen.storage.tensor_trees import restored
+from morphogen.testing.builders.reward_inputs import inputs, play, slot_inputs
+from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.vocab.action import Op
+from morphogen.vocab.reward import LEGACY, RULES
+from morphogen.vocab.stage import Stage
+
+GAMMA, LENGTH = 0.995, 8
+NAMES = tuple(name for name, origin in RULES.items() if origin == LEGACY)
+every_rule = pytest.mark.parametrize("name", NAMES)
+fewer = settings(max_examples=one_in(4))  # each example plays whole lives
+GROWN = [Stage.HOLDING, Stage.BLENDING, Stage.FOSSILIZED]
+BY_SLOT = ("attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "op_shaping", "intervention")
+PER_SLOT = {*BY_SLOT, "fossilize_bonus", "drip"}
+
+
+def rule(name: str, *, length: int = LENGTH, **legacy):
+    spec = RewardSpec(rule=name, legacy=LegacyRewardSpec(**legacy))
+    return build(spec, param_budget=1, episode_length=length, gamma=GAMMA)
+
+
+def paid(name: str, row, ledger=None, **legacy):
+    """Reward and components of one step of one env as numbers, and the next ledger."""
+    own = rule(name, **legacy)
+    start = own.init(*row.slots.stage.shape) if ledger is None else ledger
+    reward, parts, after = own(row, start)
+    return reward.item(), {part: amount.item() for part, amount in parts.items()}, after
+
+
+def one_slot(stage: Stage, op: Op = Op.WAIT, *, places: int = 1, **fields):
+    """The slot 0 of an env as given, the others empty."""
+    given = {
+        "stage": int(stage),
+        "op": int(op),
+        "epochs_in_stage": 5,
+        "age": 9,
+        "params": 300,
+        "next_stage": int(stage),
+    }
+    empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
+    rows = {**given, **fields}
+    wide = {name: [[value] + [empty.get(name, type(value)(0))] * (places - 1)] for name, value in rows.items()}
+    return slot_inputs(1, places, **{name: torch.tensor(row) for name, row in wide.items()})
+
+
+def permuted(row, place):
+    slots = row.slots.apply(lambda leaf: leaf[:, place])
+    return row.replace(slots=slots, interaction=row.interaction[:, place][:, :, place])
+
+
+# what holds for every rule
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN, rollbacks=True))
+def test_components_sum_to_the_reward_and_all_is_finite(name, steps):
+    own = rule(name)
+    rewards, parts, ledger = play(own, steps)
+    assert tuple(parts) == own.components
+    torch.testing.assert_close(sum(parts.values()), rewards, rtol=0, atol=1e-12)
+    assert rewards.isfinite().all()
+    assert all(leaf.isfinite().all() for leaf in ledger.values())
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN, rollbacks=True), wrong=st.sampled_from((math.nan, math.inf, -math.inf)))
+def test_what_is_not_valid_is_not_read(name, steps, wrong):
+    def spoiled(row):
+        slots = row.slots
+        known = {
+            "contribution": slots.contribution_valid,
+            "next_contribution": slots.next_contribution_valid,
+            "accuracy_at_germination": (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED),
+        }
+        bad = {leaf: torch.where(flag, getattr(slots, leaf), wrong) for leaf, flag in known.items()}
+        pairs = torch.where(lift(row.clean_valid, row.interaction), row.interaction, wrong)
+        return row.replace(slots=slots.replace(**bad), interaction=pairs)
+
+    got, want = play(rule(name), [spoiled(row) for row in steps]), play(rule(name), steps)
+    assert torch.equal(got[0], want[0])
+    assert_same(got[2], want[2])
+
+
+@every_rule
+@fewer
+@given(step=lives(steps=1, start=GROWN), wrong=st.sampled_from((math.nan, math.inf)))
+def test_accuracies_that_were_not_measured_are_not_read(name, step, wrong):
+    fields = ("val_acc", "stable_val_acc", "uncommitted_improvement")
+    quiet = step[0].slots.replace(contribution_valid=torch.zeros_like(step[0].slots.contribution_valid))
+    unknown = step[0].replace(slots=quiet, uncommitted_valid=torch.zeros_like(step[0].horizon))
+    spoiled = unknown.replace(**{field: torch.full_like(getattr(unknown, field), wrong) for field in fields})
+    own = rule(name)
+    got, want = (own(row, own.init(1, 3)) for row in (spoiled, unknown))
+    assert got[0].isfinite().all()
+    assert torch.equal(got[0], want[0])
+    assert all(leaf.isfinite().all() for leaf in got[2].values())
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN, rollbacks=True), order=st.permutations(range(3)))
+def test_difference_07_permuting_slots_changes_no_reward(name, steps, order):
+    place = torch.tensor(order)
+    moved, parts, ledger = play(rule(name), [permuted(row, place) for row in steps])
+    rewards, wanted, kept = play(rule(name), steps)
+    torch.testing.assert_close(moved, rewards, rtol=0, atol=1e-9)
+    for part, amount in parts.items():
+        torch.testing.assert_close(amount, wanted[part], rtol=0, atol=1e-9)
+    for key, leaf in ledger.items():
+        want = kept[key]
+        want = want if want.dim() == 1 else want[:, place]
+        want = want if want.dim() < 3 else want[:, :, place]
+        torch.testing.assert_close(leaf, want, rtol=0, atol=1e-9)
+
+
+@every_rule
+@fewer
+@given(one=lives(steps=4, rollbacks=True), other=lives(steps=4, start=GROWN, rollbacks=True))
+def test_other_envs_never_matter(name, one, other):
+    pairs = [torch.cat((a, b)) for a, b in zip(one, other, strict=True)]
+    together, _, ledger = play(rule(name), pairs)
+    for place, alone in enumerate((one, other)):
+        rewards, _, kept = play(rule(name), alone)
+        torch.testing.assert_close(together[:, place], rewards[:, 0], rtol=0, atol=1e-12)
+        for key, leaf in kept.items():
+            torch.testing.assert_close(ledger[key][place], leaf[0], rtol=0, atol=1e-12)
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN), data=st.data())
+def test_difference_09_what_a_slot_did_not_execute_is_paid_like_wait(name, steps, data):
+    asked = [row.replace(op=torch.full_like(row.op, data.draw(st.integers(0, 5)))) for row in steps]
+    declined = [row.replace(op_executed=torch.zeros_like(row.op_executed)) for row in asked]
+    assert torch.equal(play(rule(name), declined)[0], play(rule(name), steps)[0])
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN), other=lives(steps=1))
+def test_a_rule_reads_the_state_before_the_step_and_the_end_of_an_episode_after_it(name, steps, other):
+    own, row = rule(name), steps[0].replace(horizon=torch.zeros_like(steps[0].horizon))
+    ledger = own.init(1, 3)
+    later = {"next_val_acc": row.next_val_acc + 7, "committed_acc": row.committed_acc + 7}
+    slots = row.slots.replace(next_contribution=row.slots.next_contribution + 7)
+    moved = row.replace(**later, slots=slots, live_params=row.live_params + 9, interaction=other[0].interaction)
+    assert torch.equal(own(moved, ledger)[0], own(row, ledger)[0])
+    end, moved = row.replace(horizon=~row.horizon), moved.replace(horizon=~row.horizon)
+    assert (own(moved, ledger)[0] > own(end, ledger)[0]).all()
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN, rollbacks=True))
+def test_difference_06_a_rollback_pays_its_penalty_and_forfeits_and_nothing_else(name, steps):
+    rewards, parts, _ = play(rule(name), steps)
+    back = torch.stack([row.rolled_back for row in steps])
+    forfeit = parts.get("escrow_forfeit", torch.zeros_like(rewards))
+    torch.testing.assert_close(rewards[back], forfeit[back] - 10)
+    assert torch.equal(parts["governor"] != 0, back)
+    others = [amount[back] for part, amount in parts.items() if part not in ("governor", "escrow_forfeit")]
+    assert all((amount == 0).all() for amount in others)
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN, rollbacks=True))
+def test_no_ledger_outlives_a_termination_but_the_accuracy_of_the_reset(name, steps):
+    own = rule(name)
+    ledger = own.init(1, 3)
+    for row in steps:
+        _, _, ledger = own(row, ledger)
+        carried = {key: leaf for key, leaf in ledger.items() if (leaf != 0).any()}
+        if row.horizon:
+            assert not carried
+        if row.rolled_back:
+            assert carried.keys() <= {"reset_acc"}
+
+
+@every_rule
+@fewer
+@given(steps=lives(start=GROWN, rollbacks=True))
+def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name, steps):
+    own, row = rule(name), steps[0].apply(lambda leaf: leaf.float() if leaf.is_floating_point() else leaf)
+    ledger = own.init(1, 3)
+    copies = row.clone(), ledger.clone()
+    reward, parts, after = own(row, ledger)
+    assert_same(row, copies[0])
+    assert_same(ledger, copies[1])
+    assert {key: (leaf.shape, leaf.dtype) for key, leaf in after.items()} == {
+        key: (leaf.shape, leaf.dtype) for key, leaf in ledger.items()
+    }
+    assert all((value.shape, value.dtype) == ((1,), torch.float32) for value in (reward, *parts.values()))
+
+
+@every_rule
+def test_a_rule_never_asks_the_host(name):
+    own = rule(name)
+    row = inputs(2, dtype=torch.float32).to("meta")
+    reward, parts, ledger = own(row, own.init(2, 3, "meta"))
+    leaves = (reward, *parts.values(), *ledger.values(), *own.potential(row, ledger))
+    assert {leaf.device.type for leaf in leaves} == {"meta"}
+
+
+@every_rule
+@settings(max_examples=one_in(20))
+@given(steps=lives(steps=5, start=GROWN, rollbacks=True))
+def test_a_rule_is_one_graph_over_steps_with_other_values(name, steps):
+    torch.compiler.reset()
+    counter, own = CompileCounter(), rule(name)
+    traced = torch.compile(lambda row, ledger: own(row, ledger), fullgraph=True, backend=counter)
+    seen = want = own.init(2, 3)
+    for row in steps:
+        both = torch.cat((row, row)).apply(lambda leaf: leaf.float() if leaf.is_floating_point() else leaf)
+        got, _, seen = traced(both, seen)
+        reward, _, want = own(both, want)
+        torch.testing.assert_close(got, reward, rtol=0, atol=1e-6)
+    assert counter.frame_count == 1
+
+
+# slots and envs
+
+
+@every_rule
+@fewer
+@given(steps=lives(steps=1, start=GROWN))
+def test_what_slots_earn_is_summed_and_what_an_env_owes_is_counted_once(name, steps):
+    row, own = steps[0], rule(name)
+    _, whole, _ = own(row, own.init(1, 3))
+    each = []
+    for place in range(3):
+        here = torch.arange(3) == place
+        alone = row.slots.apply(lambda leaf, here=here: leaf[:, here])
+        _, parts, _ = own(row.replace(slots=alone, interaction=row.interaction[:, :1, :1] * 0), own.init(1, 1))
+        each.append(parts)
+    for part in PER_SLOT & whole.keys():
+        torch.testing.assert_close(sum(parts[part] for parts in each), whole[part], rtol=0, atol=1e-9)
+
+
+@every_rule
+def test_an_empty_env_pays_the_same_whatever_its_number_of_slots(name):
+    few, many = (inputs(horizon=True, next_val_acc=70.0, slots=slot_inputs(1, count)) for count in (1, 6))
+    assert paid(name, few)[:2] == paid(name, many)[:2]
+
+
+def test_occupied_slots_and_fossils_cost_rent_once_per_env():
+    stages = [[Stage.TRAINING, Stage.HOLDING, Stage.FOSSILIZED]]
+    slots = slot_inputs(1, 3, stage=torch.tensor(stages), alpha=torch.tensor([[0.0, 0.5, 1.0]]), params=100)
+    _, parts, _ = paid("shaped", inputs(host_params=1000, slots=slots))
+    assert parts["occupancy_rent"] == pytest.approx(-0.01 * 2)
+    assert parts["fossil_rent"] == pytest.approx(-0.002)
+    assert parts["rent"] == pytest.approx(-0.5 * math.log(1 + (2 * 3.9 + 50 + 100) / 1000))
+    _, parts, _ = paid("basic", inputs(host_params=1000, slots=slots))
+    assert parts["rent"] == pytest.approx(-0.1 * (2 * 3.9 + 50 + 100) / 500_000)
+
+
+def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
+    still, moved = (inputs(slots=one_slot(Stage.BLENDING, alpha=alpha)) for alpha in (0.25, 1.0))
+    _, parts, ledger = paid("shaped", still)
+    assert parts["alpha_shock"] == 0
+    assert (ledger["prev_alpha"].item(), ledger["prev_params"].item()) == (0.25, 300)
+    _, parts, ledger = paid("shaped", moved, ledger)
+    assert parts["alpha_shock"] == pytest.approx(-0.1958 * 0.75**2 * 300 / 1000)
+    assert paid("shaped", moved, ledger)[1]["alpha_shock"] == 0
+
+
+def test_progress_counts_from_germination_and_a_stand_in_from_the_entry_into_the_stage():
+    marks = {"accuracy_at_germination": 40.0, "accuracy_at_stage_start": 43.0, "contribution": 4.0}
+    seen = {"val_acc": 42.0, "stable_val_acc": 41.0, "uncommitted_improvement": 4.0, "epoch": 30}
+    measured = inputs(slots=one_slot(Stage.TRAINING, **marks, contribution_valid=True), **seen)
+    assert paid("shaped", measured)[1]["attribution"] == pytest.approx(2 * 2 * 4 / (2 + 4))
+    assert paid("escrow", measured)[1]["attribution"] == pytest.approx(2.0)  # sqrt(1 * 4)
+    seen["val_acc"] = 45.0
+    unknown = inputs(slots=one_slot(Stage.BLENDING, **marks), **seen)
+    assert paid("shaped", unknown)[1]["attribution"] == pytest.approx(0.3 * 2)
+    assert paid("escrow", unknown)[1]["attribution"] == 0
+
+
+# accuracy since the reset
+
+
+@pytest.mark.parametrize("name", ["basic", "basic_plus"])
+@given(accuracies=st.lists(st.integers(0, 100), min_size=3, max_size=6), back=st.booleans())
+def test_the_terminal_part_counts_accuracy_from_the_reset_also_after_a_rollback(name, accuracies, back):
+    steps = [
+        inputs(epoch=t + 1, val_acc=before, next_val_acc=after, rolled_back=back and t == 0)
+        for t, (before, after) in enumerate(itertools.pairwise(accuracies))
+    ]
+    steps[-1] = steps[-1].replace(horizon=~steps[-1].horizon)
+    _, parts, ledger = play(rule(name), steps)
+    assert (parts["terminal"][:-1] == 0).all()
+    assert parts["terminal"][-1].item() == pytest.approx(0.05 * (accuracies[-1] - accuracies[0]))
+    assert ledger["reset_acc"] == 0
+
+
+def test_good_fossils_count_as_they_are_after_the_step():
+    kept = one_slot(
+        Stage.HOLDING,
+        Op.FOSSILIZE,
+        next_stage=int(Stage.FOSSILIZED),
+        next_contribution=1.0,
+        next_contribution_valid=True,
+    )
+    base = {"horizon": True, "next_val_acc": 50.0}
+    assert paid("simplified", inputs(slots=kept, **base))[1]["terminal"] == pytest.approx(1.5 + 2)
+    for worse in ({"next_contribution": 0.9}, {"next_contribution_valid": False}, {"next_stage": int(Stage.HOLDING)}):
+        slots = kept.replace(**{leaf: torch.full_like(getattr(kept, leaf), value) for leaf, value in worse.items()})
+        assert paid("simplified", inputs(slots=slots, **base))[1]["terminal"] == pytest.approx(1.5)
+
+
+# drip
+
+
+def test_a_bonus_is_dripped_as_long_as_the_fossil_helps():
+    helpful = {"contribution": 4.0, "contribution_valid": True}
+    kept = one_slot(Stage.HOLDING, Op.FOSSILIZE, places=2, **helpful)
+    fossil = one_slot(Stage.FOSSILIZED, places=2, **helpful)
+    harmful = one_slot(Stage.FOSSILIZED, places=2, contribution=-40.0, contribution_valid=True)
+    unknown = one_slot(Stage.FOSSILIZED, places=2)
+    now, later = {"epoch": 3, "uncommitted_improvement": 4.0}, {"epoch": 4}
+    _, first, ledger = paid("basic_plus", inputs(slots=kept, **now))
+    full = 0.3 + 0.5 * 4
+    assert first["fossilize_bonus"] == pytest.approx(0.3 * full)
+    assert first["drip"] == 0
+    assert ledger["drip_scale"].tolist() == [[pytest.approx(0.7 * full / (LENGTH - 3)), 0.0]]
+    assert paid("basic_plus", inputs(slots=fossil, **later), ledger)[1]["drip"] == pytest.approx(0.1)
+    assert paid("basic_plus", inputs(slots=harmful, **later), ledger)[1]["drip"] == pytest.approx(-0.05)
+    assert paid("basic_plus", inputs(slots=unknown, **later), ledger)[1]["drip"] == 0
+    assert torch.equal(
+        paid("basic_plus", inputs(slots=unknown, **later), ledger)[2]["drip_scale"], ledger["drip_scale"]
+    )
+    assert paid("basic", inputs(slots=kept, **now))[1]["fossilize_bonus"] == pytest.approx(full)
+    assert not paid("basic", inputs(slots=kept, **now))[2]["drip_scale"].any()
+
+
+@fewer
+@given(steps=lives(steps=5, start=[Stage.HOLDING, Stage.HOLDING], rollbacks=True))
+def test_drip_payments_of_a_step_lie_in_their_bounds_for_each_record(steps):
+    own = rule("basic_plus")
+    ledger = own.init(1, 3)
+    for row in steps:
+        records = (ledger["drip_scale"] > 0).sum().item()
+        _, parts, ledger = own(row, ledger)
+        assert -0.05 * records - 1e-12 <= parts["drip"] <= 0.1 * records + 1e-12
+        assert (ledger["drip_scale"] >= 0).all()
+
+
+# escrow
+
+
+@fewer
+@given(steps=lives(steps=5, start=[Stage.BLENDING, Stage.HOLDING], rollbacks=True, credit=helpful))
+def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
+    own = rule("escrow")
+    ledger = own.init(1, 3)
+    for row in steps:
+        slots, back = row.slots, row.rolled_back.item()
+        before = ledger["escrow_balance"].double()
+        _, parts, ledger = own(row, ledger)
+        harm = (slots.stage != Stage.FOSSILIZED) & (slots.op != Op.PRUNE) & slots.contribution_valid
+        owed = torch.where(harm, slots.contribution, 0.0).clamp(max=0.0)
+        cancelled = (slots.op == Op.FOSSILIZE) & (row.uncommitted_improvement < 0)  # paid nothing, but still booked
+        credited = parts["attribution"].sum() - torch.where(cancelled, 0.0, owed).sum()
+        after = ledger["escrow_balance"]
+        fossils = slots.next_stage == Stage.FOSSILIZED
+        ended = row.horizon.item() or back
+        if not cancelled.any() and not ended:
+            torch.testing.assert_close(before.sum() + credited + parts["escrow_forfeit"].sum(), after.sum().double())
+        if back:
+            forfeited = torch.where(fossils, 0.0, before).sum()
+            torch.testing.assert_close(parts["escrow_forfeit"].sum(), -forfeited)
+        held = (slots.next_stage >= Stage.GERMINATED) & (slots.next_stage <= Stage.FOSSILIZED)
+        assert (after[~held] == 0).all()
+
+
+@fewer
+@given(steps=lives(steps=4, start=[Stage.BLENDING, Stage.HOLDING, Stage.TRAINING], credit=helpful))
+def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(steps):
+    open_end = [*steps[:-1], steps[-1].replace(horizon=torch.zeros_like(steps[-1].horizon))]
+    _, parts, ledger = play(rule("escrow"), open_end)
+    _, ended, _ = play(rule("escrow"), steps)
+    fossils = steps[-1].slots.next_stage == Stage.FOSSILIZED
+    owed = torch.where(fossils, 0.0, ledger["escrow_balance"]).sum()
+    torch.testing.assert_close(ended["escrow_forfeit"][-1, 0], parts["escrow_forfeit"][-1, 0] - owed)
+    torch.testing.assert_close(ended["attribution"], parts["attribution"])
+
+
+@pytest.mark.parametrize("how", ["rolled_back", "horizon"])
+@given(balances=st.lists(st.integers(0, 30).map(lambda n: n / 8), min_size=3, max_size=3), kept=st.booleans())
+def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kept):
+    after = [Stage.PRUNED, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
+    stages = [Stage.TRAINING, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
+    row = inputs(slots=slot_inputs(1, 3, stage=torch.tensor([stages]), next_stage=torch.tensor([after])), **{how: True})
+    ledger = rule("escrow").init(1, 3).replace({"escrow_balance": torch.tensor([balances])})
+    reward, parts, end = paid("escrow", row, ledger)
+    assert parts["escrow_forfeit"] == pytest.approx(-sum(balances) + kept * balances[1])
+    assert not end["escrow_balance"].any()
+    if how == "rolled_back":
+        assert reward == pytest.approx(parts["escrow_forfeit"] - 10)
+
+
+def test_a_seed_that_faded_away_forfeits_its_balance_and_a_new_one_starts_without():
+    good = {"contribution": 3.0, "contribution_valid": True, "accuracy_at_germination": 0.0}
+    held = inputs(slots=one_slot(Stage.BLENDING, **good), stable_val_acc=12.0, uncommitted_improvement=3.0)
+    _, parts, ledger = paid("escrow", held, ratio_threshold=50.0)
+    assert ledger["escrow_balance"].item() == pytest.approx(2.0)  # the clip
+    gone = inputs(slots=one_slot(Stage.BLENDING, next_stage=int(Stage.PRUNED)))
+    _, parts, after = paid("escrow", gone, ledger)
+    assert parts["escrow_forfeit"] == pytest.approx(-2.0)
+    assert after["escrow_balance"] == 0
+    fresh = inputs(slots=one_slot(Stage.DORMANT, Op.GERMINATE, next_stage=int(Stage.GERMINATED)))
+    assert paid("escrow", fresh, ledger)[2]["escrow_balance"] == 0
+
+
+# hindsight
+
+
+def kept(contribution: float, op: Op = Op.FOSSILIZE):
+    return one_slot(Stage.HOLDING, op, places=2, contribution=contribution, contribution_valid=True)
+
+
+@given(help=st.floats(-5.0, 50.0), contribution=st.floats(-5.0, 50.0))
+def test_hindsight_pays_the_scaffold_of_a_seed_that_is_kept_and_at_most_a_fifth(help, contribution):
+    scaffold = torch.zeros(1, 2, 2, dtype=torch.float64)
+    scaffold[0, 1, 0] = max(help, 0.0)
+    got = hindsight(scaffold, kept(contribution)).item()
+    assert got == pytest.approx(0.1 * math.tanh(0.1 * max(help, 0.0) * max(contribution, 0.0)))
+    assert hindsight(scaffold.mT, kept(contribution)) == 0  # help in the other direction
+    assert hindsight(scaffold, kept(contribution, Op.WAIT)) == 0
+    unknown = kept(contribution)
+    assert hindsight(scaffold, unknown.replace(contribution_valid=unknown.contribution_valid & False)) == 0
+    many = torch.full((1, 6, 6), 50.0, dtype=torch.float64)
+    six = one_slot(Stage.HOLDING, Op.FOSSILIZE, places=6, contribution=50.0, contribution_valid=True)
+    assert hindsight(many, six) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", ["shaped", "escrow"])
+@fewer
+@given(steps=lives(steps=5, start=[Stage.HOLDING, Stage.BLENDING], rollbacks=True))
+def test_hindsight_is_paid_in_the_step_that_keeps_a_seed_that_helps_and_only_there(name, steps):
+    own = rule(name)
+    ledger = own.init(1, 3)
+    for row in steps:
+        slots, helped = row.slots, ledger["scaffold"].sum(1) > 0
+        good = (slots.op == Op.FOSSILIZE) & slots.contribution_valid & (slots.contribution > 0)
+        _, parts, ledger = own(row, ledger)
+        assert 0 <= parts["hindsight"] <= 0.2
+        assert (parts["hindsight"] > 0) == ((good & helped).any() & ~row.rolled_back)
+
+
+@fewer
+@given(steps=lives(steps=2, start=GROWN), gamma=st.sampled_from((0.9, 1.0)))
+def test_a_scaffold_is_a_decayed_sum_of_what_was_measured(steps, gamma):
+    scaffold = torch.zeros(1, 3, 3, dtype=torch.float64)
+    for row in steps:
+        after = next_scaffold(scaffold, row, gamma=gamma)
+        fresh = (row.slots.op == Op.FOSSILIZE) | (row.slots.op == Op.GERMINATE)
+        assert (after[:, :, fresh[0]] == 0).all()
+        rest = ~fresh[0]
+        if not row.clean_valid:
+            assert torch.equal(after[:, :, rest], scaffold[:, :, rest])
+        else:
+            gained = (after - gamma * scaffold)[:, :, rest]
+            torch.testing.assert_close(gained, row.interaction.clamp(min=0.0)[:, :, rest])
+        scaffold = after
+
+
+@pytest.mark.parametrize("op", [Op.GERMINATE, Op.FOSSILIZE])
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_seed_that_is_kept_or_new_starts_without_the_help_of_the_one_before(op, measured):
+    scaffold = torch.full((1, 2, 2), 3.0, dtype=torch.float64)
+    stage = Stage.DORMANT if op is Op.GERMINATE else Stage.HOLDING
+    rows = [inputs(slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured) for o in (op, Op.WAIT)]
+    begun, waited = (next_scaffold(scaffold, row, gamma=GAMMA) for row in rows)
+    assert (waited > 0).all()
+    assert (begun[:, :, 0] == 0).all()
+    assert torch.equal(begun[:, :, 1], waited[:, :, 1])
+
+
+# whole runs
+
+
+@every_rule
+def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name, tmp_path):
+    setup = build_setup(tiny(envs=6, episode_length=3, seed=3, reward=RewardSpec(rule=name)))
+    epochs = live(world_of(setup))
+    for epoch in epochs:
+        assert epoch.score.components.shape == (6, len(setup.rule.components))
+        torch.testing.assert_close(epoch.score.components.sum(-1), epoch.score.reward)
+        assert not epoch.score.unmeasured.any()
+        assert (epoch.score.potential == 0).all()
+    state = epochs[1].after
+    folder = checkpoint_files.save_checkpoint(tmp_path, round=0, epoch=2, envs=state, shared={}, facts={})
+    assert_same(restored(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
+    assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
+
+
+def test_every_legacy_rule_is_in_the_table():
+    assert set(NAMES) == {"shaped", "escrow", "simplified", "basic", "basic_plus"}
+    assert set(NAMES) <= BUILDERS.keys()

@@ -1,0 +1,358 @@
+"""The files of a run that goes on: cut to where they stood, numbered on, refused where they are not its own."""
+
+import csv
+import json
+import os
+import threading
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.faulty_sinks import Blocked, Broken, FullDisk, Keep, lived, passing, summary
+from support.generated_logs import started
+from support.small_runs import tiny
+
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import CheckpointError, ConfigError
+from morphogen.run import sinks
+from morphogen.run.sinks import opened
+from morphogen.storage.codec import packed
+from morphogen.storage.run_directory import RunDirectory
+from morphogen.telemetry import scalars
+from morphogen.telemetry.anomaly import Report
+from morphogen.telemetry.batch import Moment
+from morphogen.telemetry.dispatch import Dispatch
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.jsonl import line, parse
+from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.position import Logged
+from morphogen.telemetry.scalars import Scalars
+from morphogen.telemetry.writer import JsonLines
+
+BEGIN = Envelope(started(tiny()))
+
+
+def spec_of(**telemetry):
+    return replace(tiny(), telemetry=TelemetrySpec(**telemetry))
+
+
+def folder_of(path):
+    """A run directory without an event."""
+    path.mkdir(exist_ok=True)
+    (path / "manifest.json").write_text(json.dumps({"run_id": BEGIN.data.run_id}))
+    return RunDirectory(path)
+
+
+def epoch(at):
+    return Moment(lambda: (lived(0, 0, at), passing(1, 0, at)))
+
+
+def dispatch(found, spec, *more):
+    return Dispatch((*more, *found), spec.telemetry, epochs=9)
+
+
+def begun(path, epochs, **telemetry):
+    """A run directory, its spec, and a dispatch that was told some epochs."""
+    spec, folder = spec_of(**telemetry), folder_of(path)
+    own = dispatch(opened(spec, folder)[0], spec)
+    own.tell([BEGIN])
+    for at in range(epochs):
+        own.epoch(epoch(at), Report(at))
+    return spec, folder, own
+
+
+def drained(own):
+    at = own.drain()
+    assert at is not None
+    return at
+
+
+def numbers(path):
+    return [json.loads(text)["seq"] for text in path.read_text().splitlines()]
+
+
+def told(path):
+    return [parse(text) for text in path.read_text().splitlines()]
+
+
+def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
+    _, folder, own = begun(tmp_path, 3)
+    at = drained(own)
+    assert (at.bytes, at.seq) == (folder.events.stat().st_size, len(told(folder.events))) == (at.bytes, 7)
+    assert (at.pending, at.dropped, at.dir, at.loggers) == ((), {}, None, {})
+    own.close()
+
+
+@given(before=st.integers(0, 4), after=st.integers(0, 4), torn=st.integers(0, 200))
+def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, after, torn):
+    spec, folder, own = begun(tmp_path_factory.mktemp("run"), before)
+    position = drained(own)
+    kept = folder.events.read_bytes()
+    for at in range(before, before + after):
+        own.epoch(epoch(at), Report(at))
+    own.close()
+    with folder.events.open("ab") as file:
+        file.write(line(lived(9), seq=99, time=0.0).encode()[:torn])
+    size = folder.events.stat().st_size
+    found, cut = opened(spec, folder, packed(position))
+    assert (cut, folder.events.read_bytes()) == (size - len(kept), kept)
+    again = dispatch(found, spec)
+    again.tell([summary()])
+    again.close()
+    assert folder.events.read_bytes().startswith(kept)
+    assert numbers(folder.events) == list(range(2 * before + 2))
+    assert told(folder.events)[-1] == summary()
+
+
+def cut_short(path, at):
+    os.truncate(path, at.bytes - 1)
+
+
+def foreign(path, at):
+    path.write_bytes(path.read_bytes().replace(BEGIN.data.run_id.encode(), b"f" * 12))
+
+
+def shifted(path, at):
+    path.write_bytes(path.read_bytes().replace(b'"envs":', b'"envs": ', 1) + b"\n")
+
+
+def headless(path, at):
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1] + b"x" * 9999 + b"\n")
+
+
+def other_begin(path, at):
+    path.write_bytes(b"x" * (at.bytes - 1) + b"\n")
+
+
+def unnamed(path, at):
+    path.with_name("manifest.json").write_text("[]")
+
+
+def a_pipe(path, at):
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES = {
+    r"events\.jsonl has \d+ bytes; want at least": cut_short,
+    "want the RunStarted of run 0123456789ab": foreign,
+    "want the end of a line": shifted,
+    "want the end of a line|want the RunStarted": headless,
+    "begins with .*want the RunStarted": other_begin,
+    "names no run_id": unnamed,
+    "is missing": lambda path, at: path.unlink(),
+    "jsonl is missing": a_pipe,
+}
+
+
+@pytest.mark.parametrize(("message", "damage"), DAMAGES.items(), ids=DAMAGES)
+def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, message, damage):
+    spec, folder, own = begun(tmp_path, 2, loggers=("csv",))
+    own.tell([summary()])
+    at = drained(own)
+    own.tell([summary(1)])
+    own.close()
+    damage(folder.events, at)
+    before = {path: path.stat().st_size for path in tmp_path.rglob("*")}
+    with pytest.raises(CheckpointError, match=message):
+        opened(spec, folder, packed(at))
+    assert {path: path.stat().st_size for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bytes": -1}, "position.bytes is -1; want"),
+        ({"seq": 1.5}, "position.seq is 1.5; want"),
+        ({"pending": ["{}"]}, r"position.pending\[0\] holds"),
+        ({"loggers": {"csv": {"id": None, "files": {"a": "b"}}}}, "position.loggers.csv.files.a is"),
+        ({"more": 1}, "position.more is not known here"),
+    ],
+)
+def test_a_position_that_is_none_is_refused_by_name(tmp_path, change, message):
+    spec, folder, own = begun(tmp_path, 2)
+    tree = packed(drained(own))
+    own.close()
+    with pytest.raises(CheckpointError, match=message):
+        opened(spec, folder, {**tree, **change})
+
+
+def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
+    _, folder, own = begun(tmp_path / "run", 2)
+    at = drained(own)
+    own.close()
+    before = folder.events.read_bytes()
+    spec = spec_of(dir=str(tmp_path / "else"))
+    found, cut = opened(spec, folder, packed(at))
+    second = dispatch(found, spec)
+    second.epoch(epoch(2), Report(2))
+    then = drained(second)
+    second.epoch(epoch(3), Report(3))
+    second.close()
+    new = tmp_path / "else/events.jsonl"
+    assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
+    with pytest.raises(ConfigError, match=r"telemetry.dir is .*else/events.jsonl, which exists"):
+        opened(spec, folder, packed(at))
+    third, cut = opened(spec, folder, packed(then))
+    assert (cut > 0, numbers(new)) == (True, [5, 6])
+    third[-1].close()
+
+
+def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
+    silent, spec, folder = spec_of(level="off"), spec_of(), folder_of(tmp_path)
+    assert opened(silent, folder) == ((), 0)
+    assert dispatch((), silent).drain() is None
+    for _ in range(2):
+        found, _ = opened(spec, folder, None)
+        own = dispatch(found, spec)
+        own.tell([BEGIN])
+        own.close()
+        assert numbers(folder.events) == [0]
+    assert opened(silent, folder, None) == ((), 0)
+
+
+# --- events that a file could not take yet ----------------------------------------------------------------------------
+
+
+class Disk(JsonLines):
+    """An event file with room for that many bytes."""
+
+    room = 0
+
+    def __init__(self, path, **knobs):
+        super().__init__(path, **knobs)
+        self._file = FullDisk(self._file, Disk.room)
+
+
+@pytest.mark.parametrize("room", [0, 700, 4_000])
+def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
+    monkeypatch.setattr(Disk, "room", room)
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "JsonLines", Disk)
+        spec, folder, own = begun(tmp_path, 9)
+    at = drained(own)
+    assert at.pending
+    assert at.bytes == folder.events.stat().st_size
+    found, _ = opened(spec, folder, packed(at))
+    found[-1].close()
+    after = told(folder.events)
+    assert [one.epoch for one in after if one.name == "RolledBack"] == list(range(9))
+    assert numbers(folder.events) == list(range(len(after)))
+    dropped = after[-1].data.dropped["HostStabilized"]
+    assert sum(one.name == "HostStabilized" for one in after) + dropped == 9
+
+
+class Stuck(JsonLines):
+    """An event file that takes nothing until it is let go."""
+
+    def write(self, events):
+        self.entered.set()
+        assert self.free.wait(60)
+        super().write(events)
+
+
+def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_given_is_pending(tmp_path, monkeypatch):
+    monkeypatch.setattr(Stuck, "entered", threading.Event(), raising=False)
+    monkeypatch.setattr(Stuck, "free", threading.Event(), raising=False)
+    monkeypatch.setattr(sinks, "JsonLines", Stuck)
+    _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
+    assert Stuck.entered.wait(60)
+    at = drained(own)
+    assert (at.bytes, at.seq, at.dropped) == (0, 0, {"HostStabilized": 3})
+    assert [parse(text).name for text in at.pending] == ["RunStarted"] + ["RolledBack"] * 3
+    Stuck.free.set()
+    own.close()
+
+
+def test_sinks_without_files_are_not_waited_for_and_what_they_do_takes_nothing_from_the_file(tmp_path):
+    spec, folder = spec_of(), folder_of(tmp_path)
+    blocked = Blocked()
+    own = dispatch(opened(spec, folder)[0], spec, blocked, Broken(), Keep())
+    own.tell([BEGIN])
+    assert drained(own).seq >= 1
+    assert not blocked.batches
+    blocked.free.set()
+    own.close()
+
+
+# --- loggers ----------------------------------------------------------------------------------------------------------
+
+ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
+
+
+@cache
+def standing(at):
+    """How the envs of an epoch stand."""
+    data = EpochCompleted(
+        **dict.fromkeys((*ROWS, "params_ratio"), (float(at),)),
+        **dict.fromkeys(("skipped", "forwards"), (0,)),
+        op_effective=("WAIT",),
+        success=(True,),
+        stage=(("DORMANT",),),
+        alpha=((0.5,),),
+        contribution=((None,),),
+    )
+    return Moment(lambda: (Envelope(data, round=0, epoch=at),))
+
+
+@given(before=st.integers(0, 3), after=st.integers(0, 3))
+def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_factory, before, after):
+    path = tmp_path_factory.mktemp("run")
+    spec, folder, own = begun(path, 0, loggers=("csv",))
+    for at in range(before):
+        own.epoch(standing(at), Report(at))
+    position = drained(own)
+    for at in range(before, before + after):
+        own.epoch(standing(at), Report(at))
+    own.tell([summary()])
+    own.close()
+    found, _ = opened(spec, folder, packed(position))
+    again = dispatch(found, spec)
+    for at in range(before, 6):
+        again.epoch(standing(at), Report(at))
+    again.close()
+    rows = path / "metrics/csv/scalars"
+    with (rows / "epoch/val_acc.csv").open() as file:
+        assert [(int(step), float(value)) for step, value in csv.reader(file)] == [(at, at) for at in range(6)]
+    assert not list(rows.rglob("round/*.csv"))
+
+
+def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):
+    metrics, outside = tmp_path / "metrics", tmp_path / "mine.csv"
+    sink = Scalars("csv", metrics, TelemetrySpec(), epochs=9)
+    sink.write([summary(0)])
+    sink.flush()
+    place = sink.position()
+    sink.close()
+    for mine in (metrics / "csv/notes.txt", outside):
+        mine.write_text("1,2\n")
+    (metrics / "csv/link.csv").symlink_to(outside)
+    scalars.cut(metrics, "csv", dict.fromkeys(place.files, 1))
+    assert {(metrics / name).stat().st_size for name in place.files} == {1}
+    scalars.cut(metrics, "csv", {})
+    assert sorted(path.name for path in (metrics / "csv").rglob("*") if path.is_file()) == ["link.csv", "notes.txt"]
+    assert outside.read_text() == "1,2\n"
+
+
+def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
+    run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"))
+    asked = []
+
+    def logger(**knobs):
+        asked.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
+        return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
+
+    loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
+    monkeypatch.setattr(scalars.importlib, "import_module", lambda name: loggers)
+    for name, known in (("wandb", "3x7"), ("mlflow", "5y9")):
+        first = Scalars(name, tmp_path, TelemetrySpec(), epochs=9)
+        assert first.position() == Logged()
+        first.write([summary(0)])
+        assert first.position() == Logged(id=known)
+        again = Scalars(name, tmp_path, TelemetrySpec(), epochs=9, place=first.position())
+        assert again.position() == Logged(id=known)
+        again.write([summary(1)])
+    assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]

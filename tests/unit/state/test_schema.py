@@ -1,0 +1,91 @@
+"""The schema is the one place that declares the state: table, empty state and edge checks agree."""
+
+import dataclasses
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from morphogen.state import env, rng, schema
+from morphogen.state.tree_ops import renewed
+from morphogen.testing.builders import tree_equality
+
+SIZES = schema.Sizes(3, ("r0c0", "r0c1"), host_params=7, seed_params=(5, 9), window=4, classes=10, table=6)
+CLASSES = {
+    "host": env.Host,
+    "slots": env.Slots,
+    "signals": env.Signals,
+    "instance": env.Instance,
+    "clock": env.Clock,
+}
+
+
+def fresh():
+    ledger = TensorDict({"phi": torch.zeros(3)}, batch_size=[3])
+    return schema.init(SIZES, rng.env_keys(1, 0, 3), ledger)
+
+
+@pytest.mark.parametrize("part", CLASSES)
+def test_the_table_lists_exactly_the_leaves_of_the_class(part):
+    declared = [field.name for field in dataclasses.fields(CLASSES[part])]
+    assert sorted(leaf.name for leaf in schema.PARTS[part]) == sorted(declared)
+
+
+def test_a_fresh_state_passes_the_edge_check_and_holds_the_empty_values():
+    state = fresh()
+    schema.check(state, SIZES)
+    assert (state.slots.stage == 1).all()
+    assert (state.slots.blueprint == -1).all()
+    assert (state.slots.alpha_steepness == 12.0).all()
+    assert (state.signals.last_op == -1).all()
+    assert (state.governor.snapshot_epoch == -1).all()
+    assert not state.slots.gradient_valid.any()
+    assert (state.seeds["r0c1", "params"] == torch.zeros(3, 9)).all()
+
+
+def test_no_leaf_of_a_state_is_a_python_object():
+    assert all(isinstance(leaf, torch.Tensor) for leaf in fresh().values(True, True))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (lambda s: s.replace(slots=s.slots.replace(age=s.slots.age.float())), "slots.age"),
+        (lambda s: s.replace(slots=s.slots.replace(alpha=s.slots.alpha[:, :1])), "slots.alpha"),
+        (lambda s: s.replace(host=s.host.replace(params=s.host.params[:, :-1])), "host.params"),
+        (lambda s: s.replace(signals=s.signals.replace(stabilized=s.signals.plateau)), "signals.stabilized"),
+        (lambda s: s.replace(key=s.key[:, :2]), "key"),
+    ],
+)
+def test_the_edge_check_names_the_leaf_that_does_not_fit(wrong, named):
+    with pytest.raises(ValueError, match=named):
+        schema.check(wrong(fresh()), SIZES)
+
+
+def test_a_state_in_double_precision_passes_the_edge_check():
+    state = fresh()
+    doubled = state.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
+    schema.check(doubled, SIZES)
+
+
+def test_describe_prints_one_row_a_leaf_with_its_unit():
+    table = schema.describe().splitlines()
+    assert table[0].split() == ["part", "leaf", "dtype", "shape", "unit", "empty"]
+    rows = {tuple(line.split()[:2]) for line in table[1:]}
+    for part, leaves in schema.PARTS.items():
+        assert {(part, leaf.name) for leaf in leaves} <= rows
+    assert next(line for line in table if " alpha_steepness " in line).split()[-1] == "12.0"
+
+
+def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_was():
+    state = fresh()
+    slots = state.slots.replace(stage=state.slots.stage + 1)
+    found = renewed(state, slots=slots)
+    assert type(found) is type(state)
+    assert torch.equal(found.slots.stage, state.slots.stage + 1)
+    assert found.batch_size == state.batch_size
+    before, after = tree_equality.leaves(state), tree_equality.leaves(found)
+    assert before.keys() == after.keys()
+    assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
+    with pytest.raises(AttributeError, match=r"EnvState has no hots; want some of host, seeds, slots"):
+        renewed(state, hots=slots)

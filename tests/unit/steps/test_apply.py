@@ -1,0 +1,337 @@
+"""What an action does to the slots, and what is told about it."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.config.spec import LifecycleSpec
+from morphogen.rules.decode import decode
+from morphogen.rules.gates import gate
+from morphogen.rules.legality import legal
+from morphogen.steps.apply import apply_action
+from morphogen.steps.tick import tick
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.scenes import LEAVES, limits_of, make, one, state
+from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.vocab.action import (
+    RELEVANT,
+    AlphaCurve,
+    AlphaSpeed,
+    AlphaTarget,
+    Head,
+    Op,
+    Outcome,
+    Reason,
+    Style,
+    Tempo,
+)
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import Algorithm, AlphaMode, Check, Curve, Gate, Stage
+
+S = Stage
+PLAIN = LifecycleSpec()
+MARKS = {"stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "accuracy_at_stage_start"}
+READY = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 12, "blueprint": 3, "algorithm": 1, "tempo": 5}
+READY |= {"blend_target": 0.7, "blend_curve": 3, "gradient_valid": True, "gradient_health": 1.0}
+HELD = {"stage": S.HOLDING, "epochs_in_stage": 3, "age": 20, "blueprint": 3, "algorithm": 1, "tempo": 5, "alpha": 1.0}
+HELD |= {"alpha_start": 1.0, "alpha_target": 1.0, "alpha_steps": 5, "alpha_done": 5, "contribution_valid": True}
+
+
+def action(op, slot=0, **heads):
+    row = [int(op), slot, 3, 0, 1, 2, 0, 0]
+    for name, value in heads.items():
+        row[Head[name.upper()]] = int(value)
+    return torch.tensor([row])
+
+
+def act(before, heads, spec=PLAIN, **knobs):
+    return apply_action(before, decode(heads, before.slots, limits_of(before.slots, **knobs)), lifecycle=spec)
+
+
+def leaves(slots) -> dict:
+    return {name: getattr(slots, name).item() for name in LEAVES}
+
+
+def changed(before, after) -> dict:
+    """Leaves of a single slot that the step wrote, with their new values."""
+    return {name: leaves(after.slots)[name] for name in differing(before.slots, after.slots)}
+
+
+def told(outcome) -> tuple:
+    return tuple(
+        kind(getattr(outcome, name).item())
+        for name, kind in (("outcome", Outcome), ("effective_op", Op), ("reason", Reason), ("gate", Gate))
+    )
+
+
+def test_germinate_fills_an_empty_slot_and_marks_the_accuracy():
+    before = state(one(), 37.5)
+    heads = action(Op.GERMINATE, blueprint=5, style=Style.GATED_GATE, tempo=Tempo.SLOW, alpha_target=AlphaTarget.HALF)
+    after, outcome = act(before, heads)
+    assert changed(before, after) == {
+        "stage": S.GERMINATED,
+        "previous_stage": S.DORMANT,
+        "blueprint": Blueprint.BOTTLENECK,
+        "algorithm": Algorithm.GATE,
+        "tempo": 8,
+        "blend_target": 0.5,
+        "blend_curve": Curve.LINEAR,
+        "accuracy_at_germination": 37.5,
+        "accuracy_at_stage_start": 37.5,
+    }
+    assert told(outcome) == (Outcome.EXECUTED, Op.GERMINATE, Reason.NONE, Gate.NONE)
+    assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (Op.GERMINATE, Outcome.EXECUTED)
+
+
+def test_advance_from_germinated_only_moves_the_stage():
+    before = state(one(stage=S.GERMINATED, epochs_in_stage=2, age=2, blueprint=3), 40.0)
+    after, outcome = act(before, action(Op.ADVANCE))
+    assert changed(before, after) == {
+        "stage": S.TRAINING,
+        "previous_stage": S.GERMINATED,
+        "epochs_in_stage": 0,
+        "previous_epochs_in_stage": 2,
+        "accuracy_at_stage_start": 40.0,
+    }
+    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.G1)
+
+
+def test_advance_into_blending_starts_the_first_ramp():
+    before = state(one(**READY), 60.0)
+    after, outcome = act(before, action(Op.ADVANCE))
+    assert changed(before, after) == {
+        "stage": S.BLENDING,
+        "previous_stage": S.TRAINING,
+        "epochs_in_stage": 0,
+        "previous_epochs_in_stage": 10,
+        "accuracy_at_stage_start": 60.0,
+        "accuracy_at_blending": 60.0,
+        "accuracy_at_blending_valid": True,
+        "alpha_target": pytest.approx(0.7),
+        "alpha_mode": AlphaMode.UP,
+        "alpha_curve": Curve.SIGMOID,
+        "alpha_steps": 5,
+    }
+    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.G2)
+
+
+def test_advance_into_holding_rests_alpha_at_one():
+    near = {**HELD, "stage": S.BLENDING, "alpha": 1 - 5e-7, "alpha_start": 0.0, "alpha_target": 1 - 5e-7}
+    before = state(one(**near))
+    after, outcome = act(before, action(Op.ADVANCE))
+    assert changed(before, after).keys() == MARKS | {"alpha", "alpha_start", "alpha_target"}
+    now = leaves(after.slots)
+    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_target", "alpha_mode")] == [S.HOLDING, 1, 1, 1, 0]
+    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.G3)
+
+
+def test_fossilize_only_moves_the_stage():
+    before = state(one(**HELD))
+    after, outcome = act(before, action(Op.FOSSILIZE))
+    assert changed(before, after).keys() == MARKS
+    assert told(outcome) == (Outcome.EXECUTED, Op.FOSSILIZE, Reason.NONE, Gate.G5)
+
+
+@pytest.mark.parametrize(
+    ("row", "op", "gate_code", "bits"),
+    [
+        ({**READY, "epochs_in_stage": 9}, Op.ADVANCE, Gate.G2, {Check.TOO_EARLY}),
+        ({**READY, "stage": S.BLENDING, "alpha_mode": 1, "alpha_target": 1.0, "alpha_steps": 5}, Op.ADVANCE, Gate.G3,
+         {Check.NOT_AT_TARGET}),
+        ({**HELD, "contribution_valid": False}, Op.FOSSILIZE, Gate.G5, {Check.CONTRIBUTION_UNMEASURED}),
+    ],
+)  # fmt: skip
+def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(row, op, gate_code, bits):
+    """The env is not changed and not paid for a move that its gate declined; only the feedback tells it apart."""
+    before = state(one(**row))
+    after, outcome = act(before, action(op))
+    waited, _ = act(before, action(Op.WAIT))
+    assert told(outcome) == (Outcome.DECLINED, op, Reason(int(gate_code)), gate_code)
+    assert {check for check in Check if int(outcome.gate_failed.item()) >> check & 1} == bits
+    assert not outcome.executed.item()
+    assert same(after.slots, waited.slots)
+    aside = {"last_op": waited.signals.last_op, "last_outcome": waited.signals.last_outcome}
+    assert same(after.replace(signals=after.signals.replace(**aside)), waited)
+
+
+def test_a_partial_target_takes_a_held_seed_back_to_blending():
+    before = state(one(**HELD), 55.0)
+    heads = action(Op.SET_ALPHA_TARGET, style=Style.LINEAR_MULTIPLY, alpha_target=AlphaTarget.SEVENTY,
+                   alpha_speed=AlphaSpeed.FAST, alpha_curve=AlphaCurve.SIGMOID_SHARP)  # fmt: skip
+    after, outcome = act(before, heads)
+    assert changed(before, after) == {
+        "stage": S.BLENDING,
+        "previous_stage": S.HOLDING,
+        "epochs_in_stage": 0,
+        "previous_epochs_in_stage": 3,
+        "accuracy_at_stage_start": 55.0,
+        "algorithm": Algorithm.MULTIPLY,
+        "alpha_target": pytest.approx(0.7),
+        "alpha_mode": AlphaMode.DOWN,
+        "alpha_curve": Curve.SIGMOID,
+        "alpha_steepness": 24.0,
+        "alpha_steps": 3,
+        "alpha_done": 0,
+    }
+    assert outcome.executed.item()
+
+
+def test_a_full_target_keeps_a_held_seed_in_holding():
+    before = state(one(**HELD))
+    heads = action(Op.SET_ALPHA_TARGET, style=Style.GATED_GATE, alpha_target=AlphaTarget.FULL, alpha_speed=3)
+    after, outcome = act(before, heads)
+    now = leaves(after.slots)
+    assert [now[n] for n in ("stage", "alpha", "alpha_mode", "algorithm")] == [S.HOLDING, 1.0, AlphaMode.HOLD, 3]
+    assert outcome.executed.item()
+
+
+def test_an_instant_target_is_reached_at_once():
+    resting = {**HELD, "stage": S.BLENDING, "alpha": 0.5, "alpha_target": 0.5}
+    after, _ = act(state(one(**resting)), action(Op.SET_ALPHA_TARGET, alpha_target=AlphaTarget.FULL, alpha_speed=0))
+    now = leaves(after.slots)
+    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_mode")] == [S.BLENDING, 1.0, 0.5, AlphaMode.HOLD]
+
+
+@pytest.mark.parametrize("row", [{**HELD}, {**READY, "age": 12}], ids=["held", "at alpha 0"])
+@pytest.mark.parametrize("speed", [0, 2])
+def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed):
+    before = state(one(**row))
+    after, outcome = act(before, action(Op.PRUNE, alpha_speed=speed))
+    now = leaves(after.slots)
+    assert outcome.executed.item()
+    if row["stage"] == S.HOLDING and speed:
+        assert [now[n] for n in ("stage", "alpha", "alpha_target", "alpha_mode")] == [S.BLENDING, 1, 0, AlphaMode.DOWN]
+        return
+    assert now["stage"] == S.PRUNED
+    kept = {"blueprint", "algorithm", "tempo", "age", "blend_target", "blend_curve"}
+    assert {n: now[n] for n in kept} == {n: leaves(before.slots)[n] for n in kept}
+    empty = leaves(one())
+    assert all(now[n] == empty[n] for n in LEAVES if n not in kept | MARKS)
+
+
+@pytest.mark.parametrize(
+    "row", [{"stage": S.FOSSILIZED, "age": 99, "alpha": 1.0}, {}, {**HELD, "age": 4}], ids=["fossil", "empty", "young"]
+)
+def test_prune_of_a_fossil_an_empty_slot_or_a_young_seed_changes_nothing(row):
+    before = state(one(**row))
+    after, outcome = act(before, action(Op.PRUNE))
+    assert told(outcome)[:2] == (Outcome.INVALID, Op.WAIT)
+    assert differing(before.slots, after.slots) == set()
+
+
+def test_without_a_measured_accuracy_only_waiting_is_done():
+    before = state(one(**HELD), measured=False)
+    after, outcome = act(before, action(Op.FOSSILIZE))
+    assert told(outcome) == (Outcome.VETOED, Op.WAIT, Reason.UNMEASURED, Gate.NONE)
+    assert differing(before.slots, after.slots) == set()
+    assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (Op.FOSSILIZE, Outcome.VETOED)
+    assert told(act(before, action(Op.WAIT))[1])[0] is Outcome.EXECUTED
+    assert told(act(before, action(Op.GERMINATE))[1])[0] is Outcome.INVALID
+
+
+@given(st.data(), slot_states(max_envs=2))
+def test_every_legal_pair_is_executed_unless_its_gate_says_no(data, slots):
+    allow = data.draw(limits(slots))
+    spec = LifecycleSpec(permissive_gates=data.draw(st.booleans()))
+    legality = legal(slots, allow)
+    op, place = data.draw(st.sampled_from(list(Op))), data.draw(st.integers(0, slots.stage.shape[1] - 1))
+    heads = action(op, place, blueprint=allow.allowed_blueprints[0]).repeat(len(slots), 1)
+    before = state(slots)
+    after, outcome = apply_action(before, decode(heads, slots, allow), lifecycle=spec)
+    to = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
+    up = torch.tensor([[to.get(S(s), S.UNKNOWN) for s in row] for row in slots.stage.tolist()])
+    passed = gate(slots, before.signals.val_acc, up, spec=spec)[0][:, place]
+    for e in range(len(slots)):
+        allowed = op is Op.WAIT or bool(legality[e, op, place])
+        gated = op in (Op.ADVANCE, Op.FOSSILIZE) and not passed[e]
+        expected = Outcome.INVALID if not allowed else Outcome.DECLINED if gated else Outcome.EXECUTED
+        assert outcome.outcome[e].item() == expected
+        if expected is not Outcome.EXECUTED:
+            assert same(forgetful(after)[e], forgetful(before)[e])
+
+
+def forgetful(world):
+    """The state without the memory of what was tried last, which is all that a refused action leaves behind."""
+    unknown = torch.full_like(world.signals.last_op, -1)
+    return world.replace(signals=world.signals.replace(last_op=unknown, last_outcome=unknown))
+
+
+@given(st.data(), slot_states())
+def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots):
+    allow, heads = data.draw(limits(slots)), data.draw(actions(slots, 0, 6))
+    noise = data.draw(actions(slots, -(2**40), 2**40))
+    relevant = torch.tensor(RELEVANT)[heads[:, 0].clamp(0, 5)]
+    worlds = [
+        tick(apply_action(state(slots), decode(given, slots, allow), lifecycle=PLAIN)[0], lifecycle=PLAIN)[0]
+        for given in (heads, torch.where(relevant, heads, noise))
+    ]
+    assert same(*worlds)
+
+
+@given(st.data(), slot_states())
+def test_outcome_op_and_reason_agree(data, slots):
+    allow = data.draw(limits(slots))
+    before = state(slots, measured=data.draw(st.booleans()))
+    spec = decode(data.draw(actions(slots, 0, 6)), slots, allow)
+    _, outcome = apply_action(before, spec, lifecycle=PLAIN)
+    kind = outcome.outcome
+    assert torch.equal(outcome.executed, kind == Outcome.EXECUTED)
+    assert torch.equal(outcome.reason == Reason.NONE, outcome.executed)
+    assert (outcome.effective_op == spec.op)[outcome.executed].all()
+    refused = (kind == Outcome.INVALID) | (kind == Outcome.VETOED)
+    assert (outcome.effective_op[refused] == Op.WAIT).all()
+    assert torch.equal(kind == Outcome.DECLINED, outcome.gate_failed != 0)
+    assert torch.equal(outcome.target, spec.target)
+
+
+@given(st.data(), slot_states())
+def test_slots_that_the_action_does_not_address_keep_every_leaf(data, slots):
+    before = state(slots)
+    after, outcome = act(before, data.draw(actions(slots, 0, 6)))
+    untouched = ~outcome.target
+    for name in LEAVES:
+        assert torch.equal(getattr(after.slots, name)[untouched], getattr(slots, name)[untouched])
+    assert same(after.seeds, before.seeds)
+    assert same(after.governor, before.governor)
+
+
+@given(st.data(), slot_states(max_envs=3))
+def test_an_env_does_not_see_its_neighbours(data, slots):
+    before, heads = state(slots), data.draw(actions(slots, 0, 6))
+    after, outcome = act(before, heads)
+    for e in range(len(slots)):
+        alone, told_alone = act(before[e : e + 1], heads[e : e + 1])
+        assert same(alone.slots, after.slots[e : e + 1])
+        assert same(told_alone, outcome[e : e + 1])
+
+
+@given(st.data(), slot_states())
+def test_difference_07_permuting_slots_and_action_permutes_the_result_and_nothing_else(data, slots):
+    """No op, WAIT least of all, is tied to a slot: where a seed stands is of no consequence."""
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    heads = data.draw(actions(slots, 0, 6))
+    heads[:, Head.SLOT] = heads[:, Head.SLOT] % slots.stage.shape[1]
+    moved = heads.clone()
+    moved[:, Head.SLOT] = torch.tensor([order.index(s) for s in heads[:, Head.SLOT].tolist()])
+    one_way, first = act(state(slots), heads)
+    other_way, second = act(state(permute(slots, order)), moved)
+    assert same(permute(one_way.slots, order), other_way.slots)
+    assert same(first.replace(target=first.target[:, order]), second)
+
+
+@given(st.data(), slot_states())
+def test_apply_does_not_write_to_its_input(data, slots):
+    before = state(slots)
+    copy = before.clone()
+    act(before, data.draw(actions(slots, 0, 6)))
+    assert same(before, copy)
+
+
+def test_two_envs_do_two_things():
+    before = state(make([[READY], [HELD]]))
+    heads = torch.cat([action(Op.ADVANCE), action(Op.FOSSILIZE)])
+    after, outcome = act(before, heads)
+    assert after.slots.stage.tolist() == [[S.BLENDING], [S.FOSSILIZED]]
+    assert outcome.gate.tolist() == [Gate.G2, Gate.G5]

@@ -1,0 +1,477 @@
+"""The governor: which losses are normal, what a snapshot holds, what a rollback brings back."""
+
+import math
+import statistics
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tensordict import TensorDict
+
+from morphogen.config.spec import GovernorSpec, LifecycleSpec
+from morphogen.rules.legality import legal
+from morphogen.state.measure import TrainMetrics, Validation
+from morphogen.state.seeds import vacate
+from morphogen.steps.govern import first_snapshot, govern
+from morphogen.steps.tick import tick
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.scenes import LEAVES, close, limits_of, make, one, state
+from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.strategies import slot_states
+from morphogen.vocab.action import Op
+from morphogen.vocab.stage import Panic, Stage
+
+S = Stage
+R = 2.303
+SPEC = GovernorSpec()
+QUICK = GovernorSpec(min_samples=2, window=4, panics=2, snapshot_every=1)
+NAN, INF = float("nan"), float("inf")
+FOSSIL = {"stage": S.FOSSILIZED, "epochs_in_stage": 2, "age": 30, "blueprint": 3, "alpha": 1.0, "alpha_target": 1.0}
+BLEND = {"stage": S.BLENDING, "epochs_in_stage": 2, "age": 14, "blueprint": 4, "alpha": 0.5, "alpha_target": 0.5}
+
+
+def world(slots=None, baseline=R, spec=SPEC):
+    """Envs right after their reset."""
+    start = state(one() if slots is None else slots, window=spec.window)
+    instance = start.instance.replace(baseline_loss=torch.full_like(start.instance.baseline_loss, baseline))
+    return first_snapshot(start.replace(instance=instance))
+
+
+def judge(now, loss, spec=SPEC, skipped=0):
+    """One epoch judged, and the clock moved on; loss: one number for all envs or one each."""
+    envs = len(now)
+    losses = torch.as_tensor(loss, dtype=torch.float32).expand(envs).clone()
+    skips = torch.as_tensor(skipped).expand(envs).clone()
+    nothing = torch.zeros(envs)
+    validation = Validation(
+        loss=losses,
+        accuracy=torch.zeros(envs, 1),
+        coalition=torch.zeros(envs, 1, dtype=torch.int64),
+        evaluated=torch.ones(envs, 1, dtype=torch.bool),
+        batch_size=[envs],
+    )
+    train = TrainMetrics(
+        loss=nothing,
+        accuracy=nothing,
+        valid=nothing == 0,
+        skipped=skips,
+        host_gradient_norm=nothing,
+        seed_skipped=nothing > 0,
+        batch_size=[envs],
+    )
+    after, report = govern(now, validation, train, spec=spec, minibatches=18)
+    return after.replace(clock=after.clock.replace(epoch=after.clock.epoch + 1)), report
+
+
+def trained(now):
+    """The host after another epoch: another number in every parameter."""
+    shift = 1.0 + now.clock.epoch[:, None]
+    params = now.host.params * 1.5 + shift
+    return now.replace(host=now.host.replace(params=params, momentum=params * 2))
+
+
+def signs(losses, spec=SPEC, baseline=R):
+    """Anomaly and panic code of every epoch of one env."""
+    now, seen = world(baseline=baseline, spec=spec), []
+    for loss in losses:
+        now, report = judge(now, loss, spec)
+        seen.append((Panic(report.anomaly.item()), Panic(report.panic.item())))
+    return seen
+
+
+# --- vital signs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("baseline", "level", "sd", "limit"),
+    [
+        (2.303, None, 0, 4.606),
+        (10.825, None, 0, 21.65),
+        (2.303, 0.3, 0, 2.452),
+        (10.825, 0.3, 0, 11.53),
+        (2.303, 0.95, 0, 3.281),
+        (10.825, 0.95, 0, 15.43),
+        (2.303, 0.3, 0.2, 2.303 * (0.3 + 6 * 0.2)),
+    ],
+)
+def test_the_limit_is_the_tabled_one(baseline, level, sd, limit):
+    now = world(baseline=baseline)
+    if level is not None:
+        losses = [(level + sd) * baseline, (level - sd) * baseline] * 5
+        window = torch.tensor([losses + [999.0] * 10])
+        count = torch.tensor([10])
+        now = now.replace(governor=now.governor.replace(window=window, count=count))
+    _, report = judge(now, 0.1)
+    assert report.limit.item() == pytest.approx(limit, rel=1e-3)
+
+
+def test_a_loss_at_the_limit_is_normal():
+    _, report = judge(world(baseline=2.0), 4.0)
+    assert (report.limit.item(), report.anomaly.item()) == (4.0, Panic.NONE)
+
+
+def test_a_full_record_is_averaged_over_its_length():
+    now = world(spec=QUICK)
+    for _ in range(11):
+        now, report = judge(now, 0.9 * R, QUICK)
+    assert report.limit.item() == pytest.approx(1.5 * 0.9 * R, rel=1e-5)
+
+
+def by_hand(losses, baseline=R, spec=SPEC):
+    """lifecycle.md 8.1 in plain Python: (sign, panic) of every epoch; a loss None is a starved epoch at loss 1."""
+    window, streak, seen = [], 0, []
+    for given_loss in losses:
+        loss = 1.0 if given_loss is None else given_loss
+        n, most = len(window), spec.warmup_limit * baseline
+        mean = statistics.fmean(window) if window else 0.0
+        if n >= spec.min_samples:
+            sd = statistics.pstdev(window)
+            most = max((1 + spec.chance_band) * baseline, mean + spec.sensitivity * sd, spec.multiplier * mean)
+        band = spec.chance_band * baseline
+        if not math.isfinite(loss):
+            sign = Panic.NONFINITE
+        elif n >= spec.min_samples and mean < spec.good_below * baseline and abs(loss - baseline) < band:
+            sign = Panic.CHANCE
+        elif loss > most:
+            sign, streak = Panic.DIVERGENCE, streak + 1
+        elif given_loss is None:
+            sign, streak = Panic.STARVED, streak + 1
+        else:
+            sign, streak, window = Panic.NONE, 0, [*window, loss][-spec.window :]
+        sudden = sign in (Panic.NONFINITE, Panic.CHANCE)
+        panic = sign if sudden or (sign is not Panic.NONE and streak >= spec.panics) else Panic.NONE
+        if panic is not Panic.NONE:
+            window, streak = [], 0
+        seen.append((sign, panic))
+    return seen
+
+
+loss_values = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.25, 2.5, 4.5, 5.0, 9.0, NAN, INF, -INF, None])
+
+
+@given(st.lists(loss_values, max_size=16), st.sampled_from([SPEC, QUICK]))
+def test_signs_are_those_of_the_rules_written_out(losses, spec):
+    now, seen = world(spec=spec), []
+    for loss in losses:
+        now, report = judge(now, 1.0 if loss is None else loss, spec, skipped=18 if loss is None else 17)
+        seen.append((Panic(report.anomaly.item()), Panic(report.panic.item())))
+        assert report.rolled_back.item() == (seen[-1][1] is not Panic.NONE)
+    assert seen == by_hand(losses, spec=spec)
+
+
+@given(st.lists(st.floats(0, 2.125, width=32), max_size=12))  # 2.125 < (1 - chance_band) R = 2.153
+def test_finite_losses_below_the_chance_band_never_panic(losses):
+    assert all(panic is Panic.NONE for _, panic in signs(losses, QUICK))
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@pytest.mark.parametrize("before", [[], [1.0] * 12, [NAN], [1.0, NAN]])
+def test_a_loss_that_is_no_number_panics_at_once_whenever_it_comes(bad, before):
+    assert signs([*before, bad])[-1] == (Panic.NONFINITE, Panic.NONFINITE)
+
+
+@pytest.mark.parametrize("panics", [1, 2, 3, 5])
+def test_exactly_so_many_anomalies_in_a_row_are_needed(panics):
+    spec = GovernorSpec(panics=panics)
+    found = [panic for _, panic in signs([5.0] * panics, spec)]
+    assert found == [Panic.NONE] * (panics - 1) + [Panic.DIVERGENCE]
+    interrupted = [*[5.0] * (panics - 1), 1.0] * 3
+    assert all(panic is Panic.NONE for _, panic in signs(interrupted, spec))
+
+
+def test_an_anomalous_loss_never_enters_the_record_of_normal_ones():
+    now = world()
+    for loss in [1.0, 5.0, 1.5, 5.0]:
+        now, _ = judge(now, loss)
+    assert now.governor.count.item() == 2
+    assert now.governor.window[0, :3].tolist() == [1.0, 1.5, 0.0]
+
+
+def test_the_record_keeps_the_last_losses_only():
+    now = world(spec=QUICK)
+    for loss in [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]:
+        now, _ = judge(now, loss, QUICK)
+    assert sorted(now.governor.window[0].tolist()) == pytest.approx([0.3, 0.4, 0.5, 0.6])
+
+
+@given(st.lists(st.sampled_from([0.25, 1.0, 2.3, 2.25, 5.0, 40.0]), max_size=9), st.sampled_from([0.5, 2.0, 4.7]))
+def test_scaling_losses_and_the_loss_of_guessing_changes_no_decision(losses, factor):
+    assert signs(losses, QUICK) == signs([loss * factor for loss in losses], QUICK, baseline=R * factor)
+
+
+def test_an_epoch_without_one_applied_step_is_an_anomaly_and_one_with_a_single_step_is_not():
+    _, starved = judge(world(), 1.0, skipped=18)
+    _, fed = judge(world(), 1.0, skipped=17)
+    assert (starved.anomaly.item(), fed.anomaly.item()) == (Panic.STARVED, Panic.NONE)
+    assert (starved.streak.item(), fed.streak.item()) == (1, 0)
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(loss_values.filter(lambda loss: loss is not None), max_size=12), st.sampled_from([SPEC, QUICK]))
+def test_difference_06_only_states_judged_normal_are_snapshotted(losses, spec):
+    """After any rollback the host is, bit for bit, that of the reset or of an epoch whose loss was normal."""
+    now = world(spec=spec)
+    hosts = {-1: now.host.params.clone()}
+    for epoch, loss in enumerate(losses):
+        now = trained(now)
+        host = now.host.params.clone()
+        now, report = judge(now, loss, spec)
+        if report.anomaly.item() == Panic.NONE:
+            assert loss <= report.limit.item()
+            hosts[epoch] = host
+        taken = report.snapshot_epoch.item()
+        assert torch.equal(now.governor.host.params, hosts[taken])
+        if report.rolled_back.item():
+            assert torch.equal(now.host.params, hosts[taken])
+
+
+@pytest.mark.parametrize("every", [1, 3, 5])
+def test_a_snapshot_is_taken_every_so_many_epochs(every):
+    now, taken = world(), []
+    for epoch in range(12):
+        now, report = judge(now, 1.0, GovernorSpec(snapshot_every=every))
+        taken += [epoch] if report.snapshot_taken.item() else []
+    assert taken == [epoch for epoch in range(12) if (epoch + 1) % every == 0]
+
+
+def test_a_fossil_is_in_the_snapshot_of_the_first_normal_epoch():
+    now = world(one(**{**FOSSIL, "stage": S.HOLDING}))
+    now = now.replace(slots=one(**FOSSIL))
+    now, report = judge(now, 5.0)
+    assert (report.snapshot_taken.item(), report.snapshot_epoch.item()) == (False, -1)
+    now, report = judge(now, 1.0)
+    assert (report.snapshot_taken.item(), report.snapshot_epoch.item()) == (True, 1)
+    assert now.governor.slots.stage.item() == S.FOSSILIZED
+    _, report = judge(now, 1.0)
+    assert not report.snapshot_taken.item()
+
+
+# --- rollback ---------------------------------------------------------------------------------------------------------
+
+
+def nan_everywhere(now):
+    """A state in which every real number of host, grown seeds and signals is lost."""
+    lost = lambda leaf: leaf * NAN if leaf.is_floating_point() else leaf  # noqa: E731
+    grown = (now.slots.stage >= S.GERMINATED) & (now.slots.stage <= S.FOSSILIZED)
+    seeds = vacate(now.seeds.apply(lost), grown)
+    return now.replace(host=now.host.apply(lost), seeds=seeds, signals=now.signals.apply(lost))
+
+
+def finite(tree):
+    return all(leaf.isfinite().all() for leaf in tree.values(True, True))
+
+
+@given(slot_states(max_envs=2), slot_states(max_envs=2))
+def test_a_rollback_restores_host_fossils_and_signals_and_prunes_the_rest(then, now_slots):
+    envs, count = min(len(then), len(now_slots)), min(then.stage.shape[1], now_slots.stage.shape[1])
+    then, later = then[:envs].apply(lambda x: x[:, :count]), now_slots[:envs].apply(lambda x: x[:, :count])
+    fossil = then.stage == S.FOSSILIZED
+    later = later.apply(lambda x, y: torch.where(fossil, y, x), then)  # fossils stay
+    start = world(then)
+    running = state(later)
+    broken = nan_everywhere(start.replace(slots=later, seeds=running.seeds, host=running.host))
+    broken = broken.replace(signals=broken.signals.replace(last_op=torch.full((envs,), 3)))
+    after, report = judge(broken, NAN)
+    assert report.rolled_back.all()
+    assert same(after.host, start.host)
+    occupied = (later.stage >= S.GERMINATED) & (later.stage <= S.FOSSILIZED)
+    assert torch.equal(after.slots.stage[occupied & ~fossil], torch.full_like(after.slots.stage, 7)[occupied & ~fossil])
+    assert torch.equal(after.slots.stage[~occupied], later.stage[~occupied])
+    assert torch.equal(report.seeds_pruned, (occupied & ~fossil).sum(-1))
+    for name in LEAVES:
+        assert torch.equal(getattr(after.slots, name)[fossil], getattr(then, name)[fossil])
+    for s, name in enumerate(start.seeds.keys()):
+        for key in ("params", "momentum"):
+            rows = torch.where(fossil[:, s, None], start.seeds[name, key], 0.0)
+            assert torch.equal(after.seeds[name, key], rows)
+    news = {"last_op": -1, "last_outcome": -1, "rolled_back": True, "rollbacks": 1}
+    for name, leaf in after.signals.items():
+        expected = torch.full_like(leaf, news[name]) if name in news else getattr(start.signals, name)
+        assert torch.equal(leaf, expected)
+    assert not after.governor.window.any()
+    assert not after.governor.count.any()
+    assert not after.governor.streak.any()
+    assert same(after.instance, broken.instance)
+
+
+def test_difference_13_the_news_of_a_rollback_lasts_one_step():
+    now, _ = judge(world(one(**BLEND)), NAN)
+    assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (True, 1)
+    now, _ = judge(now, 1.0)
+    assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (False, 1)
+    now, _ = judge(now, NAN)
+    assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (True, 2)
+
+
+def test_a_rollback_counts_on_from_the_snapshot_of_a_state_after_one():
+    now = world(one(**BLEND))
+    for loss in (NAN, 1.0, 1.0, NAN, 1.0, NAN):
+        now, _ = judge(now, loss, QUICK)
+    assert now.signals.rollbacks.item() == 3
+    assert now.governor.signals.rolled_back.item() is False
+
+
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_a_rollback_leaves_the_other_envs_bit_equal(at):
+    now = world(make([[BLEND, FOSSIL], [BLEND, FOSSIL], [{}, BLEND]]))
+    for epoch in range(at):
+        now, _ = judge(trained(now), 1.0 + epoch / 10)
+    now = trained(now)
+    calm, _ = judge(now, [1.0, 1.0, 1.0])
+    hurt = now.replace(host=now.host.apply(lambda p: torch.where(torch.tensor([[0], [1], [0]]) == 1, NAN, p)))
+    after, report = judge(hurt, [1.0, NAN, 1.0])
+    assert report.rolled_back.tolist() == [False, True, False]
+    for e in (0, 2):
+        assert same(after[e : e + 1], calm[e : e + 1])
+    assert finite(after)
+
+
+@pytest.mark.parametrize("embargo", range(1, 21))
+def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
+    now, _ = judge(world(one(**BLEND)), NAN)
+    shown, germinate = [], []
+    for _ in range(embargo + 3):
+        now = now.replace(slots=close(now.slots))
+        shown.append(S(now.slots.stage.item()))
+        germinate.append(legal(now.slots, limits_of(now.slots))[0, Op.GERMINATE, 0].item())
+        now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
+    assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
+    assert germinate == [False] * (embargo + 2) + [True]
+
+
+def test_two_rollbacks_in_a_row_restore_the_same_snapshot():
+    now = world(one(**FOSSIL))
+    for _ in range(5):
+        now, _ = judge(trained(now), 1.0)
+    first, _ = judge(trained(now), NAN)
+    second, report = judge(trained(first), INF)
+    assert same(first.host, second.host)
+    assert report.snapshot_epoch.item() == 4
+    assert second.slots.stage.item() == S.FOSSILIZED
+
+
+def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
+    start = world(one(**{**FOSSIL, "stage": S.HOLDING}))
+    fresh = trained(start.replace(slots=one(**FOSSIL)))
+    after, report = judge(fresh, NAN)
+    assert (after.slots.stage.item(), after.slots.previous_stage.item()) == (S.PRUNED, S.FOSSILIZED)
+    assert (report.seeds_pruned.item(), after.slots.blueprint.item(), after.slots.alpha.item()) == (1, 3, 0.0)
+    assert not after.seeds["r0c0", "params"].any()
+    assert torch.equal(after.host.params, start.host.params)
+
+
+@given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10), st.integers(0, 9))
+def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losses, kept_at):
+    now = world(one(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
+    for t, loss in enumerate(losses):
+        if t == kept_at and now.slots.stage.item() == S.HOLDING:
+            now = now.replace(slots=one(**FOSSIL))
+        now, report = judge(trained(now), loss, GovernorSpec(snapshot_every=100))
+        if report.anomaly.item() == Panic.NONE and now.slots.stage.item() == S.FOSSILIZED:
+            assert now.governor.slots.stage.item() == S.FOSSILIZED
+            assert same(now.governor.slots, now.slots) or not report.snapshot_taken.item()
+
+
+def shuffled(now, order):
+    """The same envs with their slots in another order, wherever slots are kept."""
+    names = list(now.seeds.keys())
+    moved = lambda seeds: TensorDict(  # noqa: E731
+        {name: seeds[names[s]] for name, s in zip(names, order, strict=True)}, batch_size=seeds.batch_size
+    )
+    watch = now.governor
+    return now.replace(
+        slots=permute(now.slots, order),
+        seeds=moved(now.seeds),
+        governor=watch.replace(slots=permute(watch.slots, order), seeds=moved(watch.seeds)),
+    )
+
+
+@given(st.data(), slot_states(max_envs=2), st.lists(loss_values.filter(lambda loss: loss is not None), max_size=3))
+def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, slots, losses):
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    now = world(slots, spec=QUICK)
+    fossils = (slots.stage == S.HOLDING) & data.draw(st.booleans())
+    now = now.replace(slots=slots.replace(stage=torch.where(fossils, int(S.FOSSILIZED), slots.stage)))
+    for loss in [*losses, NAN]:
+        moved, moved_report = judge(shuffled(now, order), loss, QUICK)
+        now, report = judge(now, loss, QUICK)
+        assert same(shuffled(now, order), moved)
+        assert same(report, moved_report)
+
+
+def test_difference_06_a_lost_env_is_finite_again_before_anything_is_observed():
+    """The rollback is decided in the epoch of the loss; what the policy sees next is the snapshot, seeds gone."""
+    start = world(make([[BLEND, FOSSIL, {}]]))
+    after, report = judge(nan_everywhere(start), NAN)
+    assert report.rolled_back.item()
+    assert math.isnan(report.loss.item())
+    assert finite(after)
+    assert after.slots.stage.tolist() == [[S.PRUNED, S.FOSSILIZED, S.DORMANT]]
+
+
+def spoilt(now, part, leaf, value):
+    """One number of env 0 is spoilt, in a place that the loss does not show."""
+    now = now.clone()
+    place = now.host if part == "host" else now.seeds[part]
+    place.get(leaf)[0, -1] = value
+    return now
+
+
+@pytest.mark.parametrize("value", [NAN, INF, 1e30])
+@pytest.mark.parametrize("leaf", ["params", "momentum"])
+@pytest.mark.parametrize("part", ["host", "r0c0"])
+def test_a_state_with_a_spoilt_number_is_no_snapshot_however_normal_its_loss(part, leaf, value):
+    healthy = trained(world(make([[FOSSIL, BLEND], [FOSSIL, BLEND]]), spec=QUICK))
+    now, report = judge(spoilt(healthy, part, leaf, value), 1.0, QUICK)
+    assert (report.anomaly.tolist(), report.snapshot_taken.tolist()) == ([0, 0], [False, True])
+    after, _ = judge(now, NAN, QUICK)
+    assert finite(after.host)
+    assert finite(after.seeds)
+    _, again = judge(healthy, 1.0, QUICK)
+    assert again.snapshot_taken.all()
+
+
+def test_a_spoilt_seed_that_a_rollback_would_prune_is_no_reason_against_a_snapshot():
+    start = world(make([[FOSSIL, BLEND]]), spec=QUICK)
+    _, report = judge(spoilt(start, "r0c1", "params", NAN), 1.0, QUICK)
+    assert report.snapshot_taken.item()
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_an_env_that_was_rolled_back_so_often_is_judged_and_left_as_it_is(most):
+    spec, now = GovernorSpec(max_rollbacks=most), world(make([[BLEND], [BLEND]]))
+    for t in range(6):
+        before = trained(now)
+        now, report = judge(before, [NAN, 1.0], spec)
+        assert report.panic.tolist() == [Panic.NONFINITE, Panic.NONE]
+        assert report.rolled_back.tolist() == [t < most, False]
+        assert same(now.host[0], (before.governor if t < most else before).host[0])
+    assert now.signals.rollbacks.tolist() == [most, 0]
+
+
+def test_without_a_limit_every_panic_is_a_rollback():
+    now = world(one(**BLEND))
+    for t in range(9):
+        now, report = judge(now, NAN)
+        assert (report.rolled_back.item(), now.signals.rollbacks.item()) == (True, t + 1)
+
+
+def test_a_governor_that_is_off_reports_and_does_nothing():
+    start = trained(world(one(**BLEND)))
+    after, report = judge(start, NAN, GovernorSpec(enabled=False))
+    assert (report.panic.item(), report.rolled_back.item(), report.seeds_pruned.item()) == (Panic.NONFINITE, False, 0)
+    assert same(after.host, start.host)
+    assert differing(after.slots, start.slots) == set()
+
+
+@given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=4))
+def test_govern_does_not_write_to_its_input(losses):
+    now = world(make([[BLEND, FOSSIL]]), spec=QUICK)
+    for loss in losses:
+        copy = now.clone()
+        after, _ = judge(now, loss, QUICK)
+        assert same(now, copy)
+        now = after

@@ -1,0 +1,392 @@
+"""Observations: the table, its conventions, and what no state can do to them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.nets.net import Net
+from morphogen.rules.features import slog
+from morphogen.rules.legality import legal
+from morphogen.state import schema
+from morphogen.steps.observe import flatten, observe
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.scenes import limits_of, make, state
+from morphogen.testing.strategies import limits, slot_states
+from morphogen.vocab import observation as vocabulary
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS, columns
+from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.stage import Stage
+
+HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
+LENGTH = 20
+BUDGET = 200
+ENV_AT, SLOT_AT = columns(ENV), columns(SLOT)
+SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
+
+
+def net(slots: int) -> Net:
+    return Net(HOST, HOST.declared[:slots])
+
+
+def see(whole, bounds: Limits | None = None, order=None):
+    count = whole.slots.stage.shape[1]
+    own = net(count)
+    own = own if order is None else Net(HOST, tuple(own.slots[i] for i in order))
+    return observe(whole, bounds or limits_of(whole.slots), net=own, episode_length=LENGTH, param_budget=BUDGET)
+
+
+def env(found, name: str) -> list[float]:
+    return found.env[:, ENV_AT[name]].tolist()
+
+
+def slot(found, name: str) -> list[list[float]]:
+    return found.slots[..., SLOT_AT[name]].tolist()
+
+
+@st.composite
+def signals(draw, whole):
+    """Signals as they can be: some measurements valid, the rest 0."""
+    envs = whole.batch_size[0]
+    seed = draw(st.integers(0, 10_000))
+    gen = torch.Generator().manual_seed(seed)
+    known = torch.rand(envs, 5, generator=gen) < 0.7
+    chance = lambda: torch.rand(envs, generator=gen) < 0.5  # noqa: E731
+    trained, clean = chance(), chance()
+    leaves = {
+        "loss_history": torch.where(known, 3 * torch.rand(envs, 5, generator=gen), 0.0),
+        "acc_history": torch.where(known, 100 * torch.rand(envs, 5, generator=gen), 0.0),
+        "history_valid": known,
+        "train_loss": torch.where(trained, 2.0, 0.0),
+        "train_acc": torch.where(trained, 40.0, 0.0),
+        "train_measured": trained,
+        "best_acc": 100 * torch.rand(envs, generator=gen),
+        "committed_acc": 100 * torch.rand(envs, generator=gen),
+        "clean_improvement": torch.where(clean, 160 * torch.rand(envs, generator=gen) - 80, 0.0),
+        "clean_valid": clean,
+        "plateau": torch.randint(0, 30, (envs,), generator=gen),
+        "stabilized": chance(),
+        "last_op": torch.randint(-1, 6, (envs,), generator=gen),
+        "last_outcome": torch.randint(-1, 4, (envs,), generator=gen),
+        "rolled_back": chance(),
+        "rollbacks": torch.randint(0, 9, (envs,), generator=gen),
+    }
+    return whole.signals.replace(**leaves)
+
+
+@st.composite
+def worlds(draw, max_envs: int = 3):
+    whole = state(draw(slot_states(max_envs)))
+    epoch = torch.tensor(draw(st.lists(st.integers(0, 19), min_size=whole.batch_size[0], max_size=whole.batch_size[0])))
+    whole = whole.replace(signals=draw(signals(whole)), clock=whole.clock.replace(epoch=epoch))
+    return whole, draw(limits(whole.slots))
+
+
+def test_the_table_has_the_documented_places():
+    assert (len(ENV), len(INSTANCE), len(SLOT)) == (52, 8, 46)
+    wanted = {
+        "progress": 0, "loss_history.4": 5, "acc_history.0": 6, "history_valid.0": 11, "best_acc": 16, "train_loss": 17,
+        "train_acc": 18, "train_valid": 19, "plateau": 20, "stabilized": 21, "rollbacks": 22, "committed_acc": 23,
+        "clean_improvement": 24, "clean_valid": 25, "growth": 26, "fossil_growth": 27, "seeds": 28, "seeds_left": 29,
+        "limited": 30, "legal.germinate": 36, "last_op.wait": 41, "last_outcome.executed": 47, "rolled_back": 51,
+    }  # fmt: skip
+    assert {name: ENV_AT[name] for name in wanted} == wanted
+    wanted = {
+        "stage.dormant": 0, "enabled": 9, "alpha": 10, "alpha_target": 11, "alpha_mode.hold": 12, "ramp_left": 15,
+        "algorithm.add": 16, "tempo": 19, "contribution": 20, "since_measured": 22, "velocity": 23, "interaction": 25,
+        "gradient_health": 27, "exploding": 29, "gradient_ratio": 30, "stage_improvement": 32, "age_improvement": 33,
+        "epochs_in_stage": 34, "age": 35, "params": 36, "cost": 37, "legal.germinate": 38, "position": 43,
+        "channels": 44, "has_seed": 45,
+    }  # fmt: skip
+    assert {name: SLOT_AT[name] for name in wanted} == wanted
+    flagged = {ENV[i].name: ENV_AT[ENV[i].flag] for i in range(52) if ENV[i].flag}
+    assert flagged == {
+        **{f"loss_history.{i}": 11 + i for i in range(5)}, **{f"acc_history.{i}": 11 + i for i in range(5)},
+        "train_loss": 19, "train_acc": 19, "committed_acc": 15, "clean_improvement": 25,
+    }  # fmt: skip
+    assert {f.name: SLOT_AT[f.flag] for f in SLOT if f.flag} == {
+        "contribution": 21, "since_measured": 21, "velocity": 24, "interaction": 26, "gradient_health": 28,
+        "gradient_ratio": 31, "stage_improvement": 45, "age_improvement": 45,
+    }  # fmt: skip
+    marked = {name: [i for i, f in enumerate(features) if f.normalised] for name, features in VECTORS.items()}
+    assert marked["env"] == [*range(1, 11), 16, 17, 18, 23, 24, 26, 27]
+    assert marked["instance"] == list(range(8))
+    assert marked["slots"] == [20, 23, 25, 30, 32, 33, 36, 37]
+
+
+def test_a_changed_table_changes_the_hash(monkeypatch):
+    before = vocabulary.schema_hash()
+    assert before == vocabulary.schema_hash()
+    monkeypatch.setitem(vocabulary.VECTORS, "slots", SLOT[:-1])
+    assert vocabulary.schema_hash() != before
+
+
+@given(worlds())
+def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
+    found = see(*world)
+    assert found.finite.all()
+    assert not found.nonfinite.any()
+    for name, features in VECTORS.items():
+        leaf = getattr(found, name)
+        assert leaf.dtype == torch.float32
+        assert leaf.isfinite().all()
+        for i, feature in enumerate(features):
+            if feature.flag:
+                assert (leaf[..., i][leaf[..., columns(features)[feature.flag]] == 0] == 0).all()
+
+
+@given(worlds(), st.data())
+def test_a_row_is_a_function_of_its_own_env(world, data):
+    whole, bounds = world
+    every = see(whole, bounds)
+    row = data.draw(st.integers(0, whole.batch_size[0] - 1))
+    alone = see(whole[row : row + 1], bounds)
+    for name in (*VECTORS, "blueprints", "finite"):
+        assert torch.equal(getattr(alone, name)[0], getattr(every, name)[row])
+
+
+@given(worlds(), st.data())
+def test_permuting_slots_permutes_the_slot_features_only(world, data):
+    whole, bounds = world
+    count = whole.slots.stage.shape[1]
+    order = data.draw(st.permutations(range(count)))
+    turned = Limits(
+        "cnn",
+        tuple(bounds.enabled[i] for i in order),
+        bounds.max_seeds,
+        bounds.min_prune_age,
+        bounds.auto_forward,
+        bounds.disabled_ops,
+        bounds.blueprints,
+    )
+    a, b = see(whole, bounds), see(whole.replace(slots=permute(whole.slots, order)), turned, order)
+    assert torch.allclose(a.env, b.env, atol=1e-6)
+    assert torch.equal(a.instance, b.instance)
+    assert torch.equal(a.slots[:, order], b.slots)
+    assert torch.equal(a.blueprints[:, order], b.blueprints)
+
+
+READ_SLOTS = [leaf.name for leaf in schema.SLOTS if leaf.dtype.is_floating_point]
+READ_SIGNALS = [leaf.name for leaf in schema.SIGNALS if leaf.dtype.is_floating_point]
+READ_INSTANCE = ["width", "data_share", "label_noise", "param_price", "baseline_loss"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("leaf", [*READ_SLOTS, *READ_SIGNALS, *READ_INSTANCE])
+def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
+    running = {"stage": 4, "blueprint": 1, "algorithm": 1, "age": 9, "epochs_in_stage": 3, "alpha": 0.5, "tempo": 5}
+    flags = {"contribution_valid": True, "velocity_valid": True, "interaction_valid": True, "gradient_valid": True}
+    whole = state(make([[{**running, **flags, "gradient_ratio_valid": True}]] * 2))
+    part = "slots" if leaf in READ_SLOTS else "signals" if leaf in READ_SIGNALS else "instance"
+    always = {"history_valid": torch.ones(2, 5, dtype=torch.bool)}
+    always |= {name: torch.ones(2, dtype=torch.bool) for name in ("train_measured", "clean_valid")}
+    whole = whole.replace(signals=whole.signals.replace(**always))
+    values = getattr(getattr(whole, part), leaf).clone()
+    values[1] = bad
+    clean, found = see(whole), see(whole.replace(**{part: getattr(whole, part).replace(**{leaf: values})}))
+    for name in VECTORS:
+        assert getattr(found, name).isfinite().all()
+        assert torch.equal(getattr(found, name)[0], getattr(clean, name)[0])
+    assert found.finite[0]
+    assert torch.equal(found.nonfinite > 0, ~found.finite)
+    changed = any(not torch.equal(getattr(found, name)[1], getattr(clean, name)[1]) for name in VECTORS)
+    if changed and not (leaf == "width" and bad != bad):
+        flag = {f.name: f.flag for f in (*ENV, *SLOT)}.get(leaf)
+        assert not found.finite[1] or (flag and 0.0 in found.slots[1, :, SLOT_AT[flag]])
+
+
+@pytest.mark.parametrize("leaf", ["best_acc", "committed_acc", "train_acc", "acc_history"])
+def test_an_absurd_number_is_removed_and_noticed_in_its_row_only(leaf):
+    whole = state(make([[{}], [{}]]))
+    flags = {"train_measured": torch.ones(2, dtype=torch.bool), "history_valid": torch.ones(2, 5, dtype=torch.bool)}
+    whole = whole.replace(signals=whole.signals.replace(**flags))
+    values = getattr(whole.signals, leaf).clone()
+    values[1] = 1e30
+    clean, found = see(whole), see(whole.replace(signals=whole.signals.replace(**{leaf: values})))
+    assert found.finite.tolist() == [True, False]
+    assert torch.equal(found.env[0], clean.env[0])
+    assert found.env.abs().max() < 20
+
+
+def test_unmeasured_differs_from_measured_zero():
+    seed = {"stage": 5, "blueprint": 2, "algorithm": 1, "alpha": 1.0}
+    found = see(state(make([[seed], [{**seed, "contribution_valid": True}]])))
+    assert slot(found, "contribution") == [[0.0], [0.0]]
+    assert slot(found, "contribution_valid") == [[0.0], [1.0]]
+
+
+@given(st.floats(-1e6, 1e6, width=32), st.floats(-1e6, 1e6, width=32))
+def test_slog_is_odd_monotone_and_zero_at_zero(a, b):
+    x, y = torch.tensor(a), torch.tensor(b)
+    assert slog(-x) == -slog(x)
+    assert slog(torch.tensor(0.0)) == 0
+    if a < b and b - a > 1e-3 * max(1.0, abs(a)):
+        assert slog(x) < slog(y)
+
+
+@given(worlds())
+def test_one_hots_and_shares_are_what_they_say_and_legality_is_legal(world):
+    whole, bounds = world
+    found = see(whole, bounds)
+    for start, end, leaf in ((0, 9, found.slots), (12, 15, found.slots), (16, 19, found.slots)):
+        assert ((leaf[..., start:end].sum(-1) == 1) | (leaf[..., start:end] == 0).all(-1)).all()
+    for start, end in ((41, 47), (47, 51)):
+        assert (found.env[:, start:end].sum(-1) <= 1).all()
+    shares = found.env[:, [0, 28, 29, 30, *range(31, 41)]]
+    assert ((shares >= 0) & (shares <= 1)).all()
+    allowed = legal(whole.slots, bounds)[:, 1:]
+    assert torch.equal(found.slots[..., 38:43].mT.bool(), allowed)
+    assert torch.equal(found.env[:, 36:41].bool(), allowed.any(-1))
+
+
+def test_the_first_observation_of_an_episode():
+    whole = state(make([[{}]]))
+    history = torch.tensor([[False] * 4 + [True]])
+    loss = torch.tensor([[0.0] * 4 + [2.0]])
+    whole = whole.replace(signals=whole.signals.replace(history_valid=history, loss_history=loss))
+    found = see(whole)
+    assert found.env[0, 11:16].tolist() == [0, 0, 0, 0, 1]
+    assert env(found, "loss_history.4")[0] == pytest.approx(math.log(3.0) / 7)
+    assert env(found, "train_valid") == [0.0]
+    assert found.env[0, 41:52].tolist() == [0.0] * 11
+    assert env(found, "progress") == [0.0]
+    later = see(whole.replace(clock=whole.clock.replace(epoch=torch.tensor([19]))))
+    assert env(later, "progress") == [pytest.approx(19 / 20)]
+    assert env(later, "progress") != env(found, "progress")
+
+
+def test_an_empty_slot_shows_only_that_it_is_empty():
+    found = see(state(make([[{}, {"stage": 3, "blueprint": 1, "algorithm": 2, "age": 3}]])))
+    visible = {0, 9, 38, 43, 44}
+    assert set(found.slots[0, 0].nonzero().flatten().tolist()) <= visible
+    assert found.blueprints.tolist() == [[-1, 1]]
+    assert slot(found, "position") == [[pytest.approx(1 / 3), pytest.approx(2 / 3)]]
+    assert slot(found, "channels") == [[pytest.approx(0.2), pytest.approx(0.3)]]
+
+
+@pytest.mark.parametrize("stage", [Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING])
+def test_what_grew_in_a_cooling_slot_is_no_longer_seen(stage):
+    found = [
+        see(state(make([[{"stage": int(stage), "blueprint": kind, "algorithm": 1, "tempo": 5}]]))) for kind in (1, 5)
+    ]
+    assert found[0].blueprints.tolist() == found[1].blueprints.tolist() == [[-1]]
+    assert torch.equal(found[0].slots, found[1].slots)
+
+
+def test_a_running_slot_by_hand():
+    row = {
+        "stage": 4, "blueprint": 3, "algorithm": 2, "tempo": 8, "alpha": 0.25, "alpha_target": 0.5, "alpha_mode": 1,
+        "alpha_steps": 8, "alpha_done": 3, "epochs_in_stage": 4, "age": 25, "contribution": -70.0,
+        "contribution_valid": True, "since_measured": 12, "velocity": 3.0, "velocity_valid": True,
+        "interaction_sum": 1.0, "interaction_valid": True, "gradient_health": 0.75, "gradient_valid": True,
+        "exploding": True, "gradient_ratio": 1e6, "gradient_ratio_valid": True, "accuracy_at_stage_start": 40.0,
+        "accuracy_at_germination": 55.0,
+    }  # fmt: skip
+    whole = state(make([[row]]), accuracy=50.0)
+    whole = whole.replace(instance=whole.instance.replace(classes=torch.tensor([10])))
+    found = see(whole).slots[0, 0]
+    by_hand = {
+        "stage.blending": 1, "enabled": 1, "alpha": 0.25, "alpha_target": 0.5, "alpha_mode.up": 1, "ramp_left": 5 / 8,
+        "algorithm.multiply": 1, "tempo": 1, "contribution": -5, "contribution_valid": 1, "since_measured": 1,
+        "velocity": 0.3, "velocity_valid": 1, "interaction": 0.1, "interaction_valid": 1, "gradient_health": 0.75,
+        "gradient_valid": 1, "exploding": 1, "gradient_ratio": math.log(101), "gradient_ratio_valid": 1,
+        "stage_improvement": 1, "age_improvement": -0.5, "epochs_in_stage": 0.2, "age": 1,
+        "params": math.log(1 + 9 / HOST.params()), "cost": 0.045,
+        "legal.advance": 1, "position": 1 / 3, "channels": 0.2,
+        "has_seed": 1,
+    }  # fmt: skip
+    for name, i in SLOT_AT.items():
+        assert found[i].item() == pytest.approx(by_hand.get(name, 0.0), abs=1e-6), name
+
+
+def test_the_host_block_by_hand():
+    rows = [[{"stage": 6, "blueprint": 1, "alpha": 1.0, "algorithm": 3}, {"stage": 2, "blueprint": 3}, {"stage": 8}]]
+    whole = state(make(rows))
+    more = {
+        "best_acc": 80.0, "train_loss": math.e - 1, "train_acc": 30.0, "plateau": 12, "rollbacks": 7,
+        "committed_acc": 60.0, "clean_improvement": 20.0,
+    }  # fmt: skip
+    flags = {"train_measured": True, "clean_valid": True, "stabilized": True, "rolled_back": True}
+    codes = {"last_op": 3, "last_outcome": 2}
+    leaves = {k: torch.tensor([v], dtype=SIGNALS[k].dtype) for k, v in {**more, **flags, **codes}.items()}
+    leaves["history_valid"] = torch.ones(1, 5, dtype=torch.bool)
+    whole = whole.replace(
+        signals=whole.signals.replace(**leaves), instance=whole.instance.replace(classes=torch.tensor([10]))
+    )
+    found = see(whole, limits_of(whole.slots, max_seeds=3))
+    light, gate, host = 9 * 16 + 8, 4 * 8 + 2 * 8 + 1, HOST.params()
+    by_hand = {
+        "best_acc": 0.8, "train_loss": 1 / 7, "train_acc": 0.3, "train_valid": 1, "plateau": 1, "stabilized": 1,
+        "rollbacks": 1, "committed_acc": 0.6, "clean_improvement": 2, "clean_valid": 1,
+        "growth": math.log(1 + (light + gate + 17) / host), "fossil_growth": math.log(1 + (light + gate) / host),
+        "seeds": 2 / 3, "seeds_left": 1 / 3, "limited": 1, "stage_share.developing": 1 / 3,
+        "stage_share.fossilized": 1 / 3, "stage_share.cooling": 1 / 3, "legal.advance": 1, "last_op.prune": 1,
+        "last_outcome.vetoed": 1, "rolled_back": 1, **{f"history_valid.{i}": 1 for i in range(5)},
+    }  # fmt: skip
+    for name, i in ENV_AT.items():
+        assert found.env[0, i].item() == pytest.approx(by_hand.get(name, 0.0), abs=1e-6), name
+
+
+def test_the_instance_block_by_hand():
+    whole = state(make([[{}], [{}]]))
+    leaves = {
+        "width": [0.5, 1.0], "data_share": [0.25, 1.0], "label_noise": [0.1, 0.0], "param_price": [0.1, 0.0],
+        "reach": [0, 1], "baseline_loss": [math.e - 1, 0.0],
+    }  # fmt: skip
+    given_leaves = {name: torch.tensor(value) for name, value in leaves.items()}
+    whole = whole.replace(
+        instance=whole.instance.replace(**given_leaves, classes=torch.tensor([6, 10]), samples=torch.tensor([1000, 1]))
+    )
+    found = see(whole).instance
+    assert found[0].tolist() == pytest.approx([0.5, math.log(0.25), 0.1, 0.6, 0.0, 0.0, 1 / 7, 0.5], abs=1e-6)
+    assert found[1].tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0, 1.0, -7.0, 0.0, 0.0], abs=1e-6)
+
+
+def test_difference_10_time_is_observed():
+    whole = state(make([[{}], [{}]])).replace(clock=state(make([[{}], [{}]])).clock.replace(epoch=torch.tensor([3, 4])))
+    found = see(whole)
+    assert not torch.equal(found.env[0], found.env[1])
+    assert torch.equal(found.env[0, 1:], found.env[1, 1:])
+
+
+def test_difference_13_an_unmeasured_contribution_is_marked_and_a_stale_one_shows_its_age():
+    seed = {"stage": 5, "blueprint": 2, "algorithm": 1, "alpha": 1.0}
+    stale = {**seed, "contribution": 2.0, "contribution_valid": True, "since_measured": 4}
+    found = see(state(make([[seed, stale]])))
+    assert slot(found, "contribution_valid") == [[0.0, 1.0]]
+    assert slot(found, "since_measured") == [[0.0, pytest.approx(0.4)]]
+
+
+def test_the_flat_form_is_the_env_block_then_the_slots():
+    found = see(state(make([[{}, {"stage": 3, "blueprint": 1}]])))
+    flat = flatten(found)
+    assert flat.shape == (1, 52 + 2 * 46)
+    assert torch.equal(flat[0, 52 + 46 :], found.slots[0, 1])
+
+
+def test_observing_never_asks_the_host():
+    whole = state(make([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
+    assert observe(
+        whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET
+    ).env.shape == (1, 52)
+
+
+@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
+def test_observing_traces_as_one_graph():
+    graphs = []
+
+    def count(module, _):
+        graphs.append(module)
+        return module.forward
+
+    step, own = torch.compile(observe, fullgraph=True, backend=count), net(1)
+    assert own.counts[0][1] == 9 * 16 + 8  # cached properties are made before they are traced
+    assert own.gate_counts == (4 * 8 + 2 * 8 + 1,)
+    for stage in (1, 3, 5):
+        whole = state(make([[{"stage": stage, "blueprint": 1}]]))
+        found = step(whole, Limits("cnn", (True,)), net=own, episode_length=LENGTH, param_budget=BUDGET)
+        assert torch.allclose(found.slots, see(whole).slots)
+    assert len(graphs) == 1

@@ -1,0 +1,414 @@
+"""What a step is paid, what is recorded beside it, and how the epoch closes."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.profiles import one_in
+
+from morphogen.config.spec import GovernorSpec, RewardSpec, SignalSpec
+from morphogen.rules.rewards.table import build
+from morphogen.rules.seed_detectors import detect
+from morphogen.state.decision import ActionOutcome
+from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
+from morphogen.steps.attribute import attribute
+from morphogen.steps.govern import first_snapshot, govern
+from morphogen.steps.score import score
+from morphogen.testing.builders import scenes
+from morphogen.testing.builders.scenes import found, slots_of
+from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.vocab.action import Op, Outcome
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import Algorithm, AlphaMode, Panic, Stage
+
+T, BUDGET, GAMMA = 10, 1000, 0.9
+COUNTS = tuple(tuple(10 * (slot + 1) * code for code in range(13)) for slot in range(3))
+GATES = (1, 2, 3)
+
+
+def outcome_of(envs: int, op: Op = Op.WAIT, *, executed: bool = True, slots: int = 3) -> ActionOutcome:
+    whole = torch.zeros(envs, dtype=torch.int64)
+    return ActionOutcome(
+        outcome=whole + int(Outcome.EXECUTED if executed else Outcome.DECLINED),
+        executed=torch.full((envs,), executed),
+        effective_op=whole + int(op),
+        reason=whole,
+        gate=whole,
+        gate_failed=whole,
+        target=torch.zeros(envs, slots, dtype=torch.bool),
+        batch_size=[envs],
+    )
+
+
+def report_of(rolled_back: list[bool]) -> GovernorReport:
+    flags = torch.tensor(rolled_back)
+    whole, real = flags.long(), flags.float()
+    return GovernorReport(
+        rolled_back=flags,
+        panic=whole * int(Panic.DIVERGENCE),
+        limit=real,
+        streak=whole,
+        anomaly=whole,
+        loss=real,
+        snapshot_taken=~flags,
+        snapshot_epoch=whole,
+        seeds_pruned=whole,
+        batch_size=[len(rolled_back)],
+    )
+
+
+def seen(loss: list[float], accuracy: list[float], slots: int = 3) -> Validation:
+    """A validation of envs without players."""
+    columns = 2**slots
+    table = torch.zeros(len(loss), columns)
+    table[:, 0] = torch.tensor(accuracy)
+    evaluated = torch.zeros(len(loss), columns, dtype=torch.bool)
+    evaluated[:, 0] = True
+    coalition = torch.zeros(len(loss), columns, dtype=torch.int64)
+    return Validation(
+        loss=torch.tensor(loss), accuracy=table, coalition=coalition, evaluated=evaluated, batch_size=[len(loss)]
+    )
+
+
+def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True, rule="delta", **spec):
+    """Score a state in one call; by default nothing was measured to help and nothing went wrong."""
+    envs = state.batch_size[0]
+    attribution = found([50.0] * envs) if attribution is None else attribution
+    return score(
+        state,
+        outcome_of(envs, op, executed=executed),
+        attribution,
+        report_of([False] * envs if rolled_back is None else rolled_back),
+        seen([1.0] * envs, [50.0] * envs),
+        before=state,
+        host_params=torch.full((envs,), 100),
+        rule=build(RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        net_counts=COUNTS,
+        gate_counts=GATES,
+        param_budget=BUDGET,
+        target_loss=0.3,
+        episode_length=T,
+    )
+
+
+stages = st.lists(st.lists(st.sampled_from(list(Stage)[1:]), min_size=3, max_size=3), min_size=1, max_size=3)
+OCCUPIED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+
+
+# parameters and network value
+
+
+def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
+    slots = slots_of(
+        [[Stage.FOSSILIZED, Stage.TRAINING, Stage.PRUNED], [Stage.FOSSILIZED, Stage.DORMANT, Stage.HOLDING]],
+        blueprint=[[Blueprint.CONV_LIGHT, Blueprint.NORM, Blueprint.NORM], [Blueprint.NORM, -1, Blueprint.CONV_LIGHT]],
+        algorithm=[[Algorithm.ADD, Algorithm.GATE, Algorithm.GATE], [Algorithm.GATE, 0, Algorithm.MULTIPLY]],
+    )
+    _, got = pay(scenes.state(slots, measured=False))
+    assert got.fossil_params.tolist() == [10, 30 + 1]
+    assert got.live_params.tolist() == [10 + 60 + 2, 31 + 30]
+    assert got.param_cost.tolist() == pytest.approx([0.1 * 10 / BUDGET, 0.1 * 31 / BUDGET])
+    assert got.network_value.tolist() == pytest.approx([0.5 - 0.1 * 10 / BUDGET, 0.5 - 0.1 * 31 / BUDGET])
+
+
+@settings(max_examples=one_in(2))  # each example makes whole states
+@given(rows=stages)
+def test_freezing_a_seed_changes_no_count(rows):
+    slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
+    frozen = slots.replace(alpha_mode=torch.full_like(slots.alpha_mode, AlphaMode.DOWN), alpha=slots.alpha / 2)
+    one, other = pay(scenes.state(slots, measured=False))[1], pay(scenes.state(frozen, measured=False))[1]
+    assert torch.equal(one.live_params, other.live_params)
+    assert torch.equal(one.fossil_params, other.fossil_params)
+
+
+# the reward of the step
+
+
+@pytest.mark.parametrize("rule", ["sparse", "delta"])
+def test_the_value_is_paid_in_the_last_epoch_only(rule):
+    for epoch in range(T):
+        after, got = pay(scenes.state(slots_of([[Stage.DORMANT] * 3]), epoch=epoch, measured=False), rule=rule)
+        assert got.terminated.item() == (epoch == T - 1)
+        assert got.reward.item() == pytest.approx(0.5 if epoch == T - 1 else 0.0)
+        assert got.network_value.item() == pytest.approx(0.5)
+        assert after.clock.epoch.item() == epoch + 1
+
+
+def test_difference_09_the_step_is_paid_for_what_was_measured_after_its_action():
+    state = scenes.state(slots_of([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02, measured=False)
+    after, got = pay(state, attribution=found([58.0], clean=[8.0], contribution=[[8.0, 0.0, 0.0]]))
+    assert got.reward.item() == pytest.approx(GAMMA * 0.08 - 0.02)
+    assert after.ledger["phi"].item() == pytest.approx(0.08)
+    assert got.potential.item() == pytest.approx(0.08)
+    torch.testing.assert_close(got.potential_by_slot, torch.tensor([[0.08, 0.0, 0.0]]))
+    assert not got.unmeasured
+
+
+def test_difference_09_a_declined_action_is_paid_like_wait():
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False)
+    _, waited = pay(state, op_cost=0.01)
+    _, declined = pay(state, op=Op.FOSSILIZE, executed=False, op_cost=0.01)
+    _, done = pay(state, op=Op.FOSSILIZE, op_cost=0.01)
+    assert_same(declined, waited)
+    assert (waited.reward - done.reward).item() == pytest.approx(0.01)
+
+
+def test_an_unmeasured_epoch_carries_the_potential():
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), phi=0.05, measured=False)
+    after, got = pay(state, attribution=found([55.0], measured=False))
+    assert got.unmeasured
+    assert got.potential.item() == pytest.approx(0.05)
+    assert got.reward.item() == pytest.approx((GAMMA - 1) * 0.05)
+    assert after.ledger["phi"].item() == pytest.approx(0.05)
+    assert (got.potential_by_slot == 0).all()
+
+
+def test_the_split_of_the_potential_sums_to_it():
+    credit = [[3.0, -1.0, 2.0]]
+    _, got = pay(
+        scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False),
+        attribution=found([54.0], clean=[4.0], contribution=credit),
+    )
+    torch.testing.assert_close(got.potential_by_slot.sum(1), got.potential)
+
+
+def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False)
+    _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
+    assert got.components.shape == (2, 5)
+    torch.testing.assert_close(got.components.sum(1), got.reward)
+    torch.testing.assert_close(
+        got.components, torch.tensor([[0.5, -0.1, 0.0, -0.01, 0.0], [0.0, -0.1, 0.0, 0.0, -1.0]])
+    )
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(loss):
+    state, envs = scenes.state(slots_of([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False), 2
+    after, got = score(
+        state,
+        outcome_of(envs),
+        found([50.0] * envs),
+        report_of([False] * envs),
+        seen([loss, 1.3], [50.0] * envs),
+        before=state,
+        host_params=torch.full((envs,), 100),
+        rule=build(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        net_counts=COUNTS,
+        gate_counts=GATES,
+        param_budget=BUDGET,
+        target_loss=0.3,
+        episode_length=T,
+    )
+    assert got.reward.tolist() == pytest.approx([(GAMMA - 1) * 0.4, GAMMA * 0.5 - 0.4])
+    assert got.unmeasured.tolist() == [True, False]
+    assert after.ledger["phi"].tolist() == pytest.approx([0.4, 0.5])
+    assert (got.potential_by_slot == 0).all()
+
+
+def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():
+    state = scenes.state(slots_of([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3, measured=False)
+    remembered = state.signals.replace(committed_acc=torch.tensor([40.0, 40.0]))
+    spoiled = found([math.nan, 50.0], clean=[math.nan, 0.0])
+    after, got = pay(state.replace(signals=remembered), attribution=spoiled, rolled_back=[True, False])
+    assert got.terminated.tolist() == [True, False]
+    assert got.reward.tolist() == pytest.approx([-1.0 - 0.05, -0.05])
+    assert after.ledger["phi"].tolist() == [0.0, 0.0]
+    assert got.network_value.tolist() == pytest.approx([0.4, 0.5])  # what would be delivered is the snapshot
+    assert got.unmeasured.tolist() == [True, False]
+    assert all(leaf.isfinite().all() for leaf in got.to_dict().values())
+
+
+@pytest.mark.parametrize("epoch", [0, 4, T - 1])
+@pytest.mark.parametrize("loss", [math.nan, math.inf, 1e9])
+def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(epoch, loss):
+    slots = slots_of([[Stage.DORMANT] * 3] * 2)
+    start = first_snapshot(scenes.state(slots, epoch=epoch, phi=0.03, measured=False))
+    start = start.replace(governor=start.governor.replace(streak=start.governor.streak + 2))
+    validation = seen([loss, 1.0], [0.0, 60.0])
+    metrics = TrainMetrics(
+        loss=torch.ones(2),
+        accuracy=torch.ones(2),
+        valid=torch.ones(2, dtype=torch.bool),
+        skipped=torch.zeros(2, dtype=torch.int64),
+        host_gradient_norm=torch.ones(2),
+        seed_skipped=torch.zeros(2, dtype=torch.bool),
+        batch_size=[2],
+    )
+    measured, worth = attribute(start, validation, every=1, episode_length=T, signal_spec=SignalSpec())
+    judged, report = govern(measured, validation, metrics, spec=GovernorSpec(), minibatches=4)
+    after, got = score(
+        judged,
+        outcome_of(2),
+        worth,
+        report,
+        validation,
+        before=start,
+        host_params=torch.full((2,), 100),
+        rule=build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        net_counts=COUNTS,
+        gate_counts=GATES,
+        param_budget=BUDGET,
+        target_loss=0.3,
+        episode_length=T,
+    )
+    last = epoch == T - 1
+    assert report.rolled_back.tolist() == [True, False]
+    assert got.terminated.tolist() == [True, last]
+    assert got.reward.tolist() == pytest.approx([-1.03, 0.6 - 0.03 if last else -0.03])
+    assert after.signals.val_loss.tolist() == [0.0, 1.0]
+    assert after.ledger["phi"].tolist() == [0.0, 0.0]
+
+
+# slots and other envs
+
+
+@given(rows=stages, order=st.permutations(range(3)))
+def test_difference_07_permuting_slots_changes_no_reward(rows, order):
+    place = torch.tensor(order)
+    slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
+    credit = [[4.0, -2.0, 1.0]] * len(rows)
+    out = found([53.0] * len(rows), clean=[3.0] * len(rows), contribution=credit)
+    moved = out.replace(shapley=out.shapley[:, place], contribution=out.contribution[:, place])
+    counts = tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3))
+    state = scenes.state(slots, epoch=T - 1, measured=False)
+    shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
+    kwargs = {
+        "host_params": torch.full((len(rows),), 100),
+        "rule": build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        "net_counts": counts,
+        "gate_counts": (0, 0, 0),
+        "param_budget": BUDGET,
+        "target_loss": 0.3,
+        "episode_length": T,
+    }
+    rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
+    _, one = score(state, outcome_of(len(rows)), out, *rest, before=state, **kwargs)
+    _, other = score(shuffled, outcome_of(len(rows)), moved, *rest, before=shuffled, **kwargs)
+    assert_same(
+        other,
+        one.replace(
+            potential_by_slot=one.potential_by_slot[:, place],
+            detectors=one.detectors[:, place],
+            detector_ratio=one.detector_ratio[:, place],
+        ),
+    )
+
+
+@settings(max_examples=one_in(2))  # each example makes whole states
+@given(rows=stages)
+def test_an_env_does_not_see_its_neighbours(rows):
+    slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
+    state = scenes.state(slots, phi=0.02, measured=False)
+    flags = [e == 1 for e in range(len(rows))]
+    out = found([50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))])
+    after, together = pay(state, attribution=out, rolled_back=flags)
+    for e in range(len(rows)):
+        row = slice(e, e + 1)
+        alone_after, alone = pay(state[row], attribution=out[row], rolled_back=flags[row])
+        assert_same(alone, together[row])
+        assert_same(alone_after, after[row])
+
+
+# close
+
+
+@settings(max_examples=one_in(2))  # each example makes whole states
+@given(rows=stages)
+def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
+    state = scenes.state(slots_of(rows), epoch=2, measured=False)
+    copy = state.clone()
+    after, _ = pay(state)
+    assert_same(state, copy)
+    for e, row in enumerate(rows):
+        for s, stage in enumerate(row):
+            assert after.slots.epochs_in_stage[e, s] == (0 if stage is Stage.DORMANT else 1)
+            assert after.slots.age[e, s] == (1 if stage in OCCUPIED else 0)
+    rest = {"ledger": state.ledger, "clock": state.clock}
+    counters = {"epochs_in_stage": state.slots.epochs_in_stage, "age": state.slots.age}
+    assert_same(after.replace(slots=after.slots.replace(**counters), **rest), state)
+
+
+def test_score_never_asks_the_host():
+    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False).to("meta")
+    _, got = score(
+        state,
+        outcome_of(1).to("meta"),
+        found([50.0]).to("meta"),
+        report_of([False]).to("meta"),
+        seen([1.0], [50.0]).to("meta"),
+        before=state,
+        host_params=torch.full((1,), 100, device="meta"),
+        rule=build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        net_counts=COUNTS,
+        gate_counts=GATES,
+        param_budget=BUDGET,
+        target_loss=0.3,
+        episode_length=T,
+    )
+    assert got.reward.device.type == "meta"
+
+
+# detectors
+
+
+def detection(stage: Stage, contribution: float, uncommitted: float, *, valid: bool = True):
+    slots = slots_of([[stage]], contribution=[[contribution]], contribution_valid=[[valid]])
+    return detect(slots, torch.tensor([uncommitted]))
+
+
+@pytest.mark.parametrize(
+    ("contribution", "uncommitted", "inflated", "ransom", "critical"),
+    [
+        (5.0, 1.0, True, False, False),  # exactly five times
+        (4.9, 1.0, False, False, False),
+        (5.0, -1.0, False, True, True),
+        (0.5, -0.3, False, True, False),
+        (0.5, -0.1, False, False, False),
+        (0.1, -1.0, False, False, False),  # the bound is strict
+        (-3.0, -1.0, False, False, False),
+    ],
+)
+def test_detectors_fire_on_inflated_credit_and_on_ransom(contribution, uncommitted, inflated, ransom, critical):
+    got = detection(Stage.HOLDING, contribution, uncommitted)
+    assert got.fired.tolist() == [[[inflated, ransom]]]
+    assert got.critical.item() == critical
+    assert got.ratio.item() == pytest.approx(contribution / uncommitted if inflated else 0.0)
+
+
+@given(
+    stage=st.sampled_from(list(Stage)[1:]),
+    contribution=st.floats(-50, 50, width=32),
+    uncommitted=st.floats(-50, 50, width=32),
+    valid=st.booleans(),
+)
+def test_detectors_are_silent_without_a_measured_candidate_and_never_fire_both(stage, contribution, uncommitted, valid):
+    got = detection(stage, contribution, uncommitted, valid=valid)
+    assert not got.fired.all(-1).any()
+    assert got.ratio.isfinite().all()
+    if stage not in (Stage.BLENDING, Stage.HOLDING) or not valid:
+        assert not got.fired.any()
+        assert not got.critical.any()
+
+
+@pytest.mark.parametrize("uncommitted", [1.0, -1.0])
+def test_a_contribution_that_was_not_measured_fires_nothing(uncommitted):
+    assert detection(Stage.BLENDING, 9.0, uncommitted).fired.any()
+    assert not detection(Stage.BLENDING, 9.0, uncommitted, valid=False).fired.any()
+    assert not detection(Stage.FOSSILIZED, 9.0, uncommitted).fired.any()
+
+
+def test_detectors_agree_with_the_golden_rows(request):
+    path = Path(request.config.getoption("--golden-dir")) / "rewards_parts.jsonl"
+    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["rule"] == "hacking_detectors"]
+    assert rows
+    for row in rows:
+        got = detection(Stage.HOLDING, row["inputs"]["contribution"], row["inputs"]["uncommitted_improvement"])
+        want = row["outputs"]
+        assert got.fired.tolist() == [[[want["attribution_ratio_fired"], want["ransomware_fired"]]]], row["id"]
+        assert got.critical.item() == want["ransomware_critical"], row["id"]
+        assert got.ratio.item() == pytest.approx(want["attribution_ratio"] or 0.0, rel=1e-5), row["id"]

@@ -1,0 +1,347 @@
+"""What slots do by themselves, and whole lives through actions and ticks."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.made_up_rollouts import observation
+from support.profiles import one_in
+
+from morphogen.config.spec import LifecycleSpec
+from morphogen.learn.baselines import Random
+from morphogen.nets.distribution import noise_lanes
+from morphogen.rules.decode import decode
+from morphogen.rules.gates import gate
+from morphogen.rules.legality import action_masks, legal
+from morphogen.steps.apply import apply_action
+from morphogen.steps.tick import tick
+from morphogen.testing.builders.permute import permute
+from morphogen.testing.builders.scenes import LEAVES, close, limits_of, make, one, seed_rows, state
+from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.strategies import actions, limits, slot_states
+from morphogen.testing.strategies.slots import STAGES
+from morphogen.vocab.action import Op, Outcome
+from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Gate, Removal, Stage
+
+S = Stage
+PLAIN = LifecycleSpec()
+AUTO = LifecycleSpec(auto_forward=("G1", "G2", "G3"))
+MEASURED = {"gradient_valid": True, "gradient_health": 1.0, "contribution_valid": True, "contribution": 2.0}
+
+
+def step(world, heads, spec=PLAIN, **knobs):
+    """One epoch without training: decode, apply, tick, a healthy measurement of running seeds, close."""
+    decoded = decode(heads, world.slots, limits_of(world.slots, auto_forward=spec.auto_forward, **knobs))
+    world, outcome = apply_action(world, decoded, lifecycle=spec)
+    world, report = tick(world, lifecycle=spec)
+    stage = world.slots.stage
+    runs = (stage >= S.TRAINING) & (stage <= S.FOSSILIZED)
+    seen = {n: torch.where(runs, torch.as_tensor(v), getattr(world.slots, n)) for n, v in MEASURED.items()}
+    return world.replace(slots=close(world.slots.replace(**seen))), outcome, report
+
+
+def action(op, slot=0, blueprint=3, tempo=1, target=2, speed=0):
+    return torch.tensor([[int(op), slot, blueprint, 0, tempo, target, speed, 0]])
+
+
+def life(world, script, epochs, spec=PLAIN):
+    """Stage, alpha and outcome after each epoch; the script says what is done when, else WAIT."""
+    seen = []
+    for epoch in range(epochs):
+        world, outcome, _ = step(world, script.get(epoch, action(Op.WAIT)), spec)
+        seen.append((S(world.slots.stage.item()), world.slots.alpha.item(), Outcome(outcome.outcome.item())))
+    return seen, world
+
+
+def test_the_fastest_life_reaches_each_stage_in_the_stated_epoch():
+    script = {0: action(Op.GERMINATE), 17: action(Op.FOSSILIZE), **{t: action(Op.ADVANCE) for t in (1, 11, 16)}}
+    seen, _ = life(state(one()), script, 18)
+    expected = [S.GERMINATED] + [S.TRAINING] * 10 + [S.BLENDING] * 5 + [S.HOLDING] + [S.FOSSILIZED]
+    assert [stage for stage, _, _ in seen] == expected
+    assert [alpha for _, alpha, _ in seen[11:16]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert all(outcome is Outcome.EXECUTED for _, _, outcome in seen)
+
+
+@pytest.mark.parametrize("epoch", [10, 15])
+def test_a_day_earlier_the_gate_declines(epoch):
+    script = {0: action(Op.GERMINATE), 1: action(Op.ADVANCE), 11: action(Op.ADVANCE), epoch: action(Op.ADVANCE)}
+    seen, _ = life(state(one()), script, epoch + 1)
+    assert seen[-1][2] is Outcome.DECLINED
+
+
+def test_auto_forward_makes_the_same_life_without_advance():
+    seen, _ = life(state(one()), {0: action(Op.GERMINATE), 15: action(Op.FOSSILIZE)}, 16, AUTO)
+    expected = [S.TRAINING] * 10 + [S.BLENDING] * 4 + [S.HOLDING] + [S.FOSSILIZED]
+    assert [stage for stage, _, _ in seen] == expected
+    assert [alpha for _, alpha, _ in seen[10:15]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
+    """Take any legal move forward: no stage is a dead end."""
+    world, seen = state(one()), set()
+    for _ in range(40):
+        masks = action_masks(world.slots, limits_of(world.slots))
+        op = next((op for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE) if masks.op[0, op]), Op.WAIT)
+        world, _, _ = step(world, action(op))
+        seen.add(world.slots.stage.item())
+    assert seen == {S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED}
+
+
+def removed(path):
+    """A slot whose seed leaves in the next step, the action that does it, and who is told to have done it."""
+    if path == "prune":
+        return one(stage=S.TRAINING, epochs_in_stage=6, age=7, blueprint=3), action(Op.PRUNE)
+    ramp = {"alpha": 0.1, "alpha_start": 1.0, "alpha_target": 0.0, "alpha_mode": AlphaMode.DOWN, "alpha_curve": 1}
+    fading = one(stage=S.BLENDING, epochs_in_stage=6, age=9, blueprint=3, alpha_steps=3, alpha_done=2, **ramp)
+    return fading, action(Op.WAIT)
+
+
+@pytest.mark.parametrize("path", ["prune", "ramp"])
+@pytest.mark.parametrize("embargo", range(1, 21))
+def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, embargo):
+    """However the seed was removed: n observations show EMBARGOED, GERMINATE is legal n + 3 steps after the removal."""
+    slots, heads = removed(path)
+    spec = LifecycleSpec(embargo_epochs=embargo)
+    world, _, report = step(state(slots), heads, spec)
+    assert report.removal.item() == (Removal.RAMP if path == "ramp" else Removal.NONE)
+    shown = [(S(world.slots.stage.item()), world.slots.epochs_in_stage.item())]
+    germinate = [legal(world.slots, limits_of(world.slots))[0, Op.GERMINATE, 0].item()]
+    for _ in range(embargo + 2):
+        world, _, _ = step(world, action(Op.WAIT), spec)
+        shown.append((S(world.slots.stage.item()), world.slots.epochs_in_stage.item()))
+        germinate.append(legal(world.slots, limits_of(world.slots))[0, Op.GERMINATE, 0].item())
+    cooling = [(S.EMBARGOED, i + 1) for i in range(embargo)]
+    assert shown == [(S.PRUNED, 1), *cooling, (S.RESETTING, 1), (S.DORMANT, 0)]
+    assert germinate == [False] * (embargo + 2) + [True]  # so the action of step t + n + 3 is the first
+    assert differing(world.slots, one()) == set()
+
+
+def test_between_two_germinations_lie_the_prune_age_and_the_whole_cooldown():
+    world, when = state(one()), []
+    for epoch in range(60):
+        allowed = legal(world.slots, limits_of(world.slots))[0, :, 0]
+        op = next((op for op in (Op.GERMINATE, Op.PRUNE) if allowed[op]), Op.WAIT)
+        when += [epoch] if op is Op.GERMINATE else []
+        world, _, _ = step(world, action(op))
+    assert len(when) >= 3
+    assert all(b - a == PLAIN.min_prune_age + PLAIN.embargo_epochs + 3 for a, b in itertools.pairwise(when))
+
+
+@pytest.mark.parametrize(("speed", "ticks"), [(1, 3), (2, 5), (3, 8)])
+def test_a_held_seed_fades_out_frozen_and_leaves_at_alpha_0(speed, ticks):
+    held = {"stage": S.HOLDING, "epochs_in_stage": 2, "age": 30, "blueprint": 3, "alpha": 1.0, "alpha_target": 1.0}
+    world, _, report = step(state(one(**held)), action(Op.PRUNE, speed=speed))
+    for _ in range(ticks - 1):
+        assert (world.slots.stage.item(), world.slots.alpha_mode.item()) == (S.BLENDING, AlphaMode.DOWN)
+        assert 0 < world.slots.alpha.item() < 1
+        assert report.removal.item() == Removal.NONE
+        world, _, report = step(world, action(Op.WAIT))
+    assert (world.slots.stage.item(), world.slots.alpha.item()) == (S.PRUNED, 0.0)
+    assert report.removal.item() == Removal.RAMP
+
+
+@given(
+    slot_states(),
+    st.sampled_from([PLAIN, AUTO, LifecycleSpec(permissive_gates=False, auto_forward=("G2", "G3"))]),
+    st.sampled_from([0, 1, 1000]),
+    st.sampled_from([-100.0, 0.0, 100.0]),
+)
+def test_a_tick_makes_at_most_one_legal_move_and_never_touches_held_seeds_and_fossils(slots, spec, longer, worth):
+    slots = slots.replace(
+        epochs_in_stage=slots.epochs_in_stage + longer, age=slots.age + longer, contribution=slots.contribution + worth
+    )
+    after, _ = tick(state(slots), lifecycle=spec)
+    for was, now in zip(slots.stage.flatten().tolist(), after.slots.stage.flatten().tolist(), strict=True):
+        assert was == now or LEGAL_NEXT[was][now]
+    still = (slots.stage == S.HOLDING) | (slots.stage == S.FOSSILIZED)
+    for name in LEAVES:
+        assert torch.equal(getattr(after.slots, name)[still], getattr(slots, name)[still])
+
+
+@given(slot_states(stages=(S.GERMINATED, S.TRAINING, S.BLENDING)))
+def test_without_auto_forward_only_a_fading_seed_moves(slots):
+    after, report = tick(state(slots), lifecycle=PLAIN)
+    fading = slots.alpha_mode == AlphaMode.DOWN
+    assert torch.equal(after.slots.stage[~fading], slots.stage[~fading])
+    assert (after.slots.stage[fading] != S.HOLDING).all()
+    assert not report.gate.any()
+    assert torch.equal(report.removal == Removal.RAMP, after.slots.stage == S.PRUNED)
+
+
+@given(slot_states(), st.sets(st.sampled_from(("G1", "G2", "G3"))), st.booleans())
+def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permissive):
+    spec = LifecycleSpec(auto_forward=tuple(sorted(gates)), permissive_gates=permissive)
+    world = state(slots)
+    after, report = tick(world, lifecycle=spec)
+    ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))  # G3 is asked after the ramp's tick
+    to = {"G1": (S.GERMINATED, S.TRAINING), "G2": (S.TRAINING, S.BLENDING), "G3": (S.BLENDING, S.HOLDING)}
+    for name, (here, there) in to.items():
+        asked = ramped.slots if name == "G3" else slots
+        passes, _ = gate(asked, world.signals.val_acc, torch.full_like(slots.stage, there), spec=spec)
+        moves = (slots.stage == here) & (asked.stage == here) & passes & (name in gates)
+        assert torch.equal(report.gate == Gate[name], moves)
+        assert torch.equal((slots.stage == here) & (after.slots.stage == there), moves)
+
+
+def test_a_ramp_of_one_tick_still_leaves_the_next_move_to_the_next_tick():
+    ready = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 11, "tempo": 1, "blend_target": 1.0, "blend_curve": 1}
+    world, _ = tick(state(one(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO)
+    assert (world.slots.stage.item(), world.slots.alpha.item()) == (S.BLENDING, 1.0)
+    world, report = tick(world, lifecycle=AUTO)
+    assert (world.slots.stage.item(), report.gate.item()) == (S.HOLDING, Gate.G3)
+
+
+def test_auto_forward_does_nothing_on_an_accuracy_that_was_not_measured():
+    world = state(one(stage=S.GERMINATED, epochs_in_stage=1, age=1), measured=False)
+    after, report = tick(world, lifecycle=AUTO)
+    assert (after.slots.stage.item(), report.gate.item()) == (S.GERMINATED, Gate.NONE)
+
+
+@given(slot_states())
+def test_a_slot_without_a_seed_has_no_parameters_and_the_others_keep_theirs(slots):
+    names = [f"r0c{i}" for i in range(slots.stage.shape[1])]
+    world = state(slots)
+    for i, name in enumerate(names):  # leftovers everywhere, not a number in one of them
+        rows = seed_rows(len(slots), 1.0 + i)
+        rows["params"][0, 0] = float("nan")
+        world.seeds.set_(name, rows)
+    after, _ = tick(world, lifecycle=PLAIN)
+    for s, name in enumerate(names):
+        occupied = (after.slots.stage[:, s] >= S.GERMINATED) & (after.slots.stage[:, s] <= S.FOSSILIZED)
+        for key in ("params", "momentum"):
+            assert not after.seeds[name, key][~occupied].any()
+            assert torch.equal(
+                after.seeds[name, key][occupied].nan_to_num(7), world.seeds[name, key][occupied].nan_to_num(7)
+            )
+
+
+@given(st.data(), slot_states())
+def test_a_tick_permutes_with_the_slots_and_sees_no_neighbour(data, slots):
+    order = data.draw(st.permutations(range(slots.stage.shape[1])))
+    after, report = tick(state(slots), lifecycle=AUTO)
+    moved, moved_report = tick(state(permute(slots, order)), lifecycle=AUTO)
+    assert same(permute(after.slots, order), moved.slots)
+    assert same(permute(report, order), moved_report)
+    alone, _ = tick(state(slots)[:1], lifecycle=AUTO)
+    assert same(alone.slots, after.slots[:1])
+
+
+@given(slot_states())
+def test_a_tick_does_not_write_to_its_input(slots):
+    before = state(slots)
+    copy = before.clone()
+    tick(before, lifecycle=AUTO)
+    assert same(before, copy)
+
+
+COUNTERS = (
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "age",
+    "alpha_steps",
+    "alpha_done",
+    "since_measured",
+    "tempo",
+)
+
+
+def check_invariants(slots):
+    """lifecycle.md 13, properties 2, 4 and 19."""
+    stage, alpha, mode = slots.stage, slots.alpha, slots.alpha_mode
+    assert all((getattr(slots, name) >= 0).all() for name in COUNTERS)
+    assert ((alpha >= 0) & (alpha <= 1)).all()
+    held = (stage == S.HOLDING) | (stage == S.FOSSILIZED)
+    assert not alpha[~held & (stage != S.BLENDING)].any()
+    assert (alpha[held] == 1).all()
+    assert (stage[mode != AlphaMode.HOLD] == S.BLENDING).all()
+    assert torch.equal(slots.blueprint == -1, stage == S.DORMANT)
+    assert (slots.alpha_done <= slots.alpha_steps).all()
+    empty = make([[{}] * stage.shape[1]] * len(slots))
+    for name in LEAVES:
+        assert torch.equal(getattr(slots, name)[stage == S.DORMANT], getattr(empty, name)[stage == S.DORMANT])
+    assert torch.equal(slots.epochs_in_stage >= 1, stage != S.DORMANT)
+
+
+@given(st.data())
+def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
+    world = state(make([[{}, {}], [{}, {}]]))
+    spec = LifecycleSpec(
+        embargo_epochs=1,
+        min_training_epochs=1,
+        min_prune_age=1,
+        auto_forward=tuple(data.draw(st.sets(st.sampled_from(("G1", "G2", "G3"))))),
+    )
+    for _ in range(data.draw(st.integers(1, 14))):
+        allow = limits_of(world.slots, min_prune_age=1, auto_forward=spec.auto_forward)
+        masks, rows = action_masks(world.slots, allow), []
+        for e in range(2):
+            op = data.draw(st.sampled_from([op for op in reversed(Op) if masks.op[e, op]]))
+            slot = data.draw(st.sampled_from([s for s in range(2) if masks.slot[e, op, s]]))
+            rows.append([int(op), slot, *data.draw(st.sampled_from([(1, 2, 0, 2, 0, 1), (3, 3, 0, 1, 1, 4)]))])
+        before = world.slots
+        world, _, _ = step(world, torch.tensor(rows), spec, min_prune_age=1)
+        check_invariants(world.slots)
+        fossils = before.stage == S.FOSSILIZED
+        assert (world.slots.stage[fossils] == S.FOSSILIZED).all()
+
+
+RANDOM = Random()
+
+
+def random_life(seed: int, epochs: int, spec: LifecycleSpec, *, prune: bool, stray: float = 0.2):
+    """Six envs of two slots under random actions, legal ones but for strays: yields before, after, outcome."""
+    world, lanes = state(make([[{}, {}]] * 6)), torch.Generator().manual_seed(seed)
+    params, hidden, seen = RANDOM.init(torch.zeros(3)), RANDOM.initial_hidden(6), observation(6, slots=2)
+    knobs = {"min_prune_age": spec.min_prune_age, "disabled_ops": () if prune else ("PRUNE",)}
+    for _ in range(epochs):
+        masks = action_masks(world.slots, limits_of(world.slots, auto_forward=spec.auto_forward, **knobs))
+        gumbel = -(-torch.rand(6, noise_lanes(2), generator=lanes).clamp(1e-6, 1 - 1e-6).log()).log()
+        heads = RANDOM.act(params, seen, masks, hidden, gumbel).action
+        any_heads = torch.randint(-1, 7, heads.shape, generator=lanes)
+        heads = torch.where(torch.rand(6, 1, generator=lanes) < stray, any_heads, heads)
+        before = world
+        world, outcome, _ = step(world, heads, spec, **knobs)
+        yield before, world, outcome
+
+
+lifecycles = st.builds(
+    LifecycleSpec,
+    embargo_epochs=st.integers(1, 3),
+    min_training_epochs=st.integers(0, 2),
+    min_prune_age=st.integers(0, 4),
+    auto_forward=st.sets(st.sampled_from(("G1", "G2", "G3"))).map(lambda names: tuple(sorted(names))),
+)
+
+
+@settings(max_examples=one_in(8))  # each example is 180 env-epochs
+@given(st.integers(0, 10**6), lifecycles, st.booleans())
+def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed, spec, prune):
+    born = torch.full((6, 2), -1000)
+    for t, (before, after, outcome) in enumerate(random_life(seed, 30, spec, prune=prune)):
+        check_invariants(after.slots)
+        fossils = before.slots.stage == S.FOSSILIZED
+        assert (after.slots.stage[fossils] == S.FOSSILIZED).all()
+        grown = outcome.target & (outcome.executed & (outcome.effective_op == Op.GERMINATE)).unsqueeze(-1)
+        assert (t - born[grown] >= spec.min_prune_age + spec.embargo_epochs + 3).all()
+        born = torch.where(grown, t, born)
+
+
+def test_random_lives_reach_every_stage():
+    spec = LifecycleSpec(embargo_epochs=1, min_training_epochs=1, min_prune_age=1)
+    lives = [after for prune in (True, False) for _, after, _ in random_life(1, 60, spec, prune=prune)]
+    assert {stage for world in lives for stage in world.slots.stage.flatten().tolist()} == set(map(int, STAGES))
+
+
+@given(st.data(), slot_states())
+def test_waiting_forever_germinates_nothing(data, slots):
+    world = state(make([[{}] * slots.stage.shape[1]] * len(slots)))
+    allow = data.draw(limits(slots))
+    heads = data.draw(actions(slots))
+    heads[:, 0] = int(Op.WAIT)
+    decoded = decode(heads, world.slots, allow)
+    after, outcome = apply_action(world, decoded, lifecycle=PLAIN)
+    after, _ = tick(after, lifecycle=PLAIN)
+    assert outcome.executed.all()
+    assert same(after.slots, world.slots)

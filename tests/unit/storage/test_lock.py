@@ -1,0 +1,169 @@
+"""One run, one owner: who holds a run directory, who is told so, and what a dead owner leaves behind."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from support.subprocess_env import OURS
+
+from morphogen.errors import ConfigError
+from morphogen.storage import lock
+from morphogen.storage.lock import owned
+
+HOLD = """
+import sys
+from pathlib import Path
+from morphogen.run.lock import owned
+with owned(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+TRY = """
+import sys
+from pathlib import Path
+from morphogen.run.lock import owned
+for _ in range(int(sys.argv[2])):
+    try:
+        with owned(Path(sys.argv[1])):
+            inside = Path(sys.argv[1]) / "inside"
+            inside.mkdir()
+            inside.rmdir()
+            print("in", flush=True)
+    except ValueError:
+        pass
+"""
+
+
+def child(code, *words) -> Any:
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "env": OURS,
+    }
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, words)], text=True, **pipes)
+
+
+def holder(folder):
+    process = child(HOLD, folder)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_directory_that_another_process_owns_is_refused_with_who_it_is(tmp_path):
+    with holder(tmp_path) as process:
+        who = f"process {process.pid} on {re.escape(socket.gethostname())} has been using since 2"
+        with pytest.raises(ConfigError, match=rf"run directory is .*, which {who}\S*Z; want one that nobody"):
+            owned(tmp_path).__enter__()
+        process.stdin.close()
+
+
+def test_an_owner_that_leaves_leaves_nothing(tmp_path):
+    with owned(tmp_path) as left:
+        assert left is None
+        assert [entry.name for entry in tmp_path.iterdir()] == [lock.LOCK]
+    assert not list(tmp_path.iterdir())
+    with owned(tmp_path) as left:
+        assert left is None
+
+
+def test_an_owner_that_fails_gives_the_directory_back(tmp_path):
+    with pytest.raises(KeyError), owned(tmp_path):
+        raise KeyError
+    with owned(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_lock_of_a_killed_process_is_free_at_once_and_says_whose_it_was(tmp_path, number):
+    with holder(tmp_path) as process:
+        process.send_signal(number)
+        process.wait()
+    assert (tmp_path / lock.LOCK).exists()
+    with owned(tmp_path) as left:
+        assert left is not None
+        assert (left.pid, left.host) == (process.pid, socket.gethostname())
+        assert json.loads((tmp_path / lock.LOCK).read_bytes())["pid"] == os.getpid()
+
+
+def test_a_process_does_not_own_a_directory_twice(tmp_path):
+    with owned(tmp_path), pytest.raises(ConfigError, match=f"process {os.getpid()} on"), owned(tmp_path):
+        pass
+
+
+def test_a_thread_that_is_not_the_main_one_owns_as_well(tmp_path):
+    found = []
+
+    def attempt():
+        with owned(tmp_path) as left:
+            found.append(left)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    assert found == [None]
+
+
+def test_a_lock_file_that_its_owner_takes_away_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    first, real = owned(tmp_path), fcntl.flock
+
+    def leaves_then_locks(handle, how):
+        monkeypatch.setattr(fcntl, "flock", real)
+        first.__exit__(None, None, None)
+        return real(handle, how)
+
+    first.__enter__()
+    monkeypatch.setattr(fcntl, "flock", leaves_then_locks)
+    with owned(tmp_path), pytest.raises(ConfigError, match="which process"), owned(tmp_path):
+        pass
+
+
+def test_one_at_a_time_is_inside_however_many_try(tmp_path):
+    processes = [child(TRY, tmp_path, 200) for _ in range(3)]
+    told = [process.communicate(timeout=60) for process in processes]
+    assert all(not error for _, error in told)  # two at once fail to make the directory
+    assert any("in" in out for out, _ in told)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "1"}', '{"pid": 1, "host": null, "since": 3}', "[" * 9999])
+def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(tmp_path, text):
+    (tmp_path / lock.LOCK).write_text(text)
+    with owned(tmp_path) as left:
+        assert left is None
+        (tmp_path / lock.LOCK).write_text(text)
+        with pytest.raises(ConfigError, match="which another process is using; want one that nobody uses"):
+            owned(tmp_path).__enter__()
+
+
+def test_a_longer_text_of_a_dead_owner_leaves_no_rest(tmp_path):
+    (tmp_path / lock.LOCK).write_text('{"pid": 1, "host": "h", "since": "s"}' + " " * 900)
+    with owned(tmp_path) as left:
+        assert left == lock.Owner(1, "h", "s")
+        assert json.loads((tmp_path / lock.LOCK).read_bytes())["pid"] == os.getpid()
+        assert (tmp_path / lock.LOCK).stat().st_size < 900
+
+
+def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "run" / lock.LOCK).symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigError, match="cannot be locked"):
+        owned(tmp_path / "run").__enter__()
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_place_that_cannot_be_locked_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"run directory is .*gone; it cannot be locked: No such file"):
+        owned(tmp_path / "gone").__enter__()
+    (tmp_path / lock.LOCK).mkdir()
+    with pytest.raises(ConfigError, match="it cannot be locked: Is a directory"):
+        owned(tmp_path).__enter__()

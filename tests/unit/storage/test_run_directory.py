@@ -1,0 +1,155 @@
+"""The run directory: new or empty, whole or absent, and a manifest that is always readable."""
+
+import json
+import os
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.errors import ConfigError
+from morphogen.storage import atomic_write, run_directory
+
+CONFIG = '{"task": "digits"}\n'
+
+
+def made(path, **manifest):
+    """A run directory whose owner is gone."""
+    with run_directory.created(path, config=CONFIG, manifest=manifest) as run:
+        return run
+
+
+def names(path):
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def test_a_new_run_directory_holds_config_and_manifest(tmp_path):
+    run = made(tmp_path / "a" / "b", status="running")
+    assert names(run.path) == ["config.json", "manifest.json"]
+    assert (run.path / "config.json").read_text() == CONFIG
+    assert run.manifest() == {"status": "running"}
+
+
+def test_an_empty_directory_is_used(tmp_path):
+    made(tmp_path)
+    assert names(tmp_path) == ["config.json", "manifest.json"]
+
+
+def test_a_directory_is_owned_while_it_is_used_and_free_after(tmp_path):
+    refused = pytest.raises(ConfigError, match="has been using")
+    with run_directory.created(tmp_path, config=CONFIG, manifest={}), refused, run_directory.owned(tmp_path):
+        pass
+    with run_directory.owned(tmp_path):
+        assert names(tmp_path) == ["config.json", "lock", "manifest.json"]
+
+
+def test_what_a_dead_owner_left_is_no_reason_to_refuse(tmp_path):
+    (tmp_path / "lock").write_text("{}")
+    made(tmp_path)
+    assert names(tmp_path) == ["config.json", "manifest.json"]
+
+
+def test_the_same_directory_twice_is_refused_and_left_alone(tmp_path):
+    run = made(tmp_path / "run", status="completed")
+    for attempt in (run_directory.check, made):
+        with pytest.raises(ConfigError, match=r"run, which is not empty; want a new or empty directory"):
+            attempt(run.path)
+    assert run.manifest() == {"status": "completed"}
+
+
+def test_a_path_through_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="which is a file"):
+        run_directory.check(tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"file is a file|cannot be used"):
+        run_directory.check(tmp_path / "file" / "run")
+
+
+def test_a_place_without_write_permission_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="cannot be written to"):
+        run_directory.check(tmp_path / "run")
+
+
+def test_a_path_that_no_system_accepts_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="it cannot be used: File name too long"):
+        run_directory.check(tmp_path / ("x" * 5000))
+
+
+def test_checking_writes_nothing(tmp_path):
+    run_directory.check(tmp_path / "a" / "b")
+    assert names(tmp_path) == []
+
+
+def test_a_failure_half_way_leaves_no_directory_behind(tmp_path, monkeypatch):
+    whole = atomic_write.replace
+
+    def full(path, data):
+        if path.name == "manifest.json":
+            raise OSError(28, "No space left on device")
+        whole(path, data)
+
+    monkeypatch.setattr(atomic_write, "replace", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        made(tmp_path / "a" / "b")
+    assert names(tmp_path) == []
+
+
+def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic_write, "replace", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        made(tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
+    run = made(tmp_path / "run", run_id="x", status="running")
+    run.update(status="completed", last_checkpoint="round-000001-epoch-0000")
+    assert run.manifest() == {"run_id": "x", "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
+    assert names(run.path) == ["config.json", "manifest.json"]
+
+
+@pytest.mark.parametrize("call", ["write_bytes", "rename"])
+def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, call):
+    target = tmp_path / "file"
+    atomic_write.replace(target, b"old")
+
+    def fails(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(type(target), call, fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        atomic_write.replace(target, b"new")
+    monkeypatch.undo()
+    assert names(tmp_path) == ["file"]
+    assert target.read_bytes() == b"old"
+
+
+def test_the_default_path_names_time_task_and_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = run_directory.choose(None, task="digits", config=CONFIG, now=0.0)
+    assert re.fullmatch(r"runs/19700101T000000Z-digits-[0-9a-f]{6}", str(path))
+    assert str(path).endswith(run_directory.config_hash(CONFIG)[:6])
+    path.mkdir(parents=True)
+    assert str(run_directory.choose(None, task="digits", config=CONFIG, now=0.0)) == f"{path}-1"
+
+
+def test_a_path_that_was_asked_for_is_taken_as_it_is(tmp_path):
+    assert run_directory.choose(tmp_path / "x", task="digits", config=CONFIG) == tmp_path / "x"
+
+
+@given(st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.booleans(), st.text(), st.none()), max_size=5))
+def test_manifests_are_json_in_ascii(value):
+    raw = atomic_write.json_bytes(value)
+    assert json.loads(raw.decode("ascii")) == value
+    assert raw.endswith(b"\n")
+
+
+def test_the_environment_names_versions_and_hardware():
+    found = run_directory.environment()
+    assert {"python", "morphogen", "torch", "tensordict", "torchrl", "numpy"} == set(found["versions"])
+    assert found["hardware"]["cores"] >= 1

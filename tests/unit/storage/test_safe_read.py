@@ -1,0 +1,235 @@
+"""Files of others: regular ones of a bounded size, JSON with bounds, logs that fit their run, pickles without code."""
+
+import json
+import os
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from support import generated_logs, handwritten_logs
+from support.malicious_pickles import named, number, word
+
+from morphogen.analysis.inspect_run import told
+from morphogen.analysis.run_log import load
+from morphogen.analysis.watch.loop import watch
+from morphogen.cli import main
+from morphogen.config.spec import RunSpec, TelemetrySpec
+from morphogen.data import pickles
+from morphogen.data.cifar import RECORD, RECORDS, read_binary
+from morphogen.errors import ConfigError, DataError
+from morphogen.storage import safe_read
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.fit import misfit
+from morphogen.telemetry.kinds.epoch import ActionsTaken
+from morphogen.telemetry.kinds.run import RunStarted
+
+
+def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert safe_read.whole(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        safe_read.whole(tmp_path / "a", 4)
+
+
+def test_what_stands_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in (
+        (tmp_path / "pipe", "no regular file"),
+        (tmp_path, "a directory"),
+        (tmp_path.joinpath("/dev/zero"), "no regular file"),
+        (tmp_path / "a\0b", "no name of a file"),
+        (tmp_path / "\ud800", "no name of a file"),
+    ):
+        with pytest.raises(OSError, match=message):
+            safe_read.whole(path)
+
+
+def test_lines_are_whole_lines(tmp_path):
+    (tmp_path / "a").write_bytes(b"one\n\ntwo\ncut")
+    assert list(safe_read.lines(tmp_path / "a")) == [b"one\n", b"\n", b"two\n"]
+
+
+def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path):
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(safe_read.MOST + 1)  # a hole takes no room
+    with pytest.raises(OSError, match="a line of more than"):
+        list(safe_read.lines(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    {
+        "[]": "it holds a list; want an object",
+        '{"a": NaN}': "NaN is no JSON number",
+        '{"a": 1e400}': "1e400 is no JSON number",
+        '{"a": -1e400}': "-1e400 is no JSON number",
+        '{"a":' * 100_000: "nested too deep",
+        '{"a":' * 65 + "1" + "}" * 65: "nested deeper than 64",
+        '{"a": 1' + "0" * 5000 + "}": "Exceeds the limit",
+        '{"a": 1} x': "Extra data",
+    }.items(),
+)
+def test_json_has_bounds(text, message):
+    with pytest.raises(ValueError, match=message):
+        safe_read.parsed(text)
+    assert safe_read.parsed('{"a":' * 64 + "1" + "}" * 64)
+
+
+def test_a_reason_is_one_line_that_a_terminal_can_show():
+    assert safe_read.reason(ValueError("a\x1b[2J\ud800b\nmore")) == "a\\x1b[2J\\ud800b"
+    assert safe_read.reason(KeyError()) == "KeyError"
+    assert len(safe_read.reason(ValueError("x" * 1000))) == 200
+
+
+STARTED = handwritten_logs.started(envs=3, epochs=4)
+ODD = {
+    "has epoch 4; the run has 4": handwritten_logs.epoch(0, 4),
+    "has env 3; the run has 3": handwritten_logs.episode(0, 3),
+    'has slot "r9c9"; the run has r0c0, r0c1': handwritten_logs.moved("DORMANT", "GERMINATED", slot="r9c9"),
+    'names the blueprint "oak"': handwritten_logs.moved("DORMANT", "GERMINATED", blueprint="oak"),
+    "has 4 envs in its rows": handwritten_logs.epoch(0, 0, envs=4),
+    "has 2, 3 envs in its rows": handwritten_logs.epoch(0, 0, reward=(0.0, 0.0)),
+    "has 3 numbers in the rows of stage; want 2": handwritten_logs.epoch(0, 0, slots=("a", "b", "c")),
+    "RunStarted.rounds is 0": Envelope(replace(STARTED.data, rounds=0)),
+    "RunStarted.world is 4; want 1 .. 3": Envelope(replace(STARTED.data, world=4)),
+    "RunStarted.slots is": Envelope(replace(STARTED.data, slots=("a", "a"))),
+}
+
+
+@pytest.mark.parametrize(("message", "event"), ODD.items(), ids=ODD)
+def test_an_event_of_another_run_is_told_apart(message, event):
+    assert message in str(misfit(STARTED.data, event))
+
+
+def test_every_event_of_a_run_fits_it():
+    for found in (generated_logs.events(), handwritten_logs.whole(envs=3, epochs=4)):
+        start = found[0].data
+        assert isinstance(start, RunStarted)
+        assert [misfit(start, event) for event in found] == [None] * len(found)
+
+
+def test_a_choice_among_few_has_few_others_and_fits():
+    rows: dict = {field.name: ("WAIT",) * 3 for field in fields(ActionsTaken)}
+    rows |= {"value": (0.5,) * 3, "forced": (True,) * 3, "op_legal": ((True,) * 6,) * 3}
+    rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
+    taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
+    assert misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
+    assert "numbers in the rows of op_prob" in str(
+        misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
+    )
+
+
+def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=2, epochs=3)
+    handwritten_logs.written(run / "events.jsonl", [handwritten_logs.episode(0, 7)])
+    lines = (run / "events.jsonl").read_text().count("\n")
+    with pytest.raises(DataError, match=rf"events.jsonl is damaged in line {lines}: EpisodeCompleted has epoch 3"):
+        load(run)
+
+
+def test_watching_leaves_out_what_does_not_fit(tmp_path, capsys):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=2, epochs=3)
+    handwritten_logs.written(run / "events.jsonl", [handwritten_logs.episode(0, 7)])
+    watch(run, once=True)
+    assert "1 lines of the event file are no events" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json", "result.json", "events.jsonl"])
+def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(DataError, match=f"{name} cannot be read: no regular file"):
+        load(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", {"rounds": -1}, "rounds is -1"),
+        ("config.json", {"telemetry": 3}, "telemetry is 3; want an object"),
+        ("manifest.json", {"versions": {"torch": 2}}, "versions is"),
+        ("manifest.json", {"status": None}, "status is null"),
+        ("result.json", {"policies": {"ppo": {}}}, "policies is"),
+        ("result.json", {"policies": []}, "policies is"),
+    ],
+)
+def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(tmp_path, name, change, message):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
+    (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **change}))
+    with pytest.raises(DataError, match=rf"{name} is damaged: {message}"):
+        load(run)
+
+
+def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, capsys):
+    run, outside = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2), tmp_path / "elsewhere"
+    outside.mkdir()
+    (run / "events.jsonl").rename(outside / "events.jsonl")
+    config = json.loads((run / "config.json").read_text())
+    config["telemetry"]["dir"] = str(outside)
+    (run / "config.json").write_text(json.dumps(config))
+    assert told(run).facts["events"] == f"read from {outside}, outside of the run directory"
+    watch(run, once=True)
+    assert f"events are read from {outside / 'events.jsonl'}, which" in capsys.readouterr().out
+
+
+def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
+    for word_ in ("a\0b", "\udcff", "\x1b[2J", "a\nb", "--envs=--"):
+        assert main.main(["train", "--print-config", "--out", word_]) == main.USAGE
+        assert "morphogen: error: argument 4 is " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["inspect", "watch --once", "report"])
+def test_a_name_that_no_file_can_have_is_refused(command, capsys):
+    assert main.main([*command.split(), "x" * 300]) == main.USAGE
+    assert capsys.readouterr().err.startswith("morphogen: error: ")
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "a\nb", ""])
+def test_a_path_in_a_config_is_printable_text(path):
+    with pytest.raises(ConfigError, match=r"telemetry.dir is .*; want a path"):
+        TelemetrySpec(dir=path)
+    with pytest.raises(ConfigError, match="policy_name is"):
+        RunSpec(policy_name=f"schedule:{path}")
+
+
+def test_an_integer_without_a_bound_of_its_own_has_63_bits():
+    assert TelemetrySpec(queue=2**63 - 1).queue == 2**63 - 1
+    with pytest.raises(ConfigError, match=r"queue is 9223372036854775808; want an integer >= 1 and < 2\^63"):
+        TelemetrySpec(queue=2**63)
+
+
+def test_an_array_is_made_of_the_bytes_that_are_there():
+    rows = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    for protocol in range(6):
+        found = pickles.read(pickle.dumps({b"data": rows}, protocol=protocol))
+        assert isinstance(found, dict)
+        assert np.array_equal(found[b"data"].array(), rows)
+    for shape in ((3, 3), (-2, -3), (2**62, 4), ("a",), 6):
+        with pytest.raises(ValueError, match="an array"):
+            pickles.Noted(bytes(6), shape).array()
+
+
+KIND = named("numpy dtype") + word("u1") + b"\x89\x88\x87R"
+CALLS = {
+    "a thing under the number 2147483647": b"K\1r\xff\xff\xff\x7f",
+    "builtins.bytearray, which is not allowed": named("builtins bytearray") + number(2**40) + b"\x85R",
+    "a name is to be changed": named("_codecs encode") + b"}" + b"b",
+    "anything but uint8": named("numpy dtype") + word("O") + b"\x89\x88\x87R",
+    "in another encoding": named("_codecs encode") + word("x") + word("rot13") + b"\x86R",
+    "stored in another way": named("numpy.core.numeric _frombuffer") + b"(C\1a" + KIND + b"K\1\x85" + word("F") + b"tR",
+}
+
+
+@pytest.mark.parametrize("message", CALLS)
+def test_a_pickle_of_arrays_does_nothing_else(message):
+    with pytest.raises(pickle.UnpicklingError, match=message):
+        pickles.read(b"\x80\2" + CALLS[message] + b".")
+
+
+def test_a_batch_has_at_most_the_records_of_an_official_file(tmp_path):
+    with (tmp_path / "batch").open("wb") as file:
+        file.truncate((RECORDS + 1) * RECORD)
+    with pytest.raises(DataError, match=r"want 3073 for each of 1 .. 10000 records"):
+        read_binary(tmp_path / "batch")

@@ -1,0 +1,283 @@
+"""Rules on anomalies: each fires for its cause and nothing else, whatever the numbers; and what raises the level."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.config.telemetry_spec import LIMITS, TelemetrySpec
+from morphogen.telemetry.anomaly import (
+    Counts,
+    Finding,
+    Report,
+    Watch,
+    anomalies,
+    drop,
+    entropy,
+    escalate,
+    measured,
+    trend,
+)
+from morphogen.telemetry.detectors import Sights, look
+from morphogen.vocab.action import HEADS, Op
+from morphogen.vocab.stage import Stage
+
+SPEC = TelemetrySpec(plateau_threshold=0.5, improvement_threshold=2.0)
+CALM = Counts(round=3, envs=8, rollbacks=2, free=100, waits=95)
+HEALTHY = {
+    "ratio_max": 5.0,
+    "ratio_min": 0.1,
+    "kl": 0.1,
+    "value_loss": 5.0,
+    "td_error_abs_mean": 5.0,
+    "free_steps": 100.0,
+    "skip_streak": 0.0,
+    "gradient_norm": 1.0,
+    "behaviour_gap": 1e-3,
+    "observation.clip_share": 0.01,
+    **{f"hidden.{part}_{name}": value for part in "hc" for name, value in (("rms", 1e-6), ("env_rms_max", 10.0))},
+    **{f"hidden.{part}_nonfinite": 0.0 for part in "hc"},
+    **{f"entropy_head.{head}": LIMITS[f"entropy_{head}"] for head in HEADS},
+}
+DEVICE = {"device": "cuda:0", "reserved_bytes": 85, "total_bytes": 100}
+LONG = Watch(low=dict.fromkeys(HEADS, 2), waits=2, gradient=1.0)
+
+floats = st.floats(allow_nan=True, allow_infinity=True)
+kinds = st.sampled_from(sorted(HEALTHY))
+
+
+def kinds_of(update=HEALTHY, *, counts=CALM, watch=LONG, devices=(DEVICE,), spec=SPEC):
+    return [one.kind for one in anomalies(counts, update, watch, spec, devices)[0]]
+
+
+def test_numbers_at_their_limits_are_healthy_whatever_came_before():
+    assert kinds_of() == []
+
+
+CAUSES = [
+    ("ratio_nonfinite numeric", {"ratio_max": math.nan, "ratio_min": 0.0}),
+    ("ratio_nonfinite numeric", {"ratio_max": 9.0, "ratio_min": -math.inf}),
+    ("ratio_explosion", {"ratio_max": 5.01}),
+    ("ratio_collapse", {"ratio_min": 0.09}),
+    ("kl_spike", {"kl": 0.11}),
+    ("kl_extreme", {"kl": 0.51}),
+    ("value_collapse", {"value_loss": 5.01}),
+    ("value_collapse", {"td_error_abs_mean": 5.01}),
+    ("value_collapse", {"value_loss": 6.0, "td_error_abs_mean": 7.0}),
+    ("", {"value_loss": 9.0, "free_steps": 0.0}),
+    ("numeric", {"advantage_std": math.inf, "policy_loss": math.nan}),
+    ("update_skipped", {"skip_streak": 2.0}),
+    ("gradient_drift", {"gradient_norm": 1.51}),
+    ("hidden_nonfinite", {"hidden.c_nonfinite": 1.0}),
+    ("hidden_explosion", {"hidden.h_env_rms_max": 10.1}),
+    ("hidden_vanishing", {"hidden.c_rms": 0.9e-6}),
+    ("behaviour_gap", {"behaviour_gap": 1.1e-3}),
+    ("observation_clipped", {"observation.clip_share": 0.011}),
+    ("entropy_collapse", {"entropy_head.slot": 0.099}),
+    ("numeric entropy_nonfinite", {"entropy_head.tempo": math.nan}),
+]
+
+
+@pytest.mark.parametrize(("wanted", "change"), CAUSES, ids=[f"{kind} {change}" for kind, change in CAUSES])
+def test_a_rule_fires_for_its_cause_and_no_other_does(wanted, change):
+    assert kinds_of({**HEALTHY, **change}) == wanted.split()
+
+
+@pytest.mark.parametrize(("round", "wanted"), [(0, []), (1, []), (2, ["gradient_drift", "observation_clipped"])])
+def test_what_is_compared_with_the_rounds_before_is_judged_once_there_are_two(round, wanted):
+    update = {**HEALTHY, "gradient_norm": 9.0, "observation.clip_share": 0.5}
+    assert kinds_of(update, counts=CALM._replace(round=round)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "change"),
+    [
+        ("envs_nonfinite", {"skipped": 1}),
+        ("rollbacks", {"rollbacks": 3}),
+        ("wait_only", {"waits": 96}),
+        ("", {"free": 0, "waits": 0}),
+    ],
+)
+def test_counts_of_a_round_are_judged_per_env_and_per_free_step(wanted, change):
+    assert kinds_of(counts=CALM._replace(**change)) == wanted.split()
+
+
+def test_what_was_not_measured_is_no_anomaly():
+    assert kinds_of({}, devices=()) == []
+    update = measured({"kl": np.float64(9.0), "kl_valid": np.bool_(False), "ratio_max": np.float64(math.nan)})
+    assert list(update) == ["ratio_max"]
+
+
+def test_a_finding_says_how_severe_it_is_and_names_value_limit_and_subject():
+    update = {**HEALTHY, "kl": 0.7, "entropy_head.op": 0.01, "hidden.h_env_rms_max": 11.0, "skip_streak": 3.0}
+    found = anomalies(CALM, update, LONG, SPEC, ({**DEVICE, "reserved_bytes": 90},))[0]
+    assert found == [
+        Finding("kl_extreme", "error", 0.7, 0.5),
+        Finding("update_skipped", "warning", streak=3),
+        Finding("hidden_explosion", "warning", 11.0, 10.0, "h"),
+        Finding("entropy_collapse", "warning", 0.01, 0.08, "op", 3),
+        Finding("memory", "warning", 0.9, 0.85, "cuda:0"),
+    ]
+
+
+def test_limits_are_those_of_the_config():
+    loose = TelemetrySpec(limits={"kl_spike": 0.2, "entropy_rounds": 4})
+    assert kinds_of({**HEALTHY, "kl": 0.15, "entropy_head.op": 0.01}, spec=loose) == []
+
+
+@given(st.dictionaries(kinds, floats), st.dictionaries(st.sampled_from(HEADS), st.integers(0, 9)), floats)
+def test_rules_take_any_number(update, low, average):
+    found, watch = anomalies(CALM, update, Watch(low=low, gradient=average), SPEC)
+    assert all(one.severity in ("info", "warning", "error") for one in found)
+    assert isinstance(watch, Watch)
+
+
+@given(st.lists(st.sampled_from((0.0, 0.07, 0.08, 0.1, 0.12, 0.13)), max_size=20))
+def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(values):
+    low, rounds = {}, 0
+    for value in values:
+        found, low = entropy({"entropy_head.op": value}, low, LIMITS)
+        rounds = 0 if value > 0.12 else rounds + (value < 0.08)
+        assert bool(found) == (value < 0.08 and rounds >= 3)
+
+
+def test_an_entropy_that_is_no_number_leaves_the_streak():
+    _, low = entropy({"entropy_head.op": 0.01}, {}, LIMITS)
+    found, after = entropy({"entropy_head.op": math.inf}, low, LIMITS)
+    assert (found[0].kind, found[0].subject, after) == ("entropy_nonfinite", "op", {"op": 1})
+
+
+def test_waiting_only_is_told_from_the_third_round_in_a_row_on():
+    watch, told = Watch(), []
+    for waits in (99, 99, 99, 99, 10, 99):
+        found, watch = anomalies(CALM._replace(waits=waits), {}, watch, SPEC)
+        told.append([one.streak for one in found])
+    assert told == [[], [], [3], [4], [], []]
+
+
+def test_a_full_device_is_told_once_in_ten_rounds():
+    full, watch, told = {**DEVICE, "reserved_bytes": 86}, Watch(), []
+    for round in range(21):
+        found, watch = anomalies(CALM._replace(round=round), {}, watch, SPEC, (full, DEVICE | {"device": "cuda:1"}))
+        told += [(round, one.subject) for one in found]
+    assert told == [(0, "cuda:0"), (10, "cuda:0"), (20, "cuda:0")]
+
+
+def test_a_gradient_is_compared_with_its_own_past_and_the_first_one_with_nothing():
+    _, watch = anomalies(CALM, {"gradient_norm": 4.0}, Watch(), SPEC)
+    skipped, watch = anomalies(CALM, {}, watch, SPEC)
+    found, _ = anomalies(CALM, {"gradient_norm": 6.5}, watch, SPEC)
+    assert (skipped, [one.kind for one in found], found[0].value) == ([], ["gradient_drift"], pytest.approx(0.625))
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "rolling", "progress", "share"),
+    [
+        (45.0, 50.0, 0.1, 0.1),
+        (45.1, 50.0, 1.0, None),
+        (45.0, 50.0, 0.09, None),
+        (0.0, 0.0, 1.0, None),
+        (0.0, None, 1.0, None),
+        (0.0, math.nan, 1.0, None),
+    ],
+)
+def test_a_drop_is_a_tenth_of_the_rounds_before_once_a_tenth_of_the_run_is_over(accuracy, rolling, progress, share):
+    assert drop(accuracy, rolling, progress, LIMITS) == share
+
+
+@pytest.mark.parametrize(
+    ("delta", "kind"),
+    [
+        (0.49, "plateau"),
+        (-0.49, "plateau"),
+        (0.5, None),
+        (2.0, None),
+        (2.1, "improvement"),
+        (-2.1, "degradation"),
+        (math.nan, None),
+    ],
+)
+def test_a_trend_is_a_small_or_a_large_change_of_the_rolling_accuracy(delta, kind):
+    assert trend(delta, SPEC) == kind
+
+
+# --- epochs -----------------------------------------------------------------------------------------------------------
+
+
+def record(**leaves):
+    """Two envs with one slot in which a seed is being blended in; both choose freely."""
+    stages = {
+        name: np.full((2, 1), Stage.BLENDING) for name in ("stage_before", "stage_acted", "stage_ticked", "stage")
+    }
+    quiet = {
+        **stages,
+        "detectors": np.zeros((2, 1, 2), dtype=bool),
+        "detector_ratio": np.zeros((2, 1)),
+        "contribution": np.zeros((2, 1)),
+        "contribution_valid": np.ones((2, 1), dtype=bool),
+        "val_acc": np.array([60.0, 60.0]),
+        "committed_acc": np.array([60.5, 60.5]),
+        "skipped": np.array([0, 0]),
+        "forced": np.array([False, False]),
+        "action": np.full((2, 8), int(Op.ADVANCE)),
+    }
+    return quiet | leaves
+
+
+INFLATED = np.array([[[False, False]], [[True, False]]])
+RANSOM = np.array([[[False, True]], [[False, False]]])
+
+
+def seen(*records):
+    sights, found = Sights.none(records[0]), []
+    for one in records:
+        new, sights = look(one, sights)
+        found.append([(env, slot, finding.kind, finding.severity) for env, slot, finding in new])
+    return found, sights
+
+
+def test_a_suspicious_seed_is_told_once():
+    found, _ = seen(record(detectors=INFLATED), record(), record(detectors=INFLATED | RANSOM), record(detectors=RANSOM))
+    assert found == [[(1, 0, "attribution_ratio", "info")], [], [(0, 0, "ransomware", "warning")], []]
+
+
+def test_the_next_seed_in_the_slot_is_another_one():
+    reborn = record(detectors=INFLATED, stage_before=np.full((2, 1), Stage.DORMANT))
+    reborn["stage_acted"] = np.full((2, 1), Stage.GERMINATED)
+    assert [len(one) for one in seen(record(detectors=INFLATED), reborn)[0]] == [1, 1]
+
+
+def test_ransom_for_a_whole_point_is_an_error():
+    held = look(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]])), Sights.none(record()))[0]
+    assert held == [(0, 0, Finding("ransomware", "error", -0.5, -0.2))]
+    ratio = look(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]])), Sights.none(record()))[0]
+    assert ratio == [(1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
+
+
+def test_a_round_counts_sick_envs_once_and_waits_where_there_was_a_choice():
+    waits, forced = np.zeros((2, 8), dtype=int), np.array([False, True])
+    rounds = (record(skipped=np.array([0, 2])), record(skipped=np.array([0, 1]), action=waits, forced=forced))
+    assert seen(*rounds)[1].counts(4, 1) == Counts(round=4, envs=2, rollbacks=1, skipped=1, free=3, waits=1)
+
+
+# --- escalation -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.booleans(), max_size=40), st.integers(1, 7))
+def test_the_level_is_raised_for_exactly_so_many_epochs_after_the_last_cause(causes, length):
+    spec, until, levels = TelemetrySpec(level="minimal", escalation_epochs=length), -1, ["minimal"]
+    for epoch, cause in enumerate(causes):
+        level, until = escalate(until, Report(epoch, ("kl_spike",) * cause), spec)
+        levels.append(level)
+    wanted = [any(causes[max(0, epoch - length) : epoch]) for epoch in range(len(levels))]
+    assert levels == ["debug" if raised else "minimal" for raised in wanted]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"escalate": False}, {"level": "off"}, {"lifecycle_only": True}, {"level": "debug"}]
+)
+def test_a_level_that_may_not_or_cannot_rise_stays(fields):
+    spec = TelemetrySpec(**fields)
+    assert escalate(-1, Report(0, ("kl_spike",)), spec) == (spec.level, -1)

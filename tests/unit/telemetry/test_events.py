@@ -1,0 +1,498 @@
+"""Events: told from records alone they are what happened, and their lines come back equal."""
+
+import copy
+import itertools
+import json
+import math
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.random_records import COMPONENTS, SLOTS, facts, following, live
+
+from morphogen.learn import metrics
+from morphogen.telemetry import jsonl
+from morphogen.telemetry.episode_events import manifest_hash, stability
+from morphogen.telemetry.events import Envelope, tidy
+from morphogen.telemetry.jsonl import KINDS, line, parse
+from morphogen.telemetry.kinds.env import EpisodeCompleted
+from morphogen.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_updated
+from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
+from morphogen.telemetry.kinds.slot import StageChanged
+from morphogen.telemetry.round_summary import Costs, paces, summarise
+from morphogen.telemetry.writer import JsonLines
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import TRANSITIONS, Stage
+
+lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 25))
+
+
+def completed(found):
+    """The episodes among events, in the order of the envs."""
+    return tuple(event.data for event in found if isinstance(event.data, EpisodeCompleted))
+
+
+def told(records, known, *, round=0):
+    """All events of one round."""
+    memory, found = None, []
+    for t, record in enumerate(records):
+        new, memory = following(record, memory, (round, t), known)
+        found += new
+    return found
+
+
+def named(found, name):
+    return [event for event in found if event.name == name]
+
+
+@lifetimes
+def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = named(told(records, facts(envs, epochs)), "StageChanged")
+    for e, env in enumerate(there):
+        wanted = [
+            (t, SLOTS[s], cause, here.name, to.name, age, count, None if kind < 0 else Blueprint(kind).label)
+            for t, s, cause, here, to, age, count, kind, *_ in env.log
+        ]
+        have = [
+            (v.epoch, v.slot, d.cause, d.from_, d.to, d.age, d.epochs_in_stage, d.blueprint)
+            for v in found
+            if v.env == e and isinstance(d := v.data, StageChanged)
+        ]
+        assert sorted(have) == sorted(wanted, key=lambda row: row[:4])
+
+
+@lifetimes
+def test_lifecycle_events_rebuild_the_stage_of_every_slot_at_every_epoch(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    changes = named(told(records, facts(envs, epochs)), "StageChanged")
+    now = np.full((envs, len(SLOTS)), int(Stage.DORMANT))
+    for t, record in enumerate(records):
+        for event in (change for change in changes if change.epoch == t):
+            at = event.env, SLOTS.index(event.slot)
+            assert now[at] == Stage[event.data.from_]
+            now[at] = Stage[event.data.to]
+        assert (now == record["stage"]).all()
+
+
+@lifetimes
+def test_only_a_rollback_leaves_the_table_of_transitions(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    for event in named(told(records, facts(envs, epochs)), "StageChanged"):
+        legal = Stage[event.data.to] in TRANSITIONS[Stage[event.data.from_]]
+        assert legal or event.data.cause == "govern"
+
+
+@lifetimes
+def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = told(records, facts(envs, epochs))
+    episodes = completed(found)
+    moved = [event.data.to for event in named(found, "StageChanged")]
+    for kind, stage, count in (
+        ("SeedGerminated", "GERMINATED", "germinated"),
+        ("SeedFossilized", "FOSSILIZED", "fossilized"),
+        ("SeedPruned", "PRUNED", "pruned"),
+    ):
+        assert len(named(found, kind)) == moved.count(stage) == sum(getattr(one, count) for one in episodes)
+    assert len(named(found, "RolledBack")) == sum(one.rollbacks for one in episodes)
+    assert [event.epoch for event in named(found, "RolledBack") if event.env == 0] == there[0].rollbacks
+    assert len(episodes) == envs
+    for one in episodes:
+        assert sum(one.ops.values()) == epochs
+        assert one.rollbacks or one.germinated == one.fossilized + one.pruned + one.live
+
+
+@lifetimes
+def test_gates_are_told_when_asked_with_the_checks_that_failed(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = named(told(records, facts(envs, epochs)), "GateEvaluated")
+    targets = {"G1": Stage.TRAINING, "G2": Stage.BLENDING, "G3": Stage.HOLDING, "G5": Stage.FOSSILIZED}
+    for e, env in enumerate(there):
+        have = [(v.epoch, v.slot, targets[v.data.gate], v.data.passed) for v in found if v.env == e]
+        assert have == [(t, SLOTS[s], to, passed) for t, s, to, passed in env.gates]
+    assert all(event.data.failed == (() if event.data.passed else ("too_early",)) for event in found)
+
+
+@lifetimes
+def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = named(told(records, facts(envs, epochs)), "SeedPruned")
+    reason = {"action": "action", "tick": "ramp", "govern": "governor"}
+    for e, env in enumerate(there):
+        wanted = [(t, SLOTS[s], reason[cause], age) for t, s, cause, _, to, age, *_ in env.log if to is Stage.PRUNED]
+        assert [(v.epoch, v.slot, v.data.reason, v.data.age) for v in found if v.env == e] == wanted
+    assert all(event.data.params > 0 for event in found)
+
+
+@lifetimes
+def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = told(records, facts(envs, epochs))
+    for e, env in enumerate(there):
+        for name, stage in (("SeedFossilized", Stage.FOSSILIZED), ("SeedPruned", Stage.PRUNED)):
+            data = [event.data for event in named(found, name) if event.env == e]
+            wanted = [tuple(entry[-2:]) for entry in env.log if entry[4] is stage]
+            assert [one.contribution for one in data] == [contribution for _, contribution in wanted]
+            assert [one.accuracy_change for one in data] == pytest.approx([gain for gain, _ in wanted], abs=1e-4)
+
+
+def test_a_germination_is_told_with_what_was_sown():
+    there, records = live(5, 2, 12)
+    found = [event for event in named(told(records, facts(2, 12)), "SeedGerminated") if event.env == 1]
+    sown = [entry for entry in there[1].log if entry[4] is Stage.GERMINATED]
+    assert len(found) == len(sown) > 0
+    for event, entry in zip(found, sown, strict=True):
+        at = (1, entry[1])
+        assert event.data.accuracy == pytest.approx(float(records[entry[0]]["acc_before"][1]))
+        assert event.data.blueprint == Blueprint(int(records[entry[0]]["blueprint"][at])).label
+        assert (event.data.algorithm, event.data.tempo, event.data.alpha_target) == ("ADD", 5, 0.7)
+
+
+def test_episodes_are_numbered_over_all_envs_of_the_run():
+    found = told(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
+    assert {(event.env, event.episode) for event in found if event.env is not None} == {(4, 34), (5, 35)}
+
+
+@lifetimes
+def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    whole = told(records, facts(envs, epochs), round=3)
+    for e in range(envs):
+        rows = [{name: leaf[e : e + 1] for name, leaf in record.items()} for record in records]
+        alone = told(rows, facts(1, epochs, first=e, total=envs), round=3)
+        assert [event for event in alone if event.env is not None] == [event for event in whole if event.env == e]
+
+
+@lifetimes
+def test_telling_changes_neither_record_nor_memory(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    known, memory = facts(envs, epochs), None
+    for t, record in enumerate(records):
+        before = copy.deepcopy((record, memory))
+        first = following(record, memory, (0, t), known)
+        again = following(record, memory, (0, t), known)
+        assert first[0] == again[0]
+        assert all((before[0][name] == record[name]).all() for name in record)
+        if memory is not None:
+            names = [one.name for one in fields(memory) if one.name != "tally"]
+            assert all(np.array_equal(getattr(before[1], n), getattr(memory, n), equal_nan=True) for n in names)
+        memory = first[1]
+
+
+@lifetimes
+def test_every_event_comes_back_from_its_line(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    for event in told(records, facts(envs, epochs), round=2):
+        text = line(event, seq=5, time=1.0)
+        assert text.isascii()
+        assert text.count("\n") == 1
+        assert parse(text) == event
+
+
+def test_sums_of_an_episode_are_those_of_its_epochs():
+    _, records = live(11, 3, 20)
+    for e, one in enumerate(completed(told(records, facts(3, 20)))):
+        rewards = [float(record["reward"][e]) for record in records]
+        assert one.reward == pytest.approx(sum(rewards), rel=1e-6)
+        assert one.discounted_return == pytest.approx(sum(r * 0.9**t for t, r in enumerate(rewards)), rel=1e-6)
+        for i, name in enumerate(COMPONENTS):
+            assert one.components[name] == pytest.approx(sum(float(r["components"][e, i]) for r in records), abs=1e-5)
+        assert one.unmeasured_steps == sum(bool(record["unmeasured"][e]) for record in records)
+        assert one.detectors["attribution_ratio"] == sum(int(r["detectors"][e, :, 0].sum()) for r in records)
+        assert one.initial_accuracy == 50.0
+        assert one.accuracy == pytest.approx(float(records[-1]["val_acc"][e]))
+        assert one.success == (one.committed_accuracy >= 60)
+
+
+def test_the_end_of_an_episode_describes_the_network_that_was_grown():
+    there, records = live(3, 4, 25)
+    found = told(records, facts(4, 25))
+    for e, one in enumerate(completed(found)):
+        seeds = [(SLOTS[i], slot) for i, slot in enumerate(there[e].slots) if slot.occupied]
+        assert [(row["slot"], row["stage"]) for row in one.topology] == [(n, s.stage.name) for n, s in seeds]
+        blended = sum(
+            slot.params for _, slot in seeds if slot.stage in (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+        )
+        assert one.params == 400 + blended
+        assert one.params_ratio == pytest.approx(1 + blended / 400, rel=1e-6)
+        fossils = [slot for _, slot in seeds if slot.stage is Stage.FOSSILIZED]
+        assert one.contributing == sum((slot.contribution or 0) >= 1 for slot in fossils)
+        recorded = [event.data for event in named(found, "TopologyRecorded") if event.env == e]
+        assert len(recorded) == bool(fossils)
+        for data in recorded:
+            assert len(data.manifest["slots"]) == len(fossils)
+            assert data.sha256 == manifest_hash(data.manifest)
+
+
+def test_a_scripted_life_gives_the_expected_counts():
+    base = live(0, 2, 20)[1]
+    script = {0: 2, 1: 3, 11: 4, 16: 5, 17: 6}  # epoch -> stage of slot 0 of env 0 after the action
+    now = np.ones((2, 3), dtype=int)
+    for t, record in enumerate(base):
+        record |= {"stage_before": now.copy(), "rolled_back": np.zeros(2, bool), "stabilized": np.zeros(2, bool)}
+        record |= dict.fromkeys(("anomaly", "fault"), np.zeros(2, int))
+        record |= {
+            "gate": np.zeros((2, 3), int),
+            "gate_passed": np.zeros((2, 3), bool),
+            "blueprint": np.ones((2, 3), int),
+        }
+        if t in script:
+            now[0, 0] = script[t]
+            record["gate"][0, 0] = {3: 1, 4: 2, 5: 3, 6: 5}.get(script[t], 0)
+        record |= {name: now.copy() for name in ("stage_acted", "stage_ticked", "stage")}
+    found = told(base, facts(2, 20))
+    counts = {name: len(named(found, name)) for name in KINDS}
+    assert {name: count for name, count in counts.items() if count} == {
+        "SeedGerminated": 1,
+        "StageChanged": 5,
+        "GateEvaluated": 4,
+        "SeedFossilized": 1,
+        "TopologyRecorded": 1,
+        "EpisodeCompleted": 2,
+        "EpochCompleted": 20,
+        "AblationsMeasured": 1,
+    }
+
+
+def test_the_first_stable_epoch_is_told_once_an_episode():
+    _, records = live(2, 2, 15)
+    found = named(told(records, facts(2, 15)), "HostStabilized")
+    assert [(event.env, event.epoch) for event in found] == [(0, 7), (1, 7)]
+
+
+def test_an_epoch_without_its_memory_is_refused():
+    _, records = live(2, 1, 2)
+    with pytest.raises(ValueError, match="epoch 1 of round 0 has no memory"):
+        following(records[1], None, (0, 1), facts(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [([50], 1), ([50, 60], 1), ([50, 60, 70], 1), ([50, 60, 50], 1 / 101), ([10] + [50] * 21, 1)],
+)
+def test_stability_falls_with_the_variance_of_the_last_20_differences(accuracies, expected):
+    recent = np.asarray([np.nan] * 21 + [float(a) for a in accuracies])[-21:]
+    assert stability(recent) == pytest.approx(expected)
+
+
+def summary(found, rolling=(), **more):
+    settings = {"round": 0, "updated": True, "costs": Costs(2.0, 10), **more}
+    return summarise(completed(found), rolling, **settings)
+
+
+@lifetimes
+def test_means_of_a_summary_are_the_means_of_its_arrays(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    one, _ = summary(told(records, facts(envs, epochs)))
+    assert one.episodes_completed == len(one.env_accuracy) == envs
+    assert one.accuracy_mean == pytest.approx(np.mean(one.env_accuracy), rel=1e-6)
+    assert one.accuracy_std == pytest.approx(np.std(one.env_accuracy), abs=1e-4)
+    assert (one.accuracy_min, one.accuracy_max) == (min(one.env_accuracy), max(one.env_accuracy))
+    assert one.committed_mean == pytest.approx(np.mean(one.env_committed), rel=1e-6)
+    assert one.reward_mean == pytest.approx(np.mean(one.env_reward), rel=1e-5, abs=1e-6)
+    assert one.env_epochs_per_s == 5.0
+
+
+def test_rolling_accuracy_is_the_mean_of_the_last_ten_rounds():
+    rolling, means = (), []
+    for round in range(14):
+        one, rolling = summary(told(live(round, 1, 1)[1], facts(1, 1)), rolling, round=round)
+        means.append(one.accuracy_mean)
+        assert one.rolling_accuracy == pytest.approx(np.mean(means[-10:]), rel=1e-6)
+
+
+def test_seconds_do_not_count_in_comparing_summaries():
+    found = told(live(1, 2, 3)[1], facts(2, 3))
+    assert summary(found)[0] == summary(found, costs=Costs(9.0, 10, 1.0))[0]
+    assert summary(found)[0] != summary(found, updated=False)[0]
+
+
+def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
+    spent = {"host_cpu_s": 0.5, "device_s": None, "count": 3}
+    phases = {"data": {"wall_s": 1.0, **spent}, "train": {"wall_s": 6.0, **spent}}
+    pace, profile = paces(Costs(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32)
+    assert (pace.rollout_s, pace.update_s, pace.env_epochs_per_s, pace.samples_per_s) == (4.0, 1.0, 1.5, 48.0)
+    assert (pace.host_wait_time_share, pace.data_wait_time_share) == (0.1, 0.2)
+    assert profile.phases == phases
+    (alone,) = paces(Costs(4.0, 6), samples=32)
+    assert alone.data_wait_time_share is None
+
+
+def test_a_round_of_no_time_has_no_rate():
+    (pace,) = paces(Costs(0.0, 6), samples=32)
+    assert (pace.env_epochs_per_s, pace.samples_per_s, pace.host_wait_time_share) == (None, None, None)
+
+
+def test_a_round_without_episodes_has_no_summary():
+    with pytest.raises(ValueError, match="without completed episodes"):
+        summarise((), (), round=0, updated=False, costs=Costs(1.0, 1))
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(value=JSON)
+def test_tidy_values_are_json_with_at_most_7_digits_and_tidy_themselves(value):
+    found = tidy(value)
+    assert tidy(found) == found
+    assert tidy(json.loads(json.dumps(found, allow_nan=False))) == found
+
+
+@given(number=st.floats(allow_nan=False, allow_infinity=False))
+def test_a_tidy_number_has_7_significant_digits(number):
+    assert tidy(number) == pytest.approx(number, rel=1e-6)
+    assert float(f"{tidy(number):.6e}") == tidy(number)
+
+
+def test_what_is_not_finite_is_null():
+    assert tidy([math.nan, math.inf, -math.inf, np.float32("nan"), np.float32(2.5)]) == (None, None, None, None, 2.5)
+
+
+def test_an_event_cannot_hold_anything_else():
+    with pytest.raises(TypeError, match="an event cannot hold a set"):
+        tidy({"a": {1, 2}})
+
+
+SAVED = Envelope(CheckpointSaved(path="a", kind="final", size_bytes=3, save_s=0.1))
+
+
+def test_a_line_has_the_keys_of_the_envelope_in_order():
+    move = StageChanged(
+        from_="DORMANT", to="GERMINATED", cause="action", blueprint=None, alpha=0.0, age=0, epochs_in_stage=0
+    )
+    whole = json.loads(line(Envelope(move, round=1, epoch=0, env=2, episode=34, slot="r0c0"), seq=7, time=1.23456))
+    assert list(whole) == [
+        *("v", "seq", "time", "rank", "event", "severity"),
+        *("round", "epoch", "env", "episode", "slot", "data"),
+    ]
+    assert whole["time"] == 1.235
+    assert whole["data"]["from"] == "DORMANT"
+    assert "round" not in json.loads(line(SAVED, seq=0, time=0.0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: {**whole, "extra": 1},
+        lambda whole: {key: value for key, value in whole.items() if key != "seq"},
+        lambda whole: {**whole, "data": {**whole["data"], "extra": 1}},
+        lambda whole: {**whole, "data": {"path": "a"}},
+        lambda whole: {**whole, "event": "Unknown"},
+        lambda whole: {**whole, "v": 2},
+    ],
+)
+def test_lines_of_another_form_are_refused(change):
+    whole = json.loads(line(SAVED, seq=0, time=0.0))
+    with pytest.raises(ValueError, match=r"has the keys|is unknown"):
+        parse(json.dumps(change(whole)))
+
+
+def test_events_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        SAVED.data.path = "b"
+
+
+def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
+    path = tmp_path / "events.jsonl"
+    ticks = itertools.count(100)
+    sink = JsonLines(path, clock=lambda: float(next(ticks)))
+    found = told(live(4, 3, 12)[1], facts(3, 12))
+    for at in range(0, len(found), 5):
+        sink.write(found[at : at + 5])
+    sink.write([])
+    sink.close()
+    sink.close()
+    again = JsonLines(path, first=sink.seq)
+    end = Envelope(
+        RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
+    )
+    again.write([end])
+    again.close()
+    text = path.read_text().splitlines(keepends=True)
+    assert [json.loads(one)["seq"] for one in text] == list(range(len(found) + 1))
+    assert [parse(one) for one in text] == [*found, end]
+
+
+def test_a_batch_of_events_is_one_write(tmp_path, monkeypatch):
+    sink = JsonLines(tmp_path / "events.jsonl")
+    calls = []
+    real = sink._file
+
+    class Counting:
+        closed = False
+
+        def write(self, data):
+            calls.append(len(data))
+            return real.write(data)
+
+    monkeypatch.setattr(sink, "_file", Counting())
+    sink.write([SAVED] * 50)
+    assert len(calls) == 1
+    real.close()
+
+
+def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
+    sink = JsonLines(tmp_path / "events.jsonl")
+    real = sink._file
+
+    class Slow:
+        def write(self, data):
+            return real.write(data[:7])
+
+    monkeypatch.setattr(sink, "_file", Slow())
+    sink.write([SAVED] * 2)
+    real.close()
+    assert [parse(one) for one in (tmp_path / "events.jsonl").read_text().splitlines()] == [SAVED, SAVED]
+
+
+def test_update_metrics_become_an_event():
+    found = {name: np.float64(2.0) for name in metrics.NAMES}
+    found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.NAMES}
+    event = ppo_updated(found, update_s=0.5)
+    assert event.explained_variance is None
+    assert event.kl == 2.0
+    assert (event.steps_done, event.stopped_by_kl) == (2, True)
+    assert isinstance(event.steps_done, int)
+    assert set(event.entropy_head) >= {"op", "slot", "alpha_curve"}
+    assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
+    assert event.update_s == 0.5
+    broken = ppo_updated({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
+    assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 1})
+    unknown = [one.name for one in fields(PpoUpdated) if getattr(event, one.name) is None]
+    assert unknown == ["explained_variance"]
+    assert parse(line(Envelope(event, round=1), seq=0, time=0.0)).data == event
+
+
+def test_every_update_metric_is_reduced_as_its_event_declares():
+    declared = {name: REDUCTION[name.split(".")[0]] for name in metrics.STEP}
+    assert declared == {name: kind.value for name, kind in metrics.STEP.items()}
+    assert {REDUCTION[name] for name in metrics.ONCE if "." not in name} == {"once"}
+
+
+def test_every_kind_of_event_says_its_level_and_severity():
+    for kind in KINDS.values():
+        assert kind.LEVEL in ("minimal", "normal", "debug")
+        assert kind.SEVERITY in ("info", "warning", "error")
+
+
+def test_telemetry_loads_no_torch():
+    names = ("events", "kinds", "lines", "memory", "episode", "derive", "summary", "writer")
+    code = "import sys\n" + "".join(f"import morphogen.telemetry.{name}\n" for name in names)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True
+    )
+    assert done.stdout.split() == [b"False"]
+
+
+def test_lines_know_every_kind():
+    assert jsonl.KINDS["RoundCompleted"].__name__ == "BatchSummary"
+    assert len(jsonl.KINDS) == 40

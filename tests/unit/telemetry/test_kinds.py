@@ -1,0 +1,228 @@
+"""Every kind of event: made only of what its fields hold, and the same again from its line."""
+
+import json
+import math
+import types
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.jsonl import KINDS, line, parse
+from morphogen.telemetry.kinds.env import RolledBack
+from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.run import CheckpointSaved, Evaluated, RunResumed
+
+NAMES = st.text(max_size=4)
+WHOLE = st.integers(-(2**63), 2**64 - 1)
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def values(hint):
+    """Values of a type, as a program may hand them to an event."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        spans = [one for one in inner[1:] if hasattr(one, "low")]
+        return bounded(inner[0], spans[0]) if spans else values(inner[0])
+    if kind in (Union, types.UnionType):
+        return st.one_of(*map(values, inner))
+    if kind is Literal:
+        return st.sampled_from(inner)
+    if kind is tuple:
+        return st.lists(values(inner[0]), max_size=3)
+    if kind is dict:
+        return st.dictionaries(NAMES, values(inner[1]), max_size=3)
+    if is_typeddict(hint):
+        return st.fixed_dictionaries(
+            {name: values(held) for name, held in get_type_hints(hint, None, None, True).items()}
+        )
+    return PLAIN[hint]
+
+
+PLAIN = {
+    int: WHOLE,
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+    str: NAMES,
+    types.NoneType: st.sampled_from([None, math.nan, math.inf, -math.inf]),  # not measured, or not finite
+    Any: st.one_of(st.none(), WHOLE, st.floats(), NAMES, st.lists(WHOLE, max_size=2)),
+}
+
+
+def bounded(of, span):
+    numbers = st.integers if of is int else st.floats
+    if of is int:
+        return numbers(span.low, 2**64 - 1 if span.high is None else span.high)
+    return numbers(span.low, span.high, allow_infinity=False)
+
+
+def made(kind):
+    hints = get_type_hints(kind, include_extras=True)
+    return st.builds(kind, **{one.name: values(hints[one.name]) for one in fields(kind)})
+
+
+def placed(data, draw):
+    """The event in an envelope with its coordinates, and now and then with more."""
+    where = set(data.WHERE) | draw(st.sampled_from([set(), {"round"}, {"round", "epoch"}, {"arm"}]))
+    numbers = {name: draw(st.integers(0, 10**9)) for name in where - {"slot", "arm"}}
+    names = {name: draw(NAMES) for name in where & {"slot", "arm"}}
+    severity = draw(st.sampled_from(["", "info", "warning", "error"]))
+    return Envelope(data, **numbers, **names, severity=severity, late=draw(st.booleans()))
+
+
+@every_kind
+@given(draw=st.data())
+def test_an_event_comes_back_from_its_line(kind, draw):
+    event = placed(draw.draw(made(kind)), draw.draw)
+    text = line(event, seq=3, time=12.5, rank=1)
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text, parse_constant=pytest.fail)["event"] == event.name
+    assert parse(text) == event
+    assert line(parse(text), seq=3, time=12.5, rank=1) == text
+
+
+@every_kind
+@given(draw=st.data())
+def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):
+    whole = json.loads(line(placed(draw.draw(made(kind)), draw.draw), seq=0, time=0.0))
+    name = draw.draw(st.sampled_from(sorted(whole["data"])))
+    less = {key: value for key, value in whole["data"].items() if key != name}
+    for data in (less, {**whole["data"], "more": 1}):
+        with pytest.raises(ValueError, match="has the keys"):
+            parse(json.dumps({**whole, "data": data}))
+
+
+@every_kind
+@given(draw=st.data())
+def test_an_event_is_not_made_of_what_its_fields_do_not_hold(kind, draw):
+    """A tuple stands in no field of an event where a mapping does, nor the other way round, and neither is a number."""
+    good = draw.draw(made(kind))
+    name = draw.draw(st.sampled_from([one.name for one in fields(kind)]))
+    bad = [1] if isinstance(getattr(good, name), dict) else {"a": {"b": [{1: 2}]}}
+    given_ = {one.name: getattr(good, one.name) for one in fields(kind)}
+    if get_type_hints(kind)[name] == dict[str, Any]:
+        bad = [1]
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name.rstrip('_')} is .*; want "):
+        kind(**{**given_, name: bad})
+
+
+@every_kind
+def test_coordinates_of_a_kind_are_those_of_a_unit_of_time(kind):
+    assert kind.WHERE in [(), ROUND, (*ROUND, "epoch"), (*ROUND, *EPOCH), (*ROUND, *EPOCH, "slot")]
+
+
+ROUND, EPOCH = ("round",), ("epoch", "env", "episode")
+SAVED = CheckpointSaved(path="a", kind="final", size_bytes=3, save_s=0.1)
+ROLLED = RolledBack(reason="chance", loss=1.0, loss_limit=2.0, streak=1, penalty=0.5, seeds_pruned=0, snapshot_epoch=-1)
+ENV = {"round": 0, "epoch": 2, "env": 1, "episode": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epoch": None}, "RolledBack has no epoch"),
+        ({"env": None}, "RolledBack has no env"),
+        ({"episode": None}, "RolledBack has no episode"),
+        ({"round": -1}, "RolledBack has round -1; want an integer >= 0"),
+        ({"round": True}, "RolledBack has round true; want an integer >= 0"),
+        ({"slot": 3}, "RolledBack has slot 3; want a name"),
+        ({"severity": "fatal"}, 'RolledBack has severity "fatal"; want one of info, warning, error'),
+        ({"late": "yes"}, 'RolledBack has late "yes"; want true or false'),
+    ],
+)
+def test_an_envelope_is_where_its_event_belongs(change, said):
+    assert Envelope(ROLLED, **ENV).severity == "warning"
+    with pytest.raises(ValueError, match=said):
+        Envelope(ROLLED, **{**ENV, **change})
+
+
+@pytest.mark.parametrize("half", [{"env": 1}, {"episode": 1}])
+def test_an_episode_is_told_exactly_where_an_env_is(half):
+    with pytest.raises(ValueError, match="want both or neither"):
+        Envelope(SAVED, **half)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: CheckpointSaved(path="a", kind="spare", size_bytes=3, save_s=0.1), 'kind is "spare"'),
+        (lambda: CheckpointSaved(path="a", kind="final", size_bytes=-1, save_s=0.1), "size_bytes is -1"),
+        (lambda: CheckpointSaved(path="a", kind="final", size_bytes=True, save_s=0.1), "size_bytes is true"),
+        (lambda: CheckpointSaved(path="a", kind="final", size_bytes=1.5, save_s=0.1), "size_bytes is 1.5"),
+        (lambda: CheckpointSaved(path=None, kind="final", size_bytes=1, save_s=0.1), "path is null"),
+        (lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}]), "skipped is "),
+    ],
+)
+def test_a_field_says_what_it_holds(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"v": 1}'])
+def test_a_line_that_is_no_envelope_is_refused(text):
+    with pytest.raises(ValueError, match=r"want an object|has the keys"):
+        parse(text)
+
+
+def test_the_level_and_the_severity_of_a_kind_hold_where_none_is_given():
+    event = Envelope(ROLLED, **ENV)
+    assert (event.level, event.severity, event.late) == ("minimal", "warning", False)
+    assert '"late"' not in line(event, seq=0, time=0.0)
+    assert Envelope(ROLLED, **ENV, level="debug") == event
+    assert Envelope(ROLLED, **ENV, severity="error") != event
+
+
+def test_what_is_never_dropped_is_what_tells_a_life():
+    kept = {name for name, kind in KINDS.items() if kind.LIFECYCLE}
+    run = {"RunStarted", "RunResumed", "CheckpointSaved", "CheckpointFailed", "Evaluated", "RunCompleted"}
+    env = {"EpisodeCompleted", "TopologyRecorded", "RolledBack"}
+    assert kept == run | env | {"SeedGerminated", "StageChanged", "SeedFossilized", "SeedPruned"}
+    assert all(KINDS[name].LEVEL == "minimal" for name in kept)
+
+
+def test_levels_are_those_of_the_table():
+    normal = {"ActionCounts", "MaskHitRates", "RewardSummary", "Throughput", "PhaseProfile", "MemoryUsed"}
+    normal |= {
+        "ObservationStats",
+        "HiddenHealth",
+        "BlueprintScores",
+        "HostStabilized",
+        "AnomalySeen",
+        "GateEvaluated",
+        "EpochCompleted",
+    }
+    debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid", "SnapshotTaken"}
+    assert {name for name, kind in KINDS.items() if kind.LEVEL == "normal"} == normal
+    assert {name for name, kind in KINDS.items() if kind.LEVEL == "debug"} == debug
+    assert len(KINDS) == 40
+
+
+def test_numbers_of_any_library_become_those_of_the_file():
+    table = np.asarray([[0.1, math.nan], [math.inf, 2.0]], dtype=np.float32)
+    one = EpochCompleted(
+        **dict.fromkeys(("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc"), table[0]),
+        **dict.fromkeys(("reward", "host_gradient_norm", "params_ratio"), table[1]),
+        skipped=np.asarray([0, 3]),
+        forwards=[1, 2],
+        op_effective=["WAIT", "PRUNE"],
+        success=np.asarray([True, False]),
+        stage=[["DORMANT"], ["TRAINING"]],
+        alpha=table,
+        contribution=table,
+    )
+    assert (one.train_loss, one.reward, one.skipped) == ((0.1, None), (None, 2.0), (0, 3))
+    assert one.alpha == ((0.1, None), (None, 2.0))
+
+
+def test_an_interval_has_its_three_numbers():
+    interval = {"mean": 1.0, "low": 0.5, "high": 1.5}
+    names = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
+    good = Evaluated(episodes=1, split="test", **dict.fromkeys(names, interval))
+    assert good.stability == interval
+    with pytest.raises(ValueError, match=r"Evaluated\.network_value is"):
+        Evaluated(episodes=1, split="test", **{name: {"mean": 1.0} for name in names})

@@ -1,0 +1,102 @@
+"""Scalars: which numbers of which events, at which step, and loggers that are there or not."""
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.faulty_sinks import passing, summary
+
+from morphogen.config.telemetry_spec import LOGGERS, TelemetrySpec
+from morphogen.errors import ConfigError
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.ppo import PpoUpdated
+from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.telemetry.scalars import NEEDS, Scalars, check_loggers, scalars
+
+ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
+EPOCH = EpochCompleted(
+    **dict.fromkeys((*ROWS, "params_ratio"), (1.0, None, 3.0)),
+    **dict.fromkeys(("skipped", "forwards"), (0, 0, 3)),
+    op_effective=("WAIT",) * 3,
+    success=(True, False, False),
+    stage=(("DORMANT",),) * 3,
+    alpha=((0.5,),) * 3,
+    contribution=((None,),) * 3,
+)
+
+
+def named(event, epochs=24):
+    return {name: (value, step) for name, value, step in scalars(event, epochs)}
+
+
+def test_an_epoch_gives_means_over_the_envs_that_were_measured_at_its_number_in_the_run():
+    found = named(Envelope(EPOCH, round=2, epoch=5))
+    assert found["epoch/val_acc"] == (2.0, 53)
+    assert found["epoch/skipped"] == (1.0, 53)
+    assert found["epoch/success"] == (pytest.approx(1 / 3), 53)
+    assert set(found) == {f"epoch/{name}" for name in (*ROWS, "params_ratio", "skipped", "forwards", "success")}
+
+
+def test_events_of_a_round_give_their_numbers_at_the_round():
+    data = PpoUpdated(kl=0.25, entropy_head={"op": 0.5}, stopped_by_kl=True, nonfinite={"loss": 2})
+    wanted = {"ppo/kl": 0.25, "ppo/entropy_head/op": 0.5, "ppo/stopped_by_kl": 1.0, "ppo/nonfinite/loss": 2.0}
+    assert named(Envelope(data, round=7)) == {name: (value, 7) for name, value in wanted.items()}
+    found = named(summary(3))
+    assert found["round/accuracy_mean"] == (1.0, 3)
+    assert not any("env_" in name for name in found if name != "round/env_epochs_per_s")
+
+
+def test_an_anomaly_is_a_point_on_an_axis_of_its_kind():
+    found = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
+    assert named(Envelope(found, round=4)) == {"anomaly/kl_spike": (0.2, 4)}
+    assert named(Envelope(replace(found, value=None), round=4)) == {"anomaly/kl_spike": (1.0, 4)}
+
+
+def test_what_is_late_or_about_one_env_gives_none():
+    assert named(Envelope(EPOCH, round=0, epoch=0, late=True)) == {}
+    assert named(passing(0)) == {}
+
+
+def test_csv_files_hold_a_line_per_step(tmp_path):
+    sink = Scalars("csv", tmp_path / "metrics", TelemetrySpec(), epochs=24)
+    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3)])
+    sink.write([summary(1)])
+    sink.flush()
+    sink.close()
+    folder = tmp_path / "metrics/csv/scalars"
+    with (folder / "round/accuracy_mean.csv").open() as file:
+        assert [(int(step), float(value)) for step, value in csv.reader(file)] == [(0, 1.0), (1, 1.0)]
+    assert (folder / "epoch/val_acc.csv").read_text() == "3,2.0\n"
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(monkeypatch, name):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=rf'names {name}, .* want pip install "morphogen\[{name}\]"'):
+        check_loggers(("csv", name))
+    check_loggers(("csv",))
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
+    pytest.importorskip(NEEDS[name])
+    code = (
+        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from sinks import summary\n"
+        "from morphogen.telemetry.scalars import Scalars\n"
+        "from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec\n"
+        "spec = TelemetrySpec(wandb=WandbSpec(mode='offline'))\n"
+        f"sink = Scalars({name!r}, Path(sys.argv[1]), spec, epochs=8)\n"
+        "sink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+def test_every_logger_of_the_config_is_known():
+    assert set(LOGGERS) == {"csv", *NEEDS}

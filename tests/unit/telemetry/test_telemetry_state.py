@@ -1,0 +1,214 @@
+"""What telemetry remembers, in and out of a checkpoint: who goes on from it tells what one would have told anyway."""
+
+import io
+import json
+import random
+import threading
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.faulty_sinks import Keep
+from support.profiles import one_in
+from support.random_records import SLOTS, live
+from support.small_runs import tiny_setup
+
+from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
+from morphogen.engine.reporter import Reporter
+from morphogen.errors import CheckpointError
+from morphogen.storage.codec import packed
+from morphogen.telemetry.jsonl import line
+from morphogen.telemetry.round_summary import Costs
+from morphogen.telemetry.scores import Tally
+from morphogen.vocab.observation import VECTORS
+
+ENVS, EPOCHS, ROUNDS = 2, 5, 4
+SETUP = cache(lambda: tiny_setup(rounds=ROUNDS, envs=ENVS, episode_length=EPOCHS, final_episodes=ENVS))
+FULL = {"device": "cuda:0", "total_bytes": 100}
+FULL |= dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "retries", "ooms"), 90)
+
+
+def reporter(sink, **telemetry):
+    setup = SETUP()
+    telemetry = {"plateau_threshold": 0.5, "improvement_threshold": 2.0, "queue": 999, **telemetry}
+    return Reporter(replace(setup, spec=replace(setup.spec, telemetry=TelemetrySpec(**telemetry))), (sink,))
+
+
+def metrics(dice):
+    """What an update brings, now and then alarming."""
+    numbers = {"kl": dice.choice([0.01, 0.01, 0.7]), "gradient_norm": dice.choice([1.0, 1.1, 9.0])}
+    numbers |= {"entropy_head.op": dice.choice([0.01, 0.01, 0.5]), "observation.clip_share": 0.5}
+    scale = {"normaliser.mean": np.asarray([dice.random()] * features()), "normaliser.std": np.ones(features())}
+    return {name: np.float64(value) for name, value in numbers.items()} | scale
+
+
+def features():
+    return sum(one.normalised for row in VECTORS.values() for one in row)
+
+
+def beats(seed):
+    """What a reporter is told of a run: records of epochs with their position, and ends of rounds."""
+    dice = random.Random(seed)
+    for round in range(ROUNDS):
+        _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)
+        for epoch, record in enumerate(records):
+            ratio = np.full((ENVS, len(SLOTS)), 5.0)
+            yield "take", record | {"detector_ratio": ratio}, (round, epoch)
+        yield (
+            "end_round",
+            round,
+            metrics(dice),
+            Costs(rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)),
+        )
+
+
+def followed(one, beats):
+    for name, *told in beats:
+        getattr(one, name)(*told)
+
+
+def written(sink):
+    return [line(event, seq=i, time=0.0) for i, event in enumerate(sink.events)]
+
+
+def through_a_file(tree):
+    file = io.BytesIO()
+    torch.save(tree, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def undisturbed(seed, **telemetry):
+    sink = Keep()
+    one = reporter(sink, **telemetry)
+    followed(one, beats(seed))
+    one.close()
+    return written(sink)
+
+
+CUTS = st.integers(0, ROUNDS * (EPOCHS + 1)).filter(lambda at: at % (EPOCHS + 1) != EPOCHS)
+MODES = [{"level": level} for level in LEVELS]
+MODES += [
+    {"lifecycle_only": True},
+    {"escalate": False},
+    {"escalation_epochs": 1},
+    {"level": "minimal", "escalation_epochs": 9},
+]
+
+
+@pytest.mark.parametrize("telemetry", MODES, ids=lambda mode: "-".join(f"{k}={v}" for k, v in mode.items()))
+@settings(max_examples=one_in(4))
+@given(seed=st.integers(0, 10**6), at=CUTS)
+def test_who_goes_on_from_a_checkpoint_writes_the_lines_of_one_that_was_not_stopped(telemetry, seed, at):
+    sink = Keep()
+    first, second = (reporter(sink, **telemetry) for _ in range(2))
+    told = list(beats(seed))
+    followed(first, told[:at])
+    tree = through_a_file(first.state())
+    first.close()
+    second.restore(tree)
+    followed(second, told[at:])
+    second.close()
+    assert written(sink) == undisturbed(seed, **telemetry)
+    assert equal(second.state(), through_a_file(second.state()))
+
+
+def equal(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.is_floating_point())
+    return type(one) is type(other) and (one == other or one != one)
+
+
+def test_reading_the_state_changes_nothing():
+    sink = Keep()
+    one = reporter(sink)
+    for beat in beats(7):
+        followed(one, [beat])
+        first, second = one.state(), one.state()
+        assert equal(first, second)
+    one.close()
+    assert written(sink) == undisturbed(7)
+
+
+def test_the_records_around_a_cut_hold_what_has_to_be_remembered():
+    """Without them the property above would be empty."""
+    names = {name for seed in range(8) for text in undisturbed(seed) for name in [json.loads(text)["event"]]}
+    late = [json.loads(text)["event"] for seed in range(8) for text in undisturbed(seed) if '"late":true' in text]
+    assert {"AnomalyDetected", "RolledBack", "TelemetryEscalated", "TrendDetected", "BlueprintScores"} <= names
+    assert {"ActionsTaken", "SlotsMeasured", "RewardsPaid"} <= set(late)
+
+
+def changed(tree, path, value):
+    name, _, rest = path.partition(".")
+    return {**tree, name: changed(tree[name], rest, value) if rest else value}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("memory.alpha", torch.zeros(ENVS + 1, 3), r"memory.alpha is float32 \[3, 3\]; want reals \[2, 3\]"),
+        ("memory.components", torch.zeros(ENVS, 4), r"memory.components is .*; want reals \[2, 5\]"),
+        ("memory.age", torch.zeros(ENVS, 3), r"memory.age is .*; want integers \[2, 3\]"),
+        ("memory.stabilized", torch.zeros(ENVS), r"memory.stabilized is .*; want flags \[2\]"),
+        ("memory.tally.legal", torch.zeros(2, dtype=torch.int64), r"memory.tally.legal is .*; want integers \[6\]"),
+        ("memory.tally.values", [], r"memory.tally.values is \[\]; want a list of 8"),
+        ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\] is float32 \[3\]; want reals \[\d+\]"),
+        ("seen.sights.told", torch.zeros(2, 3, 1, dtype=torch.bool), r"seen.sights.told is .*; want flags \[2, 3, 2\]"),
+        ("seeds.tree", {}, "seeds.tree.slots is missing"),
+        ("rolling", [None], r"rolling\[0\] is null; want float"),
+        ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
+        ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
+        ("more", 1, "more is not known here"),
+    ],
+)
+def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):
+    one = reporter(Keep())
+    followed(one, [*beats(1)][: EPOCHS + 3])
+    tree = one.state()
+    one.restore(tree)
+    with pytest.raises(CheckpointError, match=rf"^telemetry\.{message}"):
+        one.restore(changed(tree, path, value))
+    one.close()
+
+
+@pytest.mark.parametrize(("name", "slot"), [("tree", "r0c0"), ("norm", "r9c9")])
+def test_seeds_of_another_run_are_refused_by_name(name, slot):
+    one = reporter(Keep())
+    followed(one, [*beats(1)][:2])
+    tree = one.state()
+    tally = {**packed(Tally()), "slots": {slot: 1}}
+    with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*names \"({name}|{slot})\"; want one of"):
+        one.restore({**tree, "seeds": {name: tally}})
+    one.close()
+
+
+class Slow(Keep):
+    """A sink that makes nothing of what it is told before it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = threading.Event()
+
+    def write(self, events):
+        assert self.free.wait(60)
+        super().write(events)
+
+
+def test_a_writer_that_is_rounds_behind_and_who_asks_for_the_state_do_not_wait_for_each_other():
+    for seed in range(5):
+        sink = Slow()
+        one = reporter(sink)
+        asking = threading.Thread(target=lambda: followed(one, beats(seed)) or one.state(), daemon=True)  # noqa: B023
+        asking.start()
+        sink.free.set()
+        asking.join(60)
+        assert not asking.is_alive()
+        one.close()

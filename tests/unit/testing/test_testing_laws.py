@@ -1,0 +1,227 @@
+"""The public laws: a fault of each kind is told in the right sentence, and what has none passes."""
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from support import broken_rules
+from support.broken_rules import GAMMA, paying
+
+from morphogen.errors import ConfigError
+from morphogen.rules.decode import decode
+from morphogen.steps.govern import first_snapshot
+from morphogen.testing.builders import scenes, synthetic_epoch
+from morphogen.testing.laws import REWARD_LAWS, STEP_LAWS, BrokenLaw, check_reward, check_rule, check_step, name_of
+from morphogen.testing.strategies import slot_states
+from morphogen.vocab.action import Head, Op
+
+FEW = {"examples": 12, "shrinks": 5, "backend": "eager"}
+slots = slot_states(max_envs=3, max_slots=2)
+
+
+def broken(check, *args, **knobs) -> BrokenLaw:
+    """The law that the check finds broken."""
+    with pytest.raises(BrokenLaw) as caught:
+        check(*args, **{**FEW, **knobs})
+    assert "\n" not in caught.value.sentence
+    assert str(caught.value).startswith(caught.value.sentence)
+    return caught.value
+
+
+# reward rules
+
+
+@pytest.mark.parametrize("rule", [paying(broken_rules.gain), broken_rules.Shaped()], ids=["plain", "shaped"])
+def test_a_rule_without_a_fault_passes(rule):
+    check_reward(rule, **FEW)
+
+
+def test_a_rule_that_telescopes_within_its_bounds_passes():
+    check_reward(broken_rules.Shaped(), gamma=GAMMA, bounds=(-2.0, 2.0), **FEW)
+
+
+@pytest.mark.parametrize(
+    ("rule", "knobs", "law", "sentence"),
+    [
+        (
+            paying(broken_rules.above_average),
+            {},
+            "neighbours",
+            r"average sees its neighbours: .* of env \d is .* alone",
+        ),
+        (
+            paying(broken_rules.first_slot),
+            {"examples": 200},
+            "slots",
+            r"first_slot pays for a slot index: step \d is 0.* for env \d, and ",
+        ),
+        (
+            broken_rules.Undiscounted(),
+            {"gamma": GAMMA},
+            "telescopes",
+            r"does not telescope: the discounted shaping of the",
+        ),
+        (paying(broken_rules.masked_by_product), {}, "finite", r"pays what is not finite: .* where a value .* is nan"),
+        (broken_rules.InPlace(), {}, "writes", r"InPlace writes to its input: ledger.phi has changed"),
+        (broken_rules.Clamping(), {}, "writes", r"Clamping writes to its input: inputs.clean_improvement has changed"),
+        (
+            paying(broken_rules.on_average),
+            {},
+            "host",
+            r"on_average asks the host: aten._local_scalar_dense at .*faults.py:",
+        ),
+        (
+            paying(broken_rules.for_trying),
+            {},
+            "unexecuted",
+            r"pays for an op that did not take effect: [A-Z_]+ in env",
+        ),
+        (
+            broken_rules.Unsummed(),
+            {},
+            "sums",
+            r"Unsummed has components that do not sum to the reward: in env \d they are",
+        ),
+        (broken_rules.Growing(), {}, "shapes", r"Growing does not keep the leaves of its ledger: seen"),
+        (broken_rules.Elsewhere(), {}, "shapes", r"Elsewhere does not keep its device: init makes phi elsewhere"),
+        (
+            paying(broken_rules.noisy),
+            {},
+            "repeats",
+            r"noisy is not a function of its input: it draws from a global random",
+        ),
+        (
+            paying(broken_rules.wavering),
+            {},
+            "repeats",
+            r"wavering is not a function of its input: it draws from a global",
+        ),
+        (broken_rules.Shaped(), {"bounds": (-0.5, 9.0)}, "bounded", r"Shaped leaves its bounds: .* want -0.5 .. 9"),
+        (broken_rules.Shaped(), {"bounds": (-9.0, 0.5)}, "bounded", r"Shaped leaves its bounds: .* want -9.0 .. 0.5"),
+        (paying(broken_rules.Numbered()), {}, "graph", r"Numbered is not one graph: call \d with other values"),
+    ],
+    ids=lambda part: part if isinstance(part, str) and part in REWARD_LAWS else "",
+)
+def test_a_faulty_rule_is_told_by_the_law_that_it_breaks(rule, knobs, law, sentence):
+    name = name_of(getattr(rule, "function", rule))
+    found = broken(check_reward, rule, name=name, **knobs)
+    assert found.law == law, found
+    with pytest.raises(AssertionError, match=sentence):
+        raise found
+
+
+def test_the_example_is_as_small_as_can_be():
+    found = broken(check_reward, paying(broken_rules.above_average), name="rule", shrinks=400)
+    assert len(found.example) == 1, "one step"
+    assert found.example[0].batch_size == (2,), "two envs, as one has no neighbours"
+    assert found.example[0].slots.stage.tolist() == [[1, 1, 1]] * 2, "empty slots"
+    assert "clean_improvement = " in str(found)
+
+
+def test_a_component_that_the_rule_does_not_have_cannot_telescope():
+    with pytest.raises(ConfigError, match=r"component is 'shaping'; want one of paid, governor"):
+        check_reward(paying(broken_rules.gain), gamma=GAMMA, **FEW)
+
+
+# steps and rules
+
+
+def test_a_step_without_a_fault_passes():
+    check_rule(broken_rules.older, slots, slots=True, **FEW)
+    check_step(broken_rules.older, slots, **FEW)
+
+
+@pytest.mark.parametrize(
+    ("step", "law", "sentence"),
+    [
+        (broken_rules.picky, "accepts", r"picky does not accept a valid input: IndexError: one slot is enough"),
+        (broken_rules.older_in_place, "writes", r"older_in_place writes to its input: age has changed"),
+        (
+            broken_rules.older_where_it_counts,
+            "host",
+            r"asks the host: aten.index at .*faults.py:\d+: age\[slots.stage > 1\]",
+        ),
+        (broken_rules.older_on_the_cpu, "host", r"asks the host: on the meta device, .* its output 0 is on cpu"),
+        (
+            broken_rules.older_by_chance,
+            "repeats",
+            r"is not a function of its input: it draws from a global random generator",
+        ),
+        (broken_rules.Counting(), "repeats", r"Counting is not a function of its input: age came out differently"),
+        (
+            broken_rules.older_than_the_others,
+            "neighbours",
+            r"sees its neighbours: age of env \d is .* alone and .* among",
+        ),
+        (
+            broken_rules.older_than_those_before,
+            "neighbours",
+            r"sees its neighbours: age of env [12] is .* alone and .* among",
+        ),
+        (
+            broken_rules.older_in_single,
+            "kinds",
+            r"does not keep dtypes: alpha went in as torch.float64 and came out",
+        ),
+        (broken_rules.older_by_device, "kinds", r"makes another kind of result on the meta device than on the CPU"),
+        (broken_rules.older_when_compiled, "graph", r"older_when_compiled gives another alpha when it is compiled"),
+        (broken_rules.older_by_place, "slots", r"depends on the order of slots: age changed with it"),
+        (broken_rules.older_in_two_graphs, "graph", r"is not one graph: torch.compile\(fullgraph=True\) stopped with"),
+    ],
+    ids=lambda part: part if isinstance(part, str) and part in STEP_LAWS else "",
+)
+def test_a_faulty_step_is_told_by_the_law_that_it_breaks(step, law, sentence):
+    found = broken(check_step, step, slots, slots=True)
+    assert found.law == law, found
+    with pytest.raises(AssertionError, match=sentence):
+        raise found
+
+
+def test_a_step_that_raises_under_a_law_breaks_it():
+    found = broken(check_step, broken_rules.older_in_company, slot_states(min_envs=2, max_slots=2))
+    assert found.law == "neighbours"
+    assert found.sentence == "older_in_company raises ValueError: nobody is here"
+
+
+def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkeypatch):
+    def choosy(action, slots, limits):
+        whole = decode(action, slots, limits)
+        return whole.replace(op=torch.where(action[:, Head.BLUEPRINT] > 1, int(Op.WAIT), whole.op))
+
+    def acting(inputs):
+        return {"paid": (inputs.op_executed & (inputs.op != int(Op.WAIT))).to(inputs.committed_acc.dtype)}
+
+    rule = paying(acting)
+    check_reward(rule, **FEW)
+    monkeypatch.setattr(synthetic_epoch, "decode", choosy)
+    assert (
+        broken(check_reward, rule, examples=60).sentence
+        == "PlainRule pays for heads of the action that the op does not use"
+    )
+
+
+def test_a_rule_that_returns_a_whole_state_is_a_step():
+    states = slots.map(scenes.state)
+    assert broken(check_rule, first_snapshot, states).law == "stateless"
+    check_step(first_snapshot, states, **FEW)
+
+
+def test_several_arguments_are_a_tuple_and_plain_values_stay_what_they_are():
+    pairs = st.tuples(slots, st.just(3))
+    check_rule(lambda part, by: part.replace(age=part.age + by), pairs, name="aged", slots=True, **FEW)
+
+
+def test_a_law_can_be_left_out_and_one_that_does_not_exist_is_refused():
+    check_step(broken_rules.older_by_chance, slots, but=("repeats", "neighbours", "graph"), **FEW)
+    with pytest.raises(ConfigError, match=r"but is \['repeat'\]; want names of laws out of accepts, host"):
+        check_step(broken_rules.older, slots, but=("repeat",), **FEW)
+
+
+def test_a_graph_needs_two_examples_of_the_same_shapes():
+    with pytest.raises(ConfigError, match=r"states draws no two examples of the same shapes"):
+        check_step(broken_rules.older, st.just(scenes.one(stage=3, age=2)), **FEW)
+
+
+def test_every_law_says_what_holds():
+    for name, meaning in {**STEP_LAWS, **REWARD_LAWS}.items():
+        assert meaning.endswith("."), name
+        assert "\n" not in meaning, name

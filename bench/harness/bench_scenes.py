@@ -16,11 +16,11 @@ from morphogen.config.spec import EngineSpec, RunSpec, cnn_spec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan, bare_plan, plan_counts, read_plan
+from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Batch, Split, Validation
+from morphogen.state.measure import ImageBatch, LabelledImages, Validation
 from morphogen.steps.init_seeds import born_rows, sow
 from morphogen.steps.reset import reset
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
@@ -42,8 +42,8 @@ class Scene:
     state: EnvState
     plan: Plan
     asked: tuple[Tensor, Tensor]  # coalitions int64, evaluated bool [E, K]
-    batches: tuple[Batch, ...]
-    split: Split
+    batches: tuple[ImageBatch, ...]
+    split: LabelledImages
 
     @property
     def minibatch(self) -> Step:
@@ -75,7 +75,7 @@ class Scene:
         slots = self.state.slots.apply(lambda leaf: leaf[:, :0])
         state = self.state.replace(slots=slots, seeds=TensorDict({}, batch_size=[envs], device=self.state.device))
         asked = (self.asked[0][:, :1].contiguous(), self.asked[1][:, :1].contiguous())
-        return replace(self, net=net, state=state, asked=asked, plan=bare_plan(envs, net))
+        return replace(self, net=net, state=state, asked=asked, plan=empty_plan(envs, net))
 
     def to(self, dtype: torch.dtype) -> "Scene":
         """The same scene in another precision."""
@@ -99,7 +99,7 @@ def scene(
     """A scene of a task as it is set up by default.  coalitions: how many are judged, None = all of the live seeds."""
     spec = resolve(RunSpec(task=task, envs=envs, instances="single"))
     host = cnn_spec(spec)
-    net = Net(host, host.enabled(spec.slots))
+    net = Net(host, host.pick_slots(spec.slots))
     state = planted(_fresh(net, spec, torch.device(device)), net, *seeds(kind, envs, len(net.slots), device))
     asked = tuple(part[:, :coalitions].contiguous() for part in every(state, net))
     nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
@@ -152,7 +152,7 @@ def _fresh(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
     key, nothing = rng.env_keys(spec.seed, 0, envs, device), TensorDict({}, batch_size=[envs], device=device)
     sizes = net.sizes(envs=envs, window=spec.governor.window, classes=classes)
     labels = torch.arange(classes, device=device).expand(envs, -1).contiguous()
-    instance = schema.init(sizes, key, nothing).instance
+    instance = schema.empty_state(sizes, key, nothing).instance
     instance = instance.replace(classes=torch.full_like(instance.classes, classes), class_of=labels)
     noise = _noise(key, envs, net.host_size, seed=0)
     return reset(key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window)
@@ -200,12 +200,12 @@ def _labels(net: Net, state: EnvState, *lead: int, seed: int) -> Tensor:
     return (_noise(state.key, *lead, seed=seed) * net.host.classes).long()
 
 
-def _batch(net: Net, state: EnvState, samples: int, number: int) -> Batch:
+def _batch(net: Net, state: EnvState, samples: int, number: int) -> ImageBatch:
     lead, seed = (state.batch_size[0], samples), 100 + number
     images, labels = _images(net, state, *lead, seed=seed), _labels(net, state, *lead, seed=seed)
-    return Batch(images=images, labels=labels, batch_size=lead[:1], device=images.device)
+    return ImageBatch(images=images, labels=labels, batch_size=lead[:1], device=images.device)
 
 
-def _split(net: Net, state: EnvState, samples: int) -> Split:
+def _split(net: Net, state: EnvState, samples: int) -> LabelledImages:
     images, labels = _images(net, state, samples, seed=99), _labels(net, state, samples, seed=99)
-    return Split(images=images, labels=labels, batch_size=[], device=images.device)
+    return LabelledImages(images=images, labels=labels, batch_size=[], device=images.device)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from morphogen.analysis import run_log
-from morphogen.config.fields import refuse
+from morphogen.config.fields import raise_all
 from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST, VALIDATION, RunSpec
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import OWN
 from morphogen.storage import atomic_write, run_directory, safe_read
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 SAME = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 MEASURED = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
@@ -83,7 +83,7 @@ def command(
     try:
         for path, data in found(given).items() if given.runs else ():
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write.replace(path, data)
+            atomic_write.write_atomic(path, data)
     except (ConfigError, DataError) as error:
         own.error(str(error))
     if given.table:
@@ -97,7 +97,7 @@ def _label(name: str) -> str:
 def gathered(paths: Sequence[Path]) -> list[Run]:
     """Runs that only their seed tells apart, in its order; a ConfigError tells what keeps them from being compared."""
     runs = sorted(opened(paths), key=lambda run: run.spec.seed)
-    refuse([*twice(runs), *_unlike(runs)])
+    raise_all([*twice(runs), *_unlike(runs)])
     return runs
 
 
@@ -105,12 +105,13 @@ def opened(paths: Sequence[Path]) -> list[Run]:
     """Runs that were evaluated alike, in the order of the paths; a ConfigError where they were not."""
     first, *others = runs = [_opened(path) for path in paths]
     faults = [
-        f"{one.path} was evaluated with {name} {show(one.played[name])}, {first.path} with {show(first.played[name])}"
+        f"{one.path} was evaluated with {name} {format_value(one.played[name])}, "
+        f"{first.path} with {format_value(first.played[name])}"
         for one in others
         for name in SAME
         if one.played[name] != first.played[name]
     ]
-    refuse(faults)
+    raise_all(faults)
     return runs
 
 
@@ -136,9 +137,9 @@ def learned(spec: RunSpec) -> RunSpec:
 
 
 def _opened(path: Path) -> Run:
-    _, spec, said = run_directory.opened(path)
-    if said.get("status") != run_directory.COMPLETED:
-        raise ConfigError(f"{path} is {show(said.get('status'))}; want a completed run")
+    _, spec, said = run_directory.open_directory(path)
+    if said.get("status") != run_directory.STATUS_COMPLETED:
+        raise ConfigError(f"{path} is {format_value(said.get('status'))}; want a completed run")
     played = _played(path / run_directory.EVALUATION)
     started, rounds, ended = _told(path, spec)
     seconds = sum(one.run_s for one in ended)
@@ -149,16 +150,18 @@ def _played(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path} is not there; want it written by morphogen evaluate")
     try:
-        found = safe_read.parsed(safe_read.whole(path))
+        found = safe_read.parse_json(safe_read.read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {safe_read.reason(error)}") from None
-    refuse([f"{path} lacks {name}; want that of morphogen evaluate" for name in (*SAME, "arms") if name not in found])
+        raise ConfigError(f"{path} cannot be used: {safe_read.error_line(error)}") from None
+    raise_all(
+        [f"{path} lacks {name}; want that of morphogen evaluate" for name in (*SAME, "arms") if name not in found]
+    )
     arms = found["arms"]
-    refuse([f"{path} lacks the arm {OWN}"] if OWN not in arms else [])
-    refuse(
+    raise_all([f"{path} lacks the arm {OWN}"] if OWN not in arms else [])
+    raise_all(
         [f"{path} has several arms of one kind: {', '.join(arms)}"] if len(set(map(_label, arms))) < len(arms) else []
     )
-    refuse(
+    raise_all(
         [
             f"{path} has no {kind} of {found['episodes']} episodes of {name}"
             for name, one in arms.items()
@@ -195,8 +198,8 @@ def arms(runs: Sequence[Run]) -> Arms:
     names = [OWN, *dict.fromkeys(name for one in every for name in one if name != OWN)]
     found = {name: [one[name] for one in every if name in one] for name in names}
     lacking = [name for name in names if name in OF_A_RUN and len(found[name]) < len(runs)]
-    refuse([f"{name} played beside {len(found[name])} of {len(runs)} runs; want all or none" for name in lacking])
-    refuse(
+    raise_all([f"{name} played beside {len(found[name])} of {len(runs)} runs; want all or none" for name in lacking])
+    raise_all(
         [f"{name} is not the same beside two runs; want one seed and envs" for name in names if _differ(found, name)]
     )
     return {name: _stacked(found[name] if name in OF_A_RUN else found[name][:1]) for name in names}

@@ -19,7 +19,7 @@ from torch import Tensor
 from morphogen.cli import measures
 from morphogen.cli.measures import Measure, over
 from morphogen.device import cuda_memory
-from morphogen.device.malloc import keep_freed
+from morphogen.device.malloc import keep_freed_memory
 
 CPU = torch.device("cpu")
 Seconds = dict[str, list[float]]
@@ -70,7 +70,7 @@ def milliseconds(name: str, seconds: Sequence[float]) -> Measure:
 
 def machine(bench: Bench) -> dict[str, Any]:
     """Where and with what it was measured."""
-    own = measures.machine(device=cuda_memory.name(bench.device), threads=torch.get_num_threads())
+    own = measures.machine(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
     return {**own, "checksums": dict(bench.checksums)}
 
 
@@ -88,7 +88,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 def start(given: argparse.Namespace) -> Bench:
     """The benchmark that the flags ask for, with threads pinned and memory held as in a run."""
     torch.set_num_threads(given.threads)
-    keep_freed()
+    keep_freed_memory()
     return Bench(runs=given.runs, device=given.device)
 
 

@@ -15,11 +15,11 @@ from bench.harness.timing import Bench, milliseconds, run
 from morphogen.cli.measures import Measure, over, ratio
 from morphogen.engine.scheduler import Scheduler
 from morphogen.run import snapshot
-from morphogen.run.checkpointer import Keeper
-from morphogen.run.snapshot import Standing
+from morphogen.run.checkpointer import Checkpointer
+from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store
 from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.storage.run_directory import created
+from morphogen.storage.run_directory import create_directory
 from morphogen.telemetry.writer import JsonLines
 
 EPOCHS = 8  # of an episode: the default run has three times as many to every save
@@ -29,12 +29,12 @@ EPOCHS = 8  # of an episode: the default run has three times as many to every sa
 def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
     """Wall time of a round with a save over that of one without, of a save, of a load; bytes per env."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
-        home = ends.enter_context(created(Path(folder) / "run", config="{}", manifest={}))
+        home = ends.enter_context(create_directory(Path(folder) / "run", config="{}", manifest={}))
         saved, plain = (_scheduler(bench, envs, epochs, Path(folder) / name) for name in ("saved", "plain"))
         for one in (saved, plain):
-            ends.callback(one.world.close)
+            ends.callback(one.vector_env.close)
             ends.callback(one.reporter.close)
-        keeper = Keeper(saved, home, facts={"run_id": "bench"}, clock=saved.parts.clock)
+        keeper = Checkpointer(saved, home, facts={"run_id": "bench"}, clock=saved.parts.clock)
         spent: list[float] = []
 
         def round_and_save() -> None:
@@ -42,7 +42,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
             spent.append(bench.seconds(lambda: keeper.save("periodic")))
 
         seconds = bench.interleaved({"plain": plain.run_round, "saved": round_and_save})
-        path = checkpoint_store.candidates(home.checkpoints)[0]
+        path = checkpoint_store.list_checkpoints(home.checkpoints)[0]
         loads = bench.interleaved({"load": lambda: _loaded(_scheduler(bench, envs, epochs, None), path)})["load"]
         size = sum(file.stat().st_size for file in path.iterdir())
     _same(bench, saved, plain)
@@ -63,8 +63,8 @@ def _loaded(fresh: Scheduler, path: Path) -> None:
     """A new scheduler goes on from a checkpoint."""
     found = load_checkpoint(path)
     at = found["manifest"]["round"], found["manifest"]["epoch"]
-    snapshot.resumed(fresh, Standing(found["envs"], found["shared"]), *at)
-    fresh.world.close()
+    snapshot.restore(fresh, RunSnapshot(found["envs"], found["shared"]), *at)
+    fresh.vector_env.close()
     fresh.reporter.close()
 
 

@@ -43,7 +43,7 @@ def measures(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[Mea
         for name, (placement, augment) in FORMS.items():
             data = DataSpec(placement=placement, augment=augment, minibatches=minibatches)
             own = scheduler(envs, bench.device, data=data, episode_length=bench.runs + 2)
-            world = worlds.enter_context(closing(own.world))
+            world = worlds.enter_context(closing(own.vector_env))
             forms[name] = functools.partial(gather, world.feed, world.reset(0), count())
             samples = envs * minibatches * world.feed.spec.batch
             bench.saw(f"data_{name}", forms[name]())

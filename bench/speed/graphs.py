@@ -18,9 +18,9 @@ import torch
 
 from bench.harness.timing import Bench, run
 from morphogen.cli.measures import Measure, over
-from morphogen.config.groups import PLAIN
+from morphogen.config.groups import COMPILE_DEFAULT
 from morphogen.config.spec import DataSpec, EngineSpec, RunSpec, resolve
-from morphogen.engine.compile import Fitted
+from morphogen.engine.compile import FittedPlan
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.nets.plan import Plan
@@ -49,8 +49,8 @@ class Counted:
     def _after(self, told: Any) -> None:
         self.early = self.graphs if told.round < EARLY else self.early
 
-    def _watched(self, fit: Callable[[Plan, int], Fitted]) -> Callable[[Plan, int], Fitted]:
-        def watched(plan: Plan, envs: int) -> Fitted:
+    def _watched(self, fit: Callable[[Plan, int], FittedPlan]) -> Callable[[Plan, int], FittedPlan]:
+        def watched(plan: Plan, envs: int) -> FittedPlan:
             found = fit(plan, envs)
             for at, one in enumerate((plan, found.plan)):
                 self.rows["train"][at] += envs + sum(crew.size for crew in one.train)
@@ -76,7 +76,7 @@ class Counted:
 
 def measures(bench: Bench, envs: int, *, rounds: int = ROUNDS) -> list[Measure]:
     """The rows of all policies, each over as many seeds as the bench has runs."""
-    engine = EngineSpec(devices=(str(bench.device),), compile=PLAIN)
+    engine = EngineSpec(devices=(str(bench.device),), compile=COMPILE_DEFAULT)
     rows = []
     for policy, ending in ENDING.items():
         base = {"envs": envs, "rounds": rounds, "policy_name": policy, "final_episodes": 0}

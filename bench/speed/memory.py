@@ -13,12 +13,12 @@ import torch
 from bench.harness.bench_scenes import scene, sizes
 from bench.harness.timing import Bench, run
 from morphogen.cli.measures import Measure, over
-from morphogen.device.malloc import keep_freed, status
+from morphogen.device.malloc import keep_freed_memory, process_memory
 
 
 def resident(name: str) -> int:
     """A size of this process in bytes; 0 where the system tells none."""
-    return status(name) or 0
+    return process_memory(name) or 0
 
 
 def live(task: str, envs: int, device: str) -> None:
@@ -32,7 +32,7 @@ def peak(task: str, envs: int, device: str) -> int:
     """Peak bytes of an epoch, in this process."""
     gc.collect()
     if device == "cpu":
-        keep_freed()  # as in a run
+        keep_freed_memory()  # as in a run
         live(task, 1, device)  # what is loaded and made only once
         before = resident("VmRSS")
         live(task, envs, device)
@@ -55,7 +55,7 @@ def peaks(bench: Bench, task: str, sizes: list[int]) -> list[int]:
 def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
     """The rows on memory, from so many envs, twice and four times as many; none where the system tells nothing."""
     found = []
-    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or status("VmHWM") else ():
+    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or process_memory("VmHWM") else ():
         low, middle, high = peaks(bench, task, [envs, 2 * envs, 4 * envs])
         found.append(over(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
         found.append(over(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))

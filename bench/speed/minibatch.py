@@ -14,7 +14,7 @@ from bench.harness.bench_scenes import EPOCH, Scene, Step, scene
 from bench.harness.module_loop import LAYOUTS, Loop
 from bench.harness.timing import Bench, close, milliseconds, parser, start
 from morphogen.cli.measures import Measure, over, ratio
-from morphogen.engine.compile import options
+from morphogen.engine.compile import compiler_options
 
 SHORT = {"digits": "digits", "cifar_baseline": "cifar"}
 MINIBATCHES = {"digits": EPOCH, "cifar_baseline": 2}  # in a timed call: an epoch of digits, at least 0.2 s of cifar
@@ -24,7 +24,9 @@ CLOSE = 2e-3  # largest difference of a host parameter between the forms, float3
 
 def compiled(scene: Scene) -> Step:
     """The training step as one graph."""
-    return torch.compile(scene.minibatch, fullgraph=True, dynamic=False, options=options(scene.asked[0].device.type))
+    return torch.compile(
+        scene.minibatch, fullgraph=True, dynamic=False, options=compiler_options(scene.asked[0].device.type)
+    )
 
 
 def against_loop(

@@ -9,8 +9,8 @@ from pathlib import Path
 from bench.harness.bench_scenes import scheduler
 from bench.harness.timing import Bench, milliseconds, run
 from morphogen.cli.measures import Measure
-from morphogen.engine.record import record
-from morphogen.engine.reporter import facts
+from morphogen.engine.record import build_record
+from morphogen.engine.reporter import build_facts
 from morphogen.telemetry.derive import details, events
 from morphogen.telemetry.record_memory import remember
 from morphogen.telemetry.writer import JsonLines
@@ -26,17 +26,17 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     with tempfile.TemporaryDirectory() as folder:
         sink = JsonLines(Path(folder) / "events.jsonl")
         own = scheduler(envs, bench.device)
-        state = own.world.reset(0)
+        state = own.vector_env.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
-        epoch = own.world.epoch(state, own.policy, own.params, hidden)
-        leaves, known = record(epoch), facts(own.setup)
-        seen = own.fences.read("record", leaves)
+        epoch = own.vector_env.epoch(state, own.policy, own.params, hidden)
+        leaves, known = build_record(epoch), build_facts(own.setup)
+        seen = own.transfers.read("record", leaves)
         memories = remember(seen, None, START, known)
         forms = {
-            "gather": lambda: record(epoch),
-            "send": lambda: own.fences.send("record", leaves),
-            "receive": lambda: own.fences.receive("record"),
-            "take": lambda: own.reporter.take(own.fences.receive("record"), START),
+            "gather": lambda: build_record(epoch),
+            "send": lambda: own.transfers.send("record", leaves),
+            "receive": lambda: own.transfers.receive("record"),
+            "take": lambda: own.reporter.add_record(own.transfers.receive("record"), START),
             "events": lambda: sink.write(events(seen, memories, START, known)),
             "details": lambda: sink.write(details(seen, memories[1], START, known)),
         }

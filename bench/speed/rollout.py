@@ -18,8 +18,8 @@ from bench.harness.bench_scenes import EPOCH, planted, scene, scheduler, seeds
 from bench.harness.chart import Line, draw
 from bench.harness.timing import Bench, close, milliseconds, parser, start
 from morphogen.cli.measures import Measure, over, ratio
-from morphogen.config.telemetry_spec import DEBUG, TelemetrySpec
-from morphogen.engine.epoch import forget
+from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
+from morphogen.engine.epoch import reset_hidden
 from morphogen.engine.scheduler import Scheduler
 from morphogen.telemetry.writer import JsonLines
 
@@ -45,7 +45,7 @@ def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: A
 @torch.no_grad()
 def _live(bench: Bench, own: Scheduler, count: int, kind: str) -> Parts:
     """The first epochs of a life, each a round's epoch as the scheduler makes it."""
-    setup, state = own.setup, own.world.reset(0)
+    setup, state = own.setup, own.vector_env.reset(0)
     if kind:
         state = planted(state, setup.net, *seeds(kind, setup.spec.envs, len(setup.net.slots), setup.device))
     hidden = own.policy.initial_hidden(setup.spec.envs, device=setup.device)
@@ -53,11 +53,11 @@ def _live(bench: Bench, own: Scheduler, count: int, kind: str) -> Parts:
     for t in range(WARM + count):
         epoch = own.run_epoch(state, hidden, segment, t)
         state, segment = epoch.after, epoch.score.terminated
-        hidden = forget(epoch.choice.hidden, segment)
+        hidden = reset_hidden(epoch.choice.hidden, segment)
         bench.settle()
         spent = own.timer.close()
         if t == 0:
-            own.compiled.learn(0, setup.spec.envs)
+            own.compiled.end_round(0, setup.spec.envs)
         found.append({name: one.wall_s if one.device_s is None else one.device_s for name, one in spent.items()})
     bench.saw(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
     return found[WARM:]
@@ -73,7 +73,7 @@ def shares(parts: Parts) -> tuple[list[float], list[float]]:
 def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **settings: Any) -> list[Measure]:
     """The rows on control and bookkeeping."""
     control, _ = shares(epochs(bench, envs, count or LIFE, **settings))
-    _, record = shares(epochs(bench, envs, count or LIFE, telemetry=TelemetrySpec(level=DEBUG), **settings))
+    _, record = shares(epochs(bench, envs, count or LIFE, telemetry=TelemetrySpec(level=LEVEL_DEBUG), **settings))
     return [over("control_share", control, "share"), over("record_share", record, "share")]
 
 

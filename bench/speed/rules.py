@@ -24,7 +24,7 @@ from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
 from morphogen.rules.rewards.table import BUILDERS, build
 from morphogen.state.env import EnvState
-from morphogen.state.measure import RewardInputs, Score
+from morphogen.state.measure import RewardInputs, StepScore
 from morphogen.steps.score import score
 from morphogen.testing.builders.synthetic_epoch import Made, Terms, begin, facts, measured
 from morphogen.testing.builders.tree_equality import leaves
@@ -65,7 +65,7 @@ def paying(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
     fixed = facts(before, terms)
     given = tuple(part.to(device) for part in (*whole, fixed.pop("before"), fixed.pop("host_params")))
 
-    def pay(*args: Any) -> tuple[EnvState, Score]:
+    def pay(*args: Any) -> tuple[EnvState, StepScore]:
         own = {"before": args[5], "host_params": args[6], "rule": rule, "param_budget": TERMS.param_budget}
         return score(*args[:5], **own, **fixed)
 

@@ -13,7 +13,7 @@ import torch
 from bench.harness.bench_scenes import scheduler
 from bench.harness.timing import Bench, run
 from morphogen.cli.measures import Measure, ratio
-from morphogen.config.telemetry_spec import DEBUG, OFF, TelemetrySpec
+from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
 from morphogen.telemetry.writer import JsonLines
 
@@ -24,21 +24,23 @@ EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the 
 def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
     """Wall time of a round at a level, over that of the same round without telemetry."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
-        own = {level: _scheduler(bench, level, envs, epochs, Path(folder)) for level in (OFF, "normal", DEBUG)}
+        own = {
+            level: _scheduler(bench, level, envs, epochs, Path(folder)) for level in (LEVEL_OFF, "normal", LEVEL_DEBUG)
+        }
         for one in own.values():
-            ends.callback(one.world.close)
+            ends.callback(one.vector_env.close)
             ends.callback(one.reporter.close)
         seconds = bench.interleaved({level: one.run_round for level, one in own.items()})
     hosts = {level: _hosts(one) for level, one in own.items()}
-    bench.saw("telemetry", hosts[OFF])
-    for level in seconds.keys() - {OFF}:
-        torch.testing.assert_close(hosts[level], hosts[OFF], rtol=0, atol=0)
-    return [ratio(f"telemetry_{level}", seconds[level], seconds[OFF]) for level in ("normal", DEBUG)]
+    bench.saw("telemetry", hosts[LEVEL_OFF])
+    for level in seconds.keys() - {LEVEL_OFF}:
+        torch.testing.assert_close(hosts[level], hosts[LEVEL_OFF], rtol=0, atol=0)
+    return [ratio(f"telemetry_{level}", seconds[level], seconds[LEVEL_OFF]) for level in ("normal", LEVEL_DEBUG)]
 
 
 def _scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
     telemetry = TelemetrySpec(level=level, escalate=False)
-    sinks = () if level == OFF else (JsonLines(folder / f"{level}.jsonl"),)
+    sinks = () if level == LEVEL_OFF else (JsonLines(folder / f"{level}.jsonl"),)
     return scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from bench.harness.harvest import Array, Run, command, learned, opened, twice
 from morphogen.cli.measures import machine
-from morphogen.config.config_files import flat, plain
-from morphogen.config.fields import refuse
+from morphogen.config.config_files import flatten_settings, to_settings
+from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, interval, quantile_of_t
@@ -38,7 +38,7 @@ def judged(runs: Sequence[Run]) -> Row:
     groups: dict[RunSpec, list[Run]] = {}
     for run in runs:
         groups.setdefault(learned(run.spec), []).append(run)
-    refuse([line for group in groups.values() for line in twice(group)])
+    raise_all([line for group in groups.values() for line in twice(group)])
     (spec, base), *others = groups.items()
     if len(base) < 2 or not others:
         raise ConfigError(
@@ -76,7 +76,7 @@ def reached(runs: Sequence[Run]) -> Row:
 
 def apart(base: RunSpec, other: RunSpec) -> Row:
     """The settings in which two runs differ: path -> what it was and what it became."""
-    before, after = (dict(flat(plain(spec))) for spec in (base, other))
+    before, after = (dict(flatten_settings(to_settings(spec))) for spec in (base, other))
     return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
 
 

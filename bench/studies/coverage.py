@@ -127,7 +127,7 @@ def main() -> None:
         print("A against A, {runs} runs each, luck {luck}: verdicts {verdicts:.3f}".format(**row))
     facts = {"samples": given.samples, "resamples": COUNT, "seconds": time.process_time() - began}
     found = {"machine": machine(device="cpu", threads=1), **facts, "a_against_a": same, "rows": rows}
-    atomic_write.replace(given.json, atomic_write.json_bytes(found))
+    atomic_write.write_atomic(given.json, atomic_write.json_bytes(found))
 
 
 if __name__ == "__main__":

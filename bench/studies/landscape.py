@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from morphogen.cli import measures
-from morphogen.config.config_files import build, layered
+from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
-from morphogen.device.transfers import Fences
+from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.evaluation.schedule_search import Line, family, schedule, score, training_ground
 from morphogen.vocab.blueprint import Blueprint
@@ -33,7 +33,7 @@ DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side 
 
 def spec_of(**settings: Any) -> RunSpec:
     """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
-    return resolve(build(layered([{"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings])))
+    return resolve(build_spec(merge_layers([{"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings])))
 
 
 def lines_of(spec: RunSpec) -> list[Line]:
@@ -46,7 +46,7 @@ def surveyed(spec: RunSpec, count: int) -> dict[str, Any]:
     setup = build_setup(spec)
     lines, ground = lines_of(spec), training_ground(spec, count)
     schedules = [schedule(line, spec) for line in lines]
-    fences = Fences(setup.device, time.perf_counter)
+    fences = Transfers(setup.device, time.perf_counter)
     found = score(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
     rows = zip(lines, found, strict=True)
     return {

@@ -36,7 +36,7 @@ def loading(folder):
 def right(path):
     found = load_checkpoint(path)
     round = found["manifest"]["round"]
-    assert path.name == checkpoint_store.name(round, 0)
+    assert path.name == checkpoint_store.checkpoint_name(round, 0)
     assert torch.equal(found["envs"]["weights"], torch.full((3000,), float(round)))
     assert found["envs"]["deep"]["count"].tolist() == [round]
     assert found["shared"]["round"] == round
@@ -180,6 +180,6 @@ def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was
     assert 0 < fitted < len(attempts)
     assert attempts[:fitted] == ["saved"] * fitted
     why = "cannot be written: No space left on device"
-    assert set(attempts[fitted:]) == {f"checkpoint {folder / checkpoint_store.name(2, 0)} {why}"}
+    assert set(attempts[fitted:]) == {f"checkpoint {folder / checkpoint_store.checkpoint_name(2, 0)} {why}"}
     assert policy == f"policy file {folder / 'policy.pt'} {why}"
-    assert names.split() == [checkpoint_store.name(1, 0), checkpoint_store.name(3, 0)]
+    assert names.split() == [checkpoint_store.checkpoint_name(1, 0), checkpoint_store.checkpoint_name(3, 0)]

@@ -8,7 +8,7 @@ import torch
 from support.small_runs import tiny
 
 from morphogen.cli.probe import by_round
-from morphogen.engine.record import record
+from morphogen.engine.record import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
@@ -109,9 +109,9 @@ def test_observations_are_clipped_and_drift_from_the_second_round_on():
 def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
     scheduler = Scheduler(build_setup(tiny(envs=128, episode_length=1)))
     with torch.no_grad():
-        state = scheduler.world.reset(0)
+        state = scheduler.vector_env.reset(0)
         hidden = scheduler.policy.initial_hidden(128)
-        leaves = record(scheduler.world.epoch(state, scheduler.policy, scheduler.params, hidden))
+        leaves = build_record(scheduler.vector_env.epoch(state, scheduler.policy, scheduler.params, hidden))
     size = sum(leaf.numel() * leaf.element_size() for leaf in leaves.values())
     assert size < 100_000
     assert not any(leaf.dtype == torch.int64 for leaf in leaves.values())

@@ -7,7 +7,7 @@ import pytest
 from support.run_comparison import events
 from support.small_disks import need_disks, on_disk
 
-from morphogen.config.config_files import load_config
+from morphogen.config.config_files import parse_config
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store
 
@@ -26,7 +26,7 @@ exit $code
 def alone(tmp_path_factory):
     """The run on a disk with room."""
     place = tmp_path_factory.mktemp("alone") / "run"
-    train_ppo_vectorized(load_config(CONFIG), out=place)
+    train_ppo_vectorized(parse_config(CONFIG), out=place)
     return place
 
 
@@ -42,9 +42,9 @@ def test_what_was_saved_stays_and_the_run_goes_on_or_stops_as_it_is_told(alone, 
     failed = [line for line in done.stderr.splitlines() if "was not saved" in line]
     assert len(failed) >= rounds - 2
     assert all(line.endswith("No space left on device") for line in [*failed, done.stderr.splitlines()[-1]])
-    saved = [checkpoint_store.name(2, 0), checkpoint_store.name(1, 0)]
-    assert [path.name for path in checkpoint_store.candidates(copy / "checkpoints")] == saved
-    assert all(checkpoint_store.fault(copy / "checkpoints" / name) is None for name in saved)
+    saved = [checkpoint_store.checkpoint_name(2, 0), checkpoint_store.checkpoint_name(1, 0)]
+    assert [path.name for path in checkpoint_store.list_checkpoints(copy / "checkpoints")] == saved
+    assert all(checkpoint_store.find_damage(copy / "checkpoints" / name) is None for name in saved)
     assert not list((copy / "checkpoints").glob(".*"))
     resume(copy)
     assert (copy / "result.json").read_bytes() == (alone / "result.json").read_bytes()

@@ -14,16 +14,16 @@ from support.small_runs import live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
 
 import morphogen
-from morphogen.config.config_files import load_config
+from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RewardSpec
-from morphogen.engine.record import record
-from morphogen.engine.reporter import facts
+from morphogen.engine.record import build_record
+from morphogen.engine.reporter import build_facts
 from morphogen.engine.scheduler import Scheduler
 from morphogen.rules.rewards.plain import plain
 from morphogen.rules.rewards.table import register
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_files import load_checkpoint, load_policy
-from morphogen.storage.tensor_trees import restored
+from morphogen.storage.tensor_trees import restore_tree
 from morphogen.testing.builders.tree_equality import assert_same
 
 PROJECT = """[build-system]
@@ -116,10 +116,10 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     with torch.no_grad():
         scheduler.run()
     assert scheduler.state is not None
-    found = restored(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs")
+    found = restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs")
     assert_same(found, scheduler.state)
     assert found.ledger["count"].any()
-    assert load_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
+    assert parse_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
     for one in told(tmp_path / "run", "EpisodeCompleted"):
         assert one["components"] == {"streak": one["reward"]}
     assert (result.history[0].reward_mean or 0) > 0
@@ -134,7 +134,7 @@ def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):
         scheduler.run()
     assert scheduler.state is not None
     assert list(scheduler.state.ledger.keys()) == []
-    assert_same(restored(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
+    assert_same(restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
 
 
 def sick(t, state):
@@ -150,7 +150,7 @@ def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(open_tabl
     setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
     memory, found = None, []
     for t, epoch in enumerate(live(world_of(setup), "wait", change=sick)):
-        arrays = {leaf: value.numpy() for leaf, value in record(epoch).items()}
-        new, memory = following(arrays, memory, (0, t), facts(setup))
+        arrays = {leaf: value.numpy() for leaf, value in build_record(epoch).items()}
+        new, memory = following(arrays, memory, (0, t), build_facts(setup))
         found += [(one.env, one.epoch, one.data.penalty) for one in new if one.name == "RolledBack"]
     assert found == [(1, 2, penalty)]

@@ -52,18 +52,18 @@ def copied(run, place):
 
 
 def newest(run):
-    return checkpoint_store.candidates(run / "checkpoints")[0]
+    return checkpoint_store.list_checkpoints(run / "checkpoints")[0]
 
 
 @pytest.mark.parametrize("position", STOPS)
 def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(alone, tmp_path, position):
     run = stopped(tmp_path / "run", position, spec())
-    assert newest(run).name == checkpoint_store.name(*position)
+    assert newest(run).name == checkpoint_store.checkpoint_name(*position)
     result = resume(run)
     assert not list(differences(alone, run))
     assert (result.stopped, len(result.history)) == (False, ROUNDS)
     assert [one["data"]["checkpoint"] for one in events(run) if one["event"] == "RunResumed"] == [
-        checkpoint_store.name(*position)
+        checkpoint_store.checkpoint_name(*position)
     ]
 
 
@@ -139,7 +139,9 @@ def test_settings_that_do_not_fit_are_refused_in_a_list(tmp_path):
 def test_data_that_changed_is_refused(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     manifest = {**checkpoint_store.read_manifest(newest(run)), "data_sha256": "another"}
-    (newest(run) / "manifest.json").write_text(json.dumps({**manifest, "seal": checkpoint_store.seal(manifest)}))
+    (newest(run) / "manifest.json").write_text(
+        json.dumps({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
+    )
     with pytest.raises(CheckpointError, match=r"the data has sha256 [0-9a-f]{64}; the run was made with another"):
         resume(run)
 
@@ -149,8 +151,8 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
     (newest(run) / "shared.pt").write_bytes(b"")
     resume(run)
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
-    assert told["checkpoint"] == checkpoint_store.name(2, 0)
-    assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.name(2, 5)]
+    assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
+    assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.checkpoint_name(2, 5)]
     assert "shared.pt has 0 bytes" in told["skipped"][0]["reason"]
     assert not list(differences(alone, run))
 
@@ -161,16 +163,18 @@ def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp
     (run / "events.jsonl").write_bytes(whole[: bytes_at(run, 2) + 10])
     resume(run, telemetry=TelemetrySpec(console=False))
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
-    assert told["checkpoint"] == checkpoint_store.name(2, 0)
+    assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
     assert "want at least" in told["skipped"][0]["reason"]
-    assert [path.name for path in checkpoint_store.candidates(run / "checkpoints")] == [
-        checkpoint_store.name(i, 0) for i in (3, 2, 1)
+    assert [path.name for path in checkpoint_store.list_checkpoints(run / "checkpoints")] == [
+        checkpoint_store.checkpoint_name(i, 0) for i in (3, 2, 1)
     ]
 
 
 def bytes_at(run, round):
     """Bytes of the event file that a checkpoint stands for."""
-    return load_checkpoint(run / "checkpoints" / checkpoint_store.name(round, 0))["shared"]["written"]["bytes"]
+    return load_checkpoint(run / "checkpoints" / checkpoint_store.checkpoint_name(round, 0))["shared"]["written"][
+        "bytes"
+    ]
 
 
 def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
@@ -190,7 +194,7 @@ def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
 
 def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
-    for path in checkpoint_store.candidates(run / "checkpoints"):
+    for path in checkpoint_store.list_checkpoints(run / "checkpoints"):
         (path / "manifest.json").write_text("{}")
     with pytest.raises(CheckpointError, match="no checkpoint that can be used") as refused:
         resume(run)
@@ -200,20 +204,20 @@ def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_p
 def test_a_checkpoint_under_another_name_or_of_another_run_is_passed_over(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     other = stopped(tmp_path / "other", (1, 4), spec(seed=1))
-    newest(run).rename(run / "checkpoints" / checkpoint_store.name(2, 1))
-    shutil.copytree(newest(other), run / "checkpoints" / checkpoint_store.name(1, 4))
+    newest(run).rename(run / "checkpoints" / checkpoint_store.checkpoint_name(2, 1))
+    shutil.copytree(newest(other), run / "checkpoints" / checkpoint_store.checkpoint_name(1, 4))
     resume(run)
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     reasons = [one["reason"] for one in told["skipped"]]
     assert "stands at round 1, epoch 3" in reasons[0]
     assert "is of run" in reasons[1]
-    assert told["checkpoint"] == checkpoint_store.name(1, 0)
+    assert told["checkpoint"] == checkpoint_store.checkpoint_name(1, 0)
 
 
 def test_an_older_checkpoint_goes_on_in_a_directory_of_its_own(alone, tmp_path):
     run = copied(alone, tmp_path / "run")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    resume(run, checkpoint=checkpoint_store.name(1, 0), out=tmp_path / "branch")
+    resume(run, checkpoint=checkpoint_store.checkpoint_name(1, 0), out=tmp_path / "branch")
     assert not list(differences(alone, tmp_path / "branch"))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     with pytest.raises(CheckpointError, match=r'checkpoint is "\.\./x"; the run has round-000003-epoch-0000, round-'):
@@ -237,7 +241,7 @@ def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
     with pytest.raises(TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 3"):
         train_ppo_vectorized(spec(rounds=6), out=tmp_path / "run", on_round=spoil)
     saved = [one["data"] for one in events(tmp_path / "run") if one["event"] == "CheckpointSaved"]
-    assert (saved[-1]["kind"], saved[-1]["path"]) == ("stop", f"checkpoints/{checkpoint_store.name(4, 0)}")
+    assert (saved[-1]["kind"], saved[-1]["path"]) == ("stop", f"checkpoints/{checkpoint_store.checkpoint_name(4, 0)}")
     assert events(tmp_path / "run")[-1]["data"]["status"] == "failed"
 
 

@@ -19,9 +19,9 @@ from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
 from morphogen.data.digits import read_digits
 from morphogen.data.feed import Feed
-from morphogen.data.splits import Stored, stored
-from morphogen.device.transfers import Fences
-from morphogen.engine.epoch import World
+from morphogen.data.splits import StoredImages, as_stored
+from morphogen.device.transfers import Transfers
+from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
@@ -94,7 +94,7 @@ def finished(setup):
 def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifar):
     resident, streamed = (finished(setup) for setup in pair(form, cifar, rounds=2, episode_length=4))
     assert (resident.setup.dataset.placement, streamed.setup.dataset.placement) == BOTH
-    assert streamed.fences.ledger["batch"] == 2 * 4 * 3
+    assert streamed.transfers.ledger["batch"] == 2 * 4 * 3
     assert (resident.state == streamed.state).all()
     assert (resident.params["net"] == streamed.params["net"]).all()
 
@@ -103,7 +103,7 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
 @pytest.mark.parametrize("form", FORMS)
 def test_every_batch_is_the_resident_one_bit_for_bit(form, purpose, cifar):
     setups = pair(form, cifar, episode_length=3)
-    worlds = [World(s, Fences(s.device, time.perf_counter), instances=purpose, first=5, envs=3) for s in setups]
+    worlds = [VectorEnv(s, Transfers(s.device, time.perf_counter), instances=purpose, first=5, envs=3) for s in setups]
     for episode in (4, 2):
         states = [world.reset(episode) for world in worlds]
         for epoch in range(3):
@@ -131,7 +131,7 @@ def test_what_is_read_out_of_parts_is_what_lies_there(data):
     whole = torch.arange(sum(sizes) * 6, dtype=torch.uint8).view(-1, 1, 2, 3)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(sizes) - 1), min_size=1, max_size=8)))
     index = torch.tensor(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8)))
-    images = Stored(whole.split(sizes), torch.arange(sum(sizes)))[rows]
+    images = StoredImages(whole.split(sizes), torch.arange(sum(sizes)))[rows]
     out = torch.zeros(len(index), 1, 2, 3, dtype=torch.uint8)
     images.read(index, out)
     assert torch.equal(out, whole[rows[index]])
@@ -169,7 +169,7 @@ def test_data_is_resident_up_to_the_limit(placement, limit, found):
     spec = DataSpec(placement=placement, resident_limit_gib=limit, val_samples=None)
     dataset = open_dataset(TASKS["digits"], spec, "cpu")
     assert dataset.placement == found
-    assert torch.equal(stored(dataset.train.pixels).to("cpu"), read_digits().train.pixels)
+    assert torch.equal(as_stored(dataset.train.pixels).to("cpu"), read_digits().train.pixels)
 
 
 def test_data_that_is_to_be_resident_and_is_too_large_is_refused():
@@ -190,7 +190,7 @@ class Lost(Exception):
 
 def failing_at(monkeypatch, number):
     """From the read of this number on, images cannot be read."""
-    real, reads = Stored.read, []
+    real, reads = StoredImages.read, []
 
     def read(self, index, out):
         reads.append(index)
@@ -198,7 +198,7 @@ def failing_at(monkeypatch, number):
             raise Lost(f"read {len(reads)}")
         real(self, index, out)
 
-    monkeypatch.setattr(Stored, "read", read)
+    monkeypatch.setattr(StoredImages, "read", read)
 
 
 @pytest.mark.parametrize("number", [0, 4])
@@ -211,7 +211,7 @@ def test_an_error_in_the_thread_is_raised_at_the_batch_that_it_spoils_with_where
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert names[-1] == "read"
     assert {"run_round", "batch", "_run"} <= set(names)
-    assert scheduler.fences.ledger["batch"] == number
+    assert scheduler.transfers.ledger["batch"] == number
     assert not readers()
 
 
@@ -243,18 +243,18 @@ def test_an_error_in_a_run_ends_its_thread():
     with pytest.raises(Lost), torch.no_grad():
         scheduler.run()
     assert not readers()
-    scheduler.world.close()
+    scheduler.vector_env.close()
 
 
 def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
-    real = World.epoch
+    real = VectorEnv.epoch
 
     def epoch(self, *given):
         if self.purpose == Purpose.INSTANCE_HELD_OUT:
             raise Lost("in the closing comparison")
         return real(self, *given)
 
-    monkeypatch.setattr(World, "epoch", epoch)
+    monkeypatch.setattr(VectorEnv, "epoch", epoch)
     with pytest.raises(Lost) as caught:  # its traceback holds on to the world
         train_ppo_vectorized(tiny(final_episodes=4, data=DataSpec(**SMALL, placement="streamed")))
     assert not readers()
@@ -298,14 +298,14 @@ def test_a_world_without_an_episode_has_no_batch_and_none_after_its_last_epoch()
 def test_a_ring_of_one_more_than_the_prefetch_is_filled_ahead_and_no_further(prefetch, monkeypatch):
     setup = setup_of("streamed", data={"prefetch": prefetch})
     world, ahead = world_of(setup), []
-    real, lanes = Fences.refill, set()
+    real, lanes = Transfers.fill, set()
 
     def refill(self, lane, fill):
         real(self, lane, fill)
         lanes.add(id(lane))
         ahead.append(1 + len(ahead) - self.ledger["batch"])
 
-    monkeypatch.setattr(Fences, "refill", refill)
+    monkeypatch.setattr(Transfers, "fill", refill)
     state = world.reset(0)
     wait_until(lambda: len(ahead) == prefetch + 1)
     for epoch in range(6):
@@ -333,12 +333,12 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
     compute = SimpleNamespace(wait_event=lambda point: log.append(f"the device waits until {point.name}"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: compute)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
-    fences = Fences(torch.device("cpu"), time.perf_counter)
-    (lane,) = fences.ring((2,), 1)
-    lane.ready, lane.done = Point("copied", log), Point("read", log)
-    fences.refill(lane, lambda pinned: log.append("filled") or pinned.fill_(7))
-    with fences.batch(lambda: lane) as found:
-        log.append(f"used: {found.staging.tolist()}")
+    fences = Transfers(torch.device("cpu"), time.perf_counter)
+    (lane,) = fences.prefetch_buffers((2,), 1)
+    lane.ready_event, lane.done_event = Point("copied", log), Point("read", log)
+    fences.fill(lane, lambda pinned: log.append("filled") or pinned.fill_(7))
+    with fences.receive_batch(lambda: lane) as found:
+        log.append(f"used: {found.device_bytes.tolist()}")
     assert log == [
         *("the thread waits until read", "filled", "copied is reached"),
         *("the device waits until copied", "used: [7, 7]", "read is reached"),
@@ -346,10 +346,22 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
 
 
 def test_all_worlds_of_a_run_share_the_lanes_of_a_shape():
-    fences = Fences(torch.device("cpu"), time.perf_counter)
-    ring = fences.ring((8, 1, 2, 2), 3)
-    assert fences.ring((8, 1, 2, 2), 3) is ring
-    assert len({id(lane) for lane in (*ring, *fences.ring((4, 1, 2, 2), 3), *fences.ring((8, 1, 2, 2), 2))}) == 8
+    fences = Transfers(torch.device("cpu"), time.perf_counter)
+    ring = fences.prefetch_buffers((8, 1, 2, 2), 3)
+    assert fences.prefetch_buffers((8, 1, 2, 2), 3) is ring
+    assert (
+        len(
+            {
+                id(lane)
+                for lane in (
+                    *ring,
+                    *fences.prefetch_buffers((4, 1, 2, 2), 3),
+                    *fences.prefetch_buffers((8, 1, 2, 2), 2),
+                )
+            }
+        )
+        == 8
+    )
 
 
 def test_no_epoch_asks_the_host_for_streamed_data():
@@ -357,7 +369,7 @@ def test_no_epoch_asks_the_host_for_streamed_data():
     scheduler = Scheduler(setup)
     with Watch() as seen, torch.no_grad():
         scheduler.run()
-    assert scheduler.fences.ledger["batch"] > 0
+    assert scheduler.transfers.ledger["batch"] > 0
     assert seen.reads == []
 
 

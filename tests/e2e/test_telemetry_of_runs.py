@@ -10,7 +10,7 @@ import torch
 from support.faulty_sinks import Blocked, Broken, FullDisk, Keep
 from support.small_runs import tiny
 
-from morphogen.config.config_files import load_config
+from morphogen.config.config_files import parse_config
 from morphogen.config.spec import PpoSpec, TelemetrySpec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -150,7 +150,7 @@ def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
     """Kinds of the anomalies of a run in which `change(round)` replaces leaves of what crosses a fence."""
     sink, known = Keep(), TelemetrySpec(queue=999)
     scheduler = Scheduler(build_setup(tiny(rounds=rounds, telemetry=known, **fields)), Parts(sinks=(sink,)))
-    receive, end, epoch = scheduler.fences.receive, scheduler.reporter.end_round, scheduler.run_epoch
+    receive, end, epoch = scheduler.transfers.receive, scheduler.reporter.end_round, scheduler.run_epoch
 
     def changed(name, slot=0):
         leaves = receive(name, slot)
@@ -162,7 +162,7 @@ def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
     def sick(state, hidden, segment, t):
         return epoch(state if poison is None else poison(t, state), hidden, segment, t)
 
-    scheduler.fences.receive, scheduler.run_epoch = changed, sick
+    scheduler.transfers.receive, scheduler.run_epoch = changed, sick
     scheduler.reporter.end_round = lambda round, metrics, costs: end(round, metrics, replace(costs, memory=devices))
     with torch.no_grad():
         history = scheduler.run()
@@ -249,7 +249,7 @@ def test_a_policy_that_overflows_is_found():
 
 @pytest.mark.parametrize("seed", [0, 2, 5])
 def test_a_healthy_run_has_no_anomaly(seed):
-    spec = load_config(json.dumps({"preset": "smoke", "seed": seed, "final_episodes": 0}))
+    spec = parse_config(json.dumps({"preset": "smoke", "seed": seed, "final_episodes": 0}))
     result = train_ppo_vectorized(resolve(spec))
     assert [one.anomalies for one in result.history] == [(), ()]
 
@@ -257,9 +257,9 @@ def test_a_healthy_run_has_no_anomaly(seed):
 def test_an_anomaly_raises_the_level_of_the_epochs_that_follow(tmp_path):
     sink = Keep()
     scheduler = Scheduler(build_setup(small(queue=999)), Parts(sinks=(sink,)))
-    receive = scheduler.fences.receive
+    receive = scheduler.transfers.receive
     bad = {"kl": np.float64(0.7)}
-    scheduler.fences.receive = lambda name, slot=0: receive(name, slot) | (bad if name == "update" else {})
+    scheduler.transfers.receive = lambda name, slot=0: receive(name, slot) | (bad if name == "update" else {})
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()

@@ -35,7 +35,7 @@ def kept(state, setup, *, alpha, bend):
     put = {"stage": Stage.FOSSILIZED, "blueprint": Blueprint.ATTENTION, "algorithm": Algorithm.ADD, "alpha": alpha}
     leaves = {k: torch.where(here, v if k == "alpha" else int(v), getattr(state.slots, k)) for k, v in put.items()}
     seeds = state.seeds.clone()
-    layout = cnn.layout(Blueprint.ATTENTION, setup.net.slots[s].channels)
+    layout = cnn.seed_layout(Blueprint.ATTENTION, setup.net.slots[s].channels)
     bend(layout.split(seeds["r0c0", "params"][:, : layout.size]))
     return state.replace(slots=state.slots.replace(**leaves), seeds=seeds)
 

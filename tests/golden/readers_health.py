@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.nets.blocks import Index, gauge
+from morphogen.nets.blocks import ParamIndex, grad_stats
 from morphogen.rules.health import health, layer_health, memory, ratio
 from morphogen.telemetry.drift import gradient_drift
 
@@ -20,8 +20,8 @@ def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
     tensors = [torch.tensor([float(x) for x in tensor], dtype=dtype) for tensor in row["gradients"]]
     push, limits = torch.cat(tensors), LifecycleSpec()
     whose = torch.arange(len(tensors)).repeat_interleave(torch.tensor([tensor.numel() for tensor in tensors]))
-    index = Index(whose, torch.zeros(len(tensors), dtype=torch.int64), torch.ones_like(push, dtype=torch.bool))
-    found = gauge(push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding)
+    index = ParamIndex(whose, torch.zeros(len(tensors), dtype=torch.int64), torch.ones_like(push, dtype=torch.bool))
+    found = grad_stats(push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding)
     assert float(health(found, found.norm.isfinite())) == close(row["health"])
     assert bool(found.vanishing > 0) == row["vanishing"]
     assert bool(found.exploding > 0) == row["exploding"]

@@ -15,6 +15,8 @@ from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Check, Curve, Gate, Sta
 
 HERE = torch.ones(1, 1, dtype=torch.bool)
 
+GATES = {"NONE": "NONE", "G1": "TRAIN", "G2": "BLEND", "G3": "HOLD", "G5": "FOSSILIZE"}  # names in the recorded rows
+
 
 def alpha(row: dict, dtype: torch.dtype) -> None:
     """From HOLD: retarget, then as many ticks as there are values."""
@@ -72,7 +74,7 @@ def _gate(row: dict, dtype: torch.dtype) -> None:
     spec = LifecycleSpec(permissive_gates=row["permissive"])
     passed, failed = gate(make([[leaves]], dtype), accuracy, target, spec=spec)
     bits = [check.name.lower() for check in Check if int(failed.item()) >> check & 1]
-    assert Gate(gate_of(target).item()).name == row["gate"]
+    assert Gate(gate_of(target).item()).name == GATES[row["gate"]]
     assert sorted(set(bits) - {"illegal_transition"}) == sorted(row["failed"])
     assert ("illegal_transition" not in bits) == row["legal"]
     assert (not row["failed"]) == row["checks_pass"]
@@ -88,7 +90,7 @@ def masks(row: dict, dtype: torch.dtype) -> None:
         topology=given["topology"],
         enabled=tuple(given["enabled"]),
         max_seeds=given["max_seeds"],
-        auto_forward=tuple(given["auto_forward"]),
+        auto_forward=tuple(GATES[name] for name in given["auto_forward"]),
     )
     found = action_masks(make([slots], dtype), limits)
     assert [op.name for op in Op if found.op[0, op]] == wanted["op"]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.config_files import dump_config, load_config
+from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
@@ -17,7 +17,7 @@ from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import inputs, play
 from morphogen.testing.builders.tree_equality import assert_same
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import FAMILIES, OWN, RULES
+from morphogen.vocab.reward import CORE, FAMILIES, RULES
 
 POLICIES = list(ARCHETYPES.values())
 WHOLE = {dtype: trajectories(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
@@ -69,8 +69,8 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
     with pytest.raises(ConfigError, match=r'reward\.rule is "thrift"; want one of sparse, delta'):
         RewardSpec(rule="thrift")
     register("thrift", plain(thrift))
-    spec = load_config('{"reward": {"rule": "thrift"}}')
-    assert load_config(dump_config(spec)) == spec
+    spec = parse_config('{"reward": {"rule": "thrift"}}')
+    assert parse_config(dump_config(spec)) == spec
     own = build(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
     assert own.components == ("gain", "size", "acts", "governor")
     assert meaning("thrift") == "A point of accuracy that is delivered is paid, a living parameter costs."
@@ -204,7 +204,7 @@ def test_a_rule_is_one_graph_whatever_the_values(name):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
 def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
-    in_one_graph({name: rule(name) for name in BUILDERS if RULES[name] == OWN}, "inductor")
+    in_one_graph({name: rule(name) for name in BUILDERS if RULES[name] == CORE}, "inductor")
 
 
 # rules from one function
@@ -222,7 +222,7 @@ def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_pena
 
 
 def test_a_plain_rule_has_no_potential_and_says_so():
-    own = plain(thrift)(RewardSpec().filled(), TERMS)
+    own = plain(thrift)(RewardSpec().fill_defaults(), TERMS)
     potential, measured = own.potential(inputs(2), own.init(2, 3))
     assert potential.tolist() == [0.0, 0.0]
     assert measured.all()
@@ -231,11 +231,11 @@ def test_a_plain_rule_has_no_potential_and_says_so():
 
 def test_a_plain_rule_may_not_pay_the_penalty_itself():
     with pytest.raises(ConfigError, match="pays a component governor; that one is added for rollbacks"):
-        plain(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().filled(), TERMS)
+        plain(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().fill_defaults(), TERMS)
 
 
 def test_a_function_that_reads_values_on_the_host_makes_no_rule():
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
         plain(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(
-            RewardSpec().filled(), TERMS
+            RewardSpec().fill_defaults(), TERMS
         )

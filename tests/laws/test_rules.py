@@ -47,7 +47,7 @@ from morphogen.vocab.reward import RULES as RULES_OF
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
-LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("G2",), blueprints=("norm", "attention"))
+LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention"))
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
 STRICT = LifecycleSpec(permissive_gates=False)

@@ -17,8 +17,8 @@ from support.small_runs import live, tiny, world_of
 
 from morphogen import steps
 from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
-from morphogen.engine.policies import arm_of
-from morphogen.engine.record import record
+from morphogen.engine.policies import build_arm
+from morphogen.engine.record import build_record
 from morphogen.engine.rollout_buffer import Rollout
 from morphogen.engine.setup import build_setup
 from morphogen.learn.schedule import coefficients
@@ -28,7 +28,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decode import decode
 from morphogen.state import rng
-from morphogen.state.measure import Split
+from morphogen.state.measure import LabelledImages
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
@@ -51,10 +51,10 @@ from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
-NET = Net(HOST, HOST.declared[:3])
-LIFE = LifecycleSpec(auto_forward=("G1", "G3"), permissive_gates=False)
+NET = Net(HOST, HOST.all_slots[:3])
+LIFE = LifecycleSpec(auto_forward=("TRAIN", "HOLD"), permissive_gates=False)
 WATCH = GovernorSpec(window=4, min_samples=2, snapshot_every=3)
-ALLOW = scenes.limits_of(scenes.make([[{}] * 3]), auto_forward=("G1", "G3"), max_seeds=2)
+ALLOW = scenes.limits_of(scenes.make([[{}] * 3]), auto_forward=("TRAIN", "HOLD"), max_seeds=2)
 LENGTH, MEASURED = 20, {"every": 2, "episode_length": 20, "signal_spec": SignalSpec()}
 
 states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
@@ -103,7 +103,7 @@ def questioned(state):
 
 
 def judged(state, coalition, evaluated):
-    split = Split(images=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
+    split = LabelledImages(images=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
     return judge(state, split, coalition, evaluated)
 
 
@@ -136,7 +136,7 @@ class Scene:
         self.net, self.spec, self.world = self.setup.net, self.setup.spec, world_of(self.setup)
         self.whole = live(self.world)
         self.epochs = self.whole[6:11]
-        self.policy = arm_of("ppo", self.setup).policy
+        self.policy = build_arm("ppo", self.setup).policy
         self.learner = init_learner(self.policy, self.world.key[0])
         self.rollout = Rollout(14, envs=8, slots=len(self.net.slots))
         for t, one in enumerate(self.whole):
@@ -346,6 +346,6 @@ def test_the_record_is_made_without_a_read(scene):
     on_meta = copy.copy(scene.epoch)
     for name in scene.epoch.__dataclass_fields__:
         object.__setattr__(on_meta, name, getattr(scene.epoch, name).to("meta"))
-    found = record(on_meta)
+    found = build_record(on_meta)
     assert {leaf.device.type for leaf in found.values()} == {"meta"}
     assert sum(leaf.numel() * leaf.element_size() for leaf in found.values()) < 8 * 2_000, "the record is small"

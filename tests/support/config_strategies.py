@@ -49,7 +49,7 @@ def default_of(field):
 
 def inside(want):
     """Values at the bounds of a number field that are allowed."""
-    if isinstance(want, kinds.Whole):
+    if isinstance(want, kinds.Int):
         return [want.low] + ([] if want.high is None else [want.high])
     low = want.low if want.above is None else math.nextafter(want.above, math.inf)
     high = want.high if want.below is None else math.nextafter(want.below, -math.inf)
@@ -58,7 +58,7 @@ def inside(want):
 
 def outside(want):
     """Values just beyond the bounds of a number field."""
-    if isinstance(want, kinds.Whole):
+    if isinstance(want, kinds.Int):
         return [want.low - 1] + ([] if want.high is None else [want.high + 1])
     below = [] if want.low is None else [math.nextafter(want.low, -math.inf)]
     above = [] if want.high is None else [math.nextafter(want.high, math.inf)]
@@ -70,14 +70,14 @@ def wrong_types(want):
     """JSON values of a type that the field does not take."""
     every = [True, 1.0, 1, "x y", [[]], {"x": 1}, ["", 3]]
     fits = {
-        kinds.Whole: (1,),
+        kinds.Int: (1,),
         kinds.Real: (1, 1.0),
         kinds.Flag: (True,),
         kinds.Text: ("x y",),
         kinds.Choice: (),
         kinds.Names: (),
         kinds.Span: (),
-        kinds.PerName: (),
+        kinds.PerKey: (),
     }[type(want)]
     return [value for value in every if not any(type(value) is type(fit) for fit in fits)]
 
@@ -111,7 +111,7 @@ def _span(want):
 
 
 _KINDS = {
-    kinds.Whole: _whole,
+    kinds.Int: _whole,
     kinds.Real: _real,
     kinds.Flag: lambda want: st.booleans(),
     kinds.Choice: lambda want: st.sampled_from(tuple(want.names)),
@@ -120,7 +120,7 @@ _KINDS = {
         lambda names: want.least <= len(names) <= (want.most or len(names))
     ),
     kinds.Span: _span,
-    kinds.PerName: lambda want: st.tuples(*(value_of(each) for each in want.each)),
+    kinds.PerKey: lambda want: st.tuples(*(value_of(each) for each in want.each)),
 }
 
 
@@ -138,7 +138,7 @@ def groups(draw, spec):
 def runs(draw):
     """A valid RunSpec, resolved or not."""
     task = draw(st.sampled_from(tuple(TASKS)))
-    names = [slot.name for slot in TASKS[task].host.declared]
+    names = [slot.name for slot in TASKS[task].host.all_slots]
     some = draw(st.lists(st.sampled_from(GROUPS), max_size=3, unique=True))
     values = {group.PATH: draw(groups(group)) for group in some}
     for one in plain_fields(specs.RunSpec):

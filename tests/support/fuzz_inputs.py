@@ -26,14 +26,14 @@ from morphogen.analysis.run_log import load
 from morphogen.analysis.views import views
 from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main, options, parser
-from morphogen.config.action_schedule import built_in, dump_schedule
-from morphogen.config.config_files import dump_config, load_config
+from morphogen.config.action_schedule import build_builtin, dump_schedule
+from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import Group
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data import cifar
-from morphogen.engine.action_control import control_of, schedule_of
+from morphogen.engine.action_control import build_control, load_schedule
 from morphogen.storage import checkpoint_files, run_directory
-from morphogen.storage.safe_torch_load import load as load_torch
+from morphogen.storage.safe_torch_load import load_tree as load_torch
 
 CPU = torch.device("cpu")
 SPEC = resolve(RunSpec())
@@ -69,7 +69,7 @@ class Config:
     def read(self, value):
         words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
         spec = resolve(options.spec_of(parser.parse(words, "0")))
-        assert load_config(dump_config(spec)) == spec
+        assert parse_config(dump_config(spec)) == spec
 
     def names(self, value):
         return str(self.path), "--set", "argument", *FIELDS
@@ -242,7 +242,7 @@ class TorchFiles:
         put(self.path, value)
 
     def read(self, value):
-        found = load_torch(self.path, what="checkpoint file")
+        found = load_torch(self.path, label="checkpoint file")
         assert size(found) <= len(value)
 
     def names(self, value):
@@ -316,7 +316,7 @@ class Schedules:
         folder.mkdir()
         self.path = folder / "schedule.json"
         self.spec = resolve(RunSpec(episode_length=18))  # as long as the schedule
-        self.whole = dump_schedule(built_in("full_cycle", self.spec), self.spec)
+        self.whole = dump_schedule(build_builtin("full_cycle", self.spec), self.spec)
 
     def inputs(self):
         return jsons(self.whole)
@@ -326,9 +326,9 @@ class Schedules:
 
     def read(self, value):
         name = f"schedule:{self.path}"
-        schedule = schedule_of(name, replace(self.spec, policy_name=name))
+        schedule = load_schedule(name, replace(self.spec, policy_name=name))
         assert schedule is not None
-        control_of(schedule, self.spec, CPU)
+        build_control(schedule, self.spec, CPU)
 
     def names(self, value):
         return (str(self.path),)

@@ -3,7 +3,7 @@
 import torch
 from tensordict import TensorDict
 
-from morphogen.nets.distribution import Support, Tables, noise_lanes
+from morphogen.nets.distribution import LogitTables, Support, noise_lanes
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, Observation
@@ -50,10 +50,10 @@ def observation(*lead: int, slots: int = 3, seed: int = 0) -> Observation:
     )
 
 
-def tables(*lead: int, slots: int = 3, seed: int = 0, scale: float = 2.0) -> Tables:
+def tables(*lead: int, slots: int = 3, seed: int = 0, scale: float = 2.0) -> LogitTables:
     draw = source(seed + 2000)
     shapes = ((*lead, 6), (*lead, 6, slots), (*lead, slots, 10, 13))
-    return Tables(*(scale * torch.randn(shape, generator=draw) for shape in shapes))
+    return LogitTables(*(scale * torch.randn(shape, generator=draw) for shape in shapes))
 
 
 def batched(support: Support, count: int) -> Support:

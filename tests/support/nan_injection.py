@@ -18,14 +18,14 @@ from tensordict import TensorDict
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
 from morphogen.engine import phases
-from morphogen.engine.action_control import control_of
+from morphogen.engine.action_control import build_control
 from morphogen.engine.compile import Signature
 from morphogen.engine.epoch import Epoch
-from morphogen.engine.record import record
+from morphogen.engine.record import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import lift
+from morphogen.state.tree_ops import expand_mask
 from morphogen.vocab.blueprint import Blueprint
 
 ENVS, LENGTH = 4, 6
@@ -76,7 +76,7 @@ def eager(function, **_):
 def only(env: int | None, leaf: torch.Tensor, value: float) -> torch.Tensor:
     """The leaf with a value in the whole row of one env; None: of every env."""
     here = torch.arange(len(leaf)) == env if env is not None else torch.ones(len(leaf), dtype=torch.bool)
-    return torch.where(lift(here, leaf), value, leaf)
+    return torch.where(expand_mask(here, leaf), value, leaf)
 
 
 class Run:
@@ -90,11 +90,11 @@ class Run:
         self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
         text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
         spec, self.sink = setup.spec, Keep()
-        control = control_of(parse_schedule(text, spec), spec, setup.device)
+        control = build_control(parse_schedule(text, spec), spec, setup.device)
         self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiler=eager))
         self.scheduler.compiled.signatures = room()
-        self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.fences.read
-        self.scheduler.run_epoch, self.scheduler.fences.read = self._epoch, self._read
+        self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
+        self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 
     def _epoch(self, state, hidden, segment, t):
         if self.change is not None and self.scheduler.round == 0:
@@ -129,7 +129,7 @@ class Run:
 
 def records(run: Run) -> list[dict[str, torch.Tensor]]:
     """What crosses for telemetry, of every epoch."""
-    return [dict(record(epoch).items()) for epoch in run.epochs]
+    return [dict(build_record(epoch).items()) for epoch in run.epochs]
 
 
 def seen(change):

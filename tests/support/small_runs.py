@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, RunSpec, resolve
-from morphogen.device.transfers import Fences
-from morphogen.engine.epoch import Epoch, World, forget
-from morphogen.engine.policies import arm_of
+from morphogen.device.transfers import Transfers
+from morphogen.engine.epoch import Epoch, VectorEnv, reset_hidden
+from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.vocab.purpose import Purpose
 
@@ -33,14 +33,14 @@ def tiny_setup(**fields: Any) -> Setup:
     return build_setup(tiny(**fields))
 
 
-def world_of(setup: Setup, *, first: int = 0, envs: int | None = None) -> World:
-    fences = Fences(setup.device, time.perf_counter)
-    return World(setup, fences, instances=Purpose.INSTANCE, first=first, envs=envs or setup.spec.envs)
+def world_of(setup: Setup, *, first: int = 0, envs: int | None = None) -> VectorEnv:
+    fences = Transfers(setup.device, time.perf_counter)
+    return VectorEnv(setup, fences, instances=Purpose.INSTANCE, first=first, envs=envs or setup.spec.envs)
 
 
-def live(world: World, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
+def live(world: VectorEnv, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
-    policy, world.control, _ = arm_of(name, world.setup)
+    policy, world.control, _ = build_arm(name, world.setup)
     params = policy.init(world.key[0] * 0)
     state = world.reset(0)
     hidden = policy.initial_hidden(world.key.shape[0])
@@ -49,7 +49,7 @@ def live(world: World, name: str = "random", *, epochs: int | None = None, chang
         for t in range(world.setup.spec.episode_length if epochs is None else epochs):
             state = state if change is None else change(t, state)
             epoch = world.epoch(state, policy, params, hidden)
-            state, hidden = epoch.after, forget(epoch.choice.hidden, epoch.score.terminated)
+            state, hidden = epoch.after, reset_hidden(epoch.choice.hidden, epoch.score.terminated)
             found.append(epoch)
     return found
 

@@ -12,7 +12,7 @@ from morphogen.nets.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Batch, Split
+from morphogen.state.measure import ImageBatch, LabelledImages
 from morphogen.steps.init_seeds import born_rows, sow
 from morphogen.vocab.slot import CnnSpec
 
@@ -22,7 +22,7 @@ LIFECYCLE = LifecycleSpec()
 
 
 def net(host: CnnSpec = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) -> Net:
-    return Net(host, host.enabled(slots))
+    return Net(host, host.pick_slots(slots))
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -41,11 +41,11 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
     """Envs without seeds, as a reset makes them."""
     sizes = net.sizes(envs=envs, window=4, classes=net.host.classes)
-    state = schema.init(sizes, rng.env_keys(seed, 0, envs), TensorDict({}, batch_size=[envs]))
+    state = schema.empty_state(sizes, rng.env_keys(seed, 0, envs), TensorDict({}, batch_size=[envs]))
     classes = torch.full((envs,), net.host.classes)
     labels = torch.arange(net.host.classes).expand(envs, -1).contiguous()
     instance = state.instance.replace(classes=classes, class_of=labels)
-    host = state.host.replace(params=cnn.layout(net.host).draw(noise(envs, net.host_size, seed=seed)))
+    host = state.host.replace(params=cnn.host_layout(net.host).draw(noise(envs, net.host_size, seed=seed)))
     return state.replace(instance=instance, host=host)
 
 
@@ -106,17 +106,17 @@ def double(state: EnvState) -> EnvState:
     return cast
 
 
-def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> Batch:
+def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> ImageBatch:
     host = net.host
     images = normal(envs, samples, host.channels_in, host.size, host.size, seed=seed)
     labels = integers(0, host.classes, envs, samples, seed=seed)
-    return Batch(images=images, labels=labels, batch_size=[envs])
+    return ImageBatch(images=images, labels=labels, batch_size=[envs])
 
 
-def split(net: Net, samples: int = 40, seed: int = 3) -> Split:
+def split(net: Net, samples: int = 40, seed: int = 3) -> LabelledImages:
     host = net.host
     images = normal(samples, host.channels_in, host.size, host.size, seed=seed)
-    return Split(images=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
+    return LabelledImages(images=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
 
 
 def stored(seed: Seed, size: int) -> Tensor:

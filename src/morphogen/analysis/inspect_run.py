@@ -8,11 +8,11 @@ from morphogen.analysis.overview import overview
 from morphogen.analysis.run_log import load
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import views
-from morphogen.config.config_files import flat, plain
+from morphogen.config.config_files import flatten_settings, to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory
-from morphogen.vocab.text import escaped
+from morphogen.vocab.text import escape_text
 
 LATEST = 10  # rows of long tables
 # Tables that are shown: heading -> its column.
@@ -107,16 +107,16 @@ def _checkpoint(path: Path) -> Told:
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint {path} {error}") from None
     listed, config = manifest.pop("files"), manifest.pop("config", {})
-    facts = {escaped(name): escaped(_words(value)) for name, value in manifest.items()}
+    facts = {escape_text(name): escape_text(_words(value)) for name, value in manifest.items()}
     sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
-    usual = dict(flat(plain(RunSpec())))
-    made = dict(flat(config)) if isinstance(config, dict) else {}
+    usual = dict(flatten_settings(to_settings(RunSpec())))
+    made = dict(flatten_settings(config)) if isinstance(config, dict) else {}
     own = [
-        {"setting": escaped(name), "value": escaped(_words(value))}
+        {"setting": escape_text(name), "value": escape_text(_words(value))}
         for name, value in made.items()
         if usual.get(name) != value
     ]
-    state = escaped(checkpoint_store.fault(path) or "every file is as it was saved")
+    state = escape_text(checkpoint_store.find_damage(path) or "every file is as it was saved")
     tables = {"files": sizes, "settings that differ from the defaults": own}
     return Told({"checkpoint": path.name, "state": state, **facts}, tables)
 

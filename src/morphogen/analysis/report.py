@@ -35,7 +35,7 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sections = [_section(plot, logs, folder) for plot in plots.PLOTS]
         facts = {name: overview(log) for name, log in logs.items()}
-        atomic_write.replace(folder / PAGE, page(facts, sections).encode("utf-8"))
+        atomic_write.write_atomic(folder / PAGE, page(facts, sections).encode("utf-8"))
     except OSError as error:
         raise ConfigError(f"--out is {folder}; it cannot be written: {error.strerror}") from error
     return folder / PAGE
@@ -69,8 +69,8 @@ def _section(plot: Any, logs: dict[str, Log], folder: Path) -> Section:
         numbers.unlink(missing_ok=True)
         return Section(plot.name, plot.title, plot.text, None, {})
     image = plot.png(found)
-    atomic_write.replace(picture, image)
-    atomic_write.replace(numbers, _csv(found))
+    atomic_write.write_atomic(picture, image)
+    atomic_write.write_atomic(numbers, _csv(found))
     return Section(plot.name, plot.title, plot.text, image, {run: plot.table(logs[run]) for run in found})
 
 

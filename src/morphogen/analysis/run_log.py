@@ -10,17 +10,17 @@ from typing import Any, TypedDict
 
 from morphogen.analysis import tables
 from morphogen.analysis.tables import Row, Tables
-from morphogen.config.config_files import build, dump_config, parse_settings
+from morphogen.config.config_files import build_spec, dump_config, parse_settings
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
-from morphogen.storage.safe_read import lines, parsed, reason, whole
+from morphogen.storage.safe_read import error_line, parse_json, read_bytes, read_lines
 from morphogen.storage.type_check import check
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.fit import misfit
 from morphogen.telemetry.jsonl import parse
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunStarted
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 RANKS = "events.rank*.jsonl"
 Numbers = tuple[float, ...]
@@ -107,16 +107,16 @@ def _config(path: Path) -> Row:
     """The config of a run, every field set."""
     try:
         settings, found = parse_settings(_bytes(path).decode("utf-8"))
-        return json.loads(dump_config(build(settings, found)))
+        return json.loads(dump_config(build_spec(settings, found)))
     except (UnicodeDecodeError, ConfigError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
 
 
 def _bytes(path: Path) -> bytes:
     try:
-        return whole(path)
+        return read_bytes(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+        raise DataError(f"{path} cannot be read: {error_line(error)}") from None
 
 
 def _object(path: Path, wanted: Mapping[str, Any]) -> Row:
@@ -124,19 +124,21 @@ def _object(path: Path, wanted: Mapping[str, Any]) -> Row:
     if not os.path.lexists(path):
         return {}
     try:
-        found = tidy(parsed(_bytes(path)))
+        found = tidy(parse_json(_bytes(path)))
     except ValueError as error:
-        raise DataError(f"{path} is damaged: {reason(error)}") from None
+        raise DataError(f"{path} is damaged: {error_line(error)}") from None
     for name, hint in wanted.items():
         if name in found and not check(hint)(found[name]):
-            raise DataError(f"{path} is damaged: {name} is {show(found[name])}")
+            raise DataError(f"{path} is damaged: {name} is {format_value(found[name])}")
     return found
 
 
 def _same_lengths(path: Path, policies: Mapping[str, Judged]) -> None:
     lengths = {len(row) for judged in policies.values() for row in judged.values()}
     if len(lengths) > 1 or 0 in lengths:
-        raise DataError(f"{path} is damaged: policies have {show(sorted(lengths))} episodes; want as many for each")
+        raise DataError(
+            f"{path} is damaged: policies have {format_value(sorted(lengths))} episodes; want as many for each"
+        )
 
 
 def _evaluation(path: Path) -> Row:
@@ -144,7 +146,9 @@ def _evaluation(path: Path) -> Row:
     profiles = found.get("profiles", {"tau": (), "arms": {}})
     lengths = {len(profiles["tau"]), *(len(end) for band in profiles["arms"].values() for end in band.values())}
     if len(lengths) > 1:
-        raise DataError(f"{path} is damaged: profiles have {show(sorted(lengths))} points; want as many for each")
+        raise DataError(
+            f"{path} is damaged: profiles have {format_value(sorted(lengths))} points; want as many for each"
+        )
     if any(ends.get("mean") is None for ends in found.get("statistics", {}).values()):
         raise DataError(f"{path} is damaged: statistics of an arm have no mean")
     return found
@@ -174,9 +178,9 @@ def read(path: Path, wanted: Callable[[str], bool] = bool) -> Iterator[Envelope]
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        yield from lines(path)
+        yield from read_lines(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+        raise DataError(f"{path} cannot be read: {error_line(error)}") from None
 
 
 class _Fitting:
@@ -199,4 +203,4 @@ def _event(path: Path, number: int, text: str) -> Envelope:
     try:
         return parse(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged in line {number}: {reason(error)}") from None
+        raise DataError(f"{path} is damaged in line {number}: {error_line(error)}") from None

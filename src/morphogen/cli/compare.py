@@ -10,8 +10,8 @@ import torch
 
 from morphogen.cli.compare_sides import Side
 from morphogen.config.spec import RunSpec
-from morphogen.device.transfers import Fences
-from morphogen.engine.policies import TRAINED, arm_of
+from morphogen.device.transfers import Transfers
+from morphogen.engine.policies import TRAINED_PREFIX, build_arm
 from morphogen.engine.scheduler import Parts
 from morphogen.engine.setup import build_setup
 from morphogen.evaluation.bootstrap import Array, Estimate, across, effect, improvement, interval, iqm
@@ -40,9 +40,9 @@ def _begin(run: Path, spec: RunSpec, *, console: Any, parts: Parts) -> None:
 
 
 def _done(run: Path) -> bool:
-    return (run / run_directory.CONFIG).exists() and run_directory.opened(run)[2].get(
+    return (run / run_directory.CONFIG).exists() and run_directory.open_directory(run)[2].get(
         "status"
-    ) == run_directory.COMPLETED
+    ) == run_directory.STATUS_COMPLETED
 
 
 def compare(sides: Sequence[Side], *, episodes: int, told: Callable[[str], None] = print) -> tuple[list[Pair], Row]:
@@ -69,9 +69,9 @@ def compare(sides: Sequence[Side], *, episodes: int, told: Callable[[str], None]
 
 def _played(run: Path, spec: RunSpec, first: RunSpec, episodes: int) -> Result:
     setup = build_setup(judged(spec, seed=first.seed, envs=first.envs))
-    fences = Fences(setup.device, time.perf_counter)
+    fences = Transfers(setup.device, time.perf_counter)
     with torch.no_grad():
-        return play(setup, fences, arm_of(f"{TRAINED}{run}", setup), name=str(run), episodes=episodes)
+        return play(setup, fences, build_arm(f"{TRAINED_PREFIX}{run}", setup), name=str(run), episodes=episodes)
 
 
 def judge(first: str, second: str, ours: Array, theirs: Array) -> Pair:

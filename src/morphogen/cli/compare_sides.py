@@ -7,14 +7,21 @@ from functools import reduce
 from pathlib import Path
 
 from morphogen.cli import options
-from morphogen.config.config_files import Settings, build, dump_config, layered, merge, parse_assignment
-from morphogen.config.fields import refuse
+from morphogen.config.config_files import (
+    Settings,
+    build_spec,
+    dump_config,
+    merge_layers,
+    merge_settings,
+    parse_assignment,
+)
+from morphogen.config.fields import raise_all
 from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 from morphogen.vocab.reward import RULES
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 RULE, FILE = "rule:", "comparison.json"
 SAME = ("task", "instances", "instance")  # or network values are of different things
@@ -33,18 +40,24 @@ class Side:
 def sides(given: Namespace) -> tuple[Side, ...]:
     """The sides of a command line; a ConfigError for whatever cannot be compared."""
     names = given.sides
-    refuse([f"compare has {show(name)} twice; want it once" for name in dict.fromkeys(names) if names.count(name) > 1])
+    raise_all(
+        [
+            f"compare has {format_value(name)} twice; want it once"
+            for name in dict.fromkeys(names)
+            if names.count(name) > 1
+        ]
+    )
     if len(names) < 2:
         raise ConfigError(f"compare has {len(names)} side; want two or more")
     training = [name for name in names if _settings(name) is not None]
     flags = {"--seeds": given.seeds, "--rounds": given.rounds, "--set": given.set, "--out": given.out}
     if training and given.out is None:
         raise ConfigError(f"--out is missing; {', '.join(training)} has to be trained: want a directory for its runs")
-    refuse(
+    raise_all(
         [f"{flag} goes with presets and rules; all sides are runs" for flag in flags if flags[flag] and not training]
     )
     found = tuple(_trained(name, given) if name in training else _there(name) for name in names)
-    refuse(list(_misfits(found)))
+    raise_all(list(_misfits(found)))
     return found
 
 
@@ -53,7 +66,7 @@ def _settings(name: str) -> Settings | None:
     if name.startswith(RULE):
         rule = name.removeprefix(RULE)
         if rule not in RULES:
-            raise ConfigError(f"{show(name)} names no reward rule; want one of {', '.join(RULES)}")
+            raise ConfigError(f"{format_value(name)} names no reward rule; want one of {', '.join(RULES)}")
         return {"reward": {"rule": rule}}
     return {"preset": name} if name in PRESETS else None
 
@@ -63,9 +76,9 @@ def _trained(name: str, given: Namespace) -> Side:
     if given.rounds is not None:
         above.append({"rounds": options.whole_number("--rounds", given.rounds, 1)})
     beneath: Settings = {"preset": DEFAULT_PRESET, "final_episodes": 0}
-    own = reduce(merge, [*above, _settings(name) or {}], beneath)
+    own = reduce(merge_settings, [*above, _settings(name) or {}], beneath)
     seeds = _seeds(given.seeds)
-    specs = [resolve(build(layered([merge(own, {"seed": seed})]))) for seed in seeds]
+    specs = [resolve(build_spec(merge_layers([merge_settings(own, {"seed": seed})]))) for seed in seeds]
     runs = [given.out / name.replace(":", "-") / str(seed) for seed in seeds]
     for run, spec in zip(runs, specs, strict=True):
         _fits(run, spec)
@@ -75,15 +88,15 @@ def _trained(name: str, given: Namespace) -> Side:
 def _seeds(text: str | None) -> list[int]:
     found = [options.whole_number("--seeds", word, 0, options.SEEDS) for word in (text or "0").split(",")]
     if len(set(found)) < len(found):
-        raise ConfigError(f"--seeds is {show(text)}; want each of them once")
+        raise ConfigError(f"--seeds is {format_value(text)}; want each of them once")
     return found
 
 
 def _fits(run: Path, spec: RunSpec) -> None:
     """A place where this run can be made, or is already."""
     if not (run / run_directory.CONFIG).exists():
-        run_directory.check(run)
-    elif dump_config(resolve(run_directory.opened(run)[1])) != dump_config(spec):
+        run_directory.check_new_directory(run)
+    elif dump_config(resolve(run_directory.open_directory(run)[1])) != dump_config(spec):
         raise ConfigError(f"{run} holds a run of another configuration; want another --out")
 
 
@@ -93,9 +106,11 @@ def _there(name: str) -> Side:
     runs = [place] if _holds_run(place) else [one for one in _children(place) if _holds_run(one)]
     if not runs:
         known = ", ".join(PRESETS)
-        raise ConfigError(f"side {show(name)} is no run directory, folder of them, preset ({known}) or {RULE}NAME")
+        raise ConfigError(
+            f"side {format_value(name)} is no run directory, folder of them, preset ({known}) or {RULE}NAME"
+        )
     found = sorted(
-        ((resolve(run_directory.opened(run)[1]), run) for run in runs), key=lambda one: (one[0].seed, one[1])
+        ((resolve(run_directory.open_directory(run)[1]), run) for run in runs), key=lambda one: (one[0].seed, one[1])
     )
     return Side(name, tuple(run for _, run in found), tuple(spec for spec, _ in found), trains=False)
 

@@ -14,11 +14,11 @@ from torch.utils.benchmark import Timer
 
 from morphogen import kernels
 from morphogen.config.spec import RunSpec, cnn_spec
-from morphogen.device.malloc import keep_freed
-from morphogen.engine.setup import device_of
+from morphogen.device.malloc import keep_freed_memory
+from morphogen.engine.setup import resolve_device
 from morphogen.nets import ops
 from morphogen.nets.hosts import cnn
-from morphogen.nets.layout import Leaf
+from morphogen.nets.layout import ParamLeaf
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
@@ -38,25 +38,25 @@ class Layer(NamedTuple):
 
 def explain(spec: RunSpec) -> list[dict[str, object]]:
     """A row per convolution of a resolved spec: milliseconds of a training step in every form, the form chosen."""
-    keep_freed()
-    device = device_of(spec.engine.devices[0])
+    keep_freed_memory()
+    device = resolve_device(spec.engine.devices[0])
     return [_row(layer, spec, device) for layer in layers(spec)]
 
 
 def layers(spec: RunSpec) -> list[Layer]:
     """The convolutions of hosts and seeds, each shape once, with the first place where it is met."""
     host = cnn_spec(spec)
-    sizes = {slot.block: slot.height for slot in reversed(host.declared)}
-    kernels = enumerate(leaf for leaf in cnn.layout(host).leaves if len(leaf.shape) == 4)
+    sizes = {slot.block: slot.height for slot in reversed(host.all_slots)}
+    kernels = enumerate(leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4)
     found = [_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in kernels]
-    for slot, blueprint in itertools.product(host.enabled(spec.slots), CNN_BLUEPRINTS):
-        kernels = [leaf for leaf in seeds.layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
+    for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS):
+        kernels = [leaf for leaf in seeds.seed_layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
         found += [_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in kernels]
     first = {layer[1:]: layer for layer in reversed(found)}
     return [layer for layer in found if first[layer[1:]] is layer]
 
 
-def _layer(name: str, leaf: Leaf, size: int) -> Layer:
+def _layer(name: str, leaf: ParamLeaf, size: int) -> Layer:
     outputs, inputs, _, kernel = leaf.shape
     depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
     return Layer(name, inputs, outputs, size, kernel, depthwise)

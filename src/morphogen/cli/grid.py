@@ -8,11 +8,11 @@ from functools import reduce
 from typing import Any
 
 from morphogen.cli import options
-from morphogen.config.config_files import Settings, as_settings, merge, parse_value
-from morphogen.config.fields import refuse
+from morphogen.config.config_files import Settings, as_settings, merge_settings, parse_value
+from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 BENEATH: Settings = {"rounds": options.ROUNDS, "engine": {"phase_profile": True}}  # where no flag says otherwise
 LEAST = 2  # rounds: the first one warms up
@@ -29,12 +29,12 @@ def points(given: Namespace) -> dict[str, RunSpec]:
             found[",".join(text for text, _ in place)] = _spec(given, [settings for _, settings in place])
         except ConfigError as error:
             faults += [line for line in str(error).splitlines() if line not in faults]
-    refuse(faults)
+    raise_all(faults)
     return found
 
 
 def _spec(given: Namespace, place: Sequence[Settings]) -> RunSpec:
-    spec = resolve(options.spec_of(given, beneath=BENEATH, above=reduce(merge, place, {})))
+    spec = resolve(options.spec_of(given, beneath=BENEATH, above=reduce(merge_settings, place, {})))
     if spec.rounds < LEAST:
         raise ConfigError(f"rounds is {spec.rounds}; want >= {LEAST} to measure, of which the first one warms up")
     return spec
@@ -44,7 +44,7 @@ def _axis(text: str) -> Axis:
     path, equals, raw = text.partition("=")
     values = _values(path, raw) if equals and raw and all(path.split(".")) else []
     if not values:
-        raise ConfigError(f"--grid is {show(text)}; want KEY=V1,V2, as in --grid envs=1,8 data.batch=16,32")
+        raise ConfigError(f"--grid is {format_value(text)}; want KEY=V1,V2, as in --grid envs=1,8 data.batch=16,32")
     axis = [(f"{path}={_word(value)}", options.nested(path, value)) for value in values]
     _once([label for label, _ in axis])
     return axis
@@ -56,7 +56,7 @@ def _values(path: str, raw: str) -> list[Any]:
         values, found = as_settings(parse_value(f"[{raw}]"), path)
     except ConfigError:
         return [options.number(word) for word in raw.split(",")]
-    refuse(found)
+    raise_all(found)
     return values
 
 
@@ -65,4 +65,4 @@ def _word(value: Any) -> str:
 
 
 def _once(names: Sequence[str]) -> None:
-    refuse([f"--grid has {name} twice; want it once" for name in dict.fromkeys(names) if names.count(name) > 1])
+    raise_all([f"--grid has {name} twice; want it once" for name in dict.fromkeys(names) if names.count(name) > 1])

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code.  Errors of the user are one line each on stderr, without a traceback."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        extensions.announce()
+        extensions.register_names()
         given = parser.parse(words, metadata.version("morphogen"))
         code = COMMANDS[given.command](given, shlex.join(["morphogen", *words]))
         sys.stdout.flush()
@@ -62,10 +62,10 @@ def _train(given: Namespace, command: str) -> int | None:
     if given.print_config:
         sys.stdout.write(dump_config(spec))
         return None
-    _note([line for name, line in extensions.refused().items() if name == spec.reward.rule])
-    out = run_directory.choose(given.out, task=spec.task, config=dump_config(spec))
-    run_directory.check(out)
-    sink_checks.check(spec)
+    _note([line for name, line in extensions.unusable_extensions().items() if name == spec.reward.rule])
+    out = run_directory.choose_path(given.out, task=spec.task, config=dump_config(spec))
+    run_directory.check_new_directory(out)
+    sink_checks.check_sinks(spec)
     if given.dry_run:
         process.set_threads(spec.engine.threads)
         _dry_run(spec, out, command)
@@ -76,15 +76,15 @@ def _train(given: Namespace, command: str) -> int | None:
 def _resume(given: Namespace, command: str) -> int | None:
     """Go on with a run, in its directory or in a new one."""
     del command
-    _, made, said = run_directory.opened(given.run)
+    _, made, said = run_directory.open_directory(given.run)
     spec = resolve(options.changed(given, made))
     if (given.checkpoint is None) != (given.out is None):
         raise ConfigError("--checkpoint and --out go together: an older checkpoint needs a run directory of its own")
     if given.out is not None:
-        run_directory.check(given.out)
+        run_directory.check_new_directory(given.out)
     older = {"checkpoint": given.checkpoint, "out": given.out}
     code = _run(given, spec, lambda train, **knobs: train.resume(given.run, spec, **older, **knobs))
-    if said.get("status") == run_directory.COMPLETED and given.out is None and spec.rounds == made.rounds:
+    if said.get("status") == run_directory.STATUS_COMPLETED and given.out is None and spec.rounds == made.rounds:
         _note([f"all {made.rounds} rounds are over; want --extend-rounds N for more"])
     return code
 
@@ -93,7 +93,7 @@ def _run(given: Namespace, spec: RunSpec, go: Callable[..., Any]) -> int | None:
     """Train, heeding signals, and say what was lost; the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
-    malloc.keep_freed()
+    malloc.keep_freed_memory()
     train, parts = _load("morphogen.run.train"), _load("morphogen.engine.scheduler").Parts
     console = _load("morphogen.analysis.console").Console(quiet=given.quiet or not spec.telemetry.console)
     with console, Stop() as stop:
@@ -118,7 +118,7 @@ def _bench(given: Namespace, command: str) -> None:
     del command
     specs = grid.points(given)
     if given.json is not None:
-        run_directory.check_file("--json", given.json)
+        run_directory.check_new_file("--json", given.json)
     signal.signal(signal.SIGTERM, _terminated)
     bench, console = _load("morphogen.cli.bench"), _load("morphogen.analysis.console").Console()
     if given.explain:
@@ -149,10 +149,10 @@ def _tune(given: Namespace, command: str) -> None:
     worlds = options.whole_number("--worlds", given.worlds, 2, 1_000)
     places = {"--out": given.out, "the portfolio": given.out.parent / f"{given.out.stem}.portfolio.json"}
     for name, path in places.items():
-        run_directory.check_file(name, path)
+        run_directory.check_new_file(name, path)
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
-    malloc.keep_freed()
+    malloc.keep_freed_memory()
     tune, console = _load("morphogen.evaluation.successive_halving"), _load("morphogen.analysis.console").Console()
     found = tune.searched(spec, instances=instances, worlds=worlds, say=_tell)
     tune.write(found, spec, *places.values())
@@ -176,9 +176,9 @@ def _evaluate(given: Namespace, command: str) -> None:
     episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
     seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0, options.SEEDS)
     if given.json is not None:
-        run_directory.check_file("--json", given.json)
-    process.set_threads(run_directory.opened(given.run)[1].engine.threads)
-    malloc.keep_freed()
+        run_directory.check_new_file("--json", given.json)
+    process.set_threads(run_directory.open_directory(given.run)[1].engine.threads)
+    malloc.keep_freed_memory()
     evaluate, console = _load("morphogen.evaluation.evaluate").evaluate, _load("morphogen.analysis.console").Console()
     names = [name for name in given.arms.split(",") if name]
     how = {"episodes": episodes, "seed": seed, "greedy": given.greedy, "split": given.split}
@@ -190,7 +190,7 @@ def _evaluate(given: Namespace, command: str) -> None:
 
 def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
     if path is not None:
-        atomic_write.replace(path, atomic_write.json_bytes(found))
+        atomic_write.write_atomic(path, atomic_write.json_bytes(found))
 
 
 def _compare(given: Namespace, command: str) -> int | None:
@@ -199,9 +199,9 @@ def _compare(given: Namespace, command: str) -> int | None:
     episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
     found = compare_sides.sides(given)
     if given.json is not None:
-        run_directory.check_file("--json", given.json)
+        run_directory.check_new_file("--json", given.json)
     process.set_threads(found[0].specs[0].engine.threads)
-    malloc.keep_freed()
+    malloc.keep_freed_memory()
     contest, console = _load("morphogen.cli.compare"), _load("morphogen.analysis.console").Console
     with console(quiet=given.quiet, out=sys.stderr) as screen, Stop() as stop:
         for side in found:

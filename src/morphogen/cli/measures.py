@@ -48,7 +48,7 @@ def machine(*, device: str, threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "tensordict", "torchrl")},
         "kernels": kernels.AVAILABLE,
-        "convolutions": kernels.CONVOLVES,  # by a kernel too
+        "convolutions": kernels.CAN_CONVOLVE,  # by a kernel too
     }
 
 
@@ -77,6 +77,6 @@ def write(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> 
     facts: of the machine, with checksums of what was computed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write.replace(
+    atomic_write.write_atomic(
         path, atomic_write.json_bytes({"machine": facts, "measures": [asdict(one) for one in measures]})
     )

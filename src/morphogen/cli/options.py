@@ -7,14 +7,22 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from morphogen.config.config_files import Settings, build, layered, merge, parse_assignment, parse_settings, plain
-from morphogen.config.fields import Choice, Whole, refuse
+from morphogen.config.config_files import (
+    Settings,
+    build_spec,
+    merge_layers,
+    merge_settings,
+    parse_assignment,
+    parse_settings,
+    to_settings,
+)
+from morphogen.config.fields import Choice, Int, raise_all
 from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import BASELINES, SCHEDULE_FILE, RunSpec
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import LEVELS, LOGGERS
 from morphogen.errors import ConfigError
-from morphogen.storage.safe_read import whole
+from morphogen.storage.safe_read import read_bytes
 from morphogen.vocab.reward import RULES
 
 _WHOLE = re.compile("[+-]?[0-9]{1,30}")
@@ -109,7 +117,7 @@ def number(text: str) -> int | float | str:
 def whole_number(flag: str, text: str, low: int, high: int = 1_000_000) -> int:
     """The number that a flag which is no setting was given; a ConfigError where it is none, or not in low .. high."""
     found = number(text)
-    refuse(Whole(low=low, high=high).faults(flag, found))
+    raise_all(Int(low=low, high=high).faults(flag, found))
     assert isinstance(found, int)  # or it was refused
     return found
 
@@ -131,7 +139,7 @@ def flag_settings(given: argparse.Namespace) -> Settings:
     for flag in FLAGS:
         if values.get(flag.path) is not None:
             layers.append(nested(flag.path, _READ[flag.kind](values[flag.path])))
-    return reduce(merge, layers, {})
+    return reduce(merge_settings, layers, {})
 
 
 def nested(path: str, value: Any) -> Settings:
@@ -147,14 +155,14 @@ def _policy(given: argparse.Namespace) -> Settings:
             raise ConfigError(f"--policy is {given.policy!r}; it goes with `morphogen train heuristic`")
         return {"policy_name": "ppo"} if given.named else {}
     name = given.policy or "heuristic"
-    refuse(Choice(names=BASELINES, prefix=SCHEDULE_FILE).faults("--policy", name))
+    raise_all(Choice(names=BASELINES, prefix=SCHEDULE_FILE).faults("--policy", name))
     return {"policy_name": name}
 
 
 def read_config(path: Path) -> tuple[Settings, list[str]]:
     """The settings of a config file; a file that cannot be read is a ConfigError."""
     try:
-        return parse_settings(whole(path).decode("utf-8"))
+        return parse_settings(read_bytes(path).decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"--config is {path}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -165,11 +173,11 @@ def read_config(path: Path) -> tuple[Settings, list[str]]:
 
 def spec_of(given: argparse.Namespace, *, beneath: Settings | None = None, above: Settings | None = None) -> RunSpec:
     """The spec that the command line asks for: defaults < preset < file < `beneath` < flags < `above`."""
-    flags = reduce(merge, [flag_settings(given), _policy(given), above or {}])
+    flags = reduce(merge_settings, [flag_settings(given), _policy(given), above or {}])
     settings, found = read_config(given.config) if given.config else ({}, [])
     bare = given.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
-    return build(layered([base, settings, beneath or {}, flags]), found)
+    return build_spec(merge_layers([base, settings, beneath or {}, flags]), found)
 
 
 def changed(given: argparse.Namespace, made: RunSpec) -> RunSpec:
@@ -178,7 +186,7 @@ def changed(given: argparse.Namespace, made: RunSpec) -> RunSpec:
     if given.extend_rounds is not None:
         if "rounds" in flags:
             raise ConfigError("both --rounds and --extend-rounds are given; want one of them")
-        wrong = Whole(low=1).faults("--extend-rounds", number(given.extend_rounds))
-        refuse(wrong)
+        wrong = Int(low=1).faults("--extend-rounds", number(given.extend_rounds))
+        raise_all(wrong)
         flags["rounds"] = made.rounds + int(given.extend_rounds)
-    return build(merge(plain(made), flags))
+    return build_spec(merge_settings(to_settings(made), flags))

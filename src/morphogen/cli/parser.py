@@ -6,10 +6,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from morphogen.cli.options import FLAGS, GROUPS, ROUNDS, Flag
-from morphogen.config.fields import refuse
-from morphogen.config.spec import BASELINES, ORACLE, POLICIES, RIVALS, SCHEDULE_FILE, SPLITS, STATIC, STATIC_COST, free
+from morphogen.config.fields import raise_all
+from morphogen.config.spec import (
+    BASELINES,
+    ORACLE,
+    POLICIES,
+    RIVALS,
+    SCHEDULE_FILE,
+    SPLITS,
+    STATIC,
+    STATIC_COST,
+    may_change_on_resume,
+)
 from morphogen.errors import ConfigError
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 _WHO = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
@@ -174,7 +184,7 @@ def _add_resume(commands: argparse._SubParsersAction) -> None:
     resume.add_argument("--extend-rounds", metavar="N", help=more)
     older = "go on from this older one, in a new run directory (--out)"
     resume.add_argument("--checkpoint", metavar="NAME", help=older)
-    _add_flags(resume, [flag for flag in FLAGS if free(flag.path)])
+    _add_flags(resume, [flag for flag in FLAGS if may_change_on_resume(flag.path)])
     rest = resume.add_argument_group("settings and output")
     rest.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any field; the value is JSON")
     rest.add_argument("--out", metavar="DIR", type=Path, help="with --checkpoint: run directory, new or empty")
@@ -254,7 +264,9 @@ def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
     """The parsed command line; `named` says whether ppo or heuristic was written out."""
     words = list(argv)
     places = [(i, word) for i, word in enumerate(words, 1) if not word.isprintable() or _bare(word)]
-    refuse([f"argument {i} is {show(word)}; want printable text, and another value than --" for i, word in places])
+    raise_all(
+        [f"argument {i} is {format_value(word)}; want printable text, and another value than --" for i, word in places]
+    )
     named = len(words) > 1 and not words[1].startswith("-")
     if words[:1] in (["train"], ["bench"]) and not named:
         words.insert(1, "ppo")

@@ -9,8 +9,8 @@ import torch
 from morphogen.cli import measures
 from morphogen.cli.measures import Measure, over
 from morphogen.config.spec import RunSpec
-from morphogen.device.cuda_memory import name
-from morphogen.device.malloc import keep_freed, status
+from morphogen.device.cuda_memory import device_name
+from morphogen.device.malloc import keep_freed_memory, process_memory
 from morphogen.engine import extensions
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -34,8 +34,8 @@ class Found(NamedTuple):
 
 def probe(spec: RunSpec) -> Found:
     """Run all rounds of a resolved spec in this process.  What the device cannot hold is a DeviceError."""
-    extensions.announce()
-    keep_freed()
+    extensions.register_names()
+    keep_freed_memory()
     kept = Kept()
     scheduler = Scheduler(build_setup(spec), Parts(sinks=(kept,)))
     try:
@@ -44,7 +44,7 @@ def probe(spec: RunSpec) -> Found:
         scheduler.reporter.close()
     except torch.OutOfMemoryError as error:
         raise DeviceError(f"{scheduler.setup.device} has too little memory: {str(error).partition('.')[0]}") from None
-    facts = measures.machine(device=name(scheduler.setup.device), threads=torch.get_num_threads())
+    facts = measures.machine(device=device_name(scheduler.setup.device), threads=torch.get_num_threads())
     return Found(facts, fmean(rounds[-1].env_reward), rows(by_round(kept.events)))
 
 
@@ -62,7 +62,7 @@ def rows(every: Sequence[Told]) -> tuple[Measure, ...]:
     rounds = [one["RoundCompleted"] for one in every]
     pace = [one["Throughput"] for one in every]
     last = every[-1].get("MemoryUsed")
-    peak = status("VmHWM") if last is None else last.peak_bytes
+    peak = process_memory("VmHWM") if last is None else last.peak_bytes
     return (
         over("env_epochs_per_s", [one.env_epochs_per_s for one in pace[1:]], "env-epochs/s"),
         over("samples_per_s", [one.samples_per_s for one in pace[1:]], "samples/s"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from morphogen.config.spec import RewardSpec
 from morphogen.engine import extensions
-from morphogen.engine.reward_rule import rule_of
+from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, returns
 from morphogen.rules.rewards.table import Rule, meaning
@@ -17,10 +17,10 @@ WIDE = 6  # rules side by side in a table
 
 def usable() -> tuple[dict[str, Rule], list[str]]:
     """Every rule of the table on the terms of the archetypes, and a line for each that cannot be used."""
-    rules, faults = {}, list(extensions.refused().values())
+    rules, faults = {}, list(extensions.unusable_extensions().values())
     for name in tuple(RULES):
         try:
-            rules[name] = rule_of(RewardSpec(rule=name), **asdict(TERMS))
+            rules[name] = build_rule(RewardSpec(rule=name), **asdict(TERMS))
         except ConfigError as error:
             faults.append(str(error))
     return rules, faults

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 
-def join(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     """`ppo` and `clip` -> `ppo.clip`; a name that is no identifier is quoted."""
-    segment = name if name.isascii() and name.isidentifier() else show(name)
+    segment = name if name.isascii() and name.isidentifier() else format_value(name)
     return f"{path}.{segment}" if path else segment
 
 
-def refuse(faults: list[str]) -> None:
+def raise_all(faults: list[str]) -> None:
     """Raise one ConfigError with a line per fault, if there is any."""
     if faults:
         raise ConfigError("\n".join(faults))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Want:
+class FieldType:
     """What a field accepts.  `null` says what None stands for; "" = None is refused."""
 
     null: str = ""
@@ -48,11 +48,11 @@ class Want:
         """One line for each thing that is wrong with the value."""
         if (value is None and self.null) or (value is not None and self.accepts(value)):
             return []
-        return [f"{path} is {show(value)}; want {self.text}{f' or null ({self.null})' if self.null else ''}"]
+        return [f"{path} is {format_value(value)}; want {self.text}{f' or null ({self.null})' if self.null else ''}"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole(Want):
+class Int(FieldType):
     """An integer in low .. high.  `words` are strings that are allowed as well."""
 
     low: int
@@ -74,7 +74,7 @@ class Whole(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Real(Want):
+class Real(FieldType):
     """A finite number; `above` and `below` are bounds that are not allowed themselves."""
 
     low: float | None = None
@@ -110,7 +110,7 @@ def _finite(value: float) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flag(Want):
+class Flag(FieldType):
     """True or False."""
 
     @property
@@ -124,7 +124,7 @@ class Flag(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Want):
+class Choice(FieldType):
     """One name out of a list or a table that may grow; where there is a prefix, also the path of a file behind it."""
 
     names: Collection[str]
@@ -143,7 +143,7 @@ class Choice(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Want):
+class Text(FieldType):
     """A printable string that is not empty; `fits` decides which."""
 
     what: str
@@ -160,7 +160,7 @@ class Text(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names(Want):
+class Names(FieldType):
     """Distinct names; `among` () = any name.  Known names are stored in the order of `among`."""
 
     among: tuple[str, ...] = ()
@@ -194,10 +194,10 @@ class Names(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span(Want):
+class Span(FieldType):
     """A range `[low, high]` with low <= high; both ends are checked by `of`."""
 
-    of: Whole | Real
+    of: Int | Real
 
     @property
     def text(self) -> str:
@@ -219,7 +219,7 @@ class Span(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerName(Want):
+class PerKey(FieldType):
     """A number for each of some names: stored as a tuple in their order, written as an object; absent = default."""
 
     names: tuple[str, ...]
@@ -231,11 +231,11 @@ class PerName(Want):
         if isinstance(value, tuple) and len(value) == len(self.names):
             value = dict(zip(self.names, value, strict=True))
         if not isinstance(value, Mapping):
-            return [f"{path} is {show(value)}; want an object with keys out of {', '.join(self.names)}"]
+            return [f"{path} is {format_value(value)}; want an object with keys out of {', '.join(self.names)}"]
         wants = dict(zip(self.names, self.each, strict=True))
         unknown = [name for name in value if name not in wants]
-        found = [f"{join(path, str(name))} is unknown; want one of {', '.join(self.names)}" for name in unknown]
-        return found + [line for n, w in wants.items() if n in value for line in w.faults(join(path, n), value[n])]
+        found = [f"{join_path(path, str(name))} is unknown; want one of {', '.join(self.names)}" for name in unknown]
+        return found + [line for n, w in wants.items() if n in value for line in w.faults(join_path(path, n), value[n])]
 
     def freeze(self, value: Any) -> Any:
         """A tuple of floats in the order of the names."""
@@ -249,7 +249,7 @@ class PerName(Want):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group(Want):
+class Group(FieldType):
     """A nested spec."""
 
     spec: type
@@ -264,12 +264,12 @@ class Group(Want):
         return isinstance(value, self.spec)
 
 
-def want(default: Any, wanted: Want) -> Any:
+def spec_field(default: Any, wanted: FieldType) -> Any:
     """A dataclass field with a default and a rule for its values."""
     return field(default=default, metadata={"want": wanted})
 
 
-def holds(spec: type) -> dict[str, Want]:
+def nested(spec: type) -> dict[str, FieldType]:
     """Metadata of a dataclass field that holds a nested spec."""
     return {"want": Group(spec=spec)}
 
@@ -280,12 +280,14 @@ class Spec:
     PATH: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        wants: dict[str, Want] = {one.name: one.metadata["want"] for one in fields(self)}  # type: ignore[arg-type]
-        refuse([line for name, w in wants.items() for line in w.faults(join(self.PATH, name), getattr(self, name))])
+        wants: dict[str, FieldType] = {one.name: one.metadata["want"] for one in fields(self)}  # type: ignore[arg-type]
+        raise_all(
+            [line for name, w in wants.items() for line in w.faults(join_path(self.PATH, name), getattr(self, name))]
+        )
         for name, wanted in wants.items():
             object.__setattr__(self, name, wanted.freeze(getattr(self, name)))
-        refuse(self.across())
+        raise_all(self.cross_checks())
 
-    def across(self) -> list[str]:
+    def cross_checks(self) -> list[str]:
         """Faults between fields, once each field is right by itself."""
         return []

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from morphogen.config.fields import Real, Span, Spec, Whole, want
+from morphogen.config.fields import Int, Real, Span, Spec, spec_field
 
 FROM_TASK = "from the task"
 WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
 
 
-def _span(of: Whole | Real) -> Any:
-    return want(None, Span(of=of, null=FROM_TASK))
+def _range_field(of: Int | Real) -> Any:
+    return spec_field(None, Span(of=of, null=FROM_TASK))
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class InstanceSpec(Spec):
 
     PATH: ClassVar[str] = "instance"
 
-    width: tuple[float, float] = _span(Real(above=0, high=1))  # share of the host's channels in use
-    data_share: tuple[float, float] = _span(Real(above=0, high=1))  # share of the training samples, log-uniform
-    label_noise: tuple[float, float] = _span(Real(low=0, high=1))  # share of training labels replaced, uniform
-    classes: tuple[int, int] = _span(Whole(low=2))  # how many classes, uniform; which ones is drawn too
-    reach: tuple[int, int] = _span(Whole(low=0))  # pixels that a kernel of the host sees to each side
-    param_price: tuple[float, float] = _span(Real(low=0))  # price of the whole parameter budget, log-uniform
+    width: tuple[float, float] = _range_field(Real(above=0, high=1))  # share of the host's channels in use
+    data_share: tuple[float, float] = _range_field(Real(above=0, high=1))  # share of the training samples, log-uniform
+    label_noise: tuple[float, float] = _range_field(Real(low=0, high=1))  # share of training labels replaced, uniform
+    classes: tuple[int, int] = _range_field(Int(low=2))  # how many classes, uniform; which ones is drawn too
+    reach: tuple[int, int] = _range_field(Int(low=0))  # pixels that a kernel of the host sees to each side
+    param_price: tuple[float, float] = _range_field(Real(low=0))  # price of the whole parameter budget, log-uniform
 
-    def across(self) -> list[str]:
+    def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
         found = []
         if self.width and self.width[0] < self.width[1] and any(end % WIDTH_STEP for end in self.width):
@@ -36,10 +36,10 @@ class InstanceSpec(Spec):
         return found
 
 
-PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # in the order of records
+INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # in the order of records
 
 
-def reference(classes: int, kernel: int) -> InstanceSpec:
+def reference_instance(classes: int, kernel: int) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
     return InstanceSpec(
         width=(1.0, 1.0),

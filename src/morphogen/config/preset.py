@@ -5,13 +5,13 @@ from typing import Any
 Settings = dict[str, Any]
 
 DEFAULT_PRESET = "digits"
-_GENTLE: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
-_CURIOUS: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
+_SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
+_HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
 # host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
 # fresh policy grows and keeps, and has to see that growing pays before it sees that most of it is too dear.  Blueprints
 # that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
-_SHORT: Settings = {
+_DIGITS: Settings = {
     "rounds": 70,
     "envs": 64,
     "max_seeds": 1,
@@ -19,7 +19,7 @@ _SHORT: Settings = {
     "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
     "final_episodes": 64,
     "host": {"norm": "batch"},
-    "lifecycle": {"auto_forward": ["G1", "G2", "G3"], "min_training_epochs": 1},
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     "reward": {"rule": "value"},
     "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
     "ppo": {
@@ -44,7 +44,7 @@ _WHITEBOX: Settings = {
     "final_episodes": 256,
     "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
     "disabled_ops": ["SET_ALPHA_TARGET"],
-    "lifecycle": {"auto_forward": ["G1", "G2", "G3"], "min_training_epochs": 1},
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     "policy": {
         "hidden": 64,
         "floor": {
@@ -74,8 +74,8 @@ _WHITEBOX: Settings = {
     "checkpoint": {"every_rounds": 20},
 }
 PRESETS: dict[str, Settings] = {
-    "digits": {"task": "digits", **_SHORT},
-    "digits_impaired": {"task": "digits_impaired", **_SHORT},
+    "digits": {"task": "digits", **_DIGITS},
+    "digits_impaired": {"task": "digits_impaired", **_DIGITS},
     "smoke": {
         "task": "digits",
         "rounds": 2,
@@ -87,9 +87,9 @@ PRESETS: dict[str, Settings] = {
         "checkpoint": {"every_rounds": 1},
     },
     "whitebox": _WHITEBOX,
-    "cifar_baseline": {"task": "cifar_baseline", **_CURIOUS},
-    "cifar_impaired": {"task": "cifar_impaired", **_CURIOUS},
-    "cifar_minimal": {"task": "cifar_minimal", **_CURIOUS},
+    "cifar_baseline": {"task": "cifar_baseline", **_HIGH_ENTROPY},
+    "cifar_impaired": {"task": "cifar_impaired", **_HIGH_ENTROPY},
+    "cifar_minimal": {"task": "cifar_minimal", **_HIGH_ENTROPY},
     "cifar_baseline_stable": {
         "task": "cifar_baseline",
         "rounds": 200,
@@ -101,9 +101,9 @@ PRESETS: dict[str, Settings] = {
         "ppo": {"entropy_coef": 0.08},
         "telemetry": {"plateau_threshold": 0.35},
     },
-    "cifar_multichannel": {"task": "cifar_multichannel", "max_seeds": 3, **_GENTLE},
-    "cifar_postpool": {"task": "cifar_postpool", "max_seeds": 3, **_GENTLE},
-    "cifar_highres": {"task": "cifar_highres", "max_seeds": 3, **_GENTLE},
-    "cifar_deep_multichannel": {"task": "cifar_deep_multichannel", "max_seeds": 6, **_GENTLE},
-    "cifar_deep_impaired": {"task": "cifar_deep_impaired", "max_seeds": 6, **_GENTLE},
+    "cifar_multichannel": {"task": "cifar_multichannel", "max_seeds": 3, **_SMALL_STEPS},
+    "cifar_postpool": {"task": "cifar_postpool", "max_seeds": 3, **_SMALL_STEPS},
+    "cifar_highres": {"task": "cifar_highres", "max_seeds": 3, **_SMALL_STEPS},
+    "cifar_deep_multichannel": {"task": "cifar_deep_multichannel", "max_seeds": 6, **_SMALL_STEPS},
+    "cifar_deep_impaired": {"task": "cifar_deep_impaired", "max_seeds": 6, **_SMALL_STEPS},
 }

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from morphogen.config.fields import Choice, Names, Spec, Whole, holds, want
+from morphogen.config.fields import Choice, Int, Names, Spec, nested, spec_field
 from morphogen.config.groups import (
     AttributionSpec,
     CheckpointSpec,
@@ -18,20 +18,20 @@ from morphogen.config.groups import (
     RewardSpec,
     SignalSpec,
 )
-from morphogen.config.instance_spec import FROM_TASK, InstanceSpec, reference
+from morphogen.config.instance_spec import FROM_TASK, InstanceSpec, reference_instance
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.config.preset import PRESETS
 from morphogen.config.task import TASKS, find_task
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 from morphogen.vocab.action import Head, Op
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.slot import CnnSpec
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 __all__ = [
-    "FREE",
     "POLICIES",
+    "RESUME_MUTABLE",
     "SCHEDULE_FILE",
     "AttributionSpec",
     "CheckpointSpec",
@@ -49,10 +49,10 @@ __all__ = [
     "SignalSpec",
     "TelemetrySpec",
     "WandbSpec",
+    "build_limits",
     "cnn_spec",
-    "free",
     "instance_ranges",
-    "limits",
+    "may_change_on_resume",
     "param_budget",
     "resolve",
 ]
@@ -71,7 +71,7 @@ BASELINES = tuple(name for name in POLICIES if name != "ppo")
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
 RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
 # What may change when a run goes on: it changes no number of it, or only its last bits.
-FREE = (
+RESUME_MUTABLE = (
     "rounds",
     "engine.devices",
     "engine.threads",
@@ -81,12 +81,12 @@ FREE = (
     "checkpoint",
 )
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
-_OPS = tuple(op.name for op in Op if op is not Op.WAIT)
+_DISABLEABLE_OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
 
-def free(path: str) -> bool:
+def may_change_on_resume(path: str) -> bool:
     """Whether a setting may change when a run goes on."""
-    return any(path == one or path.startswith(f"{one}.") for one in FREE)
+    return any(path == one or path.startswith(f"{one}.") for one in RESUME_MUTABLE)
 
 
 @dataclass(frozen=True)
@@ -95,38 +95,40 @@ class RunSpec(Spec):
 
     PATH: ClassVar[str] = ""
 
-    task: str = want("digits", Choice(names=tuple(TASKS)))
-    seed: int = want(0, Whole(low=0, high=2**63 - 1))
-    rounds: int = want(50, Whole(low=1, high=1_000_000))
-    envs: int = want(32, Whole(low=1, high=65_536))
-    episode_length: int = want(None, Whole(low=1, high=10_000, null=FROM_TASK))  # epochs
-    slots: tuple[str, ...] = want(None, Names(least=1, null=FROM_TASK))
-    max_seeds: int = want(0, Whole(low=0, high=10_000))  # 0 = no limit
-    blueprints: tuple[str, ...] = want((), Names(among=tuple(b.label for b in CNN_BLUEPRINTS)))  # () = all
-    disabled_ops: tuple[str, ...] = want((), Names(among=_OPS))
-    instances: str = want("task", Choice(names=("task", "single")))
-    instance: InstanceSpec = field(default_factory=InstanceSpec, metadata=holds(InstanceSpec))
-    policy_name: str = want("ppo", Choice(names=tuple(POLICIES), prefix=SCHEDULE_FILE))
-    final_episodes: int = want(None, Whole(low=0, high=1_000_000, null="as many as envs"))
-    preset: str | None = want(None, Choice(names=tuple(PRESETS), null="none"))
-    data: DataSpec = field(default_factory=DataSpec, metadata=holds(DataSpec))
-    host: HostSpec = field(default_factory=HostSpec, metadata=holds(HostSpec))
-    lifecycle: LifecycleSpec = field(default_factory=LifecycleSpec, metadata=holds(LifecycleSpec))
-    governor: GovernorSpec = field(default_factory=GovernorSpec, metadata=holds(GovernorSpec))
-    signal: SignalSpec = field(default_factory=SignalSpec, metadata=holds(SignalSpec))
-    attribution: AttributionSpec = field(default_factory=AttributionSpec, metadata=holds(AttributionSpec))
-    reward: RewardSpec = field(default_factory=RewardSpec, metadata=holds(RewardSpec))
-    policy: PolicySpec = field(default_factory=PolicySpec, metadata=holds(PolicySpec))
-    ppo: PpoSpec = field(default_factory=PpoSpec, metadata=holds(PpoSpec))
-    engine: EngineSpec = field(default_factory=EngineSpec, metadata=holds(EngineSpec))
-    telemetry: TelemetrySpec = field(default_factory=TelemetrySpec, metadata=holds(TelemetrySpec))
-    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=holds(CheckpointSpec))
+    task: str = spec_field("digits", Choice(names=tuple(TASKS)))
+    seed: int = spec_field(0, Int(low=0, high=2**63 - 1))
+    rounds: int = spec_field(50, Int(low=1, high=1_000_000))
+    envs: int = spec_field(32, Int(low=1, high=65_536))
+    episode_length: int = spec_field(None, Int(low=1, high=10_000, null=FROM_TASK))  # epochs
+    slots: tuple[str, ...] = spec_field(None, Names(least=1, null=FROM_TASK))
+    max_seeds: int = spec_field(0, Int(low=0, high=10_000))  # 0 = no limit
+    blueprints: tuple[str, ...] = spec_field((), Names(among=tuple(b.label for b in CNN_BLUEPRINTS)))  # () = all
+    disabled_ops: tuple[str, ...] = spec_field((), Names(among=_DISABLEABLE_OPS))
+    instances: str = spec_field("task", Choice(names=("task", "single")))
+    instance: InstanceSpec = field(default_factory=InstanceSpec, metadata=nested(InstanceSpec))
+    policy_name: str = spec_field("ppo", Choice(names=tuple(POLICIES), prefix=SCHEDULE_FILE))
+    final_episodes: int = spec_field(None, Int(low=0, high=1_000_000, null="as many as envs"))
+    preset: str | None = spec_field(None, Choice(names=tuple(PRESETS), null="none"))
+    data: DataSpec = field(default_factory=DataSpec, metadata=nested(DataSpec))
+    host: HostSpec = field(default_factory=HostSpec, metadata=nested(HostSpec))
+    lifecycle: LifecycleSpec = field(default_factory=LifecycleSpec, metadata=nested(LifecycleSpec))
+    governor: GovernorSpec = field(default_factory=GovernorSpec, metadata=nested(GovernorSpec))
+    signal: SignalSpec = field(default_factory=SignalSpec, metadata=nested(SignalSpec))
+    attribution: AttributionSpec = field(default_factory=AttributionSpec, metadata=nested(AttributionSpec))
+    reward: RewardSpec = field(default_factory=RewardSpec, metadata=nested(RewardSpec))
+    policy: PolicySpec = field(default_factory=PolicySpec, metadata=nested(PolicySpec))
+    ppo: PpoSpec = field(default_factory=PpoSpec, metadata=nested(PpoSpec))
+    engine: EngineSpec = field(default_factory=EngineSpec, metadata=nested(EngineSpec))
+    telemetry: TelemetrySpec = field(default_factory=TelemetrySpec, metadata=nested(TelemetrySpec))
+    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=nested(CheckpointSpec))
 
-    def across(self) -> list[str]:
+    def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
-        known = [slot.name for slot in cnn_spec(self).declared]
+        known = [slot.name for slot in cnn_spec(self).all_slots]
         slots = self.slots or TASKS[self.task].slots
-        found = [f"slots names {show(name)}; this host has {', '.join(known)}" for name in slots if name not in known]
+        found = [
+            f"slots names {format_value(name)}; this host has {', '.join(known)}" for name in slots if name not in known
+        ]
         if self.ppo.minibatches is not None and self.envs % self.ppo.minibatches:
             found.append(f"ppo.minibatches is {self.ppo.minibatches}; want a divisor of envs, which is {self.envs}")
         floor = self.policy.floor[Head.SLOT]
@@ -154,14 +156,14 @@ def cnn_spec(spec: RunSpec) -> CnnSpec:
 def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
     task = find_task(spec.task)
-    base = task.instance if spec.instances == "task" else reference(task.host.classes, task.host.kernel)
+    base = task.instance if spec.instances == "task" else reference_instance(task.host.classes, task.host.kernel)
     given = {name: span for name, span in vars(spec.instance).items() if span is not None}
     return replace(base, **given)
 
 
-def limits(spec: RunSpec) -> Limits:
+def build_limits(spec: RunSpec) -> Limits:
     """What the run allows its policy to do."""
-    slots = cnn_spec(spec).enabled(spec.slots or find_task(spec.task).slots)
+    slots = cnn_spec(spec).pick_slots(spec.slots or find_task(spec.task).slots)
     return Limits(
         topology=find_task(spec.task).topology,
         enabled=(True,) * len(slots),
@@ -178,8 +180,8 @@ def param_budget(spec: RunSpec) -> int:
     task = find_task(spec.task)
     if task.param_budget is not None:
         return task.param_budget
-    allowed = [Blueprint(code) for code in limits(spec).allowed_blueprints]
-    return sum(max(cnn_count(b, slot.channels) for b in allowed) for slot in cnn_spec(spec).declared)
+    allowed = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
+    return sum(max(cnn_param_count(b, slot.channels) for b in allowed) for slot in cnn_spec(spec).all_slots)
 
 
 def resolve(spec: RunSpec) -> RunSpec:
@@ -188,28 +190,31 @@ def resolve(spec: RunSpec) -> RunSpec:
     data, host, ppo, told = spec.data, spec.host, spec.ppo, spec.telemetry
     return replace(
         spec,
-        episode_length=_or(spec.episode_length, task.episode_length),
-        slots=tuple(slot.name for slot in cnn.enabled(spec.slots or task.slots)),
-        final_episodes=_or(spec.final_episodes, spec.envs),
+        episode_length=_if_none(spec.episode_length, task.episode_length),
+        slots=tuple(slot.name for slot in cnn.pick_slots(spec.slots or task.slots)),
+        final_episodes=_if_none(spec.final_episodes, spec.envs),
         instance=instance_ranges(spec),
         data=replace(
             data,
-            batch=_or(data.batch, task.batch),
-            minibatches=_or(data.minibatches, task.minibatches),
+            batch=_if_none(data.batch, task.batch),
+            minibatches=_if_none(data.minibatches, task.minibatches),
             val_samples=task.val_samples if data.val_samples == "task" else data.val_samples,
         ),
         host=replace(
-            host, lr=_or(host.lr, task.lr), seed_lr=_or(host.seed_lr, task.seed_lr), width=_or(host.width, cnn.base)
+            host,
+            lr=_if_none(host.lr, task.lr),
+            seed_lr=_if_none(host.seed_lr, task.seed_lr),
+            width=_if_none(host.width, cnn.base),
         ),
-        reward=spec.reward.filled(),
-        ppo=replace(ppo, minibatches=_or(ppo.minibatches, math.gcd(4, spec.envs))),
+        reward=spec.reward.fill_defaults(),
+        ppo=replace(ppo, minibatches=_if_none(ppo.minibatches, math.gcd(4, spec.envs))),
         telemetry=replace(
             told,
-            plateau_threshold=_or(told.plateau_threshold, task.plateau_threshold),
-            improvement_threshold=_or(told.improvement_threshold, task.improvement_threshold),
+            plateau_threshold=_if_none(told.plateau_threshold, task.plateau_threshold),
+            improvement_threshold=_if_none(told.improvement_threshold, task.improvement_threshold),
         ),
     )
 
 
-def _or(value: Any, otherwise: Any) -> Any:
+def _if_none(value: Any, otherwise: Any) -> Any:
     return otherwise if value is None else value

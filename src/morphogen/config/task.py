@@ -14,7 +14,7 @@ class TaskSpec:
     """One row of the task table.  Settings named `data.*`, `host.*`, ... in a config replace these defaults."""
 
     name: str
-    asks: str  # the question the task asks, one line
+    question: str  # the question the task asks, one line
     dataset: str  # digits, cifar
     host: CnnSpec
     slots: tuple[str, ...]  # enabled by default
@@ -41,7 +41,7 @@ class TaskSpec:
 
 _DIGITS = TaskSpec(
     name="digits",
-    asks="how much does growing add to a small host on 8x8 digits?",
+    question="how much does growing add to a small host on 8x8 digits?",
     dataset="digits",
     host=CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10),
     slots=("r0c0", "r0c1", "r1c0"),
@@ -70,7 +70,7 @@ _DIGITS = TaskSpec(
 )
 _CIFAR = TaskSpec(
     name="cifar_baseline",
-    asks="can seeds add to a capable host?",
+    question="can seeds add to a capable host?",
     dataset="cifar",
     host=CnnSpec(base=8, blocks=3, kernel=3, pools=3, channels_in=3, size=32, classes=10),
     slots=("r0c0", "r0c1", "r0c2"),
@@ -99,7 +99,7 @@ _CIFAR = TaskSpec(
 )
 _WHITEBOX = TaskSpec(
     name="whitebox",
-    asks="does the policy find out when, where and which growth pays, where the best policy is known?",
+    question="does the policy find out when, where and which growth pays, where the best policy is known?",
     dataset="digits",
     host=CnnSpec(base=4, blocks=2, kernel=1, pools=1, channels_in=1, size=8, classes=10),
     slots=("r0c0", "r1c0"),
@@ -129,23 +129,23 @@ _WHITEBOX = TaskSpec(
 )
 
 
-def _cifar(name: str, asks: str, slots: tuple[str, ...], **host: int) -> TaskSpec:
-    return replace(_CIFAR, name=name, asks=asks, slots=slots, host=replace(_CIFAR.host, **host))
+def _cifar_task(name: str, question: str, slots: tuple[str, ...], **host: int) -> TaskSpec:
+    return replace(_CIFAR, name=name, question=question, slots=slots, host=replace(_CIFAR.host, **host))
 
 
-def _row(row: int, count: int) -> tuple[str, ...]:
+def _row_slots(row: int, count: int) -> tuple[str, ...]:
     return tuple(f"r{row}c{col}" for col in range(count))
 
 
-_DEEP = {"blocks": 5, "pools": 5}
-_PLACE = "which place in the host is the best?"
-_MANY = "what does a controller do with many slots?"
-_ALL = (
+_DEEP_HOST = {"blocks": 5, "pools": 5}
+_WHICH_SLOT = "which place in the host is the best?"
+_MANY_SLOTS = "what does a controller do with many slots?"
+_TASKS = (
     _DIGITS,
     replace(
         _DIGITS,
         name="digits_impaired",
-        asks="can seeds rescue a host that hardly sees the digits?",
+        question="can seeds rescue a host that hardly sees the digits?",
         host=replace(_DIGITS.host, base=2, kernel=1),
         instance=replace(_DIGITS.instance, reach=(0, 0), param_price=(0.03, 0.3)),
         success=80.0,
@@ -153,16 +153,22 @@ _ALL = (
     ),
     _WHITEBOX,
     _CIFAR,
-    _cifar("cifar_scale", "can seeds add to a deep host?", _row(0, 5), **_DEEP),
-    _cifar("cifar_impaired", "can seeds rescue a host that sees almost nothing?", _row(0, 3), base=1, kernel=1),
-    _cifar("cifar_minimal", "can seeds rescue a host without pooling?", _row(0, 3), base=2, kernel=1, pools=0),
-    _cifar("cifar_multichannel", _PLACE, _row(0, 3) + _row(1, 3)),
-    _cifar("cifar_postpool", _PLACE, _row(1, 3), base=16),
-    _cifar("cifar_highres", _PLACE, _row(0, 3), base=16),
-    _cifar("cifar_deep_multichannel", _MANY, _row(0, 5) + _row(1, 5), **_DEEP),
-    _cifar("cifar_deep_impaired", _MANY, _row(0, 5) + _row(1, 5), base=2, kernel=1, **_DEEP),
+    _cifar_task("cifar_scale", "can seeds add to a deep host?", _row_slots(0, 5), **_DEEP_HOST),
+    _cifar_task(
+        "cifar_impaired", "can seeds rescue a host that sees almost nothing?", _row_slots(0, 3), base=1, kernel=1
+    ),
+    _cifar_task(
+        "cifar_minimal", "can seeds rescue a host without pooling?", _row_slots(0, 3), base=2, kernel=1, pools=0
+    ),
+    _cifar_task("cifar_multichannel", _WHICH_SLOT, _row_slots(0, 3) + _row_slots(1, 3)),
+    _cifar_task("cifar_postpool", _WHICH_SLOT, _row_slots(1, 3), base=16),
+    _cifar_task("cifar_highres", _WHICH_SLOT, _row_slots(0, 3), base=16),
+    _cifar_task("cifar_deep_multichannel", _MANY_SLOTS, _row_slots(0, 5) + _row_slots(1, 5), **_DEEP_HOST),
+    _cifar_task(
+        "cifar_deep_impaired", _MANY_SLOTS, _row_slots(0, 5) + _row_slots(1, 5), base=2, kernel=1, **_DEEP_HOST
+    ),
 )
-TASKS: dict[str, TaskSpec] = {task.name: task for task in _ALL}
+TASKS: dict[str, TaskSpec] = {task.name: task for task in _TASKS}
 
 
 def find_task(name: str) -> TaskSpec:

@@ -8,21 +8,23 @@ from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Gate
 
-BASE = 20.0  # points of a host alone
-GAIN = 60.0  # points that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
-LATE = 0.05  # share of it that is lost per epoch of delay
-RIPENING = 10  # epochs until a host is ripe, per label noise of 1
+BASE_POINTS = 20.0  # points of a host alone
+GAIN_POINTS = (
+    60.0  # points that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
+)
+DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay
+MATURITY_EPOCHS = 10  # epochs until a host is ripe, per label noise of 1
 # The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.
-RIGHT: tuple[tuple[float, Blueprint], ...] = (
+BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
     (0.5, Blueprint.CONV_LIGHT),
     (0.75, Blueprint.CONV_HEAVY),
     (1.0, Blueprint.BOTTLENECK),
 )
 
 
-def life(spec: LifecycleSpec) -> int:
+def epochs_to_fossilize(spec: LifecycleSpec) -> int:
     """Epochs from germination to fossilization at the fastest, where gates are permissive."""
-    by_hand = [int(gate.name not in spec.auto_forward) for gate in (Gate.G1, Gate.G3)]
+    by_hand = [int(gate.name not in spec.auto_forward) for gate in (Gate.TRAIN, Gate.HOLD)]
     blends = by_hand[0] + max(1, spec.min_training_epochs)
     holds = blends + TEMPO_EPOCHS[Tempo.FAST] - 1 + by_hand[1]  # a ramp moves in the epoch in which it begins
     return holds + 1

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from morphogen.data import pickles
-from morphogen.data.splits import Samples, Splits, Stored, held_out
+from morphogen.data.splits import Samples, Splits, StoredImages, hold_out
 from morphogen.errors import DataError
-from morphogen.storage.safe_read import opened, reason, whole
-from morphogen.vocab.text import show
+from morphogen.storage.safe_read import error_line, open_regular, read_bytes
+from morphogen.vocab.text import format_value
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -30,16 +30,16 @@ def read_cifar(folder: Path) -> Splits:
 
     Binary files are mapped: their images are read when they are asked for.
     """
-    samples = {name: _batch(folder, name) for name in (*TRAIN, TEST)}
+    samples = {name: _read_batch(folder, name) for name in (*TRAIN, TEST)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
-    pixels = Stored(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
-    train, validation = held_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
+    pixels = StoredImages(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
+    train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
         raise DataError(f"{folder} holds {len(labels)} training records; want at least {VALIDATION_SHARE}")
     return Splits(train, validation, samples[TEST])
 
 
-def _batch(folder: Path, name: str) -> Samples:
+def _read_batch(folder: Path, name: str) -> Samples:
     if (folder / BINARY).is_dir():
         return read_binary(folder / BINARY / f"{name}.bin")
     return read_python(folder / PYTHON / name)
@@ -47,14 +47,14 @@ def _batch(folder: Path, name: str) -> Samples:
 
 def read_binary(path: Path) -> Samples:
     """Records of one label byte and 3,072 pixel bytes."""
-    with _reading(path), opened(path) as file:
+    with _data_errors(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
     if size == 0 or size % RECORD or size > RECORDS * RECORD:
         raise DataError(f"{path} has {size} bytes; want {RECORD} for each of 1 .. {RECORDS} records")
-    with _reading(path):
+    with _data_errors(path):
         records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
     _check_labels(path, int(records[:, 0].min()), int(records[:, 0].max()))
-    return _samples(path, records[:, 1:], records[:, 0])
+    return _build_samples(path, records[:, 1:], records[:, 0])
 
 
 def read_python(path: Path) -> Samples:
@@ -63,36 +63,36 @@ def read_python(path: Path) -> Samples:
     if not isinstance(batch, dict):
         raise DataError(f"{path} holds a {type(batch).__name__}; want a dict with data and labels")
     found = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    data, labels = _array(path, found.get("data")), found.get("labels")
+    data, labels = _read_array(path, found.get("data")), found.get("labels")
     if data.shape[1:] != (PIXELS,) or not 1 <= len(data) <= RECORDS:
         raise DataError(f"{path}: data has the shape {list(data.shape)}; want [n, {PIXELS}] with n in 1 .. {RECORDS}")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
         raise DataError(f"{path}: labels is no list of {len(data)} integers")
     _check_labels(path, min(labels), max(labels))
-    return _samples(path, data, np.asarray(labels))
+    return _build_samples(path, data, np.asarray(labels))
 
 
-def _array(path: Path, found: object) -> np.ndarray:
-    if not isinstance(found, pickles.Noted):
-        raise DataError(f"{path}: data is a {type(found).__name__}; want a uint8 array [n, {PIXELS}]")
+def _read_array(path: Path, data: object) -> np.ndarray:
+    if not isinstance(data, pickles.PickledArray):
+        raise DataError(f"{path}: data is a {type(data).__name__}; want a uint8 array [n, {PIXELS}]")
     try:
-        return found.array()
+        return data.array()
     except ValueError as error:
         raise DataError(f"{path}: data is {error}") from None
 
 
-def _samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
+def _build_samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
     images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
     return Samples(images, torch.from_numpy(labels.astype(np.int64)))
 
 
 def _check_labels(path: Path, low: int, high: int) -> None:
     if low < 0 or high >= CLASSES:
-        raise DataError(f"{path} has a label {show(low if low < 0 else high)}; want 0 .. {CLASSES - 1}")
+        raise DataError(f"{path} has a label {format_value(low if low < 0 else high)}; want 0 .. {CLASSES - 1}")
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _data_errors(path: Path) -> Iterator[None]:
     """A DataError where the file cannot be read."""
     try:
         yield
@@ -102,13 +102,13 @@ def _reading(path: Path) -> Iterator[None]:
             f"{BINARY} or {PYTHON}, or name another folder with --data-dir or MORPHOGEN_DATA"
         ) from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}") from error
+        raise DataError(f"{path} cannot be read: {error_line(error)}") from error
 
 
 def _unpickle(path: Path) -> object:
-    with _reading(path):
-        raw = whole(path)
+    with _data_errors(path):
+        raw = read_bytes(path)
     try:
-        return pickles.read(raw)
+        return pickles.read_pickle(raw)
     except Exception as error:  # a damaged pickle raises whatever its damage leads to
-        raise DataError(f"{path} is no CIFAR batch: {reason(error)}") from error
+        raise DataError(f"{path} is no CIFAR batch: {error_line(error)}") from error

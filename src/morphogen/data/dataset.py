@@ -14,8 +14,8 @@ from morphogen.data.cifar import read_cifar
 from morphogen.data.digits import read_digits
 from morphogen.data.splits import Samples, Splits, fingerprint
 from morphogen.errors import ConfigError, DataError
-from morphogen.state.measure import Split
-from morphogen.state.tree_ops import table
+from morphogen.state.measure import LabelledImages
+from morphogen.state.tree_ops import constant_table
 
 FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
 GIB = 2**30
@@ -49,25 +49,25 @@ class Dataset:
     normalise: Normalisation
     fingerprint: str  # sha256 of the stored bytes
     sizes: dict[str, int]
-    _validation: Split
+    _validation: LabelledImages
     _test: Samples
 
-    def validation(self) -> Split:
+    def validation(self) -> LabelledImages:
         """The samples that every env is judged on after every epoch."""
         return self._validation
 
-    def reported(self) -> "Dataset":
+    def on_test_split(self) -> "Dataset":
         """The same data, judged on the whole test split, which nothing but a report sees."""
-        return replace(self, _validation=_split(self._test, self.normalise))
+        return replace(self, _validation=_build_split(self._test, self.normalise))
 
 
 def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> Dataset:
     """The data set of a task on a device; a DataError where files are missing or damaged."""
-    splits = read(task, spec)
+    splits = read_splits(task, spec)
     normalise = Normalisation(task.scale, task.mean, task.std)
-    _check(task, splits)
-    count = _judged(task, spec, len(splits.validation))
-    placement = placed(splits, spec)
+    _check_shape(task, splits)
+    count = _validation_count(task, spec, len(splits.validation))
+    placement = choose_placement(splits, spec)
     train = splits.train if placement == STREAMED else splits.train.to(device)
     return Dataset(
         placement=placement,
@@ -76,21 +76,21 @@ def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> 
         normalise=normalise,
         fingerprint=fingerprint(splits),
         sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
-        _validation=_split(splits.validation.at(torch.arange(count)).to(device), normalise),
+        _validation=_build_split(splits.validation.select(torch.arange(count)).to(device), normalise),
         _test=splits.test.to(device),
     )
 
 
-def read(task: TaskSpec, spec: DataSpec) -> Splits:
+def read_splits(task: TaskSpec, spec: DataSpec) -> Splits:
     """The stored samples of a task's data set, on the CPU."""
     if task.dataset == "digits":
         return read_digits()
     if task.dataset == "cifar":
-        return read_cifar(folder(spec))
+        return read_cifar(data_folder(spec))
     raise ConfigError(f"task {task.name} names the data set {task.dataset!r}; want digits or cifar")
 
 
-def placed(splits: Splits, spec: DataSpec) -> str:
+def choose_placement(splits: Splits, spec: DataSpec) -> str:
     """Where the training split lies, resident or streamed: as asked for, or by what all splits need."""
     need = sum(samples.size for samples in (splits.train, splits.validation, splits.test)) / GIB
     fits = need <= spec.resident_limit_gib
@@ -104,21 +104,21 @@ def placed(splits: Splits, spec: DataSpec) -> str:
     return spec.placement
 
 
-def folder(spec: DataSpec) -> Path:
+def data_folder(spec: DataSpec) -> Path:
     """Where data files lie: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
     return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
 
 
-def _judged(task: TaskSpec, spec: DataSpec, found: int) -> int:
+def _validation_count(task: TaskSpec, spec: DataSpec, available: int) -> int:
     """How many validation samples are used: the first ones in dealt order."""
     wanted = task.val_samples if spec.val_samples == "task" else spec.val_samples
-    count = found if wanted is None else int(wanted)
-    if count > found:
-        raise ConfigError(f"data.val_samples is {count}; want at most {found}, the size of the validation split")
+    count = available if wanted is None else int(wanted)
+    if count > available:
+        raise ConfigError(f"data.val_samples is {count}; want at most {available}, the size of the validation split")
     return count
 
 
-def _check(task: TaskSpec, splits: Splits) -> None:
+def _check_shape(task: TaskSpec, splits: Splits) -> None:
     found = tuple(splits.train.pixels.shape[1:])
     want = (task.host.channels_in, task.host.size, task.host.size)
     if found != want or not len(splits.train):
@@ -126,8 +126,10 @@ def _check(task: TaskSpec, splits: Splits) -> None:
 
 
 def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
-    return table(values, torch.float32, like.device).view(-1, 1, 1)
+    return constant_table(values, torch.float32, like.device).view(-1, 1, 1)
 
 
-def _split(samples: Samples, normalise: Normalisation) -> Split:
-    return Split(images=normalise(samples.pixels), labels=samples.labels, batch_size=[], device=samples.labels.device)
+def _build_split(samples: Samples, normalise: Normalisation) -> LabelledImages:
+    return LabelledImages(
+        images=normalise(samples.pixels), labels=samples.labels, batch_size=[], device=samples.labels.device
+    )

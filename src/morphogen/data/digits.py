@@ -7,23 +7,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from morphogen.data.splits import Samples, Splits, held_out
+from morphogen.data.splits import Samples, Splits, hold_out
 from morphogen.errors import DataError
 
-FILE = Path(__file__).with_name("digits.npz")
+DIGITS_FILE = Path(__file__).with_name("digits.npz")
 SHA256 = "b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"  # of the file
 VALIDATION, TEST = 300, 300
 
 
-def read_digits(path: Path = FILE) -> Splits:
+def read_digits(path: Path = DIGITS_FILE) -> Splits:
     """Training, validation and test: 1,197, 300 and 300 images."""
-    samples = _read(path)
-    rest, test = held_out(samples, TEST)
-    train, validation = held_out(rest, VALIDATION)
+    samples = _read_samples(path)
+    rest, test = hold_out(samples, TEST)
+    train, validation = hold_out(rest, VALIDATION)
     return Splits(train, validation, test)
 
 
-def _read(path: Path) -> Samples:
+def _read_samples(path: Path) -> Samples:
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -16,7 +16,7 @@ from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
-from morphogen.state.measure import Batch
+from morphogen.state.measure import ImageBatch
 from morphogen.vocab.purpose import Purpose
 
 
@@ -28,10 +28,10 @@ class EpochDraws:
     labels: Tensor  # int64, label in use, noise included
     row: Tensor  # int64, offset of the crop in the padded image
     column: Tensor  # int64
-    mirrored: Tensor | None  # bool; None where nothing is ever mirrored
+    mirror: Tensor | None  # bool; None where nothing is ever mirrored
 
 
-class Position(NamedTuple):
+class FeedPosition(NamedTuple):
     """What decides which samples come next: also the part of a state that the host can work out by itself."""
 
     key: Tensor  # int64 [E, 3]
@@ -42,15 +42,15 @@ class Position(NamedTuple):
 class Feed(ABC):
     """Training batches: what is drawn on the device, wherever the images come from."""
 
-    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, noisy: bool = True) -> None:
-        """`noisy` False leaves label noise out, for runs whose instances have none."""
-        self.spec, self.noisy = spec, noisy
+    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
+        """`label_noise` False leaves label noise out, for runs whose instances have none."""
+        self.spec, self.label_noise = spec, label_noise
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
         self.labels, self.normalise = dataset.labels, dataset.normalise
 
     @abstractmethod
-    def cut(self, draws: EpochDraws, minibatch: int) -> Tensor:
+    def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
         """The images of a minibatch, cropped: uint8 [E, B, C, H, W]."""
 
     @abstractmethod
@@ -61,44 +61,46 @@ class Feed(ABC):
     def close(self) -> None:
         """No more minibatches are asked for until the next start."""
 
-    def epoch(self, state: EnvState | Position) -> EpochDraws:
+    def epoch(self, state: EnvState | FeedPosition) -> EpochDraws:
         """The draws of the epoch that comes next: no value is read by the host."""
         index = epoch_index(state, self.spec)
-        words = rng.bits(streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
-        choice = rng.below(words, self._variants())
+        words = rng.random_bits(epoch_streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
+        choice = rng.bounded_ints(words, self._variants())
         side = 2 * self.shift + 1
         return EpochDraws(
             index=index,
             labels=self._labels(state, index),
             row=choice // side % side,
             column=choice % side,
-            mirrored=choice >= side * side if self.flip else None,
+            mirror=choice >= side * side if self.flip else None,
         )
 
-    def batch(self, draws: EpochDraws, minibatch: int) -> Batch:
+    def batch(self, draws: EpochDraws, minibatch: int) -> ImageBatch:
         """One minibatch: images float32 [E, B, C, H, W], normalised; labels int64 [E, B]."""
-        pixels, labels = self.cut(draws, minibatch), draws.labels[minibatch]
-        if draws.mirrored is not None:
-            mirrored = draws.mirrored[minibatch].view(*pixels.shape[:2], 1, 1, 1)
+        pixels, labels = self.crop_images(draws, minibatch), draws.labels[minibatch]
+        if draws.mirror is not None:
+            mirrored = draws.mirror[minibatch].view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
-        return Batch(images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device)
+        return ImageBatch(
+            images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
+        )
 
     def _variants(self) -> int:
         return (2 * self.shift + 1) ** 2 * (2 if self.flip else 1)
 
-    def _labels(self, state: EnvState | Position, index: Tensor) -> Tensor:
-        labels = mapped(self.labels[index], state.instance)
-        if not self.noisy:
+    def _labels(self, state: EnvState | FeedPosition, index: Tensor) -> Tensor:
+        labels = map_labels(self.labels[index], state.instance)
+        if not self.label_noise:
             return labels
         stream = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
-        return noisy(labels, noise_words(stream, index, self.labels.shape[0]), state.instance)
+        return add_label_noise(labels, noise_words(stream, index, self.labels.shape[0]), state.instance)
 
 
-class Resident(Feed):
+class ResidentFeed(Feed):
     """Training batches out of images on the device."""
 
-    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, noisy: bool = True) -> None:
-        super().__init__(dataset, task, spec, noisy=noisy)
+    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
+        super().__init__(dataset, task, spec, label_noise=label_noise)
         self.crops = crops(dataset.train.pixels, self.shift)
 
     def start(self, episode: int, epoch: int = 0) -> None:
@@ -107,22 +109,22 @@ class Resident(Feed):
     def close(self) -> None:
         """Nothing is held for an episode."""
 
-    def cut(self, draws: EpochDraws, minibatch: int) -> Tensor:
+    def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
         """Each sample's crop, out of all crops of all images."""
         m = minibatch
         return self.crops[draws.index[m], :, draws.row[m], draws.column[m]]
 
 
-def streams(state: EnvState | Position, purpose: Purpose, minibatches: int) -> Tensor:
+def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
     """The streams of all minibatches of the epoch that comes next, int64 [M, E, 5]."""
     clock = state.clock
     minibatch = torch.arange(minibatches, device=state.key.device).unsqueeze(-1)
     return rng.stream(state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
 
 
-def epoch_index(state: EnvState | Position, spec: DataSpec) -> Tensor:
+def epoch_index(state: EnvState | FeedPosition, spec: DataSpec) -> Tensor:
     """Which samples the minibatches of the epoch that comes next hold, by integer arithmetic: int64 [M, E, B]."""
-    words = rng.bits(streams(state, Purpose.DATA, spec.minibatches), spec.batch)
+    words = rng.random_bits(epoch_streams(state, Purpose.DATA, spec.minibatches), spec.batch)
     return sample_index(words, state.instance)
 
 
@@ -135,13 +137,13 @@ def crops(pixels: Tensor, shift: int) -> Tensor:
 
 def sample_index(words: Tensor, instance: Instance) -> Tensor:
     """Random words to training samples, with replacement.  words int64 [M, E, B] -> int64 [M, E, B]."""
-    place = rng.below(words, instance.samples.unsqueeze(-1))
+    place = rng.bounded_ints(words, instance.samples.unsqueeze(-1))
     if not instance.usable.shape[1]:
         return place
     return _row_gather(instance.usable, place).to(torch.int64)
 
 
-def mapped(labels: Tensor, instance: Instance) -> Tensor:
+def map_labels(labels: Tensor, instance: Instance) -> Tensor:
     """Original labels to the labels in use of each env.  int64 [M, E, B] -> int64 [M, E, B]."""
     return _row_gather(instance.class_of, labels)
 
@@ -152,11 +154,11 @@ def noise_words(stream: Tensor, index: Tensor, count: int) -> Tensor:
     A sample alone costs a whole block of four lanes, so a small data set is cheaper drawn as a whole.
     """
     if count <= 4 * index.shape[0] * index.shape[2]:
-        return _row_gather(rng.bits(stream, count), index)
-    return rng.bits_at(stream, index)
+        return _row_gather(rng.random_bits(stream, count), index)
+    return rng.random_bits_at(stream, index)
 
 
-def noisy(labels: Tensor, words: Tensor, instance: Instance) -> Tensor:
+def add_label_noise(labels: Tensor, words: Tensor, instance: Instance) -> Tensor:
     """Labels of which a share is replaced by another class in use, all others equally likely.  int64 [M, E, B]."""
     limit = (instance.label_noise.double() * 2**32).to(torch.int64).unsqueeze(-1)
     classes = instance.classes.unsqueeze(-1)

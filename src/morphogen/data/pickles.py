@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 
-_KEEPS = ("PUT", "BINPUT", "LONG_BINPUT")  # opcodes that number what they keep, which makes room for all numbers below
+_MEMO_OPCODES = (
+    "PUT",
+    "BINPUT",
+    "LONG_BINPUT",
+)  # opcodes that number what they keep, which makes room for all numbers below
 
 
-class Noted:
+class PickledArray:
     """What a pickle says about an array of bytes."""
 
     __slots__ = ("_raw", "_shape")
@@ -24,7 +28,7 @@ class Noted:
 
     def __setstate__(self, state: Any) -> None:
         version, self._shape, kind, columns_first, self._raw = state
-        if version != 1 or not isinstance(kind, _Kind) or columns_first:
+        if version != 1 or not isinstance(kind, _Uint8Stub) or columns_first:
             raise pickle.UnpicklingError("an array that is stored in another way")
 
     def array(self) -> np.ndarray:
@@ -36,7 +40,7 @@ class Noted:
         return np.frombuffer(bytearray(self._raw), dtype=np.uint8).reshape(self._shape)
 
 
-class _Kind:
+class _Uint8Stub:
     """The dtype uint8."""
 
     __slots__ = ()
@@ -45,7 +49,7 @@ class _Kind:
         """A byte has no order and no fields."""
 
 
-class _Name:
+class _CallStub:
     """What stands for a name: it can be called, and nothing else."""
 
     __slots__ = ("_make",)
@@ -60,34 +64,34 @@ class _Name:
         raise pickle.UnpicklingError("a name is to be changed")
 
 
-def _kind(code: Any, *flags: Any) -> _Kind:
+def _make_dtype(code: Any, *flags: Any) -> _Uint8Stub:
     if code not in ("u1", b"u1"):
         raise pickle.UnpicklingError("an array of anything but uint8")
-    return _Kind()
+    return _Uint8Stub()
 
 
-def _encoded(text: str, encoding: str = "latin1") -> bytes:
+def _encode_bytes(text: str, encoding: str = "latin1") -> bytes:
     """How old pickles spell bytes."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError("bytes in another encoding than latin1")
     return text.encode("latin1")
 
 
-def _from_buffer(raw: Any, kind: Any, shape: Any, order: Any) -> Noted:
-    if not isinstance(kind, _Kind) or order not in ("C", b"C"):
+def _from_buffer(raw: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
+    if not isinstance(dtype, _Uint8Stub) or order not in ("C", b"C"):
         raise pickle.UnpicklingError("an array that is stored in another way")
-    return Noted(raw, shape)
+    return PickledArray(raw, shape)
 
 
-_EMPTY = _Name(lambda kind, shape, code: Noted())
+_EMPTY_ARRAY = _CallStub(lambda kind, shape, code: PickledArray())
 _ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _EMPTY,
-    ("numpy._core.multiarray", "_reconstruct"): _EMPTY,
-    ("numpy.core.numeric", "_frombuffer"): _Name(_from_buffer),
-    ("numpy._core.numeric", "_frombuffer"): _Name(_from_buffer),
+    ("numpy.core.multiarray", "_reconstruct"): _EMPTY_ARRAY,
+    ("numpy._core.multiarray", "_reconstruct"): _EMPTY_ARRAY,
+    ("numpy.core.numeric", "_frombuffer"): _CallStub(_from_buffer),
+    ("numpy._core.numeric", "_frombuffer"): _CallStub(_from_buffer),
     ("numpy", "ndarray"): None,
-    ("numpy", "dtype"): _Name(_kind),
-    ("_codecs", "encode"): _Name(_encoded),
+    ("numpy", "dtype"): _CallStub(_make_dtype),
+    ("_codecs", "encode"): _CallStub(_encode_bytes),
 }
 
 
@@ -101,9 +105,9 @@ class _Unpickler(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def read(raw: bytes) -> object:
+def read_pickle(raw: bytes) -> object:
     """What a pickle holds, `Noted` in place of arrays; raises whatever its damage leads to."""
     for opcode, told, _ in pickletools.genops(raw):
-        if opcode.name in _KEEPS and not 0 <= told < len(raw):  # type: ignore[operator]
+        if opcode.name in _MEMO_OPCODES and not 0 <= told < len(raw):  # type: ignore[operator]
             raise pickle.UnpicklingError(f"it keeps a thing under the number {told}")
     return _Unpickler(io.BytesIO(raw), encoding="bytes").load()

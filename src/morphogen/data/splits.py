@@ -15,7 +15,7 @@ CHUNK = 4096  # images read at once where all are
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredImages:
     """Images on the host where they are stored, as it may be in mapped files: none is read before it is asked for.
 
     Indexing chooses and reads nothing; `read` and `to` read.
@@ -29,9 +29,9 @@ class Stored:
         """(N, C, H, W)."""
         return (len(self.rows), *self.parts[0].shape[1:])
 
-    def __getitem__(self, index: Tensor) -> "Stored":
+    def __getitem__(self, index: Tensor) -> "StoredImages":
         """The images at int64 indices [n], in that order."""
-        return Stored(self.parts, self.rows[index])
+        return StoredImages(self.parts, self.rows[index])
 
     def read(self, index: Tensor, out: Tensor) -> None:
         """Write the images at int64 indices [n] to `out`, uint8 [n, C, H, W]."""
@@ -55,22 +55,22 @@ class Stored:
         return out.to(device)
 
 
-def stored(pixels: "Tensor | Stored") -> Stored:
+def as_stored(pixels: "Tensor | StoredImages") -> StoredImages:
     """Images in memory, as if they were stored."""
-    return pixels if isinstance(pixels, Stored) else Stored((pixels,), torch.arange(len(pixels)))
+    return pixels if isinstance(pixels, StoredImages) else StoredImages((pixels,), torch.arange(len(pixels)))
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Images as stored.  pixels uint8 [N, C, H, W]; labels int64 [N]."""
 
-    pixels: Tensor | Stored
+    pixels: Tensor | StoredImages
     labels: Tensor
 
     def __len__(self) -> int:
         return self.pixels.shape[0]
 
-    def at(self, index: Tensor) -> "Samples":
+    def select(self, index: Tensor) -> "Samples":
         """The samples at int64 indices [n], in that order."""
         return Samples(self.pixels[index], self.labels[index])
 
@@ -93,21 +93,21 @@ class Splits:
     test: Samples
 
 
-def shuffled(count: int) -> Tensor:
+def split_order(count: int) -> Tensor:
     """The fixed order in which samples are dealt to the splits: int64 [count], a permutation."""
-    return order(rng.bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count))[0]
+    return sorting_permutation(rng.random_bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count))[0]
 
 
-def order(words: Tensor) -> Tensor:
+def sorting_permutation(words: Tensor) -> Tensor:
     """The permutation that sorts random words; ties fall to the lower index.  int64 [..., N] -> int64 [..., N]."""
     index = torch.arange(words.shape[-1], dtype=torch.int64, device=words.device)
     return torch.argsort(words * 2**30 + index, dim=-1)
 
 
-def held_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
+def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
     """(rest, held out): `count` samples in dealt order, so that any first part of them is a fair sample."""
-    dealt = shuffled(len(samples))
-    return samples.at(dealt[count:].sort().values), samples.at(dealt[:count])
+    dealt = split_order(len(samples))
+    return samples.select(dealt[count:].sort().values), samples.select(dealt[:count])
 
 
 def fingerprint(splits: Splits) -> str:

@@ -20,15 +20,15 @@ from torch import Tensor
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
-from morphogen.data.feed import EpochDraws, Feed, Position, crops, epoch_index
+from morphogen.data.feed import EpochDraws, Feed, FeedPosition, crops, epoch_index
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import Stored, stored
-from morphogen.device.transfers import Fences, Lane
+from morphogen.data.splits import StoredImages, as_stored
+from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.state.env import Clock, Instance
 from morphogen.vocab.purpose import Purpose
 
 
-class Streamed(Feed):
+class StreamedFeed(Feed):
     """Training batches of the envs of one world, through a ring of `data.prefetch + 1` lanes."""
 
     def __init__(
@@ -37,18 +37,18 @@ class Streamed(Feed):
         task: TaskSpec,
         spec: RunSpec,
         *,
-        fences: Fences,
+        transfers: Transfers,
         key: Tensor,
         tasks: Tensor,
         purpose: Purpose,
     ) -> None:
         """Key and tasks int64 [E, 3], on the host; `tasks`: what instances are drawn from, `purpose`: what for."""
-        super().__init__(dataset, task, spec.data, noisy=spec.instance.label_noise[1] > 0)
+        super().__init__(dataset, task, spec.data, label_noise=spec.instance.label_noise[1] > 0)
         lead = (len(key), spec.data.batch)
-        self._images, self._fences = stored(dataset.train.pixels), fences
+        self._images, self._transfers = as_stored(dataset.train.pixels), transfers
         self._shape = (lead[0] * lead[1], *dataset.train.pixels.shape[1:])
-        self._ring = fences.ring(self._shape, spec.data.prefetch + 1)
-        self._place = torch.arange(self._shape[0], device=fences.device).view(lead)
+        self._buffers = transfers.prefetch_buffers(self._shape, spec.data.prefetch + 1)
+        self._positions = torch.arange(self._shape[0], device=transfers.device).view(lead)
         labels = dataset.train.labels
         self._indices = partial(
             _indices,
@@ -56,56 +56,58 @@ class Streamed(Feed):
             draw=partial(draw_instances, tasks, task=task, spec=spec, labels=labels, purpose=purpose),
             spec=spec,
         )
-        self._reader: _Reader | None = None
+        self._reader: _ReaderThread | None = None
 
     def start(self, episode: int, epoch: int = 0) -> None:
         """Read ahead from the first minibatch of an epoch on."""
         self.close()
-        self._reader = _Reader(self._images, self._fences, self._ring, self._indices(episode, epoch))
-        self._end = weakref.finalize(self, self._reader.stop)  # who forgets a world forgets its thread
+        self._reader = _ReaderThread(self._images, self._transfers, self._buffers, self._indices(episode, epoch))
+        self._finalizer = weakref.finalize(self, self._reader.stop)  # who forgets a world forgets its thread
 
     def close(self) -> None:
         """Stop reading; the thread has ended when this returns."""
         if self._reader is not None:
-            self._end()
+            self._finalizer()
             self._reader.join()
         self._reader = None
 
-    def cut(self, draws: EpochDraws, minibatch: int) -> Tensor:
+    def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
         """Each sample's crop, out of the crops of the images that come next."""
         if self._reader is None:
             raise RuntimeError("no minibatch is read ahead; want an episode to be started before its epochs")
         m = minibatch
-        with self._fences.batch(self._reader.arrival) as lane:
-            images = crops(lane.staging.view(self._shape), self.shift)
-            found = images[self._place, :, draws.row[m], draws.column[m]]
-        self._reader.vacant.put(lane)
+        with self._transfers.receive_batch(self._reader.next_filled) as lane:
+            images = crops(lane.device_bytes.view(self._shape), self.shift)
+            found = images[self._positions, :, draws.row[m], draws.column[m]]
+        self._reader.free.put(lane)
         return found
 
 
-class _Reader:
+class _ReaderThread:
     """The thread of one episode, and the lanes that go back and forth between it and the device."""
 
-    def __init__(self, images: Stored, fences: Fences, ring: tuple[Lane, ...], indices: Iterator[Tensor]) -> None:
-        self.vacant: SimpleQueue[Lane | None] = SimpleQueue()
-        self._full: SimpleQueue[Lane | BaseException] = SimpleQueue()
-        for lane in ring:
-            self.vacant.put(lane)
-        self._images, self._fences = images, fences
+    def __init__(
+        self, images: StoredImages, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Iterator[Tensor]
+    ) -> None:
+        self.free: SimpleQueue[StagingBuffer | None] = SimpleQueue()
+        self._filled: SimpleQueue[StagingBuffer | BaseException] = SimpleQueue()
+        for lane in buffers:
+            self.free.put(lane)
+        self._images, self._transfers = images, transfers
         self._thread = Thread(target=self._run, args=(indices,), name="batches", daemon=True)
         self._thread.start()
 
-    def arrival(self) -> Lane:
+    def next_filled(self) -> StagingBuffer:
         """The lane that was filled first; what ended the thread is raised in the place of all that do not come."""
-        found = self._full.get()
+        found = self._filled.get()
         if isinstance(found, BaseException):
-            self._full.put(found)
+            self._filled.put(found)
             raise found
         return found
 
     def stop(self) -> None:
         """Ask the thread to end before it fills another lane."""
-        self.vacant.put(None)
+        self.free.put(None)
 
     def join(self) -> None:
         """Wait until the thread has ended."""
@@ -113,12 +115,12 @@ class _Reader:
 
     def _run(self, indices: Iterator[Tensor]) -> None:
         try:
-            for index, lane in zip(indices, iter(self.vacant.get, None), strict=False):
-                self._fences.refill(lane, partial(self._fill, index))
-                self._full.put(lane)
-            self._full.put(RuntimeError("all minibatches of an episode were read; want the next one to be started"))
+            for index, lane in zip(indices, iter(self.free.get, None), strict=False):
+                self._transfers.fill(lane, partial(self._fill, index))
+                self._filled.put(lane)
+            self._filled.put(RuntimeError("all minibatches of an episode were read; want the next one to be started"))
         except BaseException as error:
-            self._full.put(error)
+            self._filled.put(error)
 
     def _fill(self, index: Tensor, out: Tensor) -> None:
         self._images.read(index, out.view(len(index), *self._images.shape[1:]))
@@ -132,4 +134,4 @@ def _indices(
     instance = draw(when)
     for epoch in range(first, spec.episode_length):
         clock = Clock(episode=when, epoch=torch.full_like(when, epoch), batch_size=[len(key)])
-        yield from epoch_index(Position(key, instance, clock), spec.data).flatten(1)
+        yield from epoch_index(FeedPosition(key, instance, clock), spec.data).flatten(1)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 
-def memory(device: torch.device) -> tuple[dict[str, Any], ...]:
+def memory_stats(device: torch.device) -> tuple[dict[str, Any], ...]:
     """What the allocator of a CUDA device holds, peaks since the process began; () on a CPU."""
     if device.type != "cuda":
         return ()
@@ -23,6 +23,6 @@ def memory(device: torch.device) -> tuple[dict[str, Any], ...]:
     )
 
 
-def name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     """What the device is called; `cpu` for a CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

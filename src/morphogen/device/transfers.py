@@ -37,7 +37,7 @@ FENCES: dict[str, Fence] = {
 }
 
 
-def expected(
+def expected_ledger(
     *, rounds: int, epochs: int, streamed: int = 0, evaluated_epochs: int = 0, evaluations: int = 0, saves: int = 0
 ) -> dict:
     """The ledger that the table promises for a run: name -> crossings.  Independent of envs and slots.
@@ -55,15 +55,17 @@ def expected(
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class BufferLayout:
     """How leaves lie in the buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
 
     leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, tree: TensorDictBase) -> "Packing":
+    def from_tree(cls, tree: TensorDictBase) -> "BufferLayout":
         """The packing of a flat or nested tree; nested names are joined by dots."""
-        return _packing(tuple([(_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]))
+        return _buffer_layout(
+            tuple([(_dotted_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)])
+        )
 
     @property
     def size(self) -> int:
@@ -72,7 +74,7 @@ class Packing:
 
     def pack(self, tree: TensorDictBase, out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]."""
-        named = {_name(key): leaf for key, leaf in tree.items(True, True)}
+        named = {_dotted_name(key): leaf for key, leaf in tree.items(True, True)}
         kinds = groupby(self.leaves, key=lambda leaf: leaf[1])
         same = [torch.cat([named[name].reshape(-1) for name, _, _ in leaves]) for _, leaves in kinds]
         torch.cat([part.view(torch.uint8) for part in same], out=out)
@@ -82,137 +84,139 @@ class Packing:
         raw, at, out = buffer.numpy().tobytes(), 0, {}
         for name, dtype, shape in self.leaves:
             count = math.prod(shape)
-            out[name] = np.frombuffer(raw, _kind(dtype), count, at).reshape(shape)
+            out[name] = np.frombuffer(raw, _numpy_dtype(dtype), count, at).reshape(shape)
             at += dtype.itemsize * count
         return out
 
 
 @cache
-def _packing(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> Packing:
-    return Packing(tuple(sorted(leaves, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0]))))
+def _buffer_layout(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> BufferLayout:
+    return BufferLayout(tuple(sorted(leaves, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0]))))
 
 
 @cache
-def _kind(dtype: torch.dtype) -> np.dtype:
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def _name(key: str | tuple[str, ...]) -> str:
+def _dotted_name(key: str | tuple[str, ...]) -> str:
     return key if isinstance(key, str) else ".".join(key)
 
 
-class Lane:
+class StagingBuffer:
     """One staging buffer on the device, its pinned copy on the host, and the events between them.
 
     `ready`: what is to be copied is there; `done`: it was copied, or, of what came to the device, read there.
     """
 
-    def __init__(self, packing: Packing, device: torch.device) -> None:
+    def __init__(self, layout: BufferLayout, device: torch.device) -> None:
         cuda = device.type == "cuda"
-        self.staging = torch.empty(packing.size, dtype=torch.uint8, device=device)
-        self.pinned = torch.empty(packing.size, dtype=torch.uint8, pin_memory=cuda)
-        self.ready, self.done = (torch.cuda.Event(), torch.cuda.Event()) if cuda else (None, None)
-        self.packing = packing
+        self.device_bytes = torch.empty(layout.size, dtype=torch.uint8, device=device)
+        self.host_bytes = torch.empty(layout.size, dtype=torch.uint8, pin_memory=cuda)
+        self.ready_event, self.done_event = (torch.cuda.Event(), torch.cuda.Event()) if cuda else (None, None)
+        self.layout = layout
 
 
-class Fences:
+class Transfers:
     """The crossings of one scheduler, counted and timed."""
 
     def __init__(self, device: torch.device, clock: Callable[[], float]) -> None:
         self.device = device
         self.ledger = dict.fromkeys(FENCES, 0)
-        self.waited = dict.fromkeys(FENCES, 0.0)
+        self.wait_s = dict.fromkeys(FENCES, 0.0)
         self._clock = clock
-        self._lanes: dict[tuple[str, int], Lane] = {}
-        self._rings: dict[tuple[tuple[int, ...], int], tuple[Lane, ...]] = {}
-        self._stream, self._inward = (torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(2))
+        self._buffers: dict[tuple[str, int], StagingBuffer] = {}
+        self._prefetch: dict[tuple[tuple[int, ...], int], tuple[StagingBuffer, ...]] = {}
+        self._download_stream, self._upload_stream = (
+            torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(2)
+        )
 
     @property
-    def stood(self) -> float:
+    def total_wait_s(self) -> float:
         """Seconds so far in the fences at which the host stands still."""
-        return sum(self.waited[name] for name, fence in FENCES.items() if fence.waits)
+        return sum(self.wait_s[name] for name, fence in FENCES.items() if fence.waits)
 
-    def plan(self, counts: Tensor) -> list[int]:
+    def read_counts(self, counts: Tensor) -> list[int]:
         """The sizes of the coming epoch.  counts int32 [L]; waits."""
         return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()
 
     def send(self, name: str, tree: TensorDictBase, slot: int = 0) -> None:
         """Start the copy of a tree to the host; never waits."""
         self.ledger[name] += 1
-        lane = self._lane(name, tree, slot)
-        if lane.done is not None and self._stream is not None:
-            torch.cuda.current_stream(self.device).wait_event(lane.done)  # the slot may still be on its way
-        lane.packing.pack(tree, lane.staging)
-        if lane.ready is not None:
-            lane.ready.record(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
-            if self._stream is not None and lane.ready is not None:
-                self._stream.wait_event(lane.ready)
-            lane.pinned.copy_(lane.staging, non_blocking=True)
-            if lane.done is not None:
-                lane.done.record(self._stream)
+        lane = self._buffer(name, tree, slot)
+        if lane.done_event is not None and self._download_stream is not None:
+            torch.cuda.current_stream(self.device).wait_event(lane.done_event)  # the slot may still be on its way
+        lane.layout.pack(tree, lane.device_bytes)
+        if lane.ready_event is not None:
+            lane.ready_event.record(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._download_stream) if self._download_stream is not None else nullcontext():
+            if self._download_stream is not None and lane.ready_event is not None:
+                self._download_stream.wait_event(lane.ready_event)
+            lane.host_bytes.copy_(lane.device_bytes, non_blocking=True)
+            if lane.done_event is not None:
+                lane.done_event.record(self._download_stream)
 
     def receive(self, name: str, slot: int = 0) -> dict[str, np.ndarray]:
         """The tree sent last in this slot, as arrays on the host; waits for its copy."""
-        lane = self._lanes[name, slot]
+        lane = self._buffers[name, slot]
         started = self._clock()
-        if lane.done is not None:
-            lane.done.synchronize()
-        self.waited[name] += self._clock() - started
-        return lane.packing.unpack(lane.pinned)
+        if lane.done_event is not None:
+            lane.done_event.synchronize()
+        self.wait_s[name] += self._clock() - started
+        return lane.layout.unpack(lane.host_bytes)
 
     def read(self, name: str, tree: TensorDictBase) -> dict[str, np.ndarray]:
         """Send and receive at once; waits."""
         self.send(name, tree)
         return self.receive(name)
 
-    def ring(self, shape: tuple[int, ...], depth: int) -> tuple[Lane, ...]:
+    def prefetch_buffers(self, shape: tuple[int, ...], depth: int) -> tuple[StagingBuffer, ...]:
         """Lanes for minibatches uint8 [*shape] on their way to the device, made once."""
-        if (shape, depth) not in self._rings:
-            packing = Packing((("images", torch.uint8, shape),))
-            self._rings[shape, depth] = tuple(Lane(packing, self.device) for _ in range(depth))
-            for lane in self._rings[shape, depth]:
-                self._mark(lane)  # what the memory was used for before is over
-        return self._rings[shape, depth]
+        if (shape, depth) not in self._prefetch:
+            packing = BufferLayout((("images", torch.uint8, shape),))
+            self._prefetch[shape, depth] = tuple(StagingBuffer(packing, self.device) for _ in range(depth))
+            for lane in self._prefetch[shape, depth]:
+                self._record_done(lane)  # what the memory was used for before is over
+        return self._prefetch[shape, depth]
 
-    def refill(self, lane: Lane, fill: Callable[[Tensor], None]) -> None:
+    def fill(self, buffer: StagingBuffer, write: Callable[[Tensor], None]) -> None:
         """Fill a lane once the device has read what it held, and start the copy; for a thread that may wait."""
-        if lane.done is not None:
-            lane.done.synchronize()
-        fill(lane.pinned)
-        with torch.cuda.stream(self._inward) if self._inward is not None else nullcontext():
-            lane.staging.copy_(lane.pinned, non_blocking=True)
-            if lane.ready is not None:
-                lane.ready.record(self._inward)
+        if buffer.done_event is not None:
+            buffer.done_event.synchronize()
+        write(buffer.host_bytes)
+        with torch.cuda.stream(self._upload_stream) if self._upload_stream is not None else nullcontext():
+            buffer.device_bytes.copy_(buffer.host_bytes, non_blocking=True)
+            if buffer.ready_event is not None:
+                buffer.ready_event.record(self._upload_stream)
 
     @contextmanager
-    def batch(self, arrival: Callable[[], Lane]) -> Iterator[Lane]:
+    def receive_batch(self, next_buffer: Callable[[], StagingBuffer]) -> Iterator[StagingBuffer]:
         """The lane that arrives next, to be read inside the block; the device waits for its copy, the host does not."""
         started = self._clock()
-        lane = arrival()
-        self.waited["batch"] += self._clock() - started
+        lane = next_buffer()
+        self.wait_s["batch"] += self._clock() - started
         self.ledger["batch"] += 1
-        if lane.ready is not None:
-            torch.cuda.current_stream(self.device).wait_event(lane.ready)
+        if lane.ready_event is not None:
+            torch.cuda.current_stream(self.device).wait_event(lane.ready_event)
         yield lane
-        self._mark(lane)
+        self._record_done(lane)
 
-    def _mark(self, lane: Lane) -> None:
+    def _record_done(self, buffer: StagingBuffer) -> None:
         """When the device comes to this point it has read the lane."""
-        if lane.done is not None:
-            lane.done.record(torch.cuda.current_stream(self.device))
+        if buffer.done_event is not None:
+            buffer.done_event.record(torch.cuda.current_stream(self.device))
 
-    def save(self, tree: TensorDictBase) -> TensorDictBase:
+    def fetch_state(self, tree: TensorDictBase) -> TensorDictBase:
         """A state on the host, for a checkpoint, which may share memory with it; waits."""
         self.ledger["checkpoint"] += 1
         started = self._clock()
         copy = tree.detach().cpu()
-        self.waited["checkpoint"] += self._clock() - started
+        self.wait_s["checkpoint"] += self._clock() - started
         return copy
 
-    def _lane(self, name: str, tree: TensorDictBase, slot: int) -> Lane:
-        packing = Packing.of(tree)
-        lane = self._lanes.get((name, slot))
-        if lane is None or lane.packing != packing:
-            lane = self._lanes[name, slot] = Lane(packing, self.device)
+    def _buffer(self, name: str, tree: TensorDictBase, slot: int) -> StagingBuffer:
+        packing = BufferLayout.from_tree(tree)
+        lane = self._buffers.get((name, slot))
+        if lane is None or lane.layout != packing:
+            lane = self._buffers[name, slot] = StagingBuffer(packing, self.device)
         return lane

@@ -9,19 +9,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.config.action_schedule import BUILT_IN, Schedule, built_in, file_of, named, parse_schedule
+from morphogen.config.action_schedule import (
+    BUILTIN_SCHEDULES,
+    Schedule,
+    build_builtin,
+    name_heads,
+    parse_schedule,
+    schedule_path,
+)
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError, ScheduleError
-from morphogen.storage.safe_read import whole
+from morphogen.storage.safe_read import read_bytes
 
 
-def schedule_of(name: str, spec: RunSpec) -> Schedule | None:
+def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
     """The schedule behind the name of a policy, for a resolved spec; None for a policy that decides by itself."""
-    file = file_of(name)
-    if file is None and name not in BUILT_IN:
+    file = schedule_path(name)
+    if file is None and name not in BUILTIN_SCHEDULES:
         return None
     try:
-        return built_in(name, spec) if file is None else parse_schedule(whole(Path(file)).decode("utf-8"), spec)
+        return (
+            build_builtin(name, spec) if file is None else parse_schedule(read_bytes(Path(file)).decode("utf-8"), spec)
+        )
     except OSError as error:
         raise ConfigError(f"policy_name is {name}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -31,7 +40,7 @@ def schedule_of(name: str, spec: RunSpec) -> Schedule | None:
         raise ConfigError("\n".join(f"policy_name is {name}: {line}" for line in lines)) from None
 
 
-class Narrowing(Protocol):
+class ActionControl(Protocol):
     """What the envs of a world have to follow."""
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,7 +49,7 @@ class Narrowing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class ScheduleControl:
     """A schedule and its table: one column for all envs, or one per env where a step names one."""
 
     schedule: Schedule
@@ -53,14 +62,14 @@ class Control:
         column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
         return self.action[epoch, column], self.present[epoch, column]
 
-    def heed(self, missed: np.ndarray, epoch: int, where: str) -> None:
+    def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
         """A ScheduleError if a declared action was not legal, unless the schedule waits there.  missed bool [E]."""
         envs = np.flatnonzero(missed)
         if self.schedule.on_illegal == "wait" or not len(envs):
             return
         env = int(envs[0])
-        step = self.schedule.at(epoch, env)
-        asked = "" if step is None else " ".join(f"{head} {name}" for head, name in named(step, self.spec).items())
+        step = self.schedule.step_at(epoch, env)
+        asked = "" if step is None else " ".join(f"{head} {name}" for head, name in name_heads(step, self.spec).items())
         more = f" (as in {len(envs) - 1} more envs)" if len(envs) > 1 else ""
         raise ScheduleError(
             f"{where}, epoch {epoch}, env {env}{more}: the schedule {self.schedule.name} asks for {asked}, which is "
@@ -68,7 +77,7 @@ class Control:
         )
 
 
-def control_of(schedule: Schedule, spec: RunSpec, device: torch.device) -> Control:
+def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
     """The table of a schedule on the device."""
     columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
     action = np.zeros((spec.episode_length, columns, 8), dtype=np.int64)
@@ -76,11 +85,11 @@ def control_of(schedule: Schedule, spec: RunSpec, device: torch.device) -> Contr
     for step in schedule.steps:
         where = (step.epoch, slice(None) if step.env is None else step.env)
         action[where], present[where] = step.action, True
-    return Control(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
+    return ScheduleControl(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class PerEnvControl:
     """A schedule of its own for every env of a world, by its place there: envs of one key may do different things.
 
     What is not legal is waited through.
@@ -95,12 +104,14 @@ class Mixed:
         return self.action[epoch, place], self.present[epoch, place]
 
 
-def mixed(schedules: Sequence[Schedule], which: Sequence[int], spec: RunSpec, device: torch.device) -> Mixed:
+def build_per_env_control(
+    schedules: Sequence[Schedule], indices: Sequence[int], spec: RunSpec, device: torch.device
+) -> PerEnvControl:
     """Schedule `which[e]` for place e.  A ConfigError where a schedule tells envs apart."""
     apart = [schedule.name for schedule in schedules if any(step.env is not None for step in schedule.steps)]
     if apart:
         raise ConfigError(f"schedule {apart[0]} names an env; want schedules that are the same for every env")
-    tables = [control_of(schedule, spec, device) for schedule in schedules]
-    place = torch.as_tensor(which, dtype=torch.int64).to(device)
+    tables = [build_control(schedule, spec, device) for schedule in schedules]
+    place = torch.as_tensor(indices, dtype=torch.int64).to(device)
     action, present = (torch.cat([getattr(one, leaf) for one in tables], dim=1) for leaf in ("action", "present"))
-    return Mixed(action[:, place], present[:, place])
+    return PerEnvControl(action[:, place], present[:, place])

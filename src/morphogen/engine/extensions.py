@@ -6,39 +6,39 @@ that is broken stops only the runs that want its rule.
 
 from importlib import metadata
 
-from morphogen.vocab.reward import NAME, RULES
+from morphogen.vocab.reward import RULE_NAME, RULES
 
 GROUP = "morphogen.rewards"  # entry point: name of the rule = its builder
-Points = list[metadata.EntryPoint]
+EntryPoints = list[metadata.EntryPoint]
 
 
-def offers() -> dict[str, Points]:
+def find_extensions() -> dict[str, EntryPoints]:
     """What installed packages offer, by name of the rule."""
-    found: dict[str, Points] = {}
+    found: dict[str, EntryPoints] = {}
     for point in metadata.entry_points(group=GROUP):
         found.setdefault(point.name, []).append(point)
     return found
 
 
-def origin(points: Points) -> str:
+def origin(points: EntryPoints) -> str:
     """Who offers a rule: `package 1.0`."""
     names = {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
     return " and ".join(sorted(names))
 
 
-def announce() -> None:
+def register_names() -> None:
     """Add the names of installed rules to those that a config may hold.  A name that is taken stays as it is."""
-    for name, points in offers().items():
-        if NAME.fullmatch(name):
+    for name, points in find_extensions().items():
+        if RULE_NAME.fullmatch(name):
             RULES.setdefault(name, origin(points))
 
 
-def refused() -> dict[str, str]:
+def unusable_extensions() -> dict[str, str]:
     """Why an offer cannot be used, by the name that it wants: it is no name, or it is taken."""
     found = {}
-    for name, points in offers().items():
+    for name, points in find_extensions().items():
         who = f"{origin(points)} offers a reward rule {name!a}"
-        if not NAME.fullmatch(name):
+        if not RULE_NAME.fullmatch(name):
             found[name] = f"{who}; want a name of letters and digits, with . _ - between them"
         elif RULES.get(name) != origin(points):
             found[name] = f"{who}, which is the name of another one ({RULES.get(name)}); it is not used"

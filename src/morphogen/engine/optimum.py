@@ -11,9 +11,9 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.task import ANALYTIC
-from morphogen.config.whitebox_spec import life
+from morphogen.config.whitebox_spec import epochs_to_fossilize
 from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
-from morphogen.device.transfers import Fences
+from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.learn.whitebox_policy import Optimal
@@ -23,7 +23,7 @@ from morphogen.vocab.purpose import Purpose
 
 Array = np.ndarray[Any, Any]
 OPTIMAL = "optimal"  # the name of the arm
-OF_WHAT = "share of the optimal return: mean network value over that of the best policy there is"
+SHARE_TITLE = "share of the optimal return: mean network value over that of the best policy there is"
 
 
 def is_known(setup: Setup) -> bool:
@@ -31,14 +31,14 @@ def is_known(setup: Setup) -> bool:
     return setup.task.kind == ANALYTIC
 
 
-def optimal(setup: Setup) -> Optimal:
+def optimal_policy(setup: Setup) -> Optimal:
     """The policy that reaches the optimum; a ConfigError where none is known."""
     if not is_known(setup):
         raise ConfigError(f"the best policy of the task {setup.task.name} is not known; want the task whitebox")
-    return Optimal(setup.net.counts, setup.budget, setup.spec.episode_length, _last(setup))
+    return Optimal(setup.net.counts, setup.budget, setup.spec.episode_length, _last_start(setup))
 
 
-def optimum(setup: Setup, fences: Fences, episodes: int) -> Array:
+def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
     """The most that any policy reaches on the held-out instances of an evaluation: float [episodes], by search."""
     spec = setup.spec
     envs = min(spec.envs, episodes)
@@ -53,11 +53,11 @@ def optimum(setup: Setup, fences: Fences, episodes: int) -> Array:
             labels=setup.dataset.labels,
             purpose=Purpose.INSTANCE_HELD_OUT,
         )
-        knobs = {"counts": setup.net.counts, "last": _last(setup), "param_budget": setup.budget}
+        knobs = {"counts": setup.net.counts, "last": _last_start(setup), "param_budget": setup.budget}
         found.append(best(instance, blueprints=setup.limits.allowed_blueprints, **knobs))
     crossing = TensorDict({"optimum": torch.cat(found)}, batch_size=[])
-    return fences.read("result", crossing)["optimum"][:episodes]
+    return transfers.read("result", crossing)["optimum"][:episodes]
 
 
-def _last(setup: Setup) -> int:
-    return setup.spec.episode_length - 1 - life(setup.spec.lifecycle)
+def _last_start(setup: Setup) -> int:
+    return setup.spec.episode_length - 1 - epochs_to_fossilize(setup.spec.lifecycle)

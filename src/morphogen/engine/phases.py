@@ -13,8 +13,8 @@ from torch import Tensor
 
 from morphogen.config.task import ANALYTIC
 from morphogen.data.feed import Feed
-from morphogen.device.profiler import NO_TIMER, NoTimer
-from morphogen.engine.action_control import Narrowing
+from morphogen.device.profiler import NULL_TIMER, NullTimer
+from morphogen.engine.action_control import ActionControl
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
 from morphogen.nets.distribution import noise_lanes
@@ -27,7 +27,7 @@ from morphogen.rules.legality import action_masks, conditions, control
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Attribution, GovernorReport, Score, TickReport, TrainMetrics, Validation
+from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import govern
@@ -42,10 +42,10 @@ from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.stage import Stage
 
-SLOT_LANES = 2**24  # lanes of a stream that belong to one slot
+LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 
 
-class Head(NamedTuple):
+class ActPhase(NamedTuple):
     """An epoch up to the plan: what was seen, chosen and done, and what will run."""
 
     observation: Observation
@@ -62,19 +62,19 @@ class Head(NamedTuple):
     counts: Tensor  # int32 [54 S], what the host has to know
 
 
-class Tail(NamedTuple):
+class ScorePhase(NamedTuple):
     """An epoch after its validation: what came of it."""
 
     attribution: Attribution
     governed: EnvState
     report: GovernorReport
     after: EnvState
-    score: Score
+    score: StepScore
     host_params: Tensor  # int64 [E]
     seed_params: Tensor  # int64 [E, S], of the seeds that trained
 
 
-def head(
+def act_phase(
     state: EnvState,
     params: TensorDict,
     hidden: TensorDict,
@@ -82,24 +82,24 @@ def head(
     *,
     setup: Setup,
     policy: Policy,
-    narrowed: Narrowing | None,
-) -> Head:
+    action_control: ActionControl | None,
+) -> ActPhase:
     """observe .. tick.  state, hidden [E], key int64 [E, 3]; `narrowed`: what the policy has to follow."""
     spec, limits = setup.spec, setup.limits
     met = conditions(state.slots, limits)
     seen = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
     observation, masks = observe(state, limits, met=met, **seen), action_masks(state.slots, limits, met=met)
     missed = torch.zeros_like(masks.op[:, 0])
-    if narrowed is not None:
-        masks, missed = control(masks, *narrowed.at(state.clock.epoch, key[:, 2]))
+    if action_control is not None:
+        masks, missed = control(masks, *action_control.at(state.clock.epoch, key[:, 2]))
     choice = policy.act(params, observation, masks, hidden, _action_noise(state, key, policy.purpose))
     action = decode(choice.action, state.slots, limits, met=met)
     acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
     ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
-    coalition, evaluated = asked(ticked, key, setup=setup)
+    coalition, evaluated = requested_coalitions(ticked, key, setup=setup)
     born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
     counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
-    return Head(
+    return ActPhase(
         observation, masks, missed, choice, acted, outcome, ticked, ticks, coalition, evaluated, born, counts
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ def _action_noise(state: EnvState, key: Tensor, purpose: Purpose) -> Tensor:
     return rng.gumbel(stream, noise_lanes(state.slots.stage.shape[1]))
 
 
-def asked(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
+def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
     """Which ablations each env needs, and what permutations its sampled ones follow.  -> int64, bool [E, K]."""
     spec, slots = setup.spec, len(setup.net.slots)
     pairs, clock = spec.attribution.permutation_pairs, state.clock
@@ -119,7 +119,7 @@ def asked(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 
 
-def sown(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, setup: Setup) -> EnvState:
+def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, setup: Setup) -> EnvState:
     """The envs with the parameters of the seeds that were born.  born bool [E, S]."""
     rows, net = born_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
@@ -131,13 +131,13 @@ def _seed_noise(state: EnvState, key: Tensor, rows: Tensor, slot: SlotSpec, size
     """Noise for the largest blueprint of a slot, then for its gate network, of exactly the seeds that were born."""
     rows = rows.clamp(max=key.shape[0] - 1)  # a padded row is no env; what is drawn for it is dropped
     when = {"round": state.clock.episode[rows], "epoch": state.clock.epoch[rows]}
-    first = slot.execution * SLOT_LANES
+    first = slot.execution * LANES_PER_SLOT
     parts = zip((Purpose.SEED_INIT, Purpose.GATE_INIT), sizes, strict=True)
     noise = [rng.uniform(rng.stream(key[rows], what, **when), count, first=first) for what, count in parts]
     return torch.cat(noise, dim=-1)
 
 
-def tail(
+def score_phase(
     trained: EnvState,
     outcome: ActionOutcome,
     validation: Validation,
@@ -145,10 +145,10 @@ def tail(
     before: EnvState,
     *,
     setup: Setup,
-) -> Tail:
+) -> ScorePhase:
     """attribute .. reward.  `before`: the state that was acted on; all [E]."""
     spec, net = setup.spec, setup.net
-    attributed, worth = attribute(trained, validation, **measured(setup))
+    attributed, worth = attribute(trained, validation, **attribution_args(setup))
     governed, report = govern(attributed, validation, train, spec=spec.governor, minibatches=spec.data.minibatches)
     size = host_params(before.instance, net.host)
     after, paid = score(
@@ -166,43 +166,45 @@ def tail(
         target_loss=setup.task.target_loss,
         episode_length=spec.episode_length,
     )
-    return Tail(worth, governed, report, after, paid, size, seed_params(trained.slots, net.counts, net.gate_counts))
+    return ScorePhase(
+        worth, governed, report, after, paid, size, seed_params(trained.slots, net.counts, net.gate_counts)
+    )
 
 
-def measured(setup: Setup) -> dict:
+def attribution_args(setup: Setup) -> dict:
     """How `attribute` is asked."""
     spec = setup.spec
     return {"every": spec.attribution.every, "episode_length": spec.episode_length, "signal_spec": spec.signal}
 
 
-class Body(NamedTuple):
+class TrainPhase(NamedTuple):
     """What follows the plan: training, measuring, judging."""
 
     train: TrainMetrics
     validation: Validation
-    tail: Tail
+    tail: ScorePhase
 
 
-class Pieces(NamedTuple):
+class PhaseFns(NamedTuple):
     """The units of the body for one plan, compiled or as they are."""
 
     train: Callable[..., Any]  # (progress, batch) -> (progress, what it measured)
     validate: Callable[..., Validation]  # (state, split, coalition, evaluated)
-    tail: Callable[..., Tail]
+    tail: Callable[..., ScorePhase]
 
 
-def pieces(plan: Plan, *, setup: Setup) -> Pieces:
+def phase_fns(plan: Plan, *, setup: Setup) -> PhaseFns:
     """The units of the body as they are."""
     spec, net = setup.spec, setup.net
-    return Pieces(
+    return PhaseFns(
         train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
         validate=judge if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
-        tail=partial(tail, setup=setup),
+        tail=partial(score_phase, setup=setup),
     )
 
 
-def fitted(
-    ready: EnvState, plan: Plan, *, own: Pieces, feed: Feed, setup: Setup, timer: NoTimer
+def train_epoch(
+    ready: EnvState, plan: Plan, *, fns: PhaseFns, feed: Feed, setup: Setup, timer: NullTimer
 ) -> tuple[EnvState, TrainMetrics]:
     """The minibatches of an epoch.  ready [E], births included."""
     timer.mark("data")
@@ -213,33 +215,35 @@ def fitted(
         timer.mark("data")
         batch = feed.batch(draws, minibatch)
         timer.mark("train")
-        progress, _ = own.train(progress, batch)
+        progress, _ = fns.train(progress, batch)
     return finish_epoch(ready, progress, plan, net=setup.net)
 
 
-def body(
+def train_phase(
     state: EnvState,
-    top: Head,
+    top: ActPhase,
     key: Tensor,
     plan: Plan,
     *,
-    own: Pieces,
+    fns: PhaseFns,
     feed: Feed,
     setup: Setup,
-    timer: NoTimer = NO_TIMER,
-) -> Body:
+    timer: NullTimer = NULL_TIMER,
+) -> TrainPhase:
     """Births .. reward, after the head of the epoch.  state: the one that was acted on."""
     timer.mark("train")
     analytic = setup.task.kind == ANALYTIC
-    ready = top.ticked if analytic else sown(top.ticked, top.born, key, plan, setup=setup)
-    trained, metrics = rest(ready) if analytic else fitted(ready, plan, own=own, feed=feed, setup=setup, timer=timer)
+    ready = top.ticked if analytic else init_new_seeds(top.ticked, top.born, key, plan, setup=setup)
+    trained, metrics = (
+        rest(ready) if analytic else train_epoch(ready, plan, fns=fns, feed=feed, setup=setup, timer=timer)
+    )
     timer.mark("validate")
-    validation = own.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)
+    validation = fns.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)
     timer.mark("tail")
-    return Body(metrics, validation, own.tail(trained, top.outcome, validation, metrics, state))
+    return TrainPhase(metrics, validation, fns.tail(trained, top.outcome, validation, metrics, state))
 
 
-def whole(
+def epoch_graph(
     state: EnvState,
     params: TensorDict,
     hidden: TensorDict,
@@ -247,13 +251,13 @@ def whole(
     *,
     setup: Setup,
     policy: Policy,
-    narrowed: Narrowing | None = None,
+    action_control: ActionControl | None = None,
     plan: Plan,
-) -> tuple[Head, Body]:
+) -> tuple[ActPhase, TrainPhase]:
     """An epoch as one function of tensors, for a plan with room for all that the head decides.
 
     All shapes are fixed and nothing is read on the way, so that it is one graph, and a CUDA graph can capture it.  The
     caller sees to the room: `Head.counts` says what was needed.  The data has to be resident.
     """
-    top = head(state, params, hidden, key, setup=setup, policy=policy, narrowed=narrowed)
-    return top, body(state, top, key, plan, own=pieces(plan, setup=setup), feed=setup.feed, setup=setup)
+    top = act_phase(state, params, hidden, key, setup=setup, policy=policy, action_control=action_control)
+    return top, train_phase(state, top, key, plan, fns=phase_fns(plan, setup=setup), feed=setup.feed, setup=setup)

@@ -8,10 +8,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.config_files import load_config
+from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
-from morphogen.engine.action_control import Control, control_of, schedule_of
-from morphogen.engine.optimum import OPTIMAL, optimal
+from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
+from morphogen.engine.optimum import OPTIMAL, optimal_policy
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
@@ -19,18 +19,18 @@ from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.checkpoint_files import load_policy
-from morphogen.storage.tensor_trees import restored
+from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
-TRAINED = "trained:"  # before a run directory or a policy file
+TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 
 
 class Arm(NamedTuple):
     """Who decides, what narrows the choice, and the parameters of who decides."""
 
     policy: Policy
-    control: Control | None  # None = whatever is legal
+    control: ScheduleControl | None  # None = whatever is legal
     params: TensorDict
 
 
@@ -38,45 +38,45 @@ class Arm(NamedTuple):
 class Greedy:
     """A policy that always takes its likeliest action."""
 
-    of: Policy
+    policy: Policy
 
     @property
     def purpose(self) -> Purpose:
         """What its noise would be drawn for."""
-        return self.of.purpose
+        return self.policy.purpose
 
     def init(self, key: Tensor) -> TensorDict:
         """Parameters of the policy."""
-        return self.of.init(key)
+        return self.policy.init(key)
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """The empty memory of the policy, [E]."""
-        return self.of.initial_hidden(envs, device=device)
+        return self.policy.initial_hidden(envs, device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
         """The action without noise."""
-        return self.of.act(params, obs, masks, hidden, torch.zeros_like(noise))
+        return self.policy.act(params, obs, masks, hidden, torch.zeros_like(noise))
 
 
-def arm_of(name: str, setup: Setup) -> Arm:
+def build_arm(name: str, setup: Setup) -> Arm:
     """The arm that a spec or a comparison names, for the networks of a run; a policy that learns is as at its start."""
     spec = setup.spec
-    if name.startswith(TRAINED):
-        return _saved(name.removeprefix(TRAINED), setup)
+    if name.startswith(TRAINED_PREFIX):
+        return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
     if name == "ppo":
-        return _fresh(learned(spec), None, setup)
+        return _init_arm(build_network_policy(spec), None, setup)
     if name == OPTIMAL:
-        return _fresh(optimal(setup), None, setup)
-    schedule = setup.schedule if name == spec.policy_name else schedule_of(name, spec)
+        return _init_arm(optimal_policy(setup), None, setup)
+    schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
-        return _fresh(baselines.Random(), control_of(schedule, spec, setup.device), setup)
+        return _init_arm(baselines.Random(), build_control(schedule, spec, setup.device), setup)
     own = baselines.make(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)
-    return _fresh(own, None, setup)
+    return _init_arm(own, None, setup)
 
 
-def learned(spec: RunSpec) -> RecurrentPolicy:
+def build_network_policy(spec: RunSpec) -> RecurrentPolicy:
     """The policy network of a run."""
     return RecurrentPolicy(
         hidden=spec.policy.hidden,
@@ -88,25 +88,25 @@ def learned(spec: RunSpec) -> RecurrentPolicy:
     )
 
 
-def _fresh(policy: Policy, control: Control | None, setup: Setup) -> Arm:
+def _init_arm(policy: Policy, control: ScheduleControl | None, setup: Setup) -> Arm:
     return Arm(policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]))
 
 
-def _saved(place: str, setup: Setup) -> Arm:
+def _load_arm(path: str, setup: Setup) -> Arm:
     """What a policy file holds, whatever run it is of: a network does not depend on the slots that it looks at."""
-    found = load_policy(Path(place))
+    found = load_policy(Path(path))
     name = found["facts"].get("policy")
     if name != "ppo":
-        return arm_of(_baseline(name, place), setup)
+        return build_arm(_baseline_name(name, path), setup)
     try:
-        policy = learned(load_config(found["config"]))
+        policy = build_network_policy(parse_config(found["config"]))
     except ConfigError as error:
-        raise CheckpointError(f"policy file {place} has a config that cannot be used: {error}") from None
-    arm = _fresh(policy, None, setup)
-    return arm._replace(params=restored({**found["params"], **found["normalisers"]}, arm.params, place))
+        raise CheckpointError(f"policy file {path} has a config that cannot be used: {error}") from None
+    arm = _init_arm(policy, None, setup)
+    return arm._replace(params=restore_tree({**found["params"], **found["normalisers"]}, arm.params, path))
 
 
-def _baseline(name: object, place: str) -> str:
-    if not isinstance(name, str) or name.startswith(TRAINED):
-        raise CheckpointError(f"policy file {place} is of the policy {show(name)}, which is none")
+def _baseline_name(name: object, path: str) -> str:
+    if not isinstance(name, str) or name.startswith(TRAINED_PREFIX):
+        raise CheckpointError(f"policy file {path} is of the policy {format_value(name)}, which is none")
     return name

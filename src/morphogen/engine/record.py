@@ -4,48 +4,55 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.instance_spec import PARAMETERS
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.engine.epoch import Epoch
 from morphogen.rules.legality import head_choices
 from morphogen.state.env import Signals, Slots
-from morphogen.state.tree_ops import made, table
+from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import Head
 from morphogen.vocab.fault import Fault
 from morphogen.vocab.stage import Removal, Stage
 
 
-def record(epoch: Epoch) -> TensorDict:
+def build_record(epoch: Epoch) -> TensorDict:
     """All leaves of the record, [E, ...], flat."""
-    groups = (_before(epoch), _measured(epoch), _slots(epoch), _action(epoch), _reward(epoch), _governed(epoch))
+    groups = (
+        _values_before(epoch),
+        _measurement_values(epoch),
+        _slot_values(epoch),
+        _action_values(epoch),
+        _reward_values(epoch),
+        _governor_values(epoch),
+    )
     leaves = {name: leaf for group in groups for name, leaf in group.items()}
-    told = {name: _narrow(name, leaf) for name, leaf in {**leaves, "nonfinite": _nonfinite(leaves)}.items()}
-    return made(TensorDict, epoch.before, **told)
+    told = {name: _to_small_int(name, leaf) for name, leaf in {**leaves, "nonfinite": _count_nonfinite(leaves)}.items()}
+    return unsafe_new(TensorDict, epoch.before, **told)
 
 
-_CODES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
-_CODES += ("op_effective", "outcome", "reason", "panic", "anomaly")
-_SMALL = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
-_SMALL += ("panic_streak", "snapshot_epoch", "stable_epochs")
+_INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
+_INT8_NAMES += ("op_effective", "outcome", "reason", "panic", "anomaly")
+_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
+_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
 # Integers that need fewer bits than the others, which are int32.
-_KINDS = {**dict.fromkeys(_CODES, torch.int8), **dict.fromkeys(_SMALL, torch.int16)}
+_SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
 
 
-def _narrow(name: str, leaf: Tensor) -> Tensor:
-    return leaf.to(_KINDS.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
+def _to_small_int(name: str, leaf: Tensor) -> Tensor:
+    return leaf.to(_SMALL_DTYPES.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
 
 
-def _nonfinite(leaves: dict[str, Tensor]) -> Tensor:
+def _count_nonfinite(leaves: dict[str, Tensor]) -> Tensor:
     """Numbers of the record that are not finite, int64 [E]."""
     reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
     return (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
 
 
-def _before(epoch: Epoch) -> dict[str, Tensor]:
+def _values_before(epoch: Epoch) -> dict[str, Tensor]:
     signals: Signals = epoch.before.signals
     return {"loss_before": signals.val_loss, "acc_before": signals.val_acc}
 
 
-def _measured(epoch: Epoch) -> dict[str, Tensor]:
+def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
     train, validation, worth = epoch.train, epoch.validation, epoch.attribution
     return {
         "train_loss": train.loss,
@@ -71,7 +78,7 @@ def _measured(epoch: Epoch) -> dict[str, Tensor]:
     }
 
 
-def _slots(epoch: Epoch) -> dict[str, Tensor]:
+def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
     after: Slots = epoch.after.slots
     acted, ticked = epoch.acted.slots, epoch.ticked.slots
     by_action = epoch.outcome.target & (epoch.outcome.gate != 0).unsqueeze(-1)
@@ -82,8 +89,8 @@ def _slots(epoch: Epoch) -> dict[str, Tensor]:
         "stage_acted": acted.stage,
         "stage_ticked": ticked.stage,
         "stage": after.stage,
-        "blueprint": _known(epoch, "blueprint"),
-        "algorithm": _known(epoch, "algorithm"),
+        "blueprint": _acted_slot(epoch, "blueprint"),
+        "algorithm": _acted_slot(epoch, "algorithm"),
         "tempo": acted.tempo,
         "blend_target": acted.blend_target,
         "alpha": after.alpha,
@@ -93,7 +100,7 @@ def _slots(epoch: Epoch) -> dict[str, Tensor]:
         "gate": gate,
         "gate_passed": (gate != 0) & (failed == 0),
         "gate_failed": failed,
-        "removal": removal(epoch),
+        "removal": removal_cause(epoch),
         "gradient_norm": after.gradient_norm,
         "gradient_health": after.gradient_health,
         "gradient_ratio": after.gradient_ratio,
@@ -107,12 +114,12 @@ def _slots(epoch: Epoch) -> dict[str, Tensor]:
     }
 
 
-def _known(epoch: Epoch, leaf: str) -> Tensor:
+def _acted_slot(epoch: Epoch, leaf: str) -> Tensor:
     """Who was in the slot in this step, also where the seed is gone by its end."""
     return getattr(epoch.acted.slots, leaf)
 
 
-def removal(epoch: Epoch) -> Tensor:
+def removal_cause(epoch: Epoch) -> Tensor:
     """Who removed a seed in this step, int64 [E, S]."""
     pruned = int(Stage.PRUNED)
     by_action = (epoch.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
@@ -121,7 +128,7 @@ def removal(epoch: Epoch) -> Tensor:
     return torch.where(by_governor, int(Removal.GOVERNOR), found)
 
 
-def _action(epoch: Epoch) -> dict[str, Tensor]:
+def _action_values(epoch: Epoch) -> dict[str, Tensor]:
     choice, outcome = epoch.choice, epoch.outcome
     return {
         "action": choice.action,
@@ -140,7 +147,7 @@ def _action(epoch: Epoch) -> dict[str, Tensor]:
     }
 
 
-def _reward(epoch: Epoch) -> dict[str, Tensor]:
+def _reward_values(epoch: Epoch) -> dict[str, Tensor]:
     score = epoch.score
     return {
         "reward": score.reward,
@@ -157,7 +164,7 @@ def _reward(epoch: Epoch) -> dict[str, Tensor]:
     }
 
 
-def _governed(epoch: Epoch) -> dict[str, Tensor]:
+def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
     report, signals = epoch.report, epoch.after.signals
     instance = epoch.after.instance
     return {
@@ -176,12 +183,12 @@ def _governed(epoch: Epoch) -> dict[str, Tensor]:
         "final_committed": signals.committed_acc,
         "final_loss": signals.val_loss,
         "best_acc": signals.best_acc,
-        "fault": fault(epoch),
-        "instance": torch.stack([getattr(instance, name).float() for name in PARAMETERS], dim=-1),
+        "fault": fault_bits(epoch),
+        "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE_PARAMETERS], dim=-1),
     }
 
 
-def fault(epoch: Epoch) -> Tensor:
+def fault_bits(epoch: Epoch) -> Tensor:
     """Bit set of what went wrong in this epoch, int64 [E]."""
     choice = epoch.choice
     rows = (
@@ -193,4 +200,4 @@ def fault(epoch: Epoch) -> Tensor:
         (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
     )
     hits = torch.stack([where for where, _ in rows], dim=-1)
-    return (hits * table(tuple(int(code) for _, code in rows), torch.int64, hits.device)).sum(-1)
+    return (hits * constant_table(tuple(int(code) for _, code in rows), torch.int64, hits.device)).sum(-1)

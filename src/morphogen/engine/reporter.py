@@ -29,7 +29,7 @@ from morphogen.telemetry.telemetry_state import State, state_of
 from morphogen.telemetry.watcher import Watcher
 
 
-def facts(setup: Setup) -> Facts:
+def build_facts(setup: Setup) -> Facts:
     """What is fixed for a run and needed to tell what happened."""
     spec, host = setup.spec, setup.net.host
     return Facts(
@@ -45,45 +45,45 @@ def facts(setup: Setup) -> Facts:
     )
 
 
-class Seeds:
+class SeedTallies:
     """What became of the seeds so far, worked out by whoever asks first: mostly the thread that writes it."""
 
-    def __init__(self, before: Mapping[str, Tally], moments: Sequence[Moment] = ()) -> None:
-        self._found, self._moments, self._lock = before, tuple(moments), threading.Lock()
+    def __init__(self, before: Mapping[str, Tally], pending: Sequence[Moment] = ()) -> None:
+        self._tallies, self._pending, self._lock = before, tuple(pending), threading.Lock()
 
     def tallies(self) -> Mapping[str, Tally]:
         """By blueprint."""
-        for moment in self._moments:
+        for moment in self._pending:
             _ = moment.events  # made before the lock is taken: whoever makes events may come here and wait for it
         with self._lock:
-            events = (event for moment in self._moments for event in moment.events)
-            self._found, self._moments = reduce(added, map(tallies, events), self._found), ()
-            return self._found
+            events = (event for moment in self._pending for event in moment.events)
+            self._tallies, self._pending = reduce(added, map(tallies, events), self._tallies), ()
+            return self._tallies
 
 
 class Reporter:
     """Events and summaries of one run."""
 
     def __init__(self, setup: Setup, sinks: Sequence[AnySink]) -> None:
-        self._facts, telemetry = facts(setup), setup.spec.telemetry
+        self._facts, telemetry = build_facts(setup), setup.spec.telemetry
         self._dispatch = Dispatch(sinks, telemetry, epochs=self._facts.epochs)
         self._watcher = Watcher(self._facts, telemetry, rounds=setup.spec.rounds)
         self._memory: Memory | None = None
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
-        self._first: Scale | None = None
+        self._first_scale: Scale | None = None
         self._host = setup.net.host
-        self._seeds, self._moments = Seeds({}), list[Moment]()  # of earlier rounds; of this one
+        self._seeds, self._pending = SeedTallies({}), list[Moment]()  # of earlier rounds; of this one
 
-    def listen(self, sinks: Sequence[AnySink]) -> None:
+    def add_sinks(self, sinks: Sequence[AnySink]) -> None:
         """What is told from here on goes to these sinks too."""
         self._dispatch.add(sinks)
 
-    def tell(self, *data: Event, round: int | None = None) -> None:
+    def emit(self, *events: Event, round: int | None = None) -> None:
         """Events that are about the run or a round."""
-        self._dispatch.tell([Envelope(one, round=round) for one in data])
+        self._dispatch.tell([Envelope(one, round=round) for one in events])
 
-    def take(self, record: Record, position: tuple[int, int]) -> None:
+    def add_record(self, record: Record, position: tuple[int, int]) -> None:
         """The record of the epoch at (round, epoch)."""
         known = self._facts
         memories = remember(record, self._memory, position, known)
@@ -97,7 +97,7 @@ class Reporter:
         )
         self._dispatch.epoch(moment, report)
         if self._dispatch.heard:
-            self._moments.append(moment)
+            self._pending.append(moment)
         self._memory = after
 
     def end_round(
@@ -121,42 +121,42 @@ class Reporter:
             anomalies=kinds,
         )
         pace = paces(costs, samples=self._facts.samples)
-        found = (*update, summary, *self._looks(metrics), *pace, *self._watcher.direction(summary, before))
+        found = (*update, summary, *self._round_details(metrics), *pace, *self._watcher.direction(summary, before))
         told = [*(Envelope(one, round=round) for one in found), *signs]
-        self._dispatch.tell(told, self._scores(round))
+        self._dispatch.tell(told, self._scores_event(round))
         self._dispatch.judge(report)
         return summary
 
-    def _scores(self, round: int) -> Callable[[], Envelope]:
+    def _scores_event(self, round: int) -> Callable[[], Envelope]:
         """What says how the blueprints stand.  Where all sinks were given up, this is where it is worked out."""
-        seeds = Seeds(self._seeds.tallies(), self._moments)
-        self._seeds, self._moments = seeds, []
+        seeds = SeedTallies(self._seeds.tallies(), self._pending)
+        self._seeds, self._pending = seeds, []
         return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)
 
-    def _looks(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
+    def _round_details(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
         """What the round looked like.  A round without an epoch was refused before."""
         if self._memory is None:
             return ()
-        self._first = self._first or scale(metrics)
-        return tuple(round_events(self._memory.tally, metrics, self._first, self._facts))
+        self._first_scale = self._first_scale or scale(metrics)
+        return tuple(round_events(self._memory.tally, metrics, self._first_scale, self._facts))
 
     def state(self) -> Tree:
         """All that is remembered between two epochs, as checkpoints hold it.  Changes nothing."""
-        seeds = Seeds(self._seeds.tallies(), self._moments).tallies()
-        own = (self._memory, self._rolling, self._first, seeds)
+        seeds = SeedTallies(self._seeds.tallies(), self._pending).tallies()
+        own = (self._memory, self._rolling, self._first_scale, seeds)
         return packed(State(*own, self._watcher.seen, self._dispatch.state()))
 
     def restore(self, tree: Tree) -> None:
         """Go on from what a reporter of the same run remembered; a CheckpointError by name where it does not fit."""
         found = state_of(tree, self._facts, "telemetry")
-        self._memory, self._rolling, self._first = found.memory, found.rolling, found.first
-        self._seeds, self._moments, self._watcher.seen = Seeds(found.seeds), [], found.seen
+        self._memory, self._rolling, self._first_scale = found.memory, found.rolling, found.first
+        self._seeds, self._pending, self._watcher.seen = SeedTallies(found.seeds), [], found.seen
         self._dispatch.restore(found.raised, "telemetry.raised")
 
     def drain(self) -> Tree:
         """Have all that was told written; where the sinks stand, as `outlets.opened` takes it.  Waits for files."""
         return packed(self._dispatch.drain())
 
-    def close(self, *last: Event) -> Losses:
+    def close(self, *final_events: Event) -> Losses:
         """Tell the last event, wait until everything is written or given up, and say what was lost."""
-        return self._dispatch.close(*last)
+        return self._dispatch.close(*final_events)

@@ -12,25 +12,25 @@ from morphogen.rules.rewards.table import BUILDERS, Rule, build, register
 from morphogen.vocab.reward import FAMILIES, RULES
 
 
-def rule_of(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
+def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
     """The rule that a spec names; one that is not from here and breaks the contract of a rule is a ConfigError."""
-    _load(spec.rule)
+    _load_extension(spec.rule)
     terms = {"param_budget": param_budget, "episode_length": episode_length, "gamma": gamma}
     if RULES.get(spec.rule) in FAMILIES:
         return build(spec, **terms)
     try:
         rule = build(spec, **terms)
-        wrong = fault(rule)
+        wrong = find_violation(rule)
     except Exception as error:
-        raise _unusable(spec.rule, f"cannot be used: {_words(error)}") from error
+        raise _rule_error(spec.rule, f"cannot be used: {_error_line(error)}") from error
     if wrong:
-        raise _unusable(spec.rule, f"cannot be used: {wrong}")
+        raise _rule_error(spec.rule, f"cannot be used: {wrong}")
     return rule
 
 
-def _load(name: str) -> None:
+def _load_extension(name: str) -> None:
     """Import and register the rule if a package offers it and it is not there yet."""
-    points = extensions.offers().get(name, [])
+    points = extensions.find_extensions().get(name, [])
     if name in BUILDERS or not points:
         return
     if len(points) > 1:
@@ -38,15 +38,15 @@ def _load(name: str) -> None:
     try:
         builder = points[0].load()
     except Exception as error:
-        raise _unusable(name, f"cannot be loaded: {_words(error)}") from error
+        raise _rule_error(name, f"cannot be loaded: {_error_line(error)}") from error
     register(name, builder, origin=extensions.origin(points))
 
 
-def _unusable(name: str, why: str) -> ConfigError:
-    return ConfigError(f"reward.rule is {name} of {RULES.get(name)}, which {why}")
+def _rule_error(name: str, reason: str) -> ConfigError:
+    return ConfigError(f"reward.rule is {name} of {RULES.get(name)}, which {reason}")
 
 
-def _words(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """An exception in one printable line."""
     if isinstance(error, ConfigError):
         return str(error)
@@ -54,7 +54,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {ascii(said)[1:-1]}" if said else type(error).__name__
 
 
-def fault(rule: Rule) -> str:
+def find_violation(rule: Rule) -> str:
     """The first thing that is wrong with a rule when it pays every archetype, in words; "" if nothing is."""
     names = rule.components
     if not isinstance(names, tuple) or not names or len(set(names)) < len(names):
@@ -64,7 +64,7 @@ def fault(rule: Rule) -> str:
     ledger = rule.init(envs, archetypes.SLOTS)
     for step in range(archetypes.STEPS):
         reward, parts, after = rule(inputs[step], ledger)
-        wrong = _unlike(names, reward, parts, envs) or _changed(ledger, after)
+        wrong = _output_violation(names, reward, parts, envs) or _ledger_violation(ledger, after)
         if wrong:
             return f"in step {step + 1} {wrong}"
         ledger = after
@@ -72,7 +72,7 @@ def fault(rule: Rule) -> str:
     return ""
 
 
-def _unlike(names: tuple[str, ...], reward: Tensor, parts: dict[str, Tensor], envs: int) -> str:
+def _output_violation(names: tuple[str, ...], reward: Tensor, parts: dict[str, Tensor], envs: int) -> str:
     if set(parts) != set(names):
         return f"it pays {', '.join(parts) or 'nothing'}; its components are {', '.join(names)}"
     for name, value in {"reward": reward, **parts}.items():
@@ -87,6 +87,6 @@ def _unlike(names: tuple[str, ...], reward: Tensor, parts: dict[str, Tensor], en
     return ""
 
 
-def _changed(before: TensorDict, after: TensorDict) -> str:
+def _ledger_violation(before: TensorDict, after: TensorDict) -> str:
     had, has = ({name: (leaf.dtype, leaf.shape) for name, leaf in one.items()} for one in (before, after))
     return "" if had == has else f"its ledger turns from {list(had)} into {list(has)}, or their shapes or dtypes change"

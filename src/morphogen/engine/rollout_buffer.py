@@ -8,8 +8,8 @@ from torch import Tensor
 
 from morphogen.engine.epoch import Epoch
 from morphogen.state.decision import ActionMasks, Observation
-from morphogen.state.tree_ops import made
-from morphogen.storage.tensor_trees import restored
+from morphogen.state.tree_ops import unsafe_new
+from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
@@ -18,20 +18,20 @@ class Rollout:
     """What the update reads of a round."""
 
     def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
-        row = _empty(envs, slots).to(device)
+        row = _empty_row(envs, slots).to(device)
         self.rows = row.expand(length, envs).clone()
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t.  reset_before bool [E]: the row starts a segment, its hidden state is 0."""
-        self.rows[t].update_(_row(epoch, reset_before))
+        self.rows[t].update_(_build_row(epoch, reset_before))
 
-    def restore(self, found: Any, epochs: int, where: str) -> None:
+    def restore(self, saved: Any, epochs: int, where: str) -> None:
         """Take over the first rows of a buffer like this one; what does not fit is a CheckpointError."""
         rows = self.rows[:epochs]
-        rows.update_(restored(found, rows, where))
+        rows.update_(restore_tree(saved, rows, where))
 
 
-def _empty(envs: int, slots: int) -> TensorDict:
+def _empty_row(envs: int, slots: int) -> TensorDict:
     """A row of zeros."""
     real, whole, flag = torch.float32, torch.int64, torch.bool
 
@@ -68,7 +68,7 @@ def _empty(envs: int, slots: int) -> TensorDict:
     return TensorDict(row, batch_size=[envs])
 
 
-def _row(epoch: Epoch, reset_before: Tensor) -> TensorDict:
+def _build_row(epoch: Epoch, reset_before: Tensor) -> TensorDict:
     choice, score, worth = epoch.choice, epoch.score, epoch.attribution
     fresh = worth.contribution_valid & ~epoch.report.rolled_back.unsqueeze(-1)
     nothing = torch.zeros_like(score.reward)
@@ -87,4 +87,4 @@ def _row(epoch: Epoch, reset_before: Tensor) -> TensorDict:
         "contribution": torch.where(fresh, worth.contribution, 0.0),
         "contribution_valid": fresh,
     }
-    return made(TensorDict, score, **row)
+    return unsafe_new(TensorDict, score, **row)

@@ -13,13 +13,13 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.device import cuda_memory
-from morphogen.device.profiler import NO_TIMER, Timer
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import Control
-from morphogen.engine.compile import Compiled
-from morphogen.engine.epoch import Epoch, World, forget
-from morphogen.engine.policies import arm_of
-from morphogen.engine.record import record
+from morphogen.device.profiler import NULL_TIMER, Timer
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import ScheduleControl
+from morphogen.engine.compile import CompiledUnits
+from morphogen.engine.epoch import Epoch, VectorEnv, reset_hidden
+from morphogen.engine.policies import build_arm
+from morphogen.engine.record import build_record
 from morphogen.engine.reporter import Reporter
 from morphogen.engine.rollout_buffer import Rollout
 from morphogen.engine.setup import Setup
@@ -35,7 +35,7 @@ from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import Compiling, Costs
 from morphogen.vocab.purpose import Purpose
 
-STRIKES = 3  # rounds in a row without one applied optimiser step
+MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Parts:
     """What can be handed in instead of the production default.  None = the default."""
 
     policy: Policy | None = None  # acts without being trained; default: as the spec names it
-    control: Control | None = None  # narrows what the policy may choose; default: as the spec names it
+    control: ScheduleControl | None = None  # narrows what the policy may choose; default: as the spec names it
     sinks: Sequence[AnySink] = ()  # each may also be a function of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
@@ -51,11 +51,11 @@ class Parts:
     halt: Callable[[], object] = lambda: False  # asked between epochs: whether to save the run and stop it
 
 
-class Moment(NamedTuple):
+class RoundStart(NamedTuple):
     """When a round began, or went on."""
 
     seconds: float
-    stood: float  # seconds in fences, so far
+    waited_s: float  # seconds in fences, so far
     compiled: Compiling
     epoch: int
 
@@ -66,16 +66,16 @@ class Scheduler:
     def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
         spec = setup.spec
         self.setup, self.parts = setup, parts
-        self.fences = Fences(setup.device, parts.clock)
+        self.transfers = Transfers(setup.device, parts.clock)
         self.reporter = Reporter(setup, parts.sinks)
-        arm = arm_of(spec.policy_name, setup)
+        arm = build_arm(spec.policy_name, setup)
         self.policy, self.control = parts.policy or arm.policy, parts.control or arm.control
-        self.compiled = Compiled(spec.engine, compiler=parts.compiler, clock=parts.clock)
+        self.compiled = CompiledUnits(spec.engine, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
-        self.timer = Timer(setup.device, apart=lambda: self.compiled.done.compile_s) if profiled else NO_TIMER
-        self.world = World(
+        self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
+        self.vector_env = VectorEnv(
             setup,
-            self.fences,
+            self.transfers,
             instances=Purpose.INSTANCE,
             envs=spec.envs,
             control=self.control,
@@ -88,17 +88,17 @@ class Scheduler:
         self.rollout = Rollout(spec.episode_length, envs=spec.envs, slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
-        self.hidden, self.segment = self._forgotten()
-        self._unread: int | None = None  # the epoch whose record is on its way
+        self.hidden, self.segment = self._initial_hidden()
+        self._pending_record: int | None = None  # the epoch whose record is on its way
 
     def run(
         self, on_round: Callable[[BatchSummary], bool | None] | None = None, *, halt: Callable[[], bool] = lambda: False
     ) -> tuple[BatchSummary, ...]:
         """All rounds that are left; `on_round` returning False stops after the round, `halt()` between two epochs."""
-        with closing(self.world):
-            return tuple(self._rounds(on_round, halt))
+        with closing(self.vector_env):
+            return tuple(self._run_rounds(on_round, halt))
 
-    def _rounds(
+    def _run_rounds(
         self, on_round: Callable[[BatchSummary], bool | None] | None, halt: Callable[[], bool]
     ) -> Iterator[BatchSummary]:
         while self.round < self.setup.spec.rounds:
@@ -111,89 +111,89 @@ class Scheduler:
 
     def run_round(self, halt: Callable[[], bool] = lambda: False) -> BatchSummary | None:
         """What is left of one episode of all envs, then one update of the policy; None if it was halted before."""
-        started = Moment(self._running(), self.fences.stood, self.compiled.done, self.epoch)
-        state = self._entered()
+        started = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.compiled.totals, self.epoch)
+        state = self._start_epoch()
         while True:
             epoch = self.run_epoch(state, self.hidden, self.segment, self.epoch)
             self.state, self.segment = state, _ = epoch.after, epoch.score.terminated
-            self.hidden = forget(epoch.choice.hidden, self.segment)
+            self.hidden = reset_hidden(epoch.choice.hidden, self.segment)
             self.epoch += 1
             if self.epoch == self.setup.spec.episode_length:
                 return self._close_round(started, epoch.choice.hidden)
             if halt():
                 return None
 
-    def _entered(self) -> EnvState:
+    def _start_epoch(self) -> EnvState:
         """The state before the next epoch: fresh envs where a round begins."""
         if self.epoch == 0 or self.state is None:
             self.timer.mark("reset")
-            self.state = self.world.reset(self.round)
-            self.hidden, self.segment = self._forgotten()
+            self.state = self.vector_env.reset(self.round)
+            self.hidden, self.segment = self._initial_hidden()
         return self.state
 
-    def _forgotten(self) -> tuple[TensorDict, torch.Tensor]:
+    def _initial_hidden(self) -> tuple[TensorDict, torch.Tensor]:
         """Memory and marks before the first epoch of a round, in which every row starts a segment."""
         envs, where = self.setup.spec.envs, self.setup.device
         return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
     def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
         """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
-        epoch = self.world.epoch(state, self.policy, self.params, hidden)
+        epoch = self.vector_env.epoch(state, self.policy, self.params, hidden)
         self.rollout.write(t, epoch, segment)
-        self.timer.seal("record_read")
-        self.fences.send("record", record(epoch), t % 2)
-        unread, self._unread = self._unread, t
+        self.timer.end_segment("record_read")
+        self.transfers.send("record", build_record(epoch), t % 2)
+        unread, self._pending_record = self._pending_record, t
         if unread is not None:
-            self._read(unread)
+            self._read_record(unread)
         if self.parts.on_epoch is not None:
             self.parts.on_epoch(self.round, t)
         return epoch
 
-    def catch_up(self) -> None:
+    def read_pending_record(self) -> None:
         """Take in the record that is on its way, if there is one."""
-        unread, self._unread = self._unread, None
+        unread, self._pending_record = self._pending_record, None
         if unread is not None:
-            self._read(unread)
+            self._read_record(unread)
 
-    def _read(self, t: int) -> None:
+    def _read_record(self, t: int) -> None:
         """Take in the record of an epoch of this round."""
-        record = self.fences.receive("record", t % 2)
-        self.timer.take()
-        self.reporter.take(record, (self.round, t))
+        record = self.transfers.receive("record", t % 2)
+        self.timer.collect()
+        self.reporter.add_record(record, (self.round, t))
         if self.control is not None:
-            self.control.heed(record["missed"], t, f"round {self.round}")
+            self.control.check_missed(record["missed"], t, f"round {self.round}")
 
-    def _running(self) -> float:
+    def _elapsed_s(self) -> float:
         """The clock, which stands still where a graph is made."""
-        return self.parts.clock() - self.compiled.done.compile_s
+        return self.parts.clock() - self.compiled.totals.compile_s
 
-    def _close_round(self, started: Moment, hidden: TensorDict) -> BatchSummary:
-        rolled = self._running()
+    def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
+        rolled = self._elapsed_s()
         self.timer.mark("update")
         leaves = self._update(hidden)
-        self.timer.seal("update")
-        metrics = self.fences.read("update", leaves)
-        self.timer.take()
-        updated = self._running()
+        self.timer.end_segment("update")
+        metrics = self.transfers.read("update", leaves)
+        self.timer.collect()
+        updated = self._elapsed_s()
         self.timer.mark("record_read")
-        self.catch_up()
+        self.read_pending_record()
         summary = self.reporter.end_round(
             self.round,
             metrics,
             Costs(
-                rollout_s=rolled - started.seconds,
+                rollout_s=rolled - start.seconds,
                 update_s=updated - rolled,
-                waited_s=self.fences.stood - started.stood,
-                compiling=self.compiled.done.since(started.compiled),
+                waited_s=self.transfers.total_wait_s - start.waited_s,
+                compiling=self.compiled.totals.since(start.compiled),
                 phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
-                memory=cuda_memory.memory(self.setup.device),
-                env_epochs=self.setup.spec.envs * (self.epoch - started.epoch),
+                memory=cuda_memory.memory_stats(self.setup.device),
+                env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
             ),
         )
-        self.compiled.learn(self.round, self.setup.spec.envs)
+        self.compiled.end_round(self.round, self.setup.spec.envs)
         self.round, self.epoch = self.round + 1, 0
-        if metrics.get("skip_streak", 0) >= STRIKES:
-            raise TrainingDiverged(_stuck(metrics, summary.round, self.setup.spec.envs))
+        if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
+            raise TrainingDiverged(_divergence_message(metrics, summary.round, self.setup.spec.envs))
         return summary
 
     def _update(self, hidden: TensorDict) -> TensorDict:
@@ -224,11 +224,11 @@ class Scheduler:
         return deal(rng.uniform(stream, n))
 
 
-def _stuck(metrics: Mapping[str, Any], round: int, envs: int) -> str:
+def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:
     """Why the policy takes no step any more, from the metrics of the last round."""
     count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
     return (
-        f"the policy took no step in {STRIKES} rounds in a row, the last of them round {round}. There "
+        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round}. There "
         f"{count['rollout']} of {envs} envs had rewards, values or log-probabilities that are no sane numbers, and of "
         f"{int(metrics['steps_skipped'])} steps {count['loss']} had a loss, {count['gradient']} a gradient and "
         f"{count['step']} a result that is not finite. The network of the policy is as it was before these rounds"

@@ -3,20 +3,20 @@
 from morphogen.config.action_schedule import Schedule
 from morphogen.engine.setup import Setup
 
-COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
-BYTES = 4  # float32
+STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
+FLOAT_BYTES = 4  # float32
 
 
-def sizes(setup: Setup) -> dict[str, str]:
+def describe_run(setup: Setup) -> dict[str, str]:
     """Name -> text, in the order to print; `setup` as built from a resolved spec."""
     spec, net = setup.spec, setup.net
     split = setup.dataset.sizes
     steps = spec.episode_length * spec.data.minibatches
-    state = spec.envs * (net.host_size + sum(net.seed_sizes)) * COPIES * BYTES
+    state = spec.envs * (net.host_size + sum(net.seed_sizes)) * STATE_COPIES * FLOAT_BYTES
     return {
-        "task": f"{spec.task} ({setup.task.asks})",
+        "task": f"{spec.task} ({setup.task.question})",
         "policy": spec.policy_name,
-        **_declared(setup.schedule),
+        **_schedule_row(setup.schedule),
         "reward": spec.reward.rule,
         "device": str(setup.device),
         "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
@@ -30,7 +30,7 @@ def sizes(setup: Setup) -> dict[str, str]:
     }
 
 
-def _declared(schedule: Schedule | None) -> dict[str, str]:
+def _schedule_row(schedule: Schedule | None) -> dict[str, str]:
     """A schedule and its identity, where there is something to do."""
     if schedule is None or not schedule.steps:
         return {}

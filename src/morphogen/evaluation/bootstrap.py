@@ -49,7 +49,7 @@ def resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
     first = (np.arange(count) * episodes)[:, None]
     for run in range(runs):
         stream = rng.stream(rng.env_keys(seed, 0, 1), Purpose.BOOTSTRAP, round=run)
-        pick = rng.below(rng.bits(stream, count * episodes), episodes).numpy().reshape(count, episodes)
+        pick = rng.bounded_ints(rng.random_bits(stream, count * episodes), episodes).numpy().reshape(count, episodes)
         drawn[:, run] = np.bincount((pick + first).ravel(), minlength=count * episodes).reshape(count, episodes)
     return drawn.reshape(count, -1)
 

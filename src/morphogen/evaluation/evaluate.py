@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from morphogen.config.spec import VALIDATION, RunSpec, resolve
-from morphogen.device.transfers import Fences
-from morphogen.engine.optimum import OF_WHAT, is_known
-from morphogen.engine.policies import TRAINED
+from morphogen.device.transfers import Transfers
+from morphogen.engine.optimum import SHARE_TITLE, is_known
+from morphogen.engine.policies import TRAINED_PREFIX
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import named, players
@@ -45,13 +45,13 @@ def evaluate(
     `seed` of the held-out instances: default that of the run; `greedy`: the policy of the run takes its likeliest
     action; `split`: of the samples, `validation` or `test`.  `told` hears of every arm that is done.
     """
-    folder, spec, said = run_directory.opened(run)
+    folder, spec, said = run_directory.open_directory(run)
     run_directory.check_writable("RUN", run)
     setup = on(split, build_setup(judged(spec, seed=spec.seed if seed is None else seed, envs=spec.envs)))
-    rivals = players((f"{TRAINED}{run}", *names), setup)
-    rivals.pop(f"{TRAINED}{run}")
-    all_of_them = {OWN: partial(named, f"{TRAINED}{run}", label=OWN, mode=greedy), **rivals}
-    fences, results = Fences(setup.device, time.perf_counter), {}
+    rivals = players((f"{TRAINED_PREFIX}{run}", *names), setup)
+    rivals.pop(f"{TRAINED_PREFIX}{run}")
+    all_of_them = {OWN: partial(named, f"{TRAINED_PREFIX}{run}", label=OWN, mode=greedy), **rivals}
+    fences, results = Transfers(setup.device, time.perf_counter), {}
     with torch.no_grad():
         for name, player in all_of_them.items():
             results[name] = player(setup, fences, episodes, results)
@@ -60,8 +60,8 @@ def evaluate(
     found = {"run_id": said["run_id"], "greedy": greedy, "split": split, **_facts(setup, results, episodes)}
     if reached:
         found["share_of_optimal"] = reached
-    atomic_write.replace(folder.path / run_directory.EVALUATION, atomic_write.json_bytes(found))
-    best = {OF_WHAT: share_table({_short(name): share for name, share in reached.items()})} if reached else {}
+    atomic_write.write_atomic(folder.path / run_directory.EVALUATION, atomic_write.json_bytes(found))
+    best = {SHARE_TITLE: share_table({_short(name): share for name, share in reached.items()})} if reached else {}
     return {**tables(results, found["statistics"], split), **best}, found
 
 
@@ -76,7 +76,7 @@ def on(split: str, setup: Setup) -> Setup:
         return setup
     if is_known(setup):
         raise ConfigError(f"--split is {split}; want {VALIDATION}, because the task {setup.task.name} has no samples")
-    return replace(setup, dataset=setup.dataset.reported())
+    return replace(setup, dataset=setup.dataset.on_test_split())
 
 
 def _facts(setup: Setup, results: Results, episodes: int) -> Row:

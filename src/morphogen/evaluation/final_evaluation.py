@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from morphogen.config.spec import RIVALS
-from morphogen.device.transfers import Fences
-from morphogen.engine.optimum import OPTIMAL, is_known, optimum
-from morphogen.engine.policies import Arm, arm_of
+from morphogen.device.transfers import Transfers
+from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
+from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.evaluation.play import Result, play
@@ -27,11 +27,11 @@ def compared(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[Result, 
     return tuple(results)
 
 
-def shares(setup: Setup, fences: Fences, results: Sequence[Result]) -> dict[str, float]:
+def shares(setup: Setup, fences: Transfers, results: Sequence[Result]) -> dict[str, float]:
     """Mean network value over the mean optimum of the same instances, by policy; empty where no optimum is known."""
     if not results or not is_known(setup):
         return {}
-    most = optimum(setup, fences, len(results[0].network_value)).mean()
+    most = optimal_returns(setup, fences, len(results[0].network_value)).mean()
     return {one.policy: float(np.mean(one.network_value) / most) for one in results}
 
 
@@ -42,5 +42,5 @@ def share_table(reached: Mapping[str, float]) -> list[dict[str, object]]:
 
 def _result(scheduler: Scheduler, name: str) -> Result:
     setup, own = scheduler.setup, name == scheduler.setup.spec.policy_name
-    arm = Arm(scheduler.policy, scheduler.control, scheduler.params) if own else arm_of(name, setup)
-    return play(setup, scheduler.fences, arm, name=name, episodes=setup.spec.final_episodes)
+    arm = Arm(scheduler.policy, scheduler.control, scheduler.params) if own else build_arm(name, setup)
+    return play(setup, scheduler.transfers, arm, name=name, episodes=setup.spec.final_episodes)

@@ -9,10 +9,10 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.action_schedule import Schedule
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import mixed
-from morphogen.engine.episodes import Array, Lives, lived, told
-from morphogen.engine.epoch import World
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
+from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, rollout_on_device
+from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import Setup
 from morphogen.evaluation.schedule_search import Ground, held_out_grounds, schedule, score
 
@@ -23,11 +23,11 @@ class Hindsight:
 
     schedules: tuple[Schedule, ...]  # that were tried; the first one grows nothing
     pick: Array  # int [n], which of them
-    lives: Lives
+    lives: EpisodeTraces
 
 
 def oracle(
-    setup: Setup, fences: Fences, portfolio: Sequence[Schedule], *, episodes: int, worlds: int = 2, rows: int = 256
+    setup: Setup, fences: Transfers, portfolio: Sequence[Schedule], *, episodes: int, worlds: int = 2, rows: int = 256
 ) -> Hindsight:
     """Held-out episodes under the schedule that is best, on the mean, in `worlds` siblings of their own world.
 
@@ -42,11 +42,11 @@ def oracle(
         for ground in grounds
     ]
     lives = [_played(setup, fences, tried, ground, pick) for ground, pick in zip(grounds, picks, strict=True)]
-    return Hindsight(tried, np.concatenate(picks), told(fences, lives))
+    return Hindsight(tried, np.concatenate(picks), fetch_traces(fences, lives))
 
 
-def _played(setup: Setup, fences: Fences, tried: Sequence[Schedule], ground: Ground, pick: Array) -> TensorDict:
-    control = mixed(tried, pick.tolist(), setup.spec, setup.device)
-    world = World(setup, fences, instances=ground.purpose, envs=ground.tasks, control=control)
+def _played(setup: Setup, fences: Transfers, tried: Sequence[Schedule], ground: Ground, pick: Array) -> TensorDict:
+    control = build_per_env_control(tried, pick.tolist(), setup.spec, setup.device)
+    world = VectorEnv(setup, fences, instances=ground.purpose, envs=ground.tasks, control=control)
     with closing(world), torch.no_grad():
-        return lived(world, world.reset(ground.episode))
+        return rollout_on_device(world, world.reset(ground.episode))

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morphogen.data.instances import HELD_OUT_EPISODE
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import Control
-from morphogen.engine.episodes import Lives, lived, told
-from morphogen.engine.epoch import World
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import ScheduleControl
+from morphogen.engine.episodes import EpisodeTraces, fetch_traces, rollout_on_device
+from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.policies import Arm
 from morphogen.engine.setup import Setup
 from morphogen.evaluation.bootstrap import interval, stability
@@ -53,7 +53,7 @@ class Result:
     param_epochs: Array  # int [n], parameters that trained, host and living seeds, summed over the epochs
     minibatches: Array  # int [n], that each parameter of the host was trained with
     seconds: float  # wall clock of all episodes
-    lives: Lives  # epoch by epoch
+    lives: EpisodeTraces  # epoch by epoch
 
     def event(self, *, split: str, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
@@ -82,23 +82,23 @@ class Result:
     def costs(self) -> dict[str, Any]:
         """What it took, for a file: per episode, and the seconds of all."""
         found = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches")}
-        return {**found, "kept": self.lives.kept.tolist(), "seconds": self.seconds}
+        return {**found, "kept": self.lives.fossil_blueprint.tolist(), "seconds": self.seconds}
 
 
-def play(setup: Setup, fences: Fences, arm: Arm, *, name: str, episodes: int, split: Split = HELD_OUT) -> Result:
+def play(setup: Setup, fences: Transfers, arm: Arm, *, name: str, episodes: int, split: Split = HELD_OUT) -> Result:
     """Run `episodes` episodes of a split; one `plan` crossing an epoch and one `result` in all."""
     began, envs = time.perf_counter(), min(setup.spec.envs, episodes)
-    world = World(setup, fences, instances=split.purpose, envs=envs, control=arm.control)
+    world = VectorEnv(setup, fences, instances=split.purpose, envs=envs, control=arm.control)
     with closing(world):
         starts = range(split.first, split.first - (-episodes // envs))
-        parts = [lived(world, world.reset(episode), arm.policy, arm.params) for episode in starts]
-    lives = told(fences, parts, episodes)
+        parts = [rollout_on_device(world, world.reset(episode), arm.policy, arm.params) for episode in starts]
+    lives = fetch_traces(fences, parts, episodes)
     if arm.control is not None:
         _heed(arm.control, lives.missed, envs, split.label)
     return result_of(setup, lives, name=name, seconds=time.perf_counter() - began)
 
 
-def result_of(setup: Setup, lives: Lives, *, name: str, seconds: float) -> Result:
+def result_of(setup: Setup, lives: EpisodeTraces, *, name: str, seconds: float) -> Result:
     """What is reported of lives on held-out instances."""
     host, accuracy = lives.host_params, lives.committed_acc[-1]
     return Result(
@@ -111,14 +111,14 @@ def result_of(setup: Setup, lives: Lives, *, name: str, seconds: float) -> Resul
         stability=stability(lives.accuracy),
         rollbacks=lives.rollbacks,
         param_epochs=lives.cost[-1],
-        minibatches=np.full_like(host, len(lives.trained) * setup.spec.data.minibatches),
+        minibatches=np.full_like(host, len(lives.trained_params) * setup.spec.data.minibatches),
         seconds=seconds,
         lives=lives,
     )
 
 
-def _heed(control: Control, missed: Array, envs: int, where: str) -> None:
+def _heed(control: ScheduleControl, missed: Array, envs: int, where: str) -> None:
     """A ScheduleError where a declared action was not legal.  missed bool [T, n], `envs` episodes at a time."""
     for epoch, row in enumerate(missed):
         for first in range(0, len(row), envs):
-            control.heed(row[first : first + envs], epoch, where)
+            control.check_missed(row[first : first + envs], epoch, where)

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.config.action_schedule import Schedule, Step, pace
-from morphogen.config.spec import RunSpec, limits
+from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeline
+from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instances import HELD_OUT_EPISODE
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import mixed
-from morphogen.engine.episodes import Array, live
-from morphogen.engine.epoch import World
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
+from morphogen.engine.episodes import Array, run_episodes
+from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import Setup
 from morphogen.state import rng
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
@@ -51,7 +51,7 @@ def schedule(line: Line, spec: RunSpec) -> Schedule:
     steps = []
     for epoch in range(min(due, default=0), spec.episode_length if line else 0):
         begun = [growth for growth in line if growth.epoch < epoch]
-        steps.append(Step(epoch, _germinate(due[epoch], spec) if epoch in due else _move(begun, epoch, spec)))
+        steps.append(ScheduleStep(epoch, _germinate(due[epoch], spec) if epoch in due else _move(begun, epoch, spec)))
     return Schedule("; ".join(growth.label for growth in line) or NEVER, tuple(steps), "wait")
 
 
@@ -69,7 +69,7 @@ def _germinate(growth: Growth, spec: RunSpec) -> tuple[int, ...]:
 def _move(begun: Sequence[Growth], epoch: int, spec: RunSpec) -> tuple[int, ...]:
     """Every seed in turn is moved on, where that is not done for it, and kept; the newest one without delay."""
     moves = [(op, growth) for growth in reversed(begun) for op in _asked(growth, epoch, spec)]
-    op, growth = moves[(epoch - begun[-1].epoch - pace(spec, begun[-1].tempo).kept) % len(moves)]
+    op, growth = moves[(epoch - begun[-1].epoch - seed_timeline(spec, begun[-1].tempo).fossilizing) % len(moves)]
     return _action({Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)})
 
 
@@ -79,7 +79,7 @@ def _action(heads: dict[Head, int]) -> tuple[int, ...]:
 
 def _asked(growth: Growth, epoch: int, spec: RunSpec) -> tuple[Op, ...]:
     """The ops that a seed is asked for in turns from now on."""
-    due = epoch - growth.epoch >= pace(spec, growth.tempo).kept
+    due = epoch - growth.epoch >= seed_timeline(spec, growth.tempo).fossilizing
     return tuple(reversed(_moves(spec))) if due else _moves(spec)[:1]
 
 
@@ -101,14 +101,14 @@ def possible(line: Line, spec: RunSpec) -> bool:
         return False
     epochs = [growth.epoch for growth in line]
     apart = all(later - earlier >= _apart(spec) for earlier, later in pairwise(epochs))
-    return apart and all(0 <= g.epoch < spec.episode_length - pace(spec, g.tempo).kept for g in line)
+    return apart and all(0 <= g.epoch < spec.episode_length - seed_timeline(spec, g.tempo).fossilizing for g in line)
 
 
 def family(spec: RunSpec) -> list[Line]:
     """Nothing, and every blueprint in every slot from a few epochs on, for a resolved spec."""
-    last = spec.episode_length - pace(spec, Tempo.FAST).kept - 1
+    last = spec.episode_length - seed_timeline(spec, Tempo.FAST).fossilizing - 1
     starts = sorted({round(i * last / (STARTS - 1)) for i in range(STARTS)}) if last >= 0 else []
-    blueprints = [Blueprint(code) for code in limits(spec).allowed_blueprints]
+    blueprints = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
     lines: list[Line] = [(Growth(*choice),) for choice in product(starts, spec.slots, blueprints)]
     return [(), *(line for line in lines if possible(line, spec))]
 
@@ -129,7 +129,7 @@ def _like(growth: Growth) -> list[Growth]:
 
 def _apart(spec: RunSpec) -> int:
     """Epochs from a germination to the first one in which the seed is past its training: another may follow."""
-    return pace(spec, Tempo.FAST).blending + 1
+    return seed_timeline(spec, Tempo.FAST).blending + 1
 
 
 def _after(one: Line, other: Line, spec: RunSpec) -> Line:
@@ -162,7 +162,7 @@ def held_out_grounds(spec: RunSpec, episodes: int) -> list[Ground]:
 
 def score(
     setup: Setup,
-    fences: Fences,
+    fences: Transfers,
     schedules: Sequence[Schedule],
     ground: Ground,
     *,
@@ -183,18 +183,18 @@ def score(
 
 
 def _values(
-    setup: Setup, fences: Fences, schedules: Sequence[Schedule], ground: Ground, *, at: Tensor, sibling: int
+    setup: Setup, fences: Transfers, schedules: Sequence[Schedule], ground: Ground, *, at: Tensor, sibling: int
 ) -> Array:
     """Of these places in the table of schedules x instances, flattened: float [len(at)]."""
     count = len(ground.tasks)
     tasks = ground.tasks[at % count]
-    world = World(
+    world = VectorEnv(
         setup,
         fences,
         instances=ground.purpose,
-        envs=rng.sibling(tasks, sibling),
+        envs=rng.sibling_keys(tasks, sibling),
         tasks=tasks,
-        control=mixed(schedules, (at // count).tolist(), setup.spec, setup.device),
+        control=build_per_env_control(schedules, (at // count).tolist(), setup.spec, setup.device),
     )
     with closing(world), torch.no_grad():
-        return live(world, world.reset(ground.episode)).network_value[-1]
+        return run_episodes(world, world.reset(ground.episode)).network_value[-1]

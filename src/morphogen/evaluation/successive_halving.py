@@ -12,14 +12,14 @@ import numpy as np
 
 from morphogen.config.action_schedule import Schedule, dump_schedule, parse_schedule
 from morphogen.config.spec import RunSpec
-from morphogen.device.transfers import Fences
+from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import Line, around, family, schedule, score, training_ground
 from morphogen.storage import atomic_write
-from morphogen.storage.safe_read import parsed, reason, whole
-from morphogen.vocab.text import show
+from morphogen.storage.safe_read import error_line, parse_json, read_bytes
+from morphogen.vocab.text import format_value
 
 Play = Callable[[Sequence[Line], int], Array]  # lines, instances n -> network value [K, W, n]
 VERSION = 1
@@ -53,7 +53,7 @@ def searched(spec: RunSpec, *, instances: int, worlds: int, say: Callable[[str],
             "(episode_length), a shorter training (lifecycle.min_training_epochs), or fewer disabled_ops"
         )
     setup = build_setup(spec)
-    fences = Fences(setup.device, time.perf_counter)
+    fences = Transfers(setup.device, time.perf_counter)
 
     def play(lines: Sequence[Line], count: int) -> Array:
         schedules = [schedule(line, spec) for line in lines]
@@ -159,18 +159,20 @@ def write(found: Tuned, spec: RunSpec, best: Path, portfolio: Path) -> None:
         (portfolio, atomic_write.json_bytes(told)),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write.replace(path, text)
+        atomic_write.write_atomic(path, text)
 
 
 def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
     """The schedules of a portfolio file, for a resolved spec; a ConfigError tells what is wrong with it."""
     try:
-        told = parsed(whole(path))
+        told = parse_json(read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {reason(error)}") from None
+        raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
     rows = told.get("schedules")
     if not isinstance(rows, list) or told.get("version") != VERSION:
-        raise ConfigError(f"{path} is {show(told)}; want a portfolio of version {VERSION} that `morphogen tune` wrote")
+        raise ConfigError(
+            f"{path} is {format_value(told)}; want a portfolio of version {VERSION} that `morphogen tune` wrote"
+        )
     return tuple(_parsed(row, i, path, spec) for i, row in enumerate(rows))
 
 

@@ -10,31 +10,31 @@ Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their c
 
 from morphogen.kernels.blend import blend, blend_backward
 from morphogen.kernels.conv import Form, conv, conv_backward, form_of
-from morphogen.kernels.native import AVAILABLE, CONVOLVES
+from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
-from morphogen.kernels.pool import pool, unpool
-from morphogen.kernels.take import deal, innermost, take
+from morphogen.kernels.pool import pool, pool_backward
+from morphogen.kernels.take import channels_innermost, take_row_blocks, take_rows
 
 __all__ = [
     "AVAILABLE",
-    "CONVOLVES",
+    "CAN_CONVOLVE",
     "EPS",
     "Form",
     "blend",
     "blend_backward",
+    "channels_innermost",
     "conv",
     "conv_backward",
-    "deal",
     "form_of",
-    "innermost",
     "norm",
     "norm_backward",
     "perceptron",
     "perceptron_backward",
     "philox",
     "pool",
-    "take",
-    "unpool",
+    "pool_backward",
+    "take_row_blocks",
+    "take_rows",
 ]

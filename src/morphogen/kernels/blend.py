@@ -7,25 +7,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.native import call, fits, lanes, operator, striped, whole
-from morphogen.kernels.pool import pool, unpool
-from morphogen.kernels.take import take
+from morphogen.kernels.native import block_args, call_kernel, has_kernel, make_contiguous, make_evenly_strided, operator
+from morphogen.kernels.pool import pool, pool_backward
+from morphogen.kernels.take import take_rows
 
 Spans = tuple[tuple[int, int], ...]  # first seed, and one behind the last
 _ROWS = -2
-_PIECE = 1 << 14  # floats, as in blend.c
+_CHUNK = 1 << 14  # floats, as in blend.c
 
 
-class Places(NamedTuple):
+class BlendIndex(NamedTuple):
     """Which of N seeds, M of which multiply, meets which of R rows, and how much of it counts."""
 
-    home: Tensor  # int64 [N], row of a seed
-    heard: Tensor  # int64 [R], the seed that a row hears; N = none
-    product: Tensor  # int64 [R], the same among those that multiply; M = none
+    seed_row: Tensor  # int64 [N], row of a seed
+    source: Tensor  # int64 [R], the seed that a row hears; N = none
+    product_source: Tensor  # int64 [R], the same among those that multiply; M = none
     factor: Tensor  # float [N], or [B, N]
 
 
-class Pushes(NamedTuple):
+class BlendGrads(NamedTuple):
     """Gradients."""
 
     features: Tensor
@@ -33,17 +33,17 @@ class Pushes(NamedTuple):
     blocks: Sequence[Tensor]
 
 
-class Blended(NamedTuple):
+class BlendSaved(NamedTuple):
     """What a blend keeps for its gradient."""
 
     features: Tensor | None  # what went in, where any seed multiplies
     blocks: Sequence[Tensor]  # the deltas, where any seed has a gate
-    turned: Tensor | None  # [B, ..., M, C], tanh of the deltas that multiply
+    tanh: Tensor | None  # [B, ..., M, C], tanh of the deltas that multiply
     gates: Tensor | None  # int64 [G], seeds with a gate
-    winner: Tensor | None  # where it was pooled: which of four pixels was the largest
+    argmax: Tensor | None  # where it was pooled: which of four pixels was the largest
 
 
-class Extent(NamedTuple):
+class BlendSizes(NamedTuple):
     """Sizes of a blend."""
 
     spans: Spans  # seeds that multiply
@@ -52,7 +52,7 @@ class Extent(NamedTuple):
 
 
 def blend(
-    features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans, *, pooled: bool = False
+    features: Tensor, blocks: Sequence[Tensor], index: BlendIndex, spans: Spans, *, pooled: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The features with what every row hears, and for the gradient the tanh of what multiplies, and who was largest.
 
@@ -60,11 +60,11 @@ def blend(
     that multiply; pooled: 2x2 at once, of [B, H, W, R, C] -> as features or half as high and wide, [B, ..., M, C] (None
     where nothing multiplies), as the first (None where nothing is pooled).
     """
-    if not fits(features):
-        out, turned = _plain(features, blocks, where, spans)
+    if not has_kernel(features):
+        out, turned = _torch_forward(features, blocks, index, spans)
     else:
-        both = pooled and _at_once(features.shape)
-        out, turned, winner = _blend(features, blocks, *where, _ends(spans), both)
+        both = pooled and _can_fuse_pool(features.shape)
+        out, turned, winner = _blend(features, blocks, *index, _flat_spans(spans), both)
         turned = turned if spans else None
         if both:
             return out, turned, winner
@@ -72,55 +72,55 @@ def blend(
     return out, turned, winner
 
 
-def blend_backward(grad: Tensor, kept: Blended, where: Places, of: Extent) -> Pushes:
+def blend_backward(grad: Tensor, saved: BlendSaved, index: BlendIndex, sizes: BlendSizes) -> BlendGrads:
     """Gradients of features and deltas.  grad as what came out."""
-    shape = grad.shape[0], *of.size, *grad.shape[_ROWS:]
-    if kept.winner is not None and not (fits(grad) and _at_once(shape)):
-        grad, kept = unpool(grad, kept.winner, of.size), kept._replace(winner=None)
-    if not fits(grad):
-        return _plain_backward(grad, kept, where, of)
-    into, sums, *pushes = _blend_backward(grad, *kept, *where, _ends(of.spans), of.blocks, of.size)
-    changed = of.spans or kept.winner is not None
-    return Pushes(into if changed else grad, None if kept.gates is None else sums.sum(-1), pushes)
+    shape = grad.shape[0], *sizes.size, *grad.shape[_ROWS:]
+    if saved.argmax is not None and not (has_kernel(grad) and _can_fuse_pool(shape)):
+        grad, saved = pool_backward(grad, saved.argmax, sizes.size), saved._replace(argmax=None)
+    if not has_kernel(grad):
+        return _torch_backward(grad, saved, index, sizes)
+    into, sums, *pushes = _blend_backward(grad, *saved, *index, _flat_spans(sizes.spans), sizes.blocks, sizes.size)
+    changed = sizes.spans or saved.argmax is not None
+    return BlendGrads(into if changed else grad, None if saved.gates is None else sums.sum(-1), pushes)
 
 
-def _at_once(shape: Sequence[int]) -> bool:
+def _can_fuse_pool(shape: Sequence[int]) -> bool:
     """Whether one kernel blends and pools."""
     _, height, width, rows, channels = shape
-    return height % 2 == width % 2 == 0 and 4 * rows * channels <= _PIECE
+    return height % 2 == width % 2 == 0 and 4 * rows * channels <= _CHUNK
 
 
-def _ends(spans: Spans) -> list[int]:
+def _flat_spans(spans: Spans) -> list[int]:
     return [end for span in spans for end in span]
 
 
 def _kernel(features: Tensor, blocks: Sequence[Tensor], *given):
     *places, ends, pooled = given
-    features, blocks = features.contiguous(), [striped(block) for block in blocks]
+    features, blocks = features.contiguous(), [make_evenly_strided(block) for block in blocks]
     out, turned, winner = _shapes(features, blocks, *given)
     own = features, out, None, None, 0, None, turned, *(features.shape[1:3] if pooled else (0, 0)), winner
-    call("blend", *_sizes(features.shape, Places(*places)), *own, lanes(blocks), tuple(ends), ())
+    call_kernel("blend", *_size_args(features.shape, BlendIndex(*places)), *own, block_args(blocks), tuple(ends), ())
     return out, turned, winner
 
 
 def _kernel_backward(grad: Tensor, *given):
-    features, blocks, turned, gates, winner = kept = Blended(*given[:5])
-    (*places, ends, _, size), blocks = given[5:], [striped(block) for block in kept.blocks]
+    features, blocks, turned, gates, winner = kept = BlendSaved(*given[:5])
+    (*places, ends, _, size), blocks = given[5:], [make_evenly_strided(block) for block in kept.blocks]
     into, sums, *pushes = made = _shapes_backward(grad, *given)
     changed, grad = bool(ends) or winner is not None, grad.contiguous()
-    own = whole(features), into if changed else None, grad, gates, sums.shape[1], sums, turned
+    own = make_contiguous(features), into if changed else None, grad, gates, sums.shape[1], sums, turned
     pooled = (0, 0, None) if winner is None else (*size, winner)
     shape = torch.Size((grad.shape[0], *size, *grad.shape[_ROWS:]))
-    known = *_sizes(shape, Places(*places)), *own, *pooled
-    call("blend_backward", *known, lanes(blocks), tuple(ends), lanes(pushes))
+    known = *_size_args(shape, BlendIndex(*places)), *own, *pooled
+    call_kernel("blend_backward", *known, block_args(blocks), tuple(ends), block_args(pushes))
     return made
 
 
-def _sizes(shape: torch.Size, where: Places) -> tuple:
+def _size_args(shape: torch.Size, index: BlendIndex) -> tuple:
     """Sizes and places as the kernels take them."""
-    seeds, own = where.home.shape[0], where.factor.contiguous()
+    seeds, own = index.seed_row.shape[0], index.factor.contiguous()
     samples, pixels, (rows, channels) = shape[0], shape[1:_ROWS].numel(), shape[_ROWS:]
-    return samples, pixels, rows, channels, seeds, where.heard, where.home, own, seeds if own.dim() > 1 else 0
+    return samples, pixels, rows, channels, seeds, index.source, index.seed_row, own, seeds if own.dim() > 1 else 0
 
 
 def _shapes(features: Tensor, blocks: Sequence[Tensor], *given):
@@ -133,54 +133,61 @@ def _shapes(features: Tensor, blocks: Sequence[Tensor], *given):
 
 
 def _shapes_backward(grad: Tensor, *given):
-    kept, (ends, sizes, size) = Blended(*given[:5]), given[-3:]
+    kept, (ends, sizes, size) = BlendSaved(*given[:5]), given[-3:]
     lead, channels = (grad.shape[0], *size), grad.shape[-1]
-    into = grad.new_empty((*lead, *grad.shape[_ROWS:]) if ends or kept.winner is not None else 0)
+    into = grad.new_empty((*lead, *grad.shape[_ROWS:]) if ends or kept.argmax is not None else 0)
     sums = grad.new_empty(grad.shape[0], 0 if kept.gates is None else kept.gates.shape[0], channels)
     return [into, sums, *(grad.new_empty(*lead, one, channels) for one in sizes)]
 
 
-_WHERE = "Tensor home, Tensor heard, Tensor product, Tensor factor, SymInt[] ends"
+_INDEX_ARGS = "Tensor home, Tensor heard, Tensor product, Tensor factor, SymInt[] ends"
 _blend = operator(
-    f"blend(Tensor features, Tensor[] blocks, {_WHERE}, bool pooled) -> (Tensor, Tensor, Tensor)", _kernel, _shapes
+    f"blend(Tensor features, Tensor[] blocks, {_INDEX_ARGS}, bool pooled) -> (Tensor, Tensor, Tensor)", _kernel, _shapes
 )
 _blend_backward = operator(
     f"blend_backward(Tensor grad, Tensor? features, Tensor[] blocks, Tensor? turned, Tensor? gates, Tensor? winner,"
-    f" {_WHERE}, SymInt[] sizes, SymInt[] size) -> Tensor[]",
+    f" {_INDEX_ARGS}, SymInt[] sizes, SymInt[] size) -> Tensor[]",
     _kernel_backward,
     _shapes_backward,
 )
 
 
-def _plain(features: Tensor, blocks: Sequence[Tensor], where: Places, spans: Spans) -> tuple[Tensor, Tensor | None]:
-    added, heard, turned = [*blocks, _nothing(features)], where.heard, None
+def _torch_forward(
+    features: Tensor, blocks: Sequence[Tensor], index: BlendIndex, spans: Spans
+) -> tuple[Tensor, Tensor | None]:
+    added, heard, turned = [*blocks, _zero_row(features)], index.source, None
     if spans:
-        turned = torch.tanh(_cut(blocks, spans))
-        added.append(turned * take(features, _multiplying(where.home, spans)))
-        behind = where.home.shape[0] + 1 + where.product
-        heard = torch.where(where.product < turned.shape[_ROWS], behind, heard)
-    factor = F.pad(where.factor, (0, 1)).index_select(-1, where.heard)
-    return torch.addcmul(features, take(torch.cat(added, _ROWS), heard), _over(factor, features)), turned
+        turned = torch.tanh(_select_spans(blocks, spans))
+        added.append(turned * take_rows(features, _multiplied_rows(index.seed_row, spans)))
+        behind = index.seed_row.shape[0] + 1 + index.product_source
+        heard = torch.where(index.product_source < turned.shape[_ROWS], behind, heard)
+    factor = F.pad(index.factor, (0, 1)).index_select(-1, index.source)
+    return torch.addcmul(features, take_rows(torch.cat(added, _ROWS), heard), _expand_rows(factor, features)), turned
 
 
-def _plain_backward(grad: Tensor, kept: Blended, where: Places, of: Extent) -> Pushes:
-    own, sums = take(grad, where.home), None
-    if kept.gates is not None:
-        sums = (take(own, kept.gates) * take(torch.cat(list(kept.blocks), _ROWS), kept.gates)).sum(-1)  # [B, ..., G]
+def _torch_backward(grad: Tensor, saved: BlendSaved, index: BlendIndex, sizes: BlendSizes) -> BlendGrads:
+    own, sums = take_rows(grad, index.seed_row), None
+    if saved.gates is not None:
+        sums = (take_rows(own, saved.gates) * take_rows(torch.cat(list(saved.blocks), _ROWS), saved.gates)).sum(
+            -1
+        )  # [B, ..., G]
         sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
-    push = own * _over(where.factor, own)
-    if kept.features is None or kept.turned is None:
-        return Pushes(grad, sums, push.split(of.blocks, _ROWS))
-    slope, base = _cut((push,), of.spans), take(kept.features, _multiplying(where.home, of.spans))
-    into = grad + take(torch.cat((slope * kept.turned, _nothing(grad)), _ROWS), where.product)
-    back = torch.ops.aten.tanh_backward(slope * base, kept.turned)
-    pieces = back.split([end - start for start, end in of.spans], _ROWS)
-    for (start, end), piece in zip(of.spans, pieces, strict=True):
+    push = own * _expand_rows(index.factor, own)
+    if saved.features is None or saved.tanh is None:
+        return BlendGrads(grad, sums, push.split(sizes.blocks, _ROWS))
+    slope, base = (
+        _select_spans((push,), sizes.spans),
+        take_rows(saved.features, _multiplied_rows(index.seed_row, sizes.spans)),
+    )
+    into = grad + take_rows(torch.cat((slope * saved.tanh, _zero_row(grad)), _ROWS), index.product_source)
+    back = torch.ops.aten.tanh_backward(slope * base, saved.tanh)
+    pieces = back.split([end - start for start, end in sizes.spans], _ROWS)
+    for (start, end), piece in zip(sizes.spans, pieces, strict=True):
         push[..., start:end, :] = piece
-    return Pushes(into, sums, push.split(of.blocks, _ROWS))
+    return BlendGrads(into, sums, push.split(sizes.blocks, _ROWS))
 
 
-def _cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
+def _select_spans(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
     """The seeds of some spans, from blocks that follow each other.  [..., n, C] each -> [..., M, C]."""
     pieces, first = [], 0
     for block in blocks:
@@ -190,17 +197,17 @@ def _cut(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
     return torch.cat(pieces, _ROWS)
 
 
-def _multiplying(home: Tensor, spans: Spans) -> Tensor:
+def _multiplied_rows(home: Tensor, spans: Spans) -> Tensor:
     """Rows of the seeds that multiply.  int64 [M]."""
     return torch.cat([home[start:end] for start, end in spans])
 
 
-def _nothing(like: Tensor) -> Tensor:
+def _zero_row(like: Tensor) -> Tensor:
     """One row that adds nothing.  [..., R, C] -> [..., 1, C]."""
     return torch.zeros_like(like[..., :1, :], memory_format=torch.contiguous_format)
 
 
-def _over(rows: Tensor, like: Tensor) -> Tensor:
+def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
     """Values per row, or per sample and row, for all channels.  [R] or [B, R] -> [..., R, C]."""
     wide = rows.unsqueeze(-1).expand(*rows.shape, like.shape[-1]).contiguous()
     return wide if rows.dim() == 1 else wide.view(rows.shape[0], *(1,) * (like.dim() - 3), *wide.shape[1:])

@@ -8,11 +8,18 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from morphogen.kernels.axes import activations, images
-from morphogen.kernels.native import CONVOLVES, call, fits, operator, striped, whole
+from morphogen.kernels.axes import to_activations, to_images
+from morphogen.kernels.native import (
+    CAN_CONVOLVE,
+    call_kernel,
+    has_kernel,
+    make_contiguous,
+    make_evenly_strided,
+    operator,
+)
 
 _SIDE = 4  # pixels that the kernel computes together, in either direction
-_SHARED, _FULL = (4, 8), 16  # channels that come out: so many share a vector of the kernel, or fill one
+_SHARED_WIDTHS, _VECTOR_WIDTH = (4, 8), 16  # channels that come out: so many share a vector of the kernel, or fill one
 
 
 class Form(enum.Enum):
@@ -27,8 +34,8 @@ def form_of(x: Tensor, weight: Tensor) -> Form:
     """The fastest form that serves (`morphogen bench --explain`).  x [B, H, W, R, I], weight [R, O, I, k, k]."""
     rows, outputs, inputs, kernel = weight.shape[:4]
     sides = all(side % _SIDE == 0 for side in x.shape[1:3])
-    known = sides and kernel % 2 == 1 and _known(outputs) and x.shape[3:] == (rows, inputs)
-    return Form.KERNEL if CONVOLVES and known and fits(x) else Form.INNERMOST
+    known = sides and kernel % 2 == 1 and _has_channel_kernel(outputs) and x.shape[3:] == (rows, inputs)
+    return Form.KERNEL if CAN_CONVOLVE and known and has_kernel(x) else Form.INNERMOST
 
 
 def conv(x: Tensor, weight: Tensor) -> Tensor:
@@ -36,43 +43,46 @@ def conv(x: Tensor, weight: Tensor) -> Tensor:
     return _conv(x, weight)
 
 
-def conv_backward(grad: Tensor, x: Tensor, weight: Tensor, *, asked: bool) -> tuple[Tensor, Tensor]:
+def conv_backward(grad: Tensor, x: Tensor, weight: Tensor, *, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
     """Gradients of x (nothing where it is not asked for) and weight.  grad [B, H, W, R, O]."""
-    if asked and not _known(x.shape[-1]):
-        return _pushed(grad, weight), _conv_backward(grad, x, weight, False)[1]
-    return _conv_backward(grad, x, weight, asked)
+    if needs_input_grad and not _has_channel_kernel(x.shape[-1]):
+        return _torch_input_grad(grad, weight), _conv_backward(grad, x, weight, False)[1]
+    return _conv_backward(grad, x, weight, needs_input_grad)
 
 
-def _known(channels: int) -> bool:
+def _has_channel_kernel(channels: int) -> bool:
     """Whether the kernel serves so many channels that come out."""
-    return channels in _SHARED or channels % _FULL == 0
+    return channels in _SHARED_WIDTHS or channels % _VECTOR_WIDTH == 0
 
 
-def _pushed(grad: Tensor, weight: Tensor) -> Tensor:
+def _torch_input_grad(grad: Tensor, weight: Tensor) -> Tensor:
     """The gradient of x, by torch."""
     rows, kernel = weight.shape[0], weight.shape[-1]
-    back = torch.conv_transpose2d(images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
-    return activations(back, rows)
+    back = torch.conv_transpose2d(to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
+    return to_activations(back, rows)
 
 
 def _kernel(x: Tensor, weight: Tensor) -> Tensor:
-    x, out = _served(x, weight), _shapes(x, weight)
-    call("conv", *_sizes(x, weight), x, whole(weight), out, None, None, None)
+    x, out = _kernel_input(x, weight), _shapes(x, weight)
+    call_kernel("conv", *_sizes(x, weight), x, make_contiguous(weight), out, None, None, None)
     return out
 
 
-def _kernel_backward(grad: Tensor, x: Tensor, weight: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
-    x, (push, slopes) = _served(x, weight, back=asked), _shapes_backward(grad, x, weight, asked)
-    own = x, whole(weight), None, grad.contiguous(), push if asked else None, slopes
-    call("conv_backward", *_sizes(x, weight), *own)
+def _kernel_backward(grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
+    x, (push, slopes) = (
+        _kernel_input(x, weight, is_backward=needs_input_grad),
+        _shapes_backward(grad, x, weight, needs_input_grad),
+    )
+    own = x, make_contiguous(weight), None, grad.contiguous(), push if needs_input_grad else None, slopes
+    call_kernel("conv_backward", *_sizes(x, weight), *own)
     return push, slopes
 
 
-def _served(x: Tensor, weight: Tensor, *, back: bool = False) -> Tensor:
+def _kernel_input(x: Tensor, weight: Tensor, *, is_backward: bool = False) -> Tensor:
     """What goes in, as the kernel reads it.  back: a gradient of as many channels is to come out."""
-    if form_of(x, weight) is not Form.KERNEL or (back and not _known(x.shape[-1])):
+    if form_of(x, weight) is not Form.KERNEL or (is_backward and not _has_channel_kernel(x.shape[-1])):
         raise ValueError(f"no kernel convolves {tuple(x.shape)} with {tuple(weight.shape)}; ask `form_of`")
-    return striped(x)
+    return make_evenly_strided(x)
 
 
 def _sizes(x: Tensor, weight: Tensor) -> tuple[int, ...]:
@@ -83,8 +93,8 @@ def _shapes(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[1])
 
 
-def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, asked: bool) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape if asked else 0), weight.new_empty(weight.shape)
+def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape if needs_input_grad else 0), weight.new_empty(weight.shape)
 
 
 _conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
@@ -101,5 +111,5 @@ def _flops(x: Any, weight: Any, **_: Any) -> int:
 
 
 @register_flop_formula([torch.ops.morphogen.conv_backward])
-def _flops_backward(grad: Any, x: Any, weight: Any, asked: bool, **_: Any) -> int:
-    return (1 + asked) * _flops(x, weight)
+def _flops_backward(grad: Any, x: Any, weight: Any, needs_input_grad: bool, **_: Any) -> int:
+    return (1 + needs_input_grad) * _flops(x, weight)

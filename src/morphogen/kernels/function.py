@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 
-class Function(torch.autograd.Function):
+class AutogradFunction(torch.autograd.Function):
     """A function of torch whose signature is looked up once: torch asks for it at every call, as slow as a kernel."""
 
     def __init_subclass__(cls, **knobs: Any) -> None:

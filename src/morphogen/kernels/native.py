@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def _loaded() -> Any:
+def _load_extension() -> Any:
     """The extension; None where the package was installed without a C compiler."""
     try:
         return importlib.import_module("morphogen.kernels._native")
@@ -16,17 +16,17 @@ def _loaded() -> Any:
         return None
 
 
-_native = _loaded()
+_native = _load_extension()
 AVAILABLE = _native is not None
-CONVOLVES = AVAILABLE and _native.convolves()  # whether the processor has what convolutions of our own need
-WIDEST = 512  # channels of a network, `WIDTH` in kernels.h
-_KNOWN = (torch.float32, torch.int64, torch.uint8)
+CAN_CONVOLVE = AVAILABLE and _native.convolves()  # whether the processor has what convolutions of our own need
+MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
+_DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 
 
-def fits(x: Tensor) -> bool:
+def has_kernel(x: Tensor) -> bool:
     """Whether kernels of our own serve activations like these.  x [B, H, W, R, C]."""
-    return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= WIDEST
+    return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
 
 
 def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:
@@ -40,27 +40,27 @@ def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., A
     return getattr(torch.ops.morphogen, name).default
 
 
-def call(name: str, *args: Any) -> None:
+def call_kernel(name: str, *args: Any) -> None:
     """Run a kernel; a tensor is its address, None is none."""
-    getattr(_native, name)(*(_plain(arg) for arg in args))
+    getattr(_native, name)(*(_kernel_arg(arg) for arg in args))
 
 
-def _plain(arg: Any) -> Any:
+def _kernel_arg(arg: Any) -> Any:
     return _address(arg) if isinstance(arg, Tensor) else 0 if arg is None else arg
 
 
 def _address(x: Tensor) -> int:
-    if x.dtype not in _KNOWN:
-        raise TypeError(f"a kernel was given {x.dtype}; want one of {', '.join(map(str, _KNOWN))}")
+    if x.dtype not in _DTYPES:
+        raise TypeError(f"a kernel was given {x.dtype}; want one of {', '.join(map(str, _DTYPES))}")
     return x.data_ptr()
 
 
-def whole(x: Tensor | None) -> Tensor | None:
+def make_contiguous(x: Tensor | None) -> Tensor | None:
     """The tensor, contiguous."""
     return None if x is None else x.contiguous()
 
 
-def striped(x: Tensor) -> Tensor:
+def make_evenly_strided(x: Tensor) -> Tensor:
     """Activations [..., R, C] whose pixels lie evenly in memory, each contiguous; a slice of rows stays as it is."""
     steps = x.stride()
     pairs = zip(steps[:-3], x.shape[1:-2], steps[1:-2], strict=True)
@@ -68,6 +68,6 @@ def striped(x: Tensor) -> Tensor:
     return x if even else x.contiguous()
 
 
-def lanes(blocks: Sequence[Tensor]) -> tuple[int, ...]:
+def block_args(blocks: Sequence[Tensor]) -> tuple[int, ...]:
     """Blocks as kernels take them: address, networks, and floats between pixels, one block after the other."""
     return tuple(x for block in blocks for x in (_address(block), block.shape[-2], block.stride(-3)))

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from morphogen.kernels.native import call, fits, operator, whole
+from morphogen.kernels.native import call_kernel, has_kernel, make_contiguous, operator
 
 
-class Layers(NamedTuple):
+class PerceptronParams(NamedTuple):
     """Parameters of R networks."""
 
     w1: Tensor  # [R, H, I]
@@ -20,31 +20,31 @@ class Layers(NamedTuple):
     b2: Tensor  # [R, O]
 
 
-def perceptron(x: Tensor, by: Layers) -> tuple[Tensor, Tensor]:
+def perceptron(x: Tensor, params: PerceptronParams) -> tuple[Tensor, Tensor]:
     """What comes out, and what went into the SiLU.  x [B, R, I] -> [B, R, O], [B, R, H]."""
-    return (_perceptron if fits(x) else _plain)(x, *by)
+    return (_perceptron if has_kernel(x) else _torch_forward)(x, *params)
 
 
-def perceptron_backward(grad: Tensor, x: Tensor, z: Tensor, by: Layers) -> Layers:
+def perceptron_backward(grad: Tensor, x: Tensor, z: Tensor, params: PerceptronParams) -> PerceptronParams:
     """Gradients of the parameters.  grad [B, R, O]; z: what went into the SiLU."""
-    return Layers(*(_perceptron_backward if fits(x) else _plain_backward)(grad, x, z, *by))
+    return PerceptronParams(*(_perceptron_backward if has_kernel(x) else _torch_backward)(grad, x, z, *params))
 
 
 def _kernel(x: Tensor, *layers):
     out, z = _shapes(x, *layers)
-    call("perceptron", *_sizes(x, *layers), z, out, None, None, None, None, None)
+    call_kernel("perceptron", *_kernel_args(x, *layers), z, out, None, None, None, None, None)
     return out, z
 
 
 def _kernel_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
     made = _shapes_backward(grad, x, z, *layers)
-    call("perceptron_backward", *_sizes(x, *layers), z, None, grad.contiguous(), *made)
+    call_kernel("perceptron_backward", *_kernel_args(x, *layers), z, None, grad.contiguous(), *made)
     return made
 
 
-def _sizes(x: Tensor, *layers) -> tuple:
+def _kernel_args(x: Tensor, *layers) -> tuple:
     """Sizes and parameters as the kernels take them."""
-    by = Layers(*map(whole, layers))
+    by = PerceptronParams(*map(make_contiguous, layers))
     _, outputs, hidden = by.w2.shape
     return *x.shape, hidden, outputs, x.contiguous(), *by
 
@@ -55,14 +55,14 @@ def _shapes(x: Tensor, *layers):
 
 
 def _shapes_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    by = Layers(*layers)
+    by = PerceptronParams(*layers)
     return x.new_empty(by.w1.shape), x.new_empty(by.w1.shape[:2]), x.new_empty(by.w2.shape), x.new_empty(by.b2.shape)
 
 
-_LAYERS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
-_perceptron = operator(f"perceptron(Tensor x, {_LAYERS}) -> (Tensor, Tensor)", _kernel, _shapes)
+_PARAM_ARGS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
+_perceptron = operator(f"perceptron(Tensor x, {_PARAM_ARGS}) -> (Tensor, Tensor)", _kernel, _shapes)
 _perceptron_backward = operator(
-    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_LAYERS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_PARAM_ARGS}) -> (Tensor, Tensor, Tensor, Tensor)",
     _kernel_backward,
     _shapes_backward,
 )
@@ -78,15 +78,15 @@ def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
     return 2 * x[0] * (math.prod(layers[0]) + 2 * math.prod(layers[2]))
 
 
-def _plain(x: Tensor, *layers):
-    by = Layers(*layers)
+def _torch_forward(x: Tensor, *layers):
+    by = PerceptronParams(*layers)
     z = torch.bmm(x.transpose(0, 1), by.w1.transpose(1, 2))
     z = z if by.b1 is None else z + by.b1.unsqueeze(1)
     return torch.baddbmm(by.b2.unsqueeze(1), F.silu(z), by.w2.transpose(1, 2)).transpose(0, 1), z.transpose(0, 1)
 
 
-def _plain_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    by, grad, z = Layers(*layers), grad.transpose(0, 1), z.transpose(0, 1)
+def _torch_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
+    by, grad, z = PerceptronParams(*layers), grad.transpose(0, 1), z.transpose(0, 1)
     back = torch.ops.aten.silu_backward(torch.bmm(grad, by.w2), z)
     w1, w2 = torch.bmm(back.transpose(1, 2), x.transpose(0, 1)), torch.bmm(grad.transpose(1, 2), F.silu(z))
     return w1, back.sum(1), w2, grad.sum(1)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.kernels.native import AVAILABLE, call, operator
+from morphogen.kernels.native import AVAILABLE, call_kernel, operator
 
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -14,13 +14,13 @@ _ROUNDS = 10
 def philox(counter: Tensor, key: Tensor) -> Tensor:
     """Random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
     whole = counter.dtype == key.dtype == torch.int64
-    return (_philox if AVAILABLE and whole and counter.device.type == "cpu" else _plain)(counter, key)
+    return (_philox if AVAILABLE and whole and counter.device.type == "cpu" else _torch_philox)(counter, key)
 
 
 def _kernel(counter: Tensor, key: Tensor) -> Tensor:
     counter = counter.contiguous()
     out = torch.empty_like(counter)
-    call("philox", out.numel() // 4, counter, key.expand(*counter.shape[:-1], 2).contiguous(), out)
+    call_kernel("philox", out.numel() // 4, counter, key.expand(*counter.shape[:-1], 2).contiguous(), out)
     return out
 
 
@@ -31,7 +31,7 @@ def _shapes(counter: Tensor, key: Tensor) -> Tensor:
 _philox = operator("philox(Tensor counter, Tensor key) -> Tensor", _kernel, _shapes)
 
 
-def _plain(counter: Tensor, key: Tensor) -> Tensor:
+def _torch_philox(counter: Tensor, key: Tensor) -> Tensor:
     c0, c1, c2, c3 = counter.unbind(-1)
     k0, k1 = key.unbind(-1)
     for _ in range(_ROUNDS):

@@ -14,12 +14,12 @@ from morphogen.nets.distribution import (
     NO_FLOOR,
     ROWS,
     WIDTH,
-    Tables,
-    factor,
+    LogitTables,
+    build_lookups,
+    build_support,
     head_entropy,
-    keys,
-    sample,
-    support,
+    normalise_tables,
+    sample_action,
 )
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
@@ -51,13 +51,15 @@ class Random(_Mindless):
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
         """A legal action.  noise float32 [E, 38 + S], standard Gumbel."""
-        legal = support(masks)
+        legal = build_support(masks)
         shape = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(ROWS), WIDTH)
-        even = Tables(*(torch.zeros(part, device=noise.device) for part in (legal.op.shape, legal.slot.shape, shape)))
-        dist = factor(even, legal, keys(NO_FLOOR, noise.device))
-        action = sample(dist, noise)
+        even = LogitTables(
+            *(torch.zeros(part, device=noise.device) for part in (legal.op.shape, legal.slot.shape, shape))
+        )
+        dist = normalise_tables(even, legal, build_lookups(NO_FLOOR, noise.device))
+        action = sample_action(dist, noise)
         out = decided(action, masks, hidden)
-        return out.replace(op_prob=dist.mixed.op.exp(), entropy=head_entropy(dist, action))
+        return out.replace(op_prob=dist.floored.op.exp(), entropy=head_entropy(dist, action))
 
 
 def make(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:

@@ -11,11 +11,11 @@ from torch import Tensor
 from morphogen.errors import ConfigError
 from morphogen.rules.legality import choices
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op
 from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import ENV, SLOT, columns
+from morphogen.vocab.observation import ENV, SLOT, column_index
 from morphogen.vocab.purpose import Purpose
 
 ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
@@ -28,7 +28,7 @@ ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
         Blueprint.LORA_LARGE,
     ),
 }
-_ENV, _SLOT = columns(ENV), columns(SLOT)
+_ENV, _SLOT = column_index(ENV), column_index(SLOT)
 _RANK = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # which wish an env takes
 _ALPHA_FULL = 1.0 - 1e-6
 _NOT_WORTH = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
@@ -101,7 +101,7 @@ class Heuristic:
             "penalty": penalty + self.penalty * blame,
             "next": torch.where(grow, (place + 1) % len(self.rotation), hidden["next"]),
         }
-        action = table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
+        action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
         columns = {Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)}
         action = torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
         return decided(action, masks, hidden.replace(**memory))
@@ -145,7 +145,7 @@ class Heuristic:
 
         Shapes: penalty float32 [E, 13], start int64 [E] -> place int64 [E], code int64 [E].
         """
-        codes = table(self.rotation, torch.int64, penalty.device)
+        codes = constant_table(self.rotation, torch.int64, penalty.device)
         size = len(self.rotation)
         own = penalty[:, codes]
         order = (torch.arange(size, device=penalty.device) + start.unsqueeze(-1)) % size
@@ -162,7 +162,7 @@ def urgent(wish: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
     """
     slots = wish.shape[1]
     legal = masks.slot.gather(1, wish.unsqueeze(1)).squeeze(1) & (wish != int(Op.WAIT))
-    ranks = table(tuple(_RANK.get(op, len(_RANK)) for op in Op), torch.int64, wish.device)
+    ranks = constant_table(tuple(_RANK.get(op, len(_RANK)) for op in Op), torch.int64, wish.device)
     place = torch.arange(slots, device=wish.device)
     key = torch.where(legal, ranks[wish] * slots + place, len(Op) * slots)
     slot = torch.where(legal.any(-1), key.argmin(-1), 0)

@@ -7,26 +7,26 @@ from torch import Tensor
 from morphogen.config.groups import PpoSpec
 from morphogen.learn.metrics import Measured, mean, mean_by_head
 from morphogen.learn.schedule import Coefficients
-from morphogen.nets.controller import Net
-from morphogen.nets.distribution import Keys
+from morphogen.nets.controller import ControllerParams
+from morphogen.nets.distribution import Lookups
 from morphogen.nets.policy import Evaluation, RecurrentPolicy
 
 _LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 
 
 def objective(
-    net: Net,
+    net: ControllerParams,
     rows: TensorDict,
     hidden: TensorDict,
     *,
     policy: RecurrentPolicy,
     spec: PpoSpec,
     weights: Coefficients,
-    look_up: Keys,
+    look_up: Lookups,
     factors: Tensor,
 ) -> tuple[Tensor, Measured]:
     """The loss of one minibatch and what was measured.  rows [T, B] as `update.prepare` makes them; hidden [B]."""
-    found = policy.replay(net, rows, look_up, hidden)
+    found = policy.rescore(net, rows, look_up, hidden)
     return ppo_loss(
         found, rows, look_up.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
     )

@@ -7,12 +7,12 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.controller import leaves
+from morphogen.nets.controller import controller_leaves
 from morphogen.vocab.action import HEADS
 
 Measured = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
 # Parameters of the policy, whatever its size; those of a head that a run does without are never valid.
-LAYERS = tuple(leaf.name for leaf in leaves(1, 1, contribution=True))
+LAYERS = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
 
 
 class Reduction(Enum):

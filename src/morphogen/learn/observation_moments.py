@@ -4,7 +4,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.normalise import counts, marked
+from morphogen.nets.normalise import normalised_features, valid_entries
 from morphogen.state.decision import Observation
 from morphogen.vocab.observation import VECTORS
 
@@ -18,7 +18,7 @@ def observe_rows(stats: TensorDict, observation: Observation) -> TensorDict:
 def moments(observation: Observation, name: str) -> dict[str, Tensor]:
     """Count, mean and sum of squared deviations of the entries that count.  -> float64 [D] each; 0 if unmarked."""
     raw = getattr(observation, name).double().flatten(0, -2)
-    counted = counts(observation, name).flatten(0, -2) & marked(name, raw.device)
+    counted = valid_entries(observation, name).flatten(0, -2) & normalised_features(name, raw.device)
     count = counted.sum(0).double()
     mean = torch.where(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
     m2 = torch.where(counted, raw - mean, 0.0).square().sum(0)

@@ -12,7 +12,7 @@ from morphogen.learn.metrics import Measured
 from morphogen.learn.return_scale import ScaleState, rescale, return_scale, running_mean
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.stats import moments
-from morphogen.state.tree_ops import lift
+from morphogen.state.tree_ops import expand_mask
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
 _LEAST_VARIANCE = 1e-8  # of returns, for the explained variance
@@ -47,7 +47,7 @@ def prepare(
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
-    rows = policy.rows(params, rollout)
+    rows = policy.replay_inputs(params, rollout)
     rows = rows.update({name: _of_envs(known, leaf) for name, leaf in rows.items()}).update(
         {
             "log_prob": clean["log_prob"],
@@ -76,7 +76,7 @@ def sane_envs(rollout: TensorDict) -> Tensor:
 
 def _of_envs(known: Tensor, leaf: Tensor) -> Tensor:
     """A leaf [T, E, ...] with 0 for the real numbers of all other envs.  known bool [E]."""
-    return torch.where(lift(known, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
+    return torch.where(expand_mask(known, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
 
 
 def rescaled_critic(

@@ -8,10 +8,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.learn.metrics import Measured
-from morphogen.nets.normalise import counts, marked, normalise
+from morphogen.nets.normalise import normalise, normalised_features, valid_entries
 from morphogen.rules.health import memory
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.observation import ENV, VECTORS
 
 OUTLIER, SLACK = 3.0, 1e-8  # standard deviations
@@ -42,7 +42,9 @@ def raw(observation: Observation) -> dict[str, Tensor]:
     env, slots = observation.env, observation.slots
     columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
     found = {"nonfinite_share": observation.nonfinite.sum() / columns.numel()}
-    blocks = {name: env.index_select(-1, table(which, torch.int64, env.device)) for name, which in _BLOCKS.items()}
+    blocks = {
+        name: env.index_select(-1, constant_table(which, torch.int64, env.device)) for name, which in _BLOCKS.items()
+    }
     for name, block in {**blocks, "slot": slots}.items():
         variance, mean = torch.var_mean(block, correction=0)
         found |= {f"{name}_mean": mean, f"{name}_std": variance.sqrt()}
@@ -54,7 +56,7 @@ def raw(observation: Observation) -> dict[str, Tensor]:
 def clipped(observation: Observation, stats: TensorDict) -> Measured:
     """Shares of the normalised elements that are near the limit, and at it.  [T, E] -> (0-d, valid) each."""
     scaled, device = normalise(stats, observation), observation.env.device
-    own = {n: counts(observation, n) & marked(n, device) & (stats[n, "count"] > 0) for n in VECTORS}
+    own = {n: valid_entries(observation, n) & normalised_features(n, device) & (stats[n, "count"] > 0) for n in VECTORS}
     number = torch.stack([where.sum() for where in own.values()]).sum()
     found = {}
     for share, limit in (("near_clip_share", NEAR), ("clip_share", CLIP)):
@@ -66,7 +68,9 @@ def clipped(observation: Observation, stats: TensorDict) -> Measured:
 def normaliser(stats: TensorDict) -> dict[str, Tensor]:
     """Mean and standard deviation of every feature that is normalised; 0 where never seen.  -> float64 [D] each."""
     rows = [stats[name] for name in VECTORS]
-    which = [table(_SCALED[name], torch.int64, row["count"].device) for name, row in zip(VECTORS, rows, strict=True)]
+    which = [
+        constant_table(_SCALED[name], torch.int64, row["count"].device) for name, row in zip(VECTORS, rows, strict=True)
+    ]
     found = {"mean": [row["mean"] for row in rows], "std": [_deviation(row) for row in rows]}
     return {
         key: torch.cat([leaf.index_select(0, own) for leaf, own in zip(leaves, which, strict=True)])

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from morphogen.nets import distribution
-from morphogen.nets.distribution import NO_FLOOR, Factored, Floor, Support, Tables
+from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
 from morphogen.vocab.action import HEADS
 
 
@@ -16,28 +16,30 @@ class FactoredDistribution(Distribution):
     Shapes: tables op [..., 6], slot [..., 6, S], value [..., S, 10, 13]; masks bool, value [..., 10, 13].
     """
 
-    def __init__(self, tables: Tables, masks: Support, floor: Floor = NO_FLOOR) -> None:
-        self.factored: Factored = distribution.factor(tables, masks, distribution.keys(floor, tables.op.device))
+    def __init__(self, tables: LogitTables, masks: Support, floor: Floor = NO_FLOOR) -> None:
+        self.factored: FactoredCategorical = distribution.normalise_tables(
+            tables, masks, distribution.build_lookups(floor, tables.op.device)
+        )
         super().__init__(tables.op.shape[:-1], torch.Size([len(HEADS)]), validate_args=False)
 
     def sample_with(self, noise: Tensor) -> Tensor:
         """An action from Gumbel noise [..., 38 + S]."""
-        return distribution.sample(self.factored, noise)
+        return distribution.sample_action(self.factored, noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Joint log-probability.  int64 [..., 8] -> [...]."""
-        return distribution.log_prob(self.factored, value).sum(-1)
+        return distribution.head_log_prob(self.factored, value).sum(-1)
 
     def entropy(self) -> Tensor:
         """Exact entropy of the complete action, nats."""
-        return distribution.entropy(self.factored)
+        return distribution.action_entropy(self.factored)
 
     @property
     def mode(self) -> Tensor:
         """The greedy action, int64 [..., 8]."""
-        op = self.factored.mixed.op
-        lanes = distribution.noise_lanes(self.factored.mixed.slot.shape[-1])
-        return distribution.sample(self.factored, op.new_zeros(*op.shape[:-1], lanes))
+        op = self.factored.floored.op
+        lanes = distribution.noise_lanes(self.factored.floored.slot.shape[-1])
+        return distribution.sample_action(self.factored, op.new_zeros(*op.shape[:-1], lanes))
 
     @property
     def deterministic_sample(self) -> Tensor:

@@ -19,12 +19,12 @@ from morphogen.learn.observation_moments import observe_rows
 from morphogen.learn.prepare import Units, prepare
 from morphogen.learn.return_scale import ScaleState, init_scale
 from morphogen.learn.schedule import Coefficients
-from morphogen.nets.controller import Net
-from morphogen.nets.distribution import ROWS, SCORES, keys
+from morphogen.nets.controller import ControllerParams
+from morphogen.nets.distribution import ROWS, SCORES, build_lookups
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.health import layer_health, shares
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import SIZES, Head
 
 BETAS, EPS = (0.9, 0.999), 1e-5
@@ -47,9 +47,9 @@ class Learner(TensorClass["frozen"]):
 class Carry(NamedTuple):
     """What passes from one minibatch step to the next."""
 
-    net: Net
-    m: Net
-    v: Net
+    net: ControllerParams
+    m: ControllerParams
+    v: ControllerParams
     step: Tensor  # int64 []
     stopped: Tensor  # bool []
 
@@ -180,8 +180,8 @@ def minibatch_step(
         policy=policy,
         spec=spec,
         weights=weights,
-        look_up=keys(policy.floor, device),
-        factors=table(spec.entropy_coef_head, torch.float32, device),
+        look_up=build_lookups(policy.floor, device),
+        factors=constant_table(spec.entropy_coef_head, torch.float32, device),
     )
     grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(carry.net)
     norm = _norm(list(grads.values()))
@@ -202,14 +202,14 @@ def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
     return count, torch.ones_like(count, dtype=torch.bool)
 
 
-def _clipped(grads: Net, norm: Tensor, limit: float | None) -> Net:
+def _clipped(grads: ControllerParams, norm: Tensor, limit: float | None) -> ControllerParams:
     """Gradients of global norm at most `limit`; what is not finite is 0 before it enters a product."""
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
     factor = torch.where(norm.isfinite(), factor, 0.0)
     return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
 
 
-def _moved(carry: Carry, grads: Net, *, lr: float | Tensor, spec: PpoSpec) -> Carry:
+def _moved(carry: Carry, grads: ControllerParams, *, lr: float | Tensor, spec: PpoSpec) -> Carry:
     """A step of Adam."""
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
     step = carry.step + 1
@@ -241,17 +241,19 @@ def _norm(parts: list[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in parts]))
 
 
-def _head_norms(grads: Net) -> Tensor:
+def _head_norms(grads: ControllerParams) -> Tensor:
     """L2 norm of the gradients behind each head's outputs, then of the whole value head.  -> [9]."""
     leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
-    owner = table(tuple(tuple(float(head == own) for head in Head) for own in _LEAF_HEADS), leaf.dtype, leaf.device)
+    owner = constant_table(
+        tuple(tuple(float(head == own) for head in Head) for own in _LEAF_HEADS), leaf.dtype, leaf.device
+    )
     heads = (leaf @ owner).sqrt()
     op = _norm([grads["op.out.weight"], grads["op.out.bias"]])
     value = _norm([grad for name, grad in grads.items() if name.startswith("value.")])
     return torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
 
 
-def _layers(grads: Net) -> tuple[Tensor, Tensor]:
+def _layers(grads: ControllerParams) -> tuple[Tensor, Tensor]:
     """Health of every layer's gradient, and whether there is such a layer.  -> float, bool [LAYERS]."""
     signs = [shares(grads[name]) for name in LAYERS if name in grads]
     found = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health

@@ -12,12 +12,12 @@ from morphogen.rules.counts import price_of
 from morphogen.rules.features import NO_PRICE_VALUE
 from morphogen.rules.whitebox import gain, right
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
-from morphogen.vocab.observation import ENV, INSTANCE, columns
+from morphogen.vocab.observation import ENV, INSTANCE, column_index
 from morphogen.vocab.purpose import Purpose
 
-_ENV, _TASK = columns(ENV), columns(INSTANCE)
+_ENV, _TASK = column_index(ENV), column_index(INSTANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Optimal:
         op, slot = urgent(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
         kind, cheapest, pays = self.chance(obs, move[Op.GERMINATE])
         grow = (op == int(Op.WAIT)) & pays & masks.blueprint.gather(1, kind.unsqueeze(-1)).squeeze(-1)
-        action = table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
+        action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
         columns = {
             Head.OP: torch.where(grow, int(Op.GERMINATE), op),
             Head.SLOT: torch.where(grow, cheapest, slot),
@@ -68,7 +68,7 @@ class Optimal:
         width, noise, price = (obs.instance[:, _TASK[name]] for name in ("width", "label_noise", "param_price"))
         epoch = (obs.env[:, _ENV["progress"]] * self.episode_length).round().to(torch.int64)
         kind = right(width)
-        sizes = table(self.counts, torch.int64, kind.device)[:, kind].T
+        sizes = constant_table(self.counts, torch.int64, kind.device)[:, kind].T
         price = torch.where(price > NO_PRICE_VALUE, 0.1 * price.exp(), 0.0)
         costs = torch.where(free, price_of(sizes, price, param_budget=self.param_budget), torch.inf)
         worth = gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.blend import Blended, Extent, Places, Spans
-from morphogen.kernels.function import Function
+from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes, Spans
+from morphogen.kernels.function import AutogradFunction
 
 _ROWS = -2
 
@@ -69,7 +69,7 @@ def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = No
     return run(features, opened, at, seeds, (deltas.multiplied, pooled), *deltas.blocks)[0]
 
 
-class _Blend(Function):
+class _Blend(AutogradFunction):
     """All seeds of a slot at once.  What is silent is never heard, so it is never touched."""
 
     @staticmethod
@@ -83,7 +83,7 @@ class _Blend(Function):
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
         spans, pooled = how
         factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
-        where = Places(seeds.rows, seeds.place, seeds.product, factor)
+        where = BlendIndex(seeds.rows, seeds.place, seeds.product, factor)
         out, turned, winner = kernels.blend(features, blocks, where, spans, pooled=pooled)
         return out, factor, turned, winner
 
@@ -91,7 +91,7 @@ class _Blend(Function):
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
         features, opened, at, seeds, (spans, _), *blocks = inputs
         _, factor, turned, winner = output
-        ctx.of = Extent(spans, [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS])
+        ctx.of = BlendSizes(spans, [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         gates = None if opened is None else at.clamp(max=seeds.rows.shape[0] - 1)
@@ -102,7 +102,7 @@ class _Blend(Function):
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         share, silent, gates, home, heard, product, factor, features, turned, winner, *blocks = ctx.saved_tensors
-        kept, where = Blended(features, blocks, turned, gates, winner), Places(home, heard, product, factor)
+        kept, where = BlendSaved(features, blocks, turned, gates, winner), BlendIndex(home, heard, product, factor)
         found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.of)
         opened = None
         if found.sums is not None:

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.function import Function
-from morphogen.nets.layout import Layout
+from morphogen.kernels.function import AutogradFunction
+from morphogen.nets.layout import ParamLayout
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Crew
-from morphogen.nets.sites import Grown, Site, crew_layouts
+from morphogen.nets.plan import SlotPlan
+from morphogen.nets.sites import SlotIndex, SlotParams, slot_layouts
 from morphogen.rules.health import Gauge
 
 
-class Index(NamedTuple):
+class ParamIndex(NamedTuple):
     """Whose the elements of the buffer are.  N elements in L parameter tensors; those of padded rows are nobody's."""
 
     tensor: Tensor  # int64 [N], the tensor that an element belongs to
@@ -29,23 +29,23 @@ class Index(NamedTuple):
     real: Tensor  # bool [N], not padded
 
 
-def flat(grown: Iterable[Grown | None], like: Tensor) -> Tensor:
+def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
     """All blocks as one buffer.  -> [N], in dtype and device of `like`."""
-    blocks = [block for rows in grown if rows is not None for block in (*rows.seeds, rows.gates)]
+    blocks = [block for rows in params if rows is not None for block in (*rows.seeds, rows.gates)]
     leaves = [leaf.flatten() for block in blocks for leaf in block.values()]
     return torch.cat(leaves) if leaves else like.new_zeros(0)
 
 
-def views(buffer: Tensor, crews: tuple[Crew, ...], *, net: Net) -> tuple[Grown | None, ...]:
+def split_params(buffer: Tensor, crews: tuple[SlotPlan, ...], *, net: Net) -> tuple[SlotParams | None, ...]:
     """The inverse of `flat`, per slot; None where nothing runs."""
-    kinds = layouts(crews, net=net)
+    kinds = block_layouts(crews, net=net)
     shapes = tuple((rows, *leaf.shape) for slot in kinds for rows, kind in slot for leaf in kind.leaves)
-    pieces = iter(_Cut.apply(buffer, shapes) if shapes else ())
+    pieces = iter(_SplitViews.apply(buffer, shapes) if shapes else ())
     found = [tuple({leaf.name: next(pieces) for leaf in kind.leaves} for _, kind in slot) for slot in kinds]
-    return tuple(Grown(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
+    return tuple(SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
 
 
-class _Cut(Function):
+class _SplitViews(AutogradFunction):
     """A buffer as views of given shapes: one node of the graph for all of them."""
 
     @staticmethod
@@ -62,21 +62,23 @@ class _Cut(Function):
         return torch.cat([grad.flatten() for grad in grads]), None
 
 
-def layouts(crews: tuple[Crew, ...], *, net: Net) -> tuple[tuple[tuple[int, Layout], ...], ...]:
+def block_layouts(crews: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
     """Rows and layout of every block, per slot; nothing where nothing runs."""
     found = []
     for crew, slot in zip(crews, net.slots, strict=True):
         sizes = (*(group.size for group in crew.groups), crew.gates)
-        pairs = zip(sizes, crew_layouts(crew, slot.channels), strict=True)
+        pairs = zip(sizes, slot_layouts(crew, slot.channels), strict=True)
         found.append(tuple(pairs) if crew.groups else ())
     return tuple(found)
 
 
-def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *, net: Net) -> Index | None:
+def build_param_index(
+    crews: tuple[SlotPlan, ...], sites: tuple[SlotIndex | None, ...], envs: int, *, net: Net
+) -> ParamIndex | None:
     """Whose the elements are; None where nothing runs."""
     slots, pairs = len(net.slots), []
-    for s, (site, kinds) in enumerate(zip(sites, layouts(crews, net=net), strict=True)):
-        homes = () if site is None else (*site.home, site.gate_home)
+    for s, (site, kinds) in enumerate(zip(sites, block_layouts(crews, net=net), strict=True)):
+        homes = () if site is None else (*site.target_env, site.gate_target_env)
         blocks = zip(homes, kinds, strict=True)
         pairs += [(home * slots + s, leaf.size) for home, (_, kind) in blocks for leaf in kind.leaves]
     if not pairs:
@@ -85,27 +87,27 @@ def index(crews: tuple[Crew, ...], sites: tuple[Site | None, ...], envs: int, *,
     parts = torch.arange(owner.shape[0], device=owner.device).split([owner.shape[0] for owner, _ in pairs])
     sizes = [size for _, size in pairs]
     tensor = torch.cat([own.repeat_interleave(size) for own, size in zip(parts, sizes, strict=True)])
-    return Index(tensor, owner, (owner < envs * slots).index_select(0, tensor))
+    return ParamIndex(tensor, owner, (owner < envs * slots).index_select(0, tensor))
 
 
-def gauge(push: Tensor, where: Index, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
+def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
     """Norms of the gradients of all seeds, and what is wrong with them.  push [N]; like float [E, S]."""
-    squares = push.new_zeros(where.owner.shape).index_add(0, where.tensor, push.square())
+    squares = grad.new_zeros(index.owner.shape).index_add(0, index.tensor, grad.square())
     norms = squares.sqrt()
     flags = (norms < vanishing, ~(norms <= exploding), torch.ones_like(norms, dtype=torch.bool))
     columns = torch.stack((squares, *(flag.to(norms.dtype) for flag in flags)), dim=-1)
     envs, slots = like.shape
-    sums = norms.new_zeros((envs + 1) * slots, 4).index_add(0, where.owner, columns)
+    sums = norms.new_zeros((envs + 1) * slots, 4).index_add(0, index.owner, columns)
     square, *counts = sums.view(envs + 1, slots, 4)[:envs].unbind(-1)
     return Gauge(square.sqrt(), *counts)
 
 
-def silenced(push: Tensor, where: Index) -> Tensor:
+def mask_padding(grad: Tensor, index: ParamIndex) -> Tensor:
     """The gradient, exactly 0 where it is nobody's.  push [N]."""
-    return torch.where(where.real, push, 0.0)
+    return torch.where(index.real, grad, 0.0)
 
 
-def shares(values: Tensor, where: Index) -> Tensor:
+def expand_to_params(values: Tensor, index: ParamIndex) -> Tensor:
     """Values of every seed, for the elements of the buffer; -1 where they are nobody's.  values [E, S] -> [N]."""
     own = F.pad(values, (0, 0, 0, 1), value=-1.0).flatten()
-    return own.index_select(0, where.owner).index_select(0, where.tensor)
+    return own.index_select(0, index.owner).index_select(0, index.tensor)

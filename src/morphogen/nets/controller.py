@@ -11,87 +11,89 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.nets.distribution import LOGITS, ROWS, SCORES, WIDTH, Keys, Support, Tables, slot_appeal
+from morphogen.nets.distribution import LOGITS, ROWS, SCORES, WIDTH, LogitTables, Lookups, Support, masked_logmeanexp
 from morphogen.state import rng
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT, columns
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
 from morphogen.vocab.purpose import Purpose
 
-Net = dict[str, Tensor]
+ControllerParams = dict[str, Tensor]
 _NO_SEED = len(Blueprint)  # row of the embedding for an empty slot
-_ENABLED = columns(SLOT)["enabled"]
+_ENABLED = column_index(SLOT)["enabled"]
 _TINY, _SMALL, _ROOT2 = 0.01, 0.1, math.sqrt(2.0)
-_FAR = -1e9
+_NEVER_MAX = -1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ControllerLeaf:
     """One parameter and its start: `orthogonal` and `normal` with a gain, `ones`, `zeros`, `forget` (LSTM bias)."""
 
     name: str
     shape: tuple[int, ...]
-    start: str
+    initial: str
     gain: float = 1.0
 
 
-def _linear(name: str, inputs: int, outputs: int, gain: float = _ROOT2) -> tuple[Leaf, ...]:
-    return Leaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain), Leaf(f"{name}.bias", (outputs,), "zeros")
+def _linear_leaves(name: str, inputs: int, outputs: int, gain: float = _ROOT2) -> tuple[ControllerLeaf, ...]:
+    return ControllerLeaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain), ControllerLeaf(
+        f"{name}.bias", (outputs,), "zeros"
+    )
 
 
-def _norm(name: str, width: int) -> tuple[Leaf, ...]:
-    return Leaf(f"{name}.weight", (width,), "ones"), Leaf(f"{name}.bias", (width,), "zeros")
+def _norm_leaves(name: str, width: int) -> tuple[ControllerLeaf, ...]:
+    return ControllerLeaf(f"{name}.weight", (width,), "ones"), ControllerLeaf(f"{name}.bias", (width,), "zeros")
 
 
-def leaves(hidden: int, blueprint_dim: int, *, contribution: bool) -> tuple[Leaf, ...]:
+def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) -> tuple[ControllerLeaf, ...]:
     """All parameters of a network of this size."""
     wide = max(8, hidden // 2)
     found = (
-        Leaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
-        *_linear("base.in", len(ENV) + len(INSTANCE), wide),
-        *_norm("base.norm", wide),
-        *_linear("base.out", wide, wide),
-        *_linear("slot.in", len(SLOT) + blueprint_dim, wide),
-        *_norm("slot.norm", wide),
-        *_linear("slot.out", wide, wide),
-        *_linear("mix.in", 3 * wide, hidden),
-        *_norm("mix.norm", hidden),
-        Leaf("core.w_ih", (4 * hidden, hidden), "orthogonal"),
-        Leaf("core.w_hh", (4 * hidden, hidden), "orthogonal"),
-        Leaf("core.bias", (4 * hidden,), "forget"),
-        *_norm("core.norm", hidden),
-        *_linear("op.in", hidden, wide),
-        *_linear("op.out", wide, len(Op), _TINY),
-        *_linear("context.in", wide + hidden, wide),
-        *_norm("context.norm", wide),
-        *_linear("leaf.out", wide, SCORES + LOGITS, _TINY),
-        *_linear("value.in", hidden, wide),
-        *_norm("value.norm", wide),
-        *_linear("value.mid", wide, wide),
-        *_linear("value.out", wide, 1, _SMALL),
+        ControllerLeaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
+        *_linear_leaves("base.in", len(ENV) + len(INSTANCE), wide),
+        *_norm_leaves("base.norm", wide),
+        *_linear_leaves("base.out", wide, wide),
+        *_linear_leaves("slot.in", len(SLOT) + blueprint_dim, wide),
+        *_norm_leaves("slot.norm", wide),
+        *_linear_leaves("slot.out", wide, wide),
+        *_linear_leaves("mix.in", 3 * wide, hidden),
+        *_norm_leaves("mix.norm", hidden),
+        ControllerLeaf("core.w_ih", (4 * hidden, hidden), "orthogonal"),
+        ControllerLeaf("core.w_hh", (4 * hidden, hidden), "orthogonal"),
+        ControllerLeaf("core.bias", (4 * hidden,), "forget"),
+        *_norm_leaves("core.norm", hidden),
+        *_linear_leaves("op.in", hidden, wide),
+        *_linear_leaves("op.out", wide, len(Op), _TINY),
+        *_linear_leaves("context.in", wide + hidden, wide),
+        *_norm_leaves("context.norm", wide),
+        *_linear_leaves("leaf.out", wide, SCORES + LOGITS, _TINY),
+        *_linear_leaves("value.in", hidden, wide),
+        *_norm_leaves("value.norm", wide),
+        *_linear_leaves("value.mid", wide, wide),
+        *_linear_leaves("value.out", wide, 1, _SMALL),
     )
-    return (*found, *_linear("contribution.out", wide, 1, _SMALL)) if contribution else found
+    return (*found, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else found
 
 
-def draw(leaf: Leaf, stream: Tensor) -> Tensor:
+def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
     """The start of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
     device = stream.device
-    if leaf.start == "forget":
+    if leaf.initial == "forget":
         hidden = leaf.shape[0] // 4
         return torch.cat([torch.full((hidden,), float(gate == 1), device=device) for gate in range(4)])
-    if leaf.start in ("zeros", "ones"):
-        return torch.full(leaf.shape, float(leaf.start == "ones"), device=device)
+    if leaf.initial in ("zeros", "ones"):
+        return torch.full(leaf.shape, float(leaf.initial == "ones"), device=device)
     noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
-    return leaf.gain * (_orthogonal(noise) if leaf.start == "orthogonal" else noise)
+    return leaf.gain * (_orthogonalise(noise) if leaf.initial == "orthogonal" else noise)
 
 
-def start(stream_key: Tensor, parameters: tuple[Leaf, ...]) -> Net:
+def init_params(stream_key: Tensor, parameters: tuple[ControllerLeaf, ...]) -> ControllerParams:
     """All parameters, each from its own stream.  stream_key int64 [3]."""
     streams = (rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters)))
-    return {leaf.name: draw(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)}
+    return {leaf.name: init_leaf(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)}
 
 
-def _orthogonal(noise: Tensor) -> Tensor:
+def _orthogonalise(noise: Tensor) -> Tensor:
     """Orthonormal rows or columns, whichever are fewer, uniformly distributed.  [R, C] -> [R, C]."""
     tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
     q, r = torch.linalg.qr(tall.double())
@@ -99,7 +101,7 @@ def _orthogonal(noise: Tensor) -> Tensor:
     return q if noise.shape[0] >= noise.shape[1] else q.T.contiguous()
 
 
-def encode(net: Net, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Input of the memory and one code per slot.
 
     Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [..., S] -> x [..., H],
@@ -112,74 +114,76 @@ def encode(net: Net, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     enabled = slots[..., _ENABLED, None] != 0
     some = enabled.any(-2)
     mean = torch.where(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
-    most = torch.where(some, torch.where(enabled, u, _FAR).amax(-2), 0.0)
-    return F.silu(_normed(net, "mix", torch.cat((base, mean, most), dim=-1))), u
+    most = torch.where(some, torch.where(enabled, u, _NEVER_MAX).amax(-2), 0.0)
+    return F.silu(_linear_norm(net, "mix", torch.cat((base, mean, most), dim=-1))), u
 
 
-def project(net: Net, x: Tensor) -> Tensor:
+def input_gates(net: ControllerParams, x: Tensor) -> Tensor:
     """The part of the gates that does not depend on the memory.  [..., H] -> [..., 4 H]."""
     return F.linear(x, net["core.w_ih"], net["core.bias"])
 
 
-def remember(net: Net, projected: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+def lstm_cell(net: ControllerParams, gates_in: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """One step of the LSTM cell, gates i f g o.  projected [E, 4 H], h, c [E, H] -> h, c."""
-    gates = torch.addmm(projected, h, net["core.w_hh"].T)
+    gates = torch.addmm(gates_in, h, net["core.w_hh"].T)
     i, f, g, o = gates.chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def unroll(net: Net, x: Tensor, keep: Tensor, h: Tensor, c: Tensor) -> Tensor:
+def lstm_unroll(net: ControllerParams, x: Tensor, keep: Tensor, h: Tensor, c: Tensor) -> Tensor:
     """The memory over a rollout; `keep` 0 forgets before a row.  x [T, E, H], keep [T, E, 1] -> h [T, E, H]."""
     found = []
-    for projected, kept in zip(project(net, x), keep, strict=True):
-        h, c = remember(net, projected, h * kept, c * kept)
+    for projected, kept in zip(input_gates(net, x), keep, strict=True):
+        h, c = lstm_cell(net, projected, h * kept, c * kept)
         found.append(h)
     return torch.stack(found)
 
 
-def read(net: Net, x: Tensor, h: Tensor) -> Tensor:
+def residual_core(net: ControllerParams, x: Tensor, h: Tensor) -> Tensor:
     """What the heads see: input and memory.  [..., H], [..., H] -> [..., H]."""
     return x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])
 
 
-def slot_context(net: Net, z: Tensor, u: Tensor) -> Tensor:
+def slot_context(net: ControllerParams, z: Tensor, u: Tensor) -> Tensor:
     """Slot codes in the light of the env.  z [..., H], u [..., S, W] -> [..., S, W]."""
     env = z.unsqueeze(-2).expand(*u.shape[:-1], z.shape[-1])
-    return F.silu(_normed(net, "context", torch.cat((u, env), dim=-1)))
+    return F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
 
 
-def tables(net: Net, z: Tensor, context: Tensor, legal: Support, look_up: Keys) -> Tables:
+def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Support, lookups: Lookups) -> LogitTables:
     """Logits of all conditionals.  z [..., H], context [..., S, W].
 
     The op logit contains the soft maximum over its legal slots, so "slot 2 is ready" moves the op at once.
     """
-    rows = look_up.leaf_rows  # the layer is padded, not its output
+    rows = lookups.leaf_rows  # the layer is padded, not its output
     leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
     slot = F.pad(leaf[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
-    op = _linear_of(net, "op.out", F.silu(_linear_of(net, "op.in", z)))
-    return Tables(op + slot_appeal(slot, legal.slot), slot, leaf[..., SCORES:].unflatten(-1, (len(ROWS), WIDTH)))
+    op = _linear_layer(net, "op.out", F.silu(_linear_layer(net, "op.in", z)))
+    return LogitTables(
+        op + masked_logmeanexp(slot, legal.slot), slot, leaf[..., SCORES:].unflatten(-1, (len(ROWS), WIDTH))
+    )
 
 
-def value(net: Net, z: Tensor) -> Tensor:
+def value(net: ControllerParams, z: Tensor) -> Tensor:
     """Return of the state above the running mean, in return units.  [..., H] -> [...]."""
-    middle = F.silu(_normed(net, "value", z))
-    return _linear_of(net, "value.out", F.silu(_linear_of(net, "value.mid", middle))).squeeze(-1)
+    middle = F.silu(_linear_norm(net, "value", z))
+    return _linear_layer(net, "value.out", F.silu(_linear_layer(net, "value.mid", middle))).squeeze(-1)
 
 
-def contribution(net: Net, context: Tensor) -> Tensor:
+def contribution(net: ControllerParams, context: Tensor) -> Tensor:
     """Next contribution of each slot, points / 10.  [..., S, W] -> [..., S]."""
-    return _linear_of(net, "contribution.out", context).squeeze(-1)
+    return _linear_layer(net, "contribution.out", context).squeeze(-1)
 
 
-def _linear_of(net: Net, name: str, x: Tensor) -> Tensor:
+def _linear_layer(net: ControllerParams, name: str, x: Tensor) -> Tensor:
     return F.linear(x, net[f"{name}.weight"], net[f"{name}.bias"])
 
 
-def _normed(net: Net, name: str, x: Tensor) -> Tensor:
-    y = _linear_of(net, f"{name}.in", x)
+def _linear_norm(net: ControllerParams, name: str, x: Tensor) -> Tensor:
+    y = _linear_layer(net, f"{name}.in", x)
     return F.layer_norm(y, y.shape[-1:], net[f"{name}.norm.weight"], net[f"{name}.norm.bias"])
 
 
-def _encoder(net: Net, name: str, x: Tensor) -> Tensor:
-    return _linear_of(net, f"{name}.out", F.silu(_normed(net, name, x)))
+def _encoder(net: ControllerParams, name: str, x: Tensor) -> Tensor:
+    return _linear_layer(net, f"{name}.out", F.silu(_linear_norm(net, name, x)))

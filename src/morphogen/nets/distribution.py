@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.decision import ActionMasks
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
@@ -19,12 +19,12 @@ WIDTH = max(SIZES[head] for head in VALUE_HEADS)
 LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
 SCORES = len(Op) - 1  # one slot score per slot and op but WAIT
 LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)  # 38 lanes of noise before those of the slots
-TARGETS = tuple(  # places among the outputs behind the tables that stand for "alpha target FULL"
+FULL_TARGET_OUTPUTS = tuple(  # places among the outputs behind the tables that stand for "alpha target FULL"
     SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)
     for i, (head, _) in enumerate(ROWS)
     if head is Head.ALPHA_TARGET
 )
-FORBIDDEN = -1e4  # log-prob of what is not legal: finite, so that a mistake shows as a number
+ILLEGAL_LOG_PROB = -1e4  # log-prob of what is not legal: finite, so that a mistake shows as a number
 _MASKED = -1e9
 Floor = tuple[float, ...]  # smallest probability of a legal choice, per head
 NO_FLOOR: Floor = (0.0,) * len(Head)
@@ -35,7 +35,7 @@ def noise_lanes(slots: int) -> int:
     return LANES + slots
 
 
-def _padded(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ...]:
+def _padded_positions(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ...]:
     """Position in a concatenation of vectors of these sizes, per owner and padded lane; the end where there is none."""
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     end = sum(sizes)
@@ -45,11 +45,11 @@ def _padded(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ..
 _HEAD_SIZES = tuple(SIZES[head] for head in VALUE_HEADS)
 _FLOOR_OF = tuple(int(head) for head, _ in ROWS)
 _ROW_HEAD = tuple(VALUE_HEADS.index(head) for head, _ in ROWS)
-_ROW_LANES = _padded(tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS))))
+_ROW_LANES = _padded_positions(tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS))))
 # Outputs of the layer behind the tables; padded lanes repeat the last logit, they are never legal.
 _LEAF_ROWS = (*range(SCORES), *(SCORES + min(lane, LOGITS - 1) for lane in _ROW_LANES))
-_PAD_MASKS = _padded(_HEAD_SIZES, owners=_ROW_HEAD)
-_PAD_NOISE = _padded(_HEAD_SIZES, owners=tuple(range(len(VALUE_HEADS))))
+_PAD_MASKS = _padded_positions(_HEAD_SIZES, owners=_ROW_HEAD)
+_PAD_NOISE = _padded_positions(_HEAD_SIZES, owners=tuple(range(len(VALUE_HEADS))))
 # Row of (op, value head); 0 where the op does not use the head.
 _ROW_OF = tuple(tuple(ROWS.index((head, op)) if (head, op) in ROWS else 0 for head in VALUE_HEADS) for op in Op)
 _ROW_OP = tuple(tuple(float(op is owner) for op in Op) for _, owner in ROWS)
@@ -57,7 +57,7 @@ _ROW_VALUE_HEAD = tuple(tuple(float(head is owner) for head in VALUE_HEADS) for 
 _USES_SLOT = tuple(float(RELEVANT[op][Head.SLOT]) for op in Op)
 
 
-class Tables(NamedTuple):
+class LogitTables(NamedTuple):
     """Logits of every conditional.  `[...]` is any leading shape."""
 
     op: Tensor  # [..., 6]
@@ -65,7 +65,7 @@ class Tables(NamedTuple):
     value: Tensor  # [..., S, 10, 13]
 
 
-class Keys(NamedTuple):
+class Lookups(NamedTuple):
     """Constant look-ups, on the device.  Made outside of what is differentiated."""
 
     relevant: Tensor  # bool [6, 8]
@@ -76,7 +76,7 @@ class Keys(NamedTuple):
     uses_slot: Tensor  # float32 [6]
     leaf_rows: Tensor  # int64 [5 + 130], scores, then value logits padded to the rows of the table
     pad_noise: Tensor  # int64 [78], lanes of the value heads
-    floors: Tables  # float32, per row, ready to broadcast
+    floors: LogitTables  # float32, per row, ready to broadcast
 
 
 class Support(NamedTuple):
@@ -87,41 +87,41 @@ class Support(NamedTuple):
     value: Tensor  # bool [..., 10, 13]
 
 
-class Factored(NamedTuple):
+class FactoredCategorical(NamedTuple):
     """Log-probabilities of every conditional: with the floor mixed in (what acts) and without."""
 
-    mixed: Tables
-    plain: Tables
+    floored: LogitTables
+    raw: LogitTables
     support: Support
-    keys: Keys
+    lookups: Lookups
 
 
-def keys(floor: Floor, device: torch.device) -> Keys:
+def build_lookups(floor: Floor, device: torch.device) -> Lookups:
     """The look-ups of a floor on a device (cached)."""
     rows = tuple([(floor[head],) for head in _FLOOR_OF])
-    return Keys(
-        relevant=table(RELEVANT, torch.bool, device),
-        placeholder=table(PLACEHOLDER, torch.int64, device),
-        row_of=table(_ROW_OF, torch.int64, device),
-        row_op=table(_ROW_OP, torch.float32, device),
-        row_head=table(_ROW_VALUE_HEAD, torch.float32, device),
-        uses_slot=table(_USES_SLOT, torch.float32, device),
-        leaf_rows=table(_LEAF_ROWS, torch.int64, device),
-        pad_noise=table(_PAD_NOISE, torch.int64, device),
-        floors=Tables(*(table(part, torch.float32, device) for part in (floor[:1], (floor[1:2],), rows))),
+    return Lookups(
+        relevant=constant_table(RELEVANT, torch.bool, device),
+        placeholder=constant_table(PLACEHOLDER, torch.int64, device),
+        row_of=constant_table(_ROW_OF, torch.int64, device),
+        row_op=constant_table(_ROW_OP, torch.float32, device),
+        row_head=constant_table(_ROW_VALUE_HEAD, torch.float32, device),
+        uses_slot=constant_table(_USES_SLOT, torch.float32, device),
+        leaf_rows=constant_table(_LEAF_ROWS, torch.int64, device),
+        pad_noise=constant_table(_PAD_NOISE, torch.int64, device),
+        floors=LogitTables(*(constant_table(part, torch.float32, device) for part in (floor[:1], (floor[1:2],), rows))),
     )
 
 
-def support(masks: ActionMasks) -> Support:
+def build_support(masks: ActionMasks) -> Support:
     """Masks in the shape of the tables.  masks [...]."""
     parts = [masks.blueprint, masks.style, masks.tempo, masks.alpha_target, masks.alpha_speed, masks.alpha_curve]
     never = torch.zeros_like(parts[0][..., :1])
-    lanes = table(_PAD_MASKS, torch.int64, never.device)
+    lanes = constant_table(_PAD_MASKS, torch.int64, never.device)
     value = torch.cat((*parts, never), dim=-1)[..., lanes].unflatten(-1, (len(ROWS), WIDTH))
     return Support(masks.op, masks.slot, value)
 
 
-def slot_appeal(scores: Tensor, legal: Tensor) -> Tensor:
+def masked_logmeanexp(scores: Tensor, legal: Tensor) -> Tensor:
     """Soft maximum of the scores over the legal slots, `log mean exp`; 0 where none is legal.  [..., S] -> [...]."""
     some = legal.any(-1)
     top = torch.logsumexp(torch.where(legal, scores, _MASKED), dim=-1)
@@ -138,78 +138,82 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
     log_p = torch.log_softmax(torch.where(legal, logits, _MASKED), dim=-1)
     mixed = torch.logaddexp(torch.log1p(-count * floor) + log_p, floor.log())
     single = legal & (count == 1)
-    mixed, plain = (torch.where(single, 0.0, torch.where(legal, x, FORBIDDEN)) for x in (mixed, log_p))
+    mixed, plain = (torch.where(single, 0.0, torch.where(legal, x, ILLEGAL_LOG_PROB)) for x in (mixed, log_p))
     return mixed, plain
 
 
-def factor(tables: Tables, legal: Support, look_up: Keys) -> Factored:
+def normalise_tables(tables: LogitTables, legal: Support, lookups: Lookups) -> FactoredCategorical:
     """Normalise all tables."""
-    masks = Tables(legal.op, legal.slot, legal.value.unsqueeze(-3))
-    pairs = [categorical(*row) for row in zip(tables, masks, look_up.floors, strict=True)]
-    return Factored(Tables(*(mixed for mixed, _ in pairs)), Tables(*(plain for _, plain in pairs)), legal, look_up)
+    masks = LogitTables(legal.op, legal.slot, legal.value.unsqueeze(-3))
+    pairs = [categorical(*row) for row in zip(tables, masks, lookups.floors, strict=True)]
+    return FactoredCategorical(
+        LogitTables(*(mixed for mixed, _ in pairs)), LogitTables(*(plain for _, plain in pairs)), legal, lookups
+    )
 
 
-def sample(dist: Factored, noise: Tensor) -> Tensor:
+def sample_action(dist: FactoredCategorical, noise: Tensor) -> Tensor:
     """An action by the Gumbel maximum; zero noise gives the greedy one.  noise [..., 38 + S] -> int64 [..., 8].
 
     Promise: what is chosen is legal, also where log-probabilities are no numbers: there the noise alone decides.
     """
-    look_up = dist.keys
+    look_up = dist.lookups
     ops, values = SIZES[Head.OP], noise[..., SIZES[Head.OP] : LANES]
-    op = _argmax(dist.mixed.op, dist.support.op, noise[..., :ops])
-    slot = _argmax(_row(dist.mixed.slot, op), _row(dist.support.slot, op), noise[..., LANES:])
+    op = _argmax(dist.floored.op, dist.support.op, noise[..., :ops])
+    slot = _argmax(_gather_row(dist.floored.slot, op), _gather_row(dist.support.slot, op), noise[..., LANES:])
     rows = look_up.row_of[op]  # [..., 6]
     never = torch.zeros_like(values[..., :1])
     padded = torch.cat((values, never), dim=-1)[..., look_up.pad_noise].unflatten(-1, (len(VALUE_HEADS), WIDTH))
-    chosen = _argmax(_rows(_row(dist.mixed.value, slot), rows), _rows(dist.support.value, rows), padded)
+    chosen = _argmax(
+        _gather_rows(_gather_row(dist.floored.value, slot), rows), _gather_rows(dist.support.value, rows), padded
+    )
     action = torch.cat((op.unsqueeze(-1), slot.unsqueeze(-1), chosen), dim=-1)
     return torch.where(look_up.relevant[op], action, look_up.placeholder)
 
 
-def log_prob(dist: Factored, action: Tensor) -> Tensor:
+def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
     """Log-probability of each head's value given those before; 0 where irrelevant.  int64 [..., 8] -> [..., 8]."""
-    op, slot, cells = _cells(dist, action)
+    op, slot, cells = _table_cells(dist, action)
     lane = cells * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)
     parts = (
-        dist.mixed.op.gather(-1, op.unsqueeze(-1)),
-        _row(dist.mixed.slot, op).gather(-1, slot.unsqueeze(-1)),
-        dist.mixed.value.flatten(-3).gather(-1, lane),
+        dist.floored.op.gather(-1, op.unsqueeze(-1)),
+        _gather_row(dist.floored.slot, op).gather(-1, slot.unsqueeze(-1)),
+        dist.floored.value.flatten(-3).gather(-1, lane),
     )
-    return torch.where(dist.keys.relevant[op], torch.cat(parts, dim=-1), 0.0)
+    return torch.where(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
 
-def head_entropy(dist: Factored, action: Tensor) -> Tensor:
+def head_entropy(dist: FactoredCategorical, action: Tensor) -> Tensor:
     """Entropy of the conditional each head was drawn from, nats; 0 where irrelevant.  [..., 8] -> [..., 8]."""
-    op, _, cells = _cells(dist, action)
+    op, _, cells = _table_cells(dist, action)
     parts = (
-        _entropy(dist.mixed.op).unsqueeze(-1),
-        _entropy(dist.mixed.slot).gather(-1, op.unsqueeze(-1)),
-        _entropy(dist.mixed.value).flatten(-2).gather(-1, cells),
+        _entropy(dist.floored.op).unsqueeze(-1),
+        _entropy(dist.floored.slot).gather(-1, op.unsqueeze(-1)),
+        _entropy(dist.floored.value).flatten(-2).gather(-1, cells),
     )
-    return torch.where(dist.keys.relevant[op], torch.cat(parts, dim=-1), 0.0)
+    return torch.where(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
 
-def entropy(dist: Factored) -> Tensor:
+def action_entropy(dist: FactoredCategorical) -> Tensor:
     """Exact entropy of the complete action, nats.  [...]."""
-    of_op = _entropy(dist.mixed.value) @ dist.keys.row_op  # [..., S, 6]
-    below = (dist.mixed.slot.exp() * of_op.mT).sum(-1) + _entropy(dist.mixed.slot) * dist.keys.uses_slot
-    return _entropy(dist.mixed.op) + (dist.mixed.op.exp() * below).sum(-1)
+    of_op = _entropy(dist.floored.value) @ dist.lookups.row_op  # [..., S, 6]
+    below = (dist.floored.slot.exp() * of_op.mT).sum(-1) + _entropy(dist.floored.slot) * dist.lookups.uses_slot
+    return _entropy(dist.floored.op) + (dist.floored.op.exp() * below).sum(-1)
 
 
-def diversity(dist: Factored) -> tuple[Tensor, Tensor]:
+def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
     """Normalised entropy of each head over all places where it would be drawn, weighted by how often that is.
 
     Shapes: -> two float32 [..., 8]: `sum P Hn` and `sum P` over (op, slot) where the head has a choice.  `Hn` is the
     entropy of the unmixed conditional over its largest value; P, the probability of getting there, has no gradient.
     """
-    look_up = dist.keys
-    op = dist.mixed.op.detach().exp()
+    look_up = dist.lookups
+    op = dist.floored.op.detach().exp()
     reach = op * look_up.uses_slot
-    deep = (op.unsqueeze(-1) * dist.mixed.slot.detach().exp()).mT @ look_up.row_op.mT  # [..., S, 10]
-    legal = Tables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
-    counts = Tables(*(mask.sum(-1) for mask in legal))
-    norm = Tables(*(_entropy(p) / n.clamp(min=2).log() for p, n in zip(dist.plain, counts, strict=True)))
-    choice = Tables(*((n > 1).to(op.dtype) for n in counts))
+    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ look_up.row_op.mT  # [..., S, 10]
+    legal = LogitTables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
+    counts = LogitTables(*(mask.sum(-1) for mask in legal))
+    norm = LogitTables(*(_entropy(p) / n.clamp(min=2).log() for p, n in zip(dist.raw, counts, strict=True)))
+    choice = LogitTables(*((n > 1).to(op.dtype) for n in counts))
 
     sums = [
         torch.cat(
@@ -230,24 +234,24 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _argmax(log_p: Tensor, legal: Tensor, noise: Tensor) -> Tensor:
-    known = log_p.nan_to_num(nan=0.0, neginf=FORBIDDEN)
+    known = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
     return torch.where(legal, known + noise, -torch.inf).argmax(-1)
 
 
-def _row(rows: Tensor, index: Tensor) -> Tensor:
+def _gather_row(rows: Tensor, index: Tensor) -> Tensor:
     """One row per leading place: rows [..., R, *rest], index int64 [...] -> [..., *rest]."""
     lead = index.dim()
     where = index.reshape(index.shape + (1,) * (rows.dim() - lead))
     return rows.gather(lead, where.expand(*index.shape, 1, *rows.shape[lead + 1 :])).squeeze(lead)
 
 
-def _rows(rows: Tensor, index: Tensor) -> Tensor:
+def _gather_rows(rows: Tensor, index: Tensor) -> Tensor:
     """Several rows per leading place: rows [..., R, n], index int64 [..., k] -> [..., k, n]."""
     return rows.gather(-2, index.unsqueeze(-1).expand(*index.shape, rows.shape[-1]))
 
 
-def _cells(dist: Factored, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _table_cells(dist: FactoredCategorical, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Op, slot, and the flat (slot, value row) of each value head, all inside the tables."""
-    op = action[..., 0].clamp(0, dist.mixed.op.shape[-1] - 1)
-    slot = action[..., 1].clamp(0, dist.mixed.slot.shape[-1] - 1)
-    return op, slot, slot.unsqueeze(-1) * len(ROWS) + dist.keys.row_of[op]
+    op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
+    slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
+    return op, slot, slot.unsqueeze(-1) * len(ROWS) + dist.lookups.row_of[op]

@@ -9,7 +9,7 @@ from torch import Tensor
 Leaves = tuple[Tensor, ...]
 
 
-def slope(objective: Callable[[Leaves], tuple[Tensor, Any]], leaves: Leaves) -> tuple[Leaves, Any]:
+def grad_and_value(objective: Callable[[Leaves], tuple[Tensor, Any]], leaves: Leaves) -> tuple[Leaves, Any]:
     """Gradients of the first result of `objective`, zeros for leaves it does not use, and its second result.
 
     A graph is traced through `torch.func.grad`; eager code takes the same backward pass without that layer, which costs

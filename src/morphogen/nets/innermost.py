@@ -3,15 +3,15 @@
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.function import Function
+from morphogen.kernels.function import AutogradFunction
 
 
-def innermost(x: Tensor) -> Tensor:
+def images_innermost(x: Tensor) -> Tensor:
     """Images as layers take them.  x [E, B, C, H, W], or [B, C, H, W] that all see -> [B, H, W, E or 1, C]."""
-    return kernels.innermost(x if x.dim() == 5 else x.unsqueeze(0))
+    return kernels.channels_innermost(x if x.dim() == 5 else x.unsqueeze(0))
 
 
-class _Pool(Function):
+class _Pool(AutogradFunction):
     """Max pooling."""
 
     @staticmethod
@@ -26,7 +26,7 @@ class _Pool(Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _: None) -> Tensor:
-        return kernels.unpool(grad.contiguous(), *ctx.saved_tensors, ctx.size)
+        return kernels.pool_backward(grad.contiguous(), *ctx.saved_tensors, ctx.size)
 
 
 def max_pool2d(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ Leaves = dict[str, Tensor]  # name -> [R, *shape]
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ParamLeaf:
     """One parameter tensor.  It starts uniform in `fill + [-bound, bound)`."""
 
     name: str
@@ -26,22 +26,22 @@ class Leaf:
         return math.prod(self.shape)
 
 
-def fan_in(name: str, shape: tuple[int, ...], fan: int) -> Leaf:
+def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
     """A leaf that starts uniform in `[-b, b)`, `b = 1 / sqrt(fan)`."""
-    return Leaf(name, shape, bound=fan**-0.5)
+    return ParamLeaf(name, shape, bound=fan**-0.5)
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParamLayout:
     """Leaves in storage order, from offset 0; what follows in a row belongs to somebody else."""
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ParamLeaf, ...]
     size: int = field(init=False, compare=False)  # elements of all leaves
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", sum(leaf.size for leaf in self.leaves))
 
-    def pieces(self, flat: Tensor) -> Iterator[tuple[Leaf, Tensor]]:
+    def leaf_parts(self, flat: Tensor) -> Iterator[tuple[ParamLeaf, Tensor]]:
         """Every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
         sizes = [leaf.size for leaf in self.leaves]
         parts = flat.split([*sizes, flat.shape[-1] - self.size], dim=-1)
@@ -49,7 +49,7 @@ class Layout:
 
     def split(self, flat: Tensor) -> Leaves:
         """Leaves as views: one split, so the gradient comes back in one piece.  flat [R, >= size] -> [R, *shape]."""
-        return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.pieces(flat)}
+        return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.leaf_parts(flat)}
 
     def join(self, leaves: Leaves) -> Tensor:
         """The inverse of `split`, a copy.  [R, *shape] each -> [R, size]."""
@@ -57,13 +57,15 @@ class Layout:
 
     def draw(self, uniform: Tensor) -> Tensor:
         """Rows as they start.  uniform [R, >= size] in [0, 1) -> [R, size]."""
-        return torch.cat([leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.pieces(uniform)], dim=-1)
+        return torch.cat(
+            [leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.leaf_parts(uniform)], dim=-1
+        )
 
 
-def once(make: Callable[..., Layout]) -> Callable[..., Layout]:
+def cache_layout(make: Callable[..., ParamLayout]) -> Callable[..., ParamLayout]:
     """The same function, whose results are kept; a graph, in which they are constants, is traced through `make`."""
-    return functools.partial(_kept, make, functools.cache(make))
+    return functools.partial(_call_cached, make, functools.cache(make))
 
 
-def _kept(make: Callable[..., Layout], kept: Callable[..., Layout], *key: object) -> Layout:
-    return make(*key) if torch.compiler.is_compiling() else kept(*key)
+def _call_cached(make: Callable[..., ParamLayout], cached: Callable[..., ParamLayout], *key: object) -> ParamLayout:
+    return make(*key) if torch.compiler.is_compiling() else cached(*key)

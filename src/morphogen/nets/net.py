@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from morphogen.state.schema import Sizes
-from morphogen.vocab.blueprint import Blueprint, cnn_count, gate_count
+from morphogen.vocab.blueprint import Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import CnnSpec, SlotSpec
 
 
-def _derived() -> Any:
+def _derived_field() -> Any:
     return field(init=False, repr=False, compare=False)
 
 
@@ -18,16 +18,18 @@ class Net:
 
     host: CnnSpec
     slots: tuple[SlotSpec, ...]
-    execution: tuple[int, ...] = _derived()  # positions in `slots` in the order in which the forward pass meets them
-    counts: tuple[tuple[int, ...], ...] = _derived()  # [S][13] parameters of every blueprint in every slot
-    gate_counts: tuple[int, ...] = _derived()  # [S] parameters of the gate network of every slot
-    seed_sizes: tuple[int, ...] = _derived()  # [S] P_s: the largest blueprint of the slot plus its gate network
-    host_size: int = _derived()  # P: parameters of the host at full width
+    execution: tuple[int, ...] = (
+        _derived_field()
+    )  # positions in `slots` in the order in which the forward pass meets them
+    counts: tuple[tuple[int, ...], ...] = _derived_field()  # [S][13] parameters of every blueprint in every slot
+    gate_counts: tuple[int, ...] = _derived_field()  # [S] parameters of the gate network of every slot
+    seed_sizes: tuple[int, ...] = _derived_field()  # [S] P_s: the largest blueprint of the slot plus its gate network
+    host_size: int = _derived_field()  # P: parameters of the host at full width
 
     def __post_init__(self) -> None:
         slots = self.slots
-        counts = tuple(tuple(cnn_count(b, slot.channels) for b in Blueprint) for slot in slots)
-        gates = tuple(gate_count(slot.channels) for slot in slots)
+        counts = tuple(tuple(cnn_param_count(b, slot.channels) for b in Blueprint) for slot in slots)
+        gates = tuple(gate_param_count(slot.channels) for slot in slots)
         derived = {
             "execution": tuple(sorted(range(len(slots)), key=lambda s: slots[s].execution)),
             "counts": counts,

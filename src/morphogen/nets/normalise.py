@@ -8,12 +8,12 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import renewed, table
-from morphogen.vocab.observation import LARGEST, SLOT, VECTORS, columns, flags
+from morphogen.state.tree_ops import constant_table, replace
+from morphogen.vocab.observation import FEATURE_LIMIT, SLOT, VECTORS, column_index, flag_index
 
 _LIMIT = 10.0
 _EPS = 1e-6
-_HAS_SEED = columns(SLOT)["has_seed"]
+_HAS_SEED = column_index(SLOT)["has_seed"]
 
 
 def init_stats(device: torch.device | str = "cpu") -> TensorDict:
@@ -35,29 +35,29 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
 
     Shapes: observation [...] -> the same leaves, float32.  A feature never seen, and every other one, passes as it is.
     """
-    return renewed(observation, **{name: _normalise(stats[name], observation, name) for name in VECTORS})
+    return replace(observation, **{name: _normalise_vector(stats[name], observation, name) for name in VECTORS})
 
 
-def _normalise(stats: TensorDict, observation: Observation, name: str) -> Tensor:
+def _normalise_vector(stats: TensorDict, observation: Observation, name: str) -> Tensor:
     raw = getattr(observation, name)
     count = stats["count"]
     spread = torch.sqrt(stats["m2"] / count.clamp(min=1.0) + _EPS)
     units = ((raw - stats["mean"]) / spread).float().clamp(-_LIMIT, _LIMIT)
-    seen = marked(name, raw.device) & (count > 0)
-    return torch.where(seen, torch.where(counts(observation, name), units, 0.0), raw)
+    seen = normalised_features(name, raw.device) & (count > 0)
+    return torch.where(seen, torch.where(valid_entries(observation, name), units, 0.0), raw)
 
 
-def marked(name: str, device: torch.device) -> Tensor:
+def normalised_features(name: str, device: torch.device) -> Tensor:
     """Features of a vector that are normalised.  bool [D]."""
-    return table(tuple(feature.normalised for feature in VECTORS[name]), torch.bool, device)
+    return constant_table(tuple(feature.normalised for feature in VECTORS[name]), torch.bool, device)
 
 
-def counts(observation: Observation, name: str) -> Tensor:
+def valid_entries(observation: Observation, name: str) -> Tensor:
     """Entries that count: sane, in a finite row, the flag is 1, the slot has a seed.  bool, as the vector."""
     raw = getattr(observation, name)
-    owner = table(flags(VECTORS[name]), torch.int64, raw.device)
+    owner = constant_table(flag_index(VECTORS[name]), torch.int64, raw.device)
     entry = torch.cat((raw, torch.ones_like(raw[..., :1])), dim=-1)[..., owner] != 0
-    entry = entry & (raw.abs() <= LARGEST)
+    entry = entry & (raw.abs() <= FEATURE_LIMIT)
     if name == "slots":
         return entry & (raw[..., _HAS_SEED, None] != 0) & observation.finite[..., None, None]
     return entry & observation.finite[..., None]

@@ -15,22 +15,22 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels import Form
-from morphogen.kernels.axes import activations, images
-from morphogen.kernels.function import Function
-from morphogen.kernels.norm import Factors
-from morphogen.kernels.perceptron import Layers
+from morphogen.kernels.axes import to_activations, to_images
+from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.norm import NormFactors
+from morphogen.kernels.perceptron import PerceptronParams
 
 ROWS = -2  # axis of the networks
-_PARTS = 1 + len(Factors._fields)  # of a block that is normalised
+_PARTS = 1 + len(NormFactors._fields)  # of a block that is normalised
 _LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
 
-def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+def concat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Parts one after the other; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
-def _applied(function: type[Function], *given: Any) -> tuple[Tensor, ...]:
+def _apply_function(function: type[AutogradFunction], *given: Any) -> tuple[Tensor, ...]:
     """The results; the compiler can't trace a function of so many tensors where none asks for a gradient."""
     return (function.apply if torch.is_grad_enabled() else function.forward)(*given)
 
@@ -45,13 +45,13 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
     form = form or kernels.form_of(x, weight)
     if form is Form.KERNEL:
         return _Conv.apply(x, weight)
-    rows, kernel, inputs = weight.shape[0], weight.shape[-1], images(x).contiguous(memory_format=_LAYOUTS[form])
+    rows, kernel, inputs = weight.shape[0], weight.shape[-1], to_images(x).contiguous(memory_format=_LAYOUTS[form])
     flat = weight.flatten(0, 1).contiguous()
     found = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
-    return activations(found, rows)
+    return to_activations(found, rows)
 
 
-class _Conv(Function):
+class _Conv(AutogradFunction):
     """A convolution of every network by a kernel of our own."""
 
     @staticmethod
@@ -64,7 +64,7 @@ class _Conv(Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-        push, slopes = kernels.conv_backward(grad, *ctx.saved_tensors, asked=ctx.needs_input_grad[0])
+        push, slopes = kernels.conv_backward(grad, *ctx.saved_tensors, needs_input_grad=ctx.needs_input_grad[0])
         return push if ctx.needs_input_grad[0] else None, slopes
 
 
@@ -79,15 +79,15 @@ def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor)
 
     Shapes: x [B, R, I]; w1 [R, H, I], b1 [R, H] (None = 0), w2 [R, O, H], b2 [R, O] -> [B, R, O].
     """
-    return _applied(_Perceptron, x.detach(), w1, b1, w2, b2)[0]
+    return _apply_function(_Perceptron, x.detach(), w1, b1, w2, b2)[0]
 
 
-class _Perceptron(Function):
+class _Perceptron(AutogradFunction):
     """Two linear layers with a SiLU between them."""
 
     @staticmethod
     def forward(x: Tensor, *layers: Tensor | None) -> tuple[Tensor, Tensor]:
-        return kernels.perceptron(x, Layers(*layers))
+        return kernels.perceptron(x, PerceptronParams(*layers))
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
@@ -98,16 +98,16 @@ class _Perceptron(Function):
     @staticmethod
     def backward(ctx, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, *layers, z = ctx.saved_tensors
-        found, asked = kernels.perceptron_backward(grad, x, z, Layers(*layers)), ctx.needs_input_grad
+        found, asked = kernels.perceptron_backward(grad, x, z, PerceptronParams(*layers)), ctx.needs_input_grad
         return None, *(one if wanted else None for one, wanted in zip(found, asked[1:], strict=True))
 
 
-def mean_hw(x: Tensor) -> Tensor:
+def spatial_mean(x: Tensor) -> Tensor:
     """Mean over height and width.  x [B, H, W, R, C] -> [R, B, C]."""
     return x.mean((1, 2)).transpose(0, 1)
 
 
-class Block(NamedTuple):
+class NormBlock(NamedTuple):
     """Activations that are to be normalised, with what is done to them then."""
 
     x: Tensor  # [B, H, W, n, C]
@@ -117,39 +117,41 @@ class Block(NamedTuple):
     floor: float = -math.inf  # lower limit before it is scaled; 0 is a ReLU
 
 
-def group_norm(blocks: Sequence[Block], *, groups: int) -> tuple[Tensor, ...]:
+def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
     """Group normalisation of every row of some blocks.  groups: per row -> [B, H, W, n, C] each."""
-    factors = [part for one in blocks for part in (one.x, *Factors(one.gain, one.bias, None, None, one.scale))]
-    return _normalised(tuple(one.floor for one in blocks), groups, *factors)
+    factors = [part for one in blocks for part in (one.x, *NormFactors(one.gain, one.bias, None, None, one.scale))]
+    return _group_norm_blocks(tuple(one.floor for one in blocks), groups, *factors)
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """Normalisation with the statistics of this batch alone.  x [B, H, W, R, C]; gain, bias [R, C]."""
-    found = F.batch_norm(images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=kernels.EPS)
-    return activations(found, bias.shape[0])
+    found = F.batch_norm(to_images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=kernels.EPS)
+    return to_activations(found, bias.shape[0])
 
 
-def kept_group_norm(
-    x: Tensor, gain: Tensor, bias: Tensor, *, kept: Tensor, share: Tensor, floor: float = -math.inf
+def masked_group_norm(
+    x: Tensor, gain: Tensor, bias: Tensor, *, channel_mask: Tensor, inverse_count: Tensor, floor: float = -math.inf
 ) -> Tensor:
     """Group normalisation whose statistics run over the kept channels only; the others come out as 0.
 
     Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
     share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
     """
-    return _normalised((floor,), share.shape[1], x, *Factors(gain, bias, kept, share, None))[0]
+    return _group_norm_blocks(
+        (floor,), inverse_count.shape[1], x, *NormFactors(gain, bias, channel_mask, inverse_count, None)
+    )[0]
 
 
-def _normalised(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
-    return _applied(_GroupNorm, floors, groups, *parts)[: len(floors)]
+def _group_norm_blocks(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
+    return _apply_function(_GroupNorm, floors, groups, *parts)[: len(floors)]
 
 
-class _GroupNorm(Function):
+class _GroupNorm(AutogradFunction):
     """Group normalisation over the kept channels, a lower limit and a scale, of some blocks: x and factors of each."""
 
     @staticmethod
     def forward(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
-        every = zip(*_blocks(parts), floors, strict=True)
+        every = zip(*_split_parts(parts), floors, strict=True)
         out, found = zip(*(kernels.norm(x, by, groups, floor=floor) for x, by, floor in every), strict=True)
         return *out, *found
 
@@ -165,16 +167,16 @@ class _GroupNorm(Function):
     def backward(ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         floors, asked, own = ctx.floors, ctx.needs_input_grad[2:], []
         found, parts = ctx.saved_tensors[: len(floors)], ctx.saved_tensors[len(floors) :]
-        every = zip(grads[: len(floors)], *_blocks(parts), found, floors, asked[::_PARTS], strict=True)
+        every = zip(grads[: len(floors)], *_split_parts(parts), found, floors, asked[::_PARTS], strict=True)
         for grad, x, by, groups, floor, wanted in every:
             came = torch.zeros_like(x) if grad is None else grad.contiguous()
-            push, sums = kernels.norm_backward(came, x, by, groups, floor=floor, asked=wanted)
+            push, sums = kernels.norm_backward(came, x, by, groups, floor=floor, needs_input_grad=wanted)
             gain, bias, scale = sums.unbind()
             own += [push, gain, bias, None, None, scale]
         return None, None, *(one if wanted else None for one, wanted in zip(own, asked, strict=True))
 
 
-def _blocks(parts: Sequence[Any]) -> tuple[list[Tensor], list[Factors]]:
+def _split_parts(parts: Sequence[Any]) -> tuple[list[Tensor], list[NormFactors]]:
     """Activations and factors of every block."""
     starts = range(0, len(parts), _PARTS)
-    return [parts[n] for n in starts], [Factors(*parts[n + 1 : n + _PARTS]) for n in starts]
+    return [parts[n] for n in starts], [NormFactors(*parts[n + 1 : n + _PARTS]) for n in starts]

@@ -9,27 +9,27 @@ from torch import Tensor
 
 from morphogen.nets import controller
 from morphogen.nets.distribution import (
+    FULL_TARGET_OUTPUTS,
     LOGITS,
     NO_FLOOR,
     SCORES,
-    TARGETS,
-    Factored,
+    FactoredCategorical,
     Floor,
-    Keys,
+    Lookups,
     Support,
-    diversity,
-    entropy,
-    factor,
+    action_entropy,
+    build_lookups,
+    build_support,
+    head_diversity,
     head_entropy,
-    keys,
-    log_prob,
-    sample,
-    support,
+    head_log_prob,
+    normalise_tables,
+    sample_action,
 )
 from morphogen.nets.normalise import init_stats, normalise
 from morphogen.rules.legality import choices
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import made, table
+from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.purpose import Purpose
 
@@ -79,11 +79,11 @@ class RecurrentPolicy:
 
     def init(self, key: Tensor) -> TensorDict:
         """Parameters, empty observation statistics, value offset 0.  key int64 [3]."""
-        parts = controller.leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
-        leaf = tuple(self.full_bias if i in TARGETS else 0.0 for i in range(SCORES + LOGITS))
+        parts = controller.controller_leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
+        leaf = tuple(self.full_bias if i in FULL_TARGET_OUTPUTS else 0.0 for i in range(SCORES + LOGITS))
         biases = {"op.out.bias": self.op_bias, "leaf.out.bias": leaf}
-        start = {name: table(values, torch.float32, key.device).clone() for name, values in biases.items()}
-        net = TensorDict({**controller.start(key, parts), **start}, batch_size=[], device=key.device)
+        start = {name: constant_table(values, torch.float32, key.device).clone() for name, values in biases.items()}
+        net = TensorDict({**controller.init_params(key, parts), **start}, batch_size=[], device=key.device)
         offset = torch.zeros((), device=key.device)
         found = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
         return TensorDict(found, batch_size=[], device=key.device)
@@ -98,21 +98,23 @@ class RecurrentPolicy:
     ) -> ActOutput:
         """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
         net = dict(params["net"].items())
-        look_up, legal = keys(self.floor, noise.device), support(masks)
-        x, u = controller.encode(net, features(normalise(params["observation"], obs)))
-        h, c = controller.remember(net, controller.project(net, x), hidden["h"], hidden["c"])
-        z = controller.read(net, x, h)
-        dist = factor(controller.tables(net, z, controller.slot_context(net, z, u), legal, look_up), legal, look_up)
-        action = sample(dist, noise)
+        look_up, legal = build_lookups(self.floor, noise.device), build_support(masks)
+        x, u = controller.encode(net, network_inputs(normalise(params["observation"], obs)))
+        h, c = controller.lstm_cell(net, controller.input_gates(net, x), hidden["h"], hidden["c"])
+        z = controller.residual_core(net, x, h)
+        dist = normalise_tables(
+            controller.logit_tables(net, z, controller.slot_context(net, z, u), legal, look_up), legal, look_up
+        )
+        action = sample_action(dist, noise)
         count = choices(masks)
-        return made(
+        return unsafe_new(
             ActOutput,
             obs,
             action=action,
-            log_prob=log_prob(dist, action),
+            log_prob=head_log_prob(dist, action),
             value=controller.value(net, z) + params["value_offset"],
-            hidden=made(TensorDict, hidden, h=h, c=c),
-            op_prob=dist.mixed.op.exp(),
+            hidden=unsafe_new(TensorDict, hidden, h=h, c=c),
+            op_prob=dist.floored.op.exp(),
             entropy=head_entropy(dist, action),
             choices=count,
             forced=count == 1,
@@ -121,47 +123,49 @@ class RecurrentPolicy:
     def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:
         """The actions of a rollout [T, E] scored again; equals `act` row by row.  `hidden`: before row 0, default 0."""
         net = dict(params["net"].items())
-        found = self.replay(net, self.rows(params, rollout), keys(self.floor, rollout["action"].device), hidden)
+        found = self.rescore(
+            net, self.replay_inputs(params, rollout), build_lookups(self.floor, rollout["action"].device), hidden
+        )
         return found._replace(value=found.value + params["value_offset"])
 
-    def rows(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
+    def replay_inputs(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
         """What `replay` reads of a rollout, observations normalised, [T, E]."""
-        seen = features(normalise(params["observation"], rollout["observation"]))
-        legal = support(rollout["masks"])
+        seen = network_inputs(normalise(params["observation"], rollout["observation"]))
+        legal = build_support(rollout["masks"])
         keep = (~rollout["reset_before"]).float().unsqueeze(-1)
         found = {**seen, **legal._asdict(), "action": rollout["action"], "keep": keep}
         return TensorDict({f"in_{name}": leaf for name, leaf in found.items()}, batch_size=rollout.batch_size)
 
-    def replay(
-        self, net: controller.Net, rows: TensorDict, look_up: Keys, hidden: TensorDict | None = None
+    def rescore(
+        self, net: controller.ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
     ) -> Evaluation:
         """Score rows from `rows`: encode all at once, unroll over T, heads for all at once.  Values without offset."""
-        dist, z, context = self.tabulate(net, rows, look_up, hidden)
-        spread, reach = diversity(dist)
+        dist, z, context = self.distribution(net, rows, lookups, hidden)
+        spread, reach = head_diversity(dist)
         return Evaluation(
-            log_prob=log_prob(dist, rows["in_action"]),
+            log_prob=head_log_prob(dist, rows["in_action"]),
             value=controller.value(net, z),
-            entropy=entropy(dist),
+            entropy=action_entropy(dist),
             diversity=spread,
             reach=reach,
             contribution=controller.contribution(net, context) if self.contribution else None,
         )
 
-    def tabulate(
-        self, net: controller.Net, rows: TensorDict, look_up: Keys, hidden: TensorDict | None = None
-    ) -> tuple[Factored, Tensor, Tensor]:
+    def distribution(
+        self, net: controller.ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
+    ) -> tuple[FactoredCategorical, Tensor, Tensor]:
         """The distribution in every row of `rows`, what the heads saw [T, E, H], and the slots' contexts."""
         memory = self.initial_hidden(rows.shape[1], device=rows["in_keep"].device) if hidden is None else hidden
         legal = Support(*(rows[f"in_{name}"] for name in Support._fields))
-        x, u = controller.encode(net, {name: rows[f"in_{name}"] for name in _FEATURES})
-        z = controller.read(net, x, controller.unroll(net, x, rows["in_keep"], memory["h"], memory["c"]))
+        x, u = controller.encode(net, {name: rows[f"in_{name}"] for name in _NETWORK_INPUTS})
+        z = controller.residual_core(net, x, controller.lstm_unroll(net, x, rows["in_keep"], memory["h"], memory["c"]))
         context = controller.slot_context(net, z, u)
-        return factor(controller.tables(net, z, context, legal, look_up), legal, look_up), z, context
+        return normalise_tables(controller.logit_tables(net, z, context, legal, lookups), legal, lookups), z, context
 
 
-_FEATURES = ("env", "instance", "slots", "blueprints")
+_NETWORK_INPUTS = ("env", "instance", "slots", "blueprints")
 
 
-def features(observation: Observation) -> dict[str, Tensor]:
+def network_inputs(observation: Observation) -> dict[str, Tensor]:
     """The leaves that the network reads."""
-    return {name: getattr(observation, name) for name in _FEATURES}
+    return {name: getattr(observation, name) for name in _NETWORK_INPUTS}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import write
+from morphogen.state.tree_ops import masked_update
 from morphogen.vocab.stage import AlphaMode, Curve
 
 
@@ -34,7 +34,7 @@ def retarget(
     target = torch.as_tensor(target, dtype=start.dtype, device=start.device).expand_as(start)
     ticks = torch.where(target == start, 0, steps)
     moving = torch.where(target > start, int(AlphaMode.UP), int(AlphaMode.DOWN))
-    return write(
+    return masked_update(
         slots,
         where & (slots.alpha_mode == int(AlphaMode.HOLD)),
         alpha=torch.where(ticks == 0, target, start),
@@ -56,7 +56,7 @@ def advance_ramp(slots: Slots, where: Tensor) -> Slots:
     progress = done.to(start.dtype) / slots.alpha_steps.clamp(min=1)
     along = start + (target - start) * curve(progress, slots.alpha_curve, slots.alpha_steepness)
     along = torch.minimum(torch.maximum(along, torch.minimum(start, target)), torch.maximum(start, target))
-    return write(
+    return masked_update(
         slots,
         where & (slots.alpha_mode != int(AlphaMode.HOLD)),
         alpha=torch.where(last, target, along),

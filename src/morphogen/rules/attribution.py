@@ -18,7 +18,7 @@ from morphogen.rules.shapley import interactions, marginals, shapley
 from morphogen.rules.stages import blended
 from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
-from morphogen.state.tree_ops import lift, made
+from morphogen.state.tree_ops import expand_mask, unsafe_new
 from morphogen.vocab.stage import Stage
 
 EXACT = 4  # players up to which every coalition is evaluated
@@ -90,11 +90,11 @@ def attribution(
     worth = _exact_worth(accuracy, live, _fossil(slots))
     if live.shape[-1] > EXACT:
         sampled = _sampled_worth(accuracy, coalition, live)
-        worth = Worth(*(torch.where(lift(_many(live), a), b, a) for a, b in zip(worth, sampled, strict=True)))
+        worth = Worth(*(torch.where(expand_mask(_many(live), a), b, a) for a, b in zip(worth, sampled, strict=True)))
     worth = worth._replace(committed=torch.where(measured, worth.committed, accuracy[:, 1]))
     exact = measured & ~_many(live)
     own = _conclude(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
-    return made(Attribution, slots, **own, forwards=evaluated.sum(-1))
+    return unsafe_new(Attribution, slots, **own, forwards=evaluated.sum(-1))
 
 
 def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor, exact: Tensor) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.legality import CONDITIONS, conditions
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import made, table
+from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import (
     ALPHA_TARGETS,
     CURVE_SHAPE,
@@ -35,16 +35,16 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, met: Tensor | None =
     Promise: total (any integers are taken), and an irrelevant head never matters.
     """
     device, count = action.device, slots.stage.shape[1]
-    sizes = table(tuple(SIZES.get(head, count) for head in Head), torch.int64, device)
+    sizes = constant_table(tuple(SIZES.get(head, count) for head in Head), torch.int64, device)
     index = torch.minimum(action.clamp(min=0), sizes - 1)
-    relevant = table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
+    relevant = constant_table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
     in_range = ((action == index) | ~relevant).all(-1)
     every = conditions(slots, limits) if met is None else met
     reason = torch.where(in_range, _refusal(index, relevant, every, limits), int(Reason.OUT_OF_RANGE))
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
     slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
-    return made(
+    return unsafe_new(
         ActionSpec,
         slots,
         requested_op=index[:, Head.OP],
@@ -64,9 +64,9 @@ def _refusal(index: Tensor, relevant: Tensor, every: Tensor, limits: Limits) -> 
     """
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
     met = every[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
-    allowed = table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
+    allowed = constant_table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
-    codes = table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
+    codes = constant_table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
     smallest = torch.where(torch.cat([met, named[None]]), _NO_REASON, codes[:, None]).amin(0)
     return torch.where(smallest == _NO_REASON, int(Reason.NONE), smallest)
 
@@ -93,4 +93,4 @@ def _values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]
 
 def _look(values: tuple, index: Tensor, head: Head, dtype: torch.dtype = torch.int64) -> Tensor:
     """The meaning of one head's index.  index int64 [E, 8] -> [E]."""
-    return table(tuple(values), dtype, index.device)[index[:, head]]
+    return constant_table(tuple(values), dtype, index.device)[index[:, head]]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import known, occupied
 from morphogen.state.env import Instance, Signals, Slots
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES
@@ -60,7 +60,7 @@ def capacity(slots: Slots, limits: Limits) -> Tensor:
     limited = limits.max_seeds > 0
     left = (limits.max_seeds - count).clamp(0, total) if limited else torch.full_like(count, total)
     three = torch.stack((count / total, left / total, torch.full_like(count, int(limited)).float()), dim=-1)
-    shares = table(_SHARES, torch.float32, slots.stage.device)[known(slots.stage)]
+    shares = constant_table(_SHARES, torch.float32, slots.stage.device)[known(slots.stage)]
     return torch.cat((three, shares.sum(1) / total), dim=-1)
 
 
@@ -90,7 +90,7 @@ def task(instance: Instance, classes: int) -> Tensor:
 def lifecycle(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
     seed = occupied(slots.stage)
-    may_act = table(enabled, torch.bool, seed.device).expand_as(seed)
+    may_act = constant_table(enabled, torch.bool, seed.device).expand_as(seed)
     ramp = ((slots.alpha_steps - slots.alpha_done).clamp(0, 8) / 8.0) * (slots.alpha_mode != int(AlphaMode.HOLD))
     held = seed.unsqueeze(-1)
     parts = (
@@ -150,5 +150,5 @@ def _points(x: Tensor) -> Tensor:
 
 def _one_hot(codes: Tensor, values) -> Tensor:
     """One-hot over the given codes, all 0 for any other code.  int64 [...] -> float32 [..., len(values)]."""
-    wanted = table(tuple(int(value) for value in values), torch.int64, codes.device)
+    wanted = constant_table(tuple(int(value) for value in values), torch.int64, codes.device)
     return (codes.unsqueeze(-1) == wanted).float()

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.stages import known
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.stage import GATE_TARGET, LEGAL_NEXT, AlphaMode, Check, Gate, Stage
 
 TOLERANCE = 1e-6  # of an alpha that counts as full, or as at its target
@@ -16,7 +16,7 @@ Checks = dict[Check, Tensor]  # True where the check failed
 
 def gate_of(target: Tensor) -> Tensor:
     """The gate in front of a stage; 0 where there is none.  target int64 [...] -> int64 [...]."""
-    return table(_GATE_OF, torch.int64, target.device)[known(target)]
+    return constant_table(_GATE_OF, torch.int64, target.device)[known(target)]
 
 
 def gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec) -> tuple[Tensor, Tensor]:
@@ -27,8 +27,8 @@ def gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec)
     gate is no way up, like an illegal one.
     """
     kind = gate_of(target)
-    g1, g2, g3, g5 = (kind == int(which) for which in (Gate.G1, Gate.G2, Gate.G3, Gate.G5))
-    legal = table(LEGAL_NEXT, torch.bool, target.device)[known(slots.stage), known(target)]
+    g1, g2, g3, g5 = (kind == int(which) for which in (Gate.TRAIN, Gate.BLEND, Gate.HOLD, Gate.FOSSILIZE))
+    legal = constant_table(LEGAL_NEXT, torch.bool, target.device)[known(slots.stage), known(target)]
     train = {Check.NOT_GERMINATED: g1 & (slots.stage != int(Stage.GERMINATED))}
     blend = _permissive_blend(slots, g2, spec) if spec.permissive_gates else _strict_blend(slots, g2, accuracy, spec)
     hold = _hold(slots, g3, spec)
@@ -42,11 +42,11 @@ def _bits(*every: Checks) -> Tensor:
     """Failed checks as one number.  A slot is asked one gate at a time, so bits of two gates never add up."""
     checks = [(1 << int(check), hit) for one in every for check, hit in one.items()]
     hits = torch.stack([hit for _, hit in checks], dim=-1)
-    return (hits * table(tuple(bit for bit, _ in checks), torch.int64, hits.device)).sum(-1)
+    return (hits * constant_table(tuple(bit for bit, _ in checks), torch.int64, hits.device)).sum(-1)
 
 
 def _permissive_blend(slots: Slots, asked: Tensor, spec: LifecycleSpec) -> Checks:
-    """G2: trained long enough; the gradient was measured, does not explode and is healthy."""
+    """BLEND: trained long enough; the gradient was measured, does not explode and is healthy."""
     judged = asked & slots.gradient_valid
     healthy = slots.gradient_health >= spec.min_gradient_health
     return {
@@ -58,7 +58,7 @@ def _permissive_blend(slots: Slots, asked: Tensor, spec: LifecycleSpec) -> Check
 
 
 def _strict_blend(slots: Slots, asked: Tensor, accuracy: Tensor, spec: LifecycleSpec) -> Checks:
-    """G2: trained long enough; accuracy improved meanwhile; the gradient is a fair share of the host's."""
+    """BLEND: trained long enough; accuracy improved meanwhile; the gradient is a fair share of the host's."""
     improvement = accuracy[:, None] - slots.accuracy_at_stage_start
     measured = slots.gradient_ratio_valid
     return {
@@ -70,7 +70,7 @@ def _strict_blend(slots: Slots, asked: Tensor, accuracy: Tensor, spec: Lifecycle
 
 
 def _hold(slots: Slots, asked: Tensor, spec: LifecycleSpec) -> Checks:
-    """G3: alpha rests at a full target; strict: and blended long enough."""
+    """HOLD: alpha rests at a full target; strict: and blended long enough."""
     rests = slots.alpha_mode == int(AlphaMode.HOLD)
     near = (slots.alpha - slots.alpha_target).abs() <= TOLERANCE
     least = 0 if spec.permissive_gates else spec.min_blending_epochs
@@ -82,7 +82,7 @@ def _hold(slots: Slots, asked: Tensor, spec: LifecycleSpec) -> Checks:
 
 
 def _fossilize(slots: Slots, asked: Tensor, spec: LifecycleSpec) -> Checks:
-    """G5: the contribution was measured (strict: and is large enough), and no gradient explodes."""
+    """FOSSILIZE: the contribution was measured (strict: and is large enough), and no gradient explodes."""
     judged = asked & slots.contribution_valid
     low = ~(slots.contribution >= (float("-inf") if spec.permissive_gates else spec.min_contribution))
     return {

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.stages import cooling, known, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import made, renewed, select, table
+from morphogen.state.tree_ops import constant_table, replace, select, unsafe_new
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -32,13 +32,13 @@ CONDITIONS: tuple[Reason, ...] = (
     Reason.TOO_YOUNG,
     Reason.ALPHA_MOVING,
 )
-_AUTO_STAGE = {Gate.G1.name: Stage.GERMINATED, Gate.G2.name: Stage.TRAINING, Gate.G3.name: Stage.BLENDING}
+_AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAINING, Gate.HOLD.name: Stage.BLENDING}
 
 
 def conditions(slots: Slots, limits: Limits) -> Tensor:
     """Every condition of legality by itself, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
     stage, device = known(slots.stage), slots.stage.device
-    enabled = table(limits.enabled, torch.bool, device)
+    enabled = constant_table(limits.enabled, torch.bool, device)
     developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
     busy = (enabled & (developing | cooling(stage))).any(-1)[:, None, None]
     seeds = occupied(stage).sum(-1)[:, None, None]
@@ -73,12 +73,12 @@ def action_masks(slots: Slots, limits: Limits, *, met: Tensor | None = None) -> 
     device, envs = slots.stage.device, slots.stage.shape[0]
     blueprints = tuple(code in limits.allowed_blueprints for code in Blueprint)
     free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
-    return made(
+    return unsafe_new(
         ActionMasks,
         slots,
         op=allowed.any(-1),
         slot=allowed,
-        blueprint=table(blueprints, torch.bool, device).repeat(envs, 1),
+        blueprint=constant_table(blueprints, torch.bool, device).repeat(envs, 1),
         **{head.label: torch.ones(envs, SIZES[head], dtype=torch.bool, device=device) for head in free},
     )
 
@@ -86,13 +86,13 @@ def action_masks(slots: Slots, limits: Limits, *, met: Tensor | None = None) -> 
 def available(masks: ActionMasks) -> Tensor:
     """Heads that some allowed op uses; `op` itself always.  -> bool [E, 8]."""
     device = masks.op.device
-    used = (masks.op[:, :, None] & table(RELEVANT, torch.bool, device)).any(1)
-    return used | table(tuple(head is Head.OP for head in Head), torch.bool, device)
+    used = (masks.op[:, :, None] & constant_table(RELEVANT, torch.bool, device)).any(1)
+    return used | constant_table(tuple(head is Head.OP for head in Head), torch.bool, device)
 
 
 def choices(masks: ActionMasks) -> Tensor:
     """Number of distinct complete actions.  -> int64 [E]."""
-    relevant = table(RELEVANT, torch.bool, masks.op.device)
+    relevant = constant_table(RELEVANT, torch.bool, masks.op.device)
     values = torch.stack([getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1)
     combinations = torch.where(relevant[:, Head.BLUEPRINT :], values[:, None], 1).prod(-1)
     slots = torch.where(relevant[:, Head.SLOT], masks.slot.sum(-1), 1)
@@ -104,7 +104,7 @@ def head_choices(masks: ActionMasks, op: Tensor) -> Tensor:
     ops = op.clamp(0, len(Op) - 1)
     slots = masks.slot.sum(-1).gather(-1, ops.unsqueeze(-1)).squeeze(-1)
     counts = {head: getattr(masks, head.label).sum(-1) for head in Head if head is not Head.SLOT}
-    relevant = table(RELEVANT, torch.bool, op.device)[ops]
+    relevant = constant_table(RELEVANT, torch.bool, op.device)[ops]
     return torch.where(relevant, torch.stack([{**counts, Head.SLOT: slots}[head] for head in Head], dim=-1), 0)
 
 
@@ -122,19 +122,19 @@ def control(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionM
     """
     envs = masks.op.shape[0]
     declared = _only(masks, entry.expand(envs, -1))
-    wait = _only(masks, table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1))
+    wait = _only(masks, constant_table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1))
     obeyed = present & (choices(declared) == 1)
     return select(obeyed, declared, wait), present & ~obeyed
 
 
 def _only(masks: ActionMasks, action: Tensor) -> ActionMasks:
     """The masks without every other action; nothing is left where this one is not allowed.  action int64 [E, 8]."""
-    relevant = table(RELEVANT, torch.bool, action.device)[action[:, Head.OP].clamp(0, len(Op) - 1)]
+    relevant = constant_table(RELEVANT, torch.bool, action.device)[action[:, Head.OP].clamp(0, len(Op) - 1)]
     sizes = {**SIZES, Head.SLOT: masks.slot.shape[-1]}
     named = {head: _is(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head}
     left = {head.label: getattr(masks, head.label) & named[head] for head in Head if head is not Head.SLOT}
     slot = masks.slot & left[Head.OP.label].unsqueeze(-1) & named[Head.SLOT].unsqueeze(1)
-    return renewed(masks, **left, slot=slot)
+    return replace(masks, **left, slot=slot)
 
 
 def _is(index: Tensor, count: int) -> Tensor:
@@ -144,7 +144,7 @@ def _is(index: Tensor, count: int) -> Tensor:
 
 def _ops(device: torch.device, *ops: Op) -> Tensor:
     """True for the given ops.  -> bool [6, 1]."""
-    return table(tuple((op in ops,) for op in Op), torch.bool, device)
+    return constant_table(tuple((op in ops,) for op in Op), torch.bool, device)
 
 
 def _usable(limits: Limits) -> tuple[tuple[bool, ...], ...]:
@@ -158,4 +158,4 @@ def _usable(limits: Limits) -> tuple[tuple[bool, ...], ...]:
 
 def _by_stage(rows: tuple[tuple[bool, ...], ...], stage: Tensor) -> Tensor:
     """A table [6][10] looked up by the stage of every slot.  stage int64 [E, S] -> bool [E, 6, S]."""
-    return table(rows, torch.bool, stage.device)[:, stage].transpose(0, 1)
+    return constant_table(rows, torch.bool, stage.device)[:, stage].transpose(0, 1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.env import Slots
-from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, HOSTAGE_CONTRIBUTION, HOSTAGE_HARM, RATIO_LIMIT
+from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, RANSOM_CONTRIBUTION, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
 
 
@@ -31,7 +31,7 @@ def detect(slots: Slots, uncommitted_improvement: Tensor) -> Detection:
     helped = judged & (contribution > 0) & (improvement > 0)
     ratio = torch.where(helped, contribution, 0.0) / torch.where(helped, improvement, 1.0)
     inflated = helped & (ratio >= RATIO_LIMIT)
-    ransom = judged & (contribution > HOSTAGE_CONTRIBUTION) & (improvement < HOSTAGE_HARM)
+    ransom = judged & (contribution > RANSOM_CONTRIBUTION) & (improvement < RANSOM_HARM)
     return Detection(
         fired=torch.stack((inflated, ransom), dim=-1),
         ratio=torch.where(inflated, ratio, 0.0),

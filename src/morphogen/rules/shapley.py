@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 
 
 def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
@@ -61,4 +61,4 @@ def marginals(values: Tensor, joined: Tensor) -> Tensor:
 
 def _apply(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
     # a product and a sum, not a matrix product: each row has the same rounding whatever stands beside it
-    return (values.unsqueeze(-2) * table(weights, values.dtype, values.device)).sum(-1)
+    return (values.unsqueeze(-2) * constant_table(weights, values.dtype, values.device)).sum(-1)

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.spec import SignalSpec
 from morphogen.state.env import Signals
 from morphogen.state.measure import Attribution
-from morphogen.state.tree_ops import renewed
+from morphogen.state.tree_ops import replace
 
 MIN_LOSS = 1e-8  # below it a relative change says nothing
 
@@ -27,7 +27,7 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     stable = _stable(signals, loss_delta, delta_valid, spec=spec)
     clean = measured & attribution.measured
     has_best = signals.history_valid.any(-1)
-    return renewed(
+    return replace(
         signals,
         val_loss=loss,
         val_acc=accuracy,

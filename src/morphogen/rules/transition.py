@@ -7,7 +7,7 @@ from morphogen.rules.alpha import retarget
 from morphogen.rules.stages import known, occupied
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
-from morphogen.state.tree_ops import table, write
+from morphogen.state.tree_ops import constant_table, masked_update
 from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Stage
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
@@ -20,9 +20,9 @@ def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slo
 
     Shapes: where bool [E, S], to int64 [E, S] (`Stage`), accuracy float32 [E] (measured, points).
     """
-    legal = table(LEGAL_NEXT, torch.bool, to.device)[known(slots.stage), known(to)]
-    moved = write(slots, where & legal, **_entered(slots, to))
-    return write(moved, where & legal & occupied(to), accuracy_at_stage_start=accuracy[:, None])
+    legal = constant_table(LEGAL_NEXT, torch.bool, to.device)[known(slots.stage), known(to)]
+    moved = masked_update(slots, where & legal, **_entered(slots, to))
+    return masked_update(moved, where & legal & occupied(to), accuracy_at_stage_start=accuracy[:, None])
 
 
 def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
@@ -33,7 +33,7 @@ def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
     blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
     holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
     slots = transition(slots, where, to, accuracy)
-    slots = write(slots, blends, accuracy_at_blending=accuracy[:, None], accuracy_at_blending_valid=True)
+    slots = masked_update(slots, blends, accuracy_at_blending=accuracy[:, None], accuracy_at_blending_valid=True)
     slots = retarget(
         slots,
         blends,
@@ -42,7 +42,7 @@ def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
         shape=slots.blend_curve,
         steepness=DEFAULT_STEEPNESS,
     )
-    return write(slots, holds, alpha=1.0, alpha_start=1.0, alpha_target=1.0, alpha_mode=int(AlphaMode.HOLD))
+    return masked_update(slots, holds, alpha=1.0, alpha_start=1.0, alpha_target=1.0, alpha_mode=int(AlphaMode.HOLD))
 
 
 def remove(slots: Slots, where: Tensor) -> Slots:
@@ -51,12 +51,12 @@ def remove(slots: Slots, where: Tensor) -> Slots:
     Shapes: where bool [E, S].  Takes any stage: a rollback removes fossils too.
     """
     pruned = torch.full_like(slots.stage, int(Stage.PRUNED))
-    return write(slots, where, **_entered(slots, pruned), **_WITH_SEED)
+    return masked_update(slots, where, **_entered(slots, pruned), **_WITH_SEED)
 
 
 def clear(slots: Slots, where: Tensor) -> Slots:
     """Every leaf of the slots at its empty value.  where bool [E, S]."""
-    return write(slots, where, **_EMPTY)
+    return masked_update(slots, where, **_EMPTY)
 
 
 def _entered(slots: Slots, to: Tensor) -> dict[str, Tensor | float]:

@@ -4,25 +4,25 @@ import torch
 from torch import Tensor
 
 from morphogen.config import whitebox_spec
-from morphogen.config.whitebox_spec import BASE, GAIN, LATE, RIPENING
+from morphogen.config.whitebox_spec import BASE_POINTS, DELAY_PENALTY, GAIN_POINTS, MATURITY_EPOCHS
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import price_of
 from morphogen.state.env import Instance, Slots
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 
-_ENDS = tuple(end for end, _ in whitebox_spec.RIGHT[:-1])
-_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.RIGHT)
+_ENDS = tuple(end for end, _ in whitebox_spec.BEST_BLUEPRINT[:-1])
+_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.BEST_BLUEPRINT)
 
 
 def right(width: Tensor) -> Tensor:
     """The blueprint that pays in a host of that width.  float32 [...], share -> int64 [...], a `Blueprint`."""
-    place = torch.bucketize(width.contiguous(), table(_ENDS, torch.float32, width.device))
-    return table(_CODES, torch.int64, width.device)[place]
+    place = torch.bucketize(width.contiguous(), constant_table(_ENDS, torch.float32, width.device))
+    return constant_table(_CODES, torch.int64, width.device)[place]
 
 
 def ripe(label_noise: Tensor) -> Tensor:
     """The first epoch in which a seed can be germinated that will add anything.  float32 [...] -> int64 [...]."""
-    return (label_noise * RIPENING).round().to(torch.int64)
+    return (label_noise * MATURITY_EPOCHS).round().to(torch.int64)
 
 
 def gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, born: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, born: Tensor) ->
     """
     delay = born - ripe(label_noise).unsqueeze(-1)
     fits = (blueprint == right(width).unsqueeze(-1)) & (delay >= 0)
-    return torch.where(fits, GAIN * (1.0 - LATE * delay).clamp(min=0.0), 0.0)
+    return torch.where(fits, GAIN_POINTS * (1.0 - DELAY_PENALTY * delay).clamp(min=0.0), 0.0)
 
 
 def accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor)
     worth = slots.alpha * gain(instance.width, instance.label_noise, slots.blueprint, born)
     place = torch.arange(worth.shape[-1], device=worth.device)
     on = (coalition.unsqueeze(-1) >> place & 1).bool() & players(slots).unsqueeze(1)
-    return BASE + torch.where(on, worth.unsqueeze(1), 0.0).amax(-1)
+    return BASE_POINTS + torch.where(on, worth.unsqueeze(1), 0.0).amax(-1)
 
 
 def best(
@@ -64,12 +64,12 @@ def best(
     Shapes: instance [E] -> float32 [E], a share of 1.
     """
     width, noise = instance.width, instance.label_noise
-    alone = torch.full_like(width.unsqueeze(-1), BASE)
+    alone = torch.full_like(width.unsqueeze(-1), BASE_POINTS)
     plans = [(kind, born, row[kind]) for row in counts for kind in blueprints for born in range(last + 1)]
     if not plans:
         return alone.squeeze(-1) / 100.0
-    kinds, births, sizes = table(tuple(zip(*plans, strict=True)), torch.int64, width.device)
+    kinds, births, sizes = constant_table(tuple(zip(*plans, strict=True)), torch.int64, width.device)
     envs = width.shape[0]
     grown = gain(width, noise, kinds.expand(envs, -1), births.expand(envs, -1))
-    worth = BASE + grown - price_of(sizes, instance.param_price, param_budget=param_budget)
+    worth = BASE_POINTS + grown - price_of(sizes, instance.param_price, param_budget=param_budget)
     return torch.cat((alone, worth), dim=-1).amax(-1) / 100.0

@@ -14,7 +14,7 @@ from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.vocab.observation import ENV, SLOT
 
 
-def manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
+def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
     """The manifest of a run that begins."""
     config, dataset = dump_config(setup.spec), setup.dataset
     return {
@@ -28,23 +28,23 @@ def manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
         "data_placement": dataset.placement,
         "schedule_sha256": None if setup.schedule is None else setup.schedule.sha256,
         "last_checkpoint": None,
-        **run_directory.environment(),
+        **run_directory.describe_environment(),
     }
 
 
-def started(scheduler: Scheduler, said: dict[str, Any]) -> RunStarted:
+def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStarted:
     """The first event of a run; `said`: its manifest."""
     setup, spec = scheduler.setup, scheduler.setup.spec
     net = scheduler.params.get("net", None)
     return RunStarted(
-        run_id=said["run_id"],
-        command=said["command"],
+        run_id=manifest["run_id"],
+        command=manifest["command"],
         task=spec.task,
         preset=spec.preset,
         config=json.loads(dump_config(spec)),
-        config_sha256=said["config_sha256"],
-        data_sha256=said["data_sha256"],
-        data_placement=said["data_placement"],
+        config_sha256=manifest["config_sha256"],
+        data_sha256=manifest["data_sha256"],
+        data_placement=manifest["data_placement"],
         seed=spec.seed,
         envs=spec.envs,
         slots=setup.net.names,
@@ -59,14 +59,14 @@ def started(scheduler: Scheduler, said: dict[str, Any]) -> RunStarted:
         host_params=setup.net.host_size,
         obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),
         policy_params=0 if net is None else sum(leaf.numel() for leaf in net.values()),
-        versions=said["versions"],
+        versions=manifest["versions"],
     )
 
 
-def circumstances(setup: Setup) -> dict[str, str]:
+def environment_fingerprint(setup: Setup) -> dict[str, str]:
     """All that the last bits of a number depend on besides the config."""
     return {
-        **run_directory.environment()["versions"],
+        **run_directory.describe_environment()["versions"],
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
         "device": "cpu" if setup.device.type == "cpu" else torch.cuda.get_device_name(setup.device),

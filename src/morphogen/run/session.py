@@ -12,18 +12,18 @@ from tensordict import TensorDict
 from morphogen.analysis.run_log import rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
-from morphogen.engine.optimum import OF_WHAT
+from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup
-from morphogen.engine.sizes import sizes
+from morphogen.engine.sizes import describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.evaluation.final_evaluation import compared, share_table, shares
 from morphogen.evaluation.play import Result
 from morphogen.run import manifest, snapshot
-from morphogen.run.checkpointer import Keeper, Kind
-from morphogen.run.resume import Found, forget_newer, promise
-from morphogen.run.sink_checks import METRICS
-from morphogen.run.sinks import opened
+from morphogen.run.checkpointer import Checkpointer, SaveKind
+from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
+from morphogen.run.sink_checks import METRICS_FOLDER
+from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
@@ -46,177 +46,179 @@ class TrainResult:
     stopped: bool = False  # before its last round was over
 
 
-class Home(NamedTuple):
+class RunContext(NamedTuple):
     """The directory that a run owns, its manifest, and the checkpoint that it goes on from; None: it begins."""
 
     folder: RunDirectory
-    said: Tree
-    found: Found | None = None
+    manifest: Tree
+    resume_point: ResumePoint | None = None
 
 
 class Session:
     """One run with its files."""
 
-    def __init__(self, setup: Setup, parts: Parts, home: Home | None, *, console: Any) -> None:
+    def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
         """What is resumed is checked whole before anything is written."""
-        self.setup, self.home, self.console = setup, home, console
-        self.clock, self.began, self.halt = parts.clock, parts.clock(), parts.halt
+        self.setup, self.context, self.console = setup, context, console
+        self.clock, self.started_at, self.halt = parts.clock, parts.clock(), parts.halt
         screen = () if console is None else (console,)
         parts = replace(parts, sinks=(*parts.sinks, *screen), on_epoch=parts.on_epoch or self._on_epoch)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
-        self.losses, self.keeper = NOTHING_LOST, None
-        if home is not None:
-            self.keeper = Keeper(self.scheduler, home.folder, facts=self._facts(home), clock=self.clock)
-            self._open(home) if home.found is None else self._reopen(home, home.found)
+        self.losses, self.checkpointer = NOTHING_LOST, None
+        if context is not None:
+            self.checkpointer = Checkpointer(
+                self.scheduler, context.folder, facts=self._checkpoint_facts(context), clock=self.clock
+            )
+            self._start(context) if context.resume_point is None else self._resume(context, context.resume_point)
 
-    def _facts(self, home: Home) -> Tree:
+    def _checkpoint_facts(self, context: RunContext) -> Tree:
         """What every checkpoint says of the run."""
         config = dump_config(self.setup.spec)
         return {
-            "run_id": home.said["run_id"],
+            "run_id": context.manifest["run_id"],
             "config": json.loads(config),
             "config_sha256": run_directory.config_hash(config),
             "data_sha256": self.setup.dataset.fingerprint,
             "world": 1,
-            "made": manifest.circumstances(self.setup),
+            "made": manifest.environment_fingerprint(self.setup),
         }
 
-    def _open(self, home: Home) -> None:
+    def _start(self, context: RunContext) -> None:
         """Begin; what is left of a run that was never saved is gone."""
-        shutil.rmtree(home.folder.path / METRICS, ignore_errors=True)
-        self._own(home, None)
-        self.scheduler.reporter.tell(manifest.started(self.scheduler, home.said))
+        shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
+        self._open_files(context, None)
+        self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
 
-    def _own(self, home: Home, written: Tree | None) -> int:
+    def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
         """Open the files of the run where they stood; how many bytes of the event file were cut."""
-        sinks, cut = opened(self.setup.spec, home.folder, written)
+        sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
         config = dump_config(self.setup.spec)
         try:
-            home.folder.write_config(config)
-            home.folder.update(status="running", config_sha256=run_directory.config_hash(config))
+            context.folder.write_config(config)
+            context.folder.update(status="running", config_sha256=run_directory.config_hash(config))
         except OSError as cause:
-            raise CheckpointError(self._unwritten(cause)) from cause
-        self.scheduler.reporter.listen(sinks)
+            raise CheckpointError(self._write_error(cause)) from cause
+        self.scheduler.reporter.add_sinks(sinks)
         return cut
 
-    def _reopen(self, home: Home, found: Found) -> None:
+    def _resume(self, context: RunContext, resume_point: ResumePoint) -> None:
         """Go on where the checkpoint stands; what was written after it is gone, and made again."""
-        snapshot.resumed(self.scheduler, found.standing, *found.position)
-        cut = self._own(home, found.standing.written)
-        forget_newer(home.folder, found)
-        self.history += rounds(home.folder.path)
-        if found.standing.written is None:  # nothing was told before
-            self.scheduler.reporter.tell(manifest.started(self.scheduler, home.said))
-        assert self.keeper is not None
-        self.keeper.resume(found.manifest)
-        told = RunResumed(checkpoint=found.path.name, cut_bytes=cut, skipped=found.skipped)
-        self.scheduler.reporter.tell(told)
+        snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
+        cut = self._open_files(context, resume_point.snapshot.sink_positions)
+        remove_newer(context.folder, resume_point)
+        self.history += rounds(context.folder.path)
+        if resume_point.snapshot.sink_positions is None:  # nothing was told before
+            self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
+        assert self.checkpointer is not None
+        self.checkpointer.resume(resume_point.manifest)
+        told = RunResumed(checkpoint=resume_point.path.name, cut_bytes=cut, skipped=resume_point.skipped)
+        self.scheduler.reporter.emit(told)
 
-    def whole(self, on_round: OnRound | None) -> TrainResult:
+    def run(self, on_round: OnRound | None) -> TrainResult:
         """From the first event to the last; the files say how it ended, however it does."""
         status, error = "failed", None
         try:
-            result = self._work(on_round)
-            status = "stopped" if result.stopped else run_directory.COMPLETED
+            result = self._train(on_round)
+            status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
         except OSError as cause:
-            error = self._unwritten(cause)
+            error = self._write_error(cause)
             raise CheckpointError(error) from cause
         except BaseException as cause:
             stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
             status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
             raise
         finally:
-            self._end(status, error)
+            self._close_files(status, error)
         if self.console is not None:
             self.console.finish(result)
         return replace(result, losses=self.losses)
 
-    def _work(self, on_round: OnRound | None) -> TrainResult:
+    def _train(self, on_round: OnRound | None) -> TrainResult:
         scheduler, spec = self.scheduler, self.setup.spec
-        self._greet()
+        self._print_start()
         try:
-            scheduler.run(lambda summary: self._on_round(summary, on_round), halt=self._between)
+            scheduler.run(lambda summary: self._on_round(summary, on_round), halt=self._between_epochs)
         except TrainingDiverged:
             self._save("stop")
             raise
         stopped = scheduler.round < spec.rounds
         self._save("stop" if stopped else "final")
-        results = None if stopped else self._close()
-        told = tuple(self.history), scheduler.params, results or (), self._place
+        results = None if stopped else self._evaluate()
+        told = tuple(self.history), scheduler.params, results or (), self._path
         return TrainResult(*told, stopped=results is None)
 
     @property
-    def _place(self) -> Path | None:
-        return None if self.home is None else self.home.folder.path
+    def _path(self) -> Path | None:
+        return None if self.context is None else self.context.folder.path
 
-    def _greet(self) -> None:
+    def _print_start(self) -> None:
         """Say what is going to run."""
         if self.console is None:
             return
-        found, done = None if self.home is None else self.home.found, self._done(self.scheduler.epoch)
-        self.console.start(self.setup.spec, {**sizes(self.setup), **self._from(found)}, done=done)
+        found, done = None if self.context is None else self.context.resume_point, self._progress(self.scheduler.epoch)
+        self.console.start(self.setup.spec, {**describe_run(self.setup), **self._resume_row(found)}, done=done)
         if found is not None:
             self.console.warn(f"skipped {one['checkpoint']}: {one['reason']}" for one in found.skipped)
 
-    def _from(self, found: Found | None) -> dict[str, str]:
+    def _resume_row(self, found: ResumePoint | None) -> dict[str, str]:
         if found is None:
             return {}
-        made = promise(found.manifest["made"], manifest.circumstances(self.setup))
+        made = describe_reproducibility(found.manifest["made"], manifest.environment_fingerprint(self.setup))
         return {"goes on from": f"{found.path.name}, {made}"}
 
-    def _done(self, epoch: int) -> float:
+    def _progress(self, epoch: int) -> float:
         """The share of the run that is over before an epoch of the present round."""
         spec = self.setup.spec
         return (self.scheduler.round * spec.episode_length + epoch) / (spec.rounds * spec.episode_length)
 
     def _on_epoch(self, round: int, epoch: int) -> None:
         if self.console is not None:
-            self.console.epoch(round, epoch, self._done(epoch + 1))
+            self.console.epoch(round, epoch, self._progress(epoch + 1))
 
-    def _between(self) -> bool:
+    def _between_epochs(self) -> bool:
         """Between two epochs: whether to stop; if not, the run is saved where it is time."""
         if self.halt():
             return True
-        if self.keeper is not None:
-            self.keeper.between()
+        if self.checkpointer is not None:
+            self.checkpointer.save_if_due()
         return False
 
-    def _on_round(self, summary: BatchSummary, then: OnRound | None) -> bool | None:
+    def _on_round(self, summary: BatchSummary, callback: OnRound | None) -> bool | None:
         self.history.append(summary)
         if self.console is not None:
             self.console.round(summary)
-        if self.keeper is not None:
-            self.keeper.end_round(summary)
-        on = then(summary, self.scheduler) if then is not None else None
+        if self.checkpointer is not None:
+            self.checkpointer.end_round(summary)
+        on = callback(summary, self.scheduler) if callback is not None else None
         return False if self.halt() else on
 
-    def _save(self, kind: Kind) -> None:
-        if self.keeper is not None:
-            self.keeper.save(kind)
+    def _save(self, kind: SaveKind) -> None:
+        if self.checkpointer is not None:
+            self.checkpointer.save(kind)
 
-    def _close(self) -> tuple[Result, ...] | None:
+    def _evaluate(self) -> tuple[Result, ...] | None:
         """All rounds are over: keep the policy, and judge it; None where that was stopped."""
         scheduler, spec = self.scheduler, self.setup.spec
-        if self.home is not None:
-            self._keep_policy(self.home.folder)
+        if self.context is not None:
+            self._save_policy(self.context.folder)
         results = compared(scheduler, self.halt)
         if not results:
             return results
-        scheduler.reporter.tell(results[-1].event(split=VALIDATION, seed=spec.seed))
-        reached = shares(self.setup, scheduler.fences, results)
-        if self.home is not None:
+        scheduler.reporter.emit(results[-1].event(split=VALIDATION, seed=spec.seed))
+        reached = shares(self.setup, scheduler.transfers, results)
+        if self.context is not None:
             found = {result.policy: result.plain() for result in results}
             said = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": found}
-            self.home.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
+            self.context.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
         if self.console is not None:
             rows = [result.row(results[-1], seed=spec.seed) for result in results]
             self.console.table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
-            self.console.table(share_table(reached), title=OF_WHAT)
+            self.console.table(share_table(reached), title=SHARE_TITLE)
         return results
 
-    def _keep_policy(self, folder: RunDirectory) -> None:
-        params, config = self.scheduler.fences.save(self.scheduler.params), dump_config(self.setup.spec)
+    def _save_policy(self, folder: RunDirectory) -> None:
+        params, config = self.scheduler.transfers.fetch_state(self.scheduler.params), dump_config(self.setup.spec)
         checkpoint_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),
@@ -229,20 +231,20 @@ class Session:
             },
         )
 
-    def _unwritten(self, cause: OSError) -> str:
-        return f"{self._place} cannot be written: {cause.strerror or cause}"
+    def _write_error(self, cause: OSError) -> str:
+        return f"{self._path} cannot be written: {cause.strerror or cause}"
 
-    def _end(self, status: str, error: str | None) -> None:
+    def _close_files(self, status: str, error: str | None) -> None:
         """Close the files of the run; where it failed already, that is what is told, whatever happens here."""
         try:
-            self._last_words(status, error)
+            self._emit_completed(status, error)
         except OSError as cause:
             if status != "failed":
-                raise CheckpointError(self._unwritten(cause)) from cause
+                raise CheckpointError(self._write_error(cause)) from cause
 
-    def _last_words(self, status: str, error: str | None) -> None:
+    def _emit_completed(self, status: str, error: str | None) -> None:
         """The last event; the manifest says how the run ended."""
-        done = self.scheduler.compiled.done
+        done = self.scheduler.compiled.totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.losses = self.scheduler.reporter.close(
             RunCompleted(
@@ -251,10 +253,10 @@ class Session:
                 best_round=None if best is None else best.round,
                 best_accuracy=None if best is None else best.committed_mean,
                 error=error,
-                run_s=self.clock() - self.began,
+                run_s=self.clock() - self.started_at,
                 graphs=done.graphs,
                 graph_fallbacks=done.graph_fallbacks,
             )
         )
-        if self.home is not None:
-            self.home.folder.update(status=status)
+        if self.context is not None:
+            self.context.folder.update(status=status)

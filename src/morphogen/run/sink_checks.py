@@ -6,11 +6,11 @@ from morphogen.config.spec import RunSpec
 from morphogen.storage import run_directory
 from morphogen.telemetry.scalars import check_loggers
 
-METRICS = "metrics"  # folder of the loggers in a run directory
+METRICS_FOLDER = "metrics"  # folder of the loggers in a run directory
 
 
-def check(spec: RunSpec) -> None:
+def check_sinks(spec: RunSpec) -> None:
     """A ConfigError where a sink cannot be opened: its package is missing, or its file is there already."""
     check_loggers(spec.telemetry.loggers)
     if spec.telemetry.dir is not None:
-        run_directory.check_file("telemetry.dir", Path(spec.telemetry.dir) / run_directory.EVENTS)
+        run_directory.check_new_file("telemetry.dir", Path(spec.telemetry.dir) / run_directory.EVENTS)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from morphogen.config.spec import RunSpec
-from morphogen.config.telemetry_spec import OFF
+from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
-from morphogen.run.sink_checks import METRICS
+from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpacked
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
@@ -18,110 +18,114 @@ from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
 from morphogen.telemetry.position import NOWHERE, Logged, Position
 from morphogen.telemetry.scalars import FILES, Scalars, check_loggers, cut
 from morphogen.telemetry.writer import JsonLines, Sink
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
-LONGEST = 1 << 20  # bytes of a first line
+MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 
-def opened(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
+def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
     """The sinks of a run that writes to a folder, and how many bytes of its event file were cut for that.
 
     `position`: where they stood, as `Reporter.drain` gave it; None: they begin.  Where `telemetry.dir` is another one,
     a new file begins there, and the numbers of its lines go on.  A CheckpointError as `checked` raises it; nothing is
     changed before all is checked.  None at level off.  spec is resolved.
     """
-    if spec.telemetry.level == OFF:
+    if spec.telemetry.level == LEVEL_OFF:
         return (), 0
     check_loggers(spec.telemetry.loggers)
-    at, surplus = checked(spec, folder, position)
+    at, surplus = check_position(spec, folder, position)
     lost = [told(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
     try:
-        return _opened(spec, folder, at, lost), surplus
+        return _open_at(spec, folder, at, lost), surplus
     except OSError as error:
-        raise CheckpointError(f"event file {_path(spec, folder)} cannot be written: {error.strerror}") from error
+        raise CheckpointError(f"event file {_event_path(spec, folder)} cannot be written: {error.strerror}") from error
 
 
-def checked(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[Position, int]:
+def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[Position, int]:
     """Where a run goes on to write, and how many bytes there are behind; nothing is changed.
 
     A CheckpointError where the event file is not that of the run, or not whole up to there.
     """
-    own, path = spec.telemetry, _path(spec, folder)
+    own, path = spec.telemetry, _event_path(spec, folder)
     before: Position | None = unpacked(Position | None, position, "position")
     at = before or Position(0, 0, (), {}, own.dir, {})
-    if own.level == OFF:
+    if own.level == LEVEL_OFF:
         return at, 0
     if at.dir != own.dir:
-        run_directory.check_file("telemetry.dir", path)
+        run_directory.check_new_file("telemetry.dir", path)
         at = at._replace(bytes=0)
-    return at, _surplus(path, at, folder) if path.exists() or at.bytes else 0
+    return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
-def _opened(spec: RunSpec, folder: RunDirectory, at: Position, lost: list[Envelope]) -> tuple[Sink, ...]:
+def _open_at(spec: RunSpec, folder: RunDirectory, position: Position, lost: list[Envelope]) -> tuple[Sink, ...]:
     """All sinks, cut to where they stood; what the event file lacks is the first that it takes."""
-    path = _path(spec, folder)
+    path = _event_path(spec, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
-        os.truncate(path, at.bytes)
-    for name, place in at.loggers.items():
+        os.truncate(path, position.bytes)
+    for name, place in position.loggers.items():
         if name in spec.telemetry.loggers and name in FILES:
-            cut(folder.path / METRICS, name, place.files)
-    file = JsonLines(path, first=at.seq)
+            cut(folder.path / METRICS_FOLDER, name, place.files)
+    file = JsonLines(path, first=position.seq)
     if lost:
         file.write(lost)
-    return (*_loggers(spec, folder, at.loggers), file)
+    return (*_open_loggers(spec, folder, position.loggers), file)
 
 
-def _path(spec: RunSpec, folder: RunDirectory) -> Path:
+def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
     """The event file."""
     return (folder.path if spec.telemetry.dir is None else Path(spec.telemetry.dir)) / EVENTS
 
 
-def _loggers(spec: RunSpec, folder: RunDirectory, places: Mapping[str, Logged]) -> Iterator[Scalars]:
-    own, metrics = spec.telemetry, folder.path / METRICS
+def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, Logged]) -> Iterator[Scalars]:
+    own, metrics = spec.telemetry, folder.path / METRICS_FOLDER
     for name in own.loggers:
-        yield Scalars(name, metrics, own, epochs=spec.episode_length, place=places.get(name, NOWHERE))
+        yield Scalars(name, metrics, own, epochs=spec.episode_length, place=positions.get(name, NOWHERE))
 
 
-def _surplus(path: Path, at: Position, folder: RunDirectory) -> int:
+def _count_surplus(path: Path, position: Position, folder: RunDirectory) -> int:
     """Bytes of an event file after a position; a CheckpointError where it is not that of the run, whole up to there."""
     if not path.is_file():
-        raise CheckpointError(f"event file {path} is missing; want the one with {at.bytes} bytes that was left there")
+        raise CheckpointError(
+            f"event file {path} is missing; want the one with {position.bytes} bytes that was left there"
+        )
     try:
         with path.open("rb") as file:
-            begin = file.readline(LONGEST)
-            file.seek(max(at.bytes - 1, 0))
+            begin = file.readline(MAX_FIRST_LINE)
+            file.seek(max(position.bytes - 1, 0))
             end, size = file.read(1), file.seek(0, os.SEEK_END)
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be read: {error.strerror}") from error
-    if size < at.bytes:
-        raise CheckpointError(f"event file {path} has {size} bytes; want at least {at.bytes}")
-    if at.bytes and end != b"\n":
-        raise CheckpointError(f"event file {path} has {show(ascii(end))} as byte {at.bytes}; want the end of a line")
+    if size < position.bytes:
+        raise CheckpointError(f"event file {path} has {size} bytes; want at least {position.bytes}")
+    if position.bytes and end != b"\n":
+        raise CheckpointError(
+            f"event file {path} has {format_value(ascii(end))} as byte {position.bytes}; want the end of a line"
+        )
     torn = not begin.endswith(b"\n") and path.parent == folder.path  # by a process that died at once
     if size and not torn:
-        _check_begin(path, begin, at, folder)
-    return size - at.bytes
+        _check_first_line(path, begin, position, folder)
+    return size - position.bytes
 
 
-def _check_begin(path: Path, begin: bytes, at: Position, folder: RunDirectory) -> None:
+def _check_first_line(path: Path, first_line: bytes, position: Position, folder: RunDirectory) -> None:
     """The first line is the RunStarted of this run, or, where that is in another file, a later one."""
-    run = _run_id(folder)
+    run = _read_run_id(folder)
     try:
-        head = json.loads(begin)
+        head = json.loads(first_line)
         name, seq = head["event"], head["seq"]
-        own = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < at.seq
+        own = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
     except (ValueError, TypeError, KeyError, RecursionError):
         own = False
     if not own:
-        found = show(begin.decode("ascii", "backslashreplace"))
+        found = format_value(first_line.decode("ascii", "backslashreplace"))
         raise CheckpointError(f"event file {path} begins with {found}; want the RunStarted of run {run}")
 
 
-def _run_id(folder: RunDirectory) -> str:
+def _read_run_id(folder: RunDirectory) -> str:
     try:
-        return folder.manifest()["run_id"]
+        return folder.read_manifest()["run_id"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise CheckpointError(f"{folder.path / MANIFEST} names no run_id, so no event file can be its own") from error

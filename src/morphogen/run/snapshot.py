@@ -7,43 +7,47 @@ from typing import Any, NamedTuple
 
 from tensordict import TensorDict
 
-from morphogen.engine.compile import Known
+from morphogen.engine.compile import PaddingState
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
 from morphogen.nets import plan as plans
 from morphogen.storage.codec import packed, unpacked
-from morphogen.storage.tensor_trees import Tree, check_tree, plain, restored
+from morphogen.storage.tensor_trees import Tree, check_tree, restore_tree, to_nested_dict
 
 
-class Standing(NamedTuple):
+class RunSnapshot(NamedTuple):
     """The two trees of a checkpoint."""
 
     envs: Tree  # of the envs of this process
     shared: Tree
 
     @property
-    def written(self) -> Tree | None:
+    def sink_positions(self) -> Tree | None:
         """Where the sinks stood."""
         if not isinstance(self.shared, dict) or "written" not in self.shared:
             raise CheckpointError("shared.written is missing")
         return self.shared["written"]
 
 
-def taken(scheduler: Scheduler) -> Standing:
+def capture(scheduler: Scheduler) -> RunSnapshot:
     """Where a run stands between two epochs.  What is on its way is taken in first; nothing of the run changes.
 
     One crossing.  Inside a round the rows of the rollout so far, the memory of the policy and the marks of segments go
     with the envs; a round that begins makes them anew.
     """
-    scheduler.catch_up()
-    crossing = TensorDict(_tensors(scheduler), batch_size=[])
-    found = plain(scheduler.fences.save(crossing))
+    scheduler.read_pending_record()
+    crossing = TensorDict(_snapshot_tensors(scheduler), batch_size=[])
+    found = to_nested_dict(scheduler.transfers.fetch_state(crossing))
     written = scheduler.reporter.drain()
-    more = {"telemetry": scheduler.reporter.state(), "written": written, "compiled": packed(scheduler.compiled.known())}
-    return Standing({"state": {}, **found.get("envs", {})}, {"learner": {}, **found.get("shared", {}), **more})
+    more = {
+        "telemetry": scheduler.reporter.state(),
+        "written": written,
+        "compiled": packed(scheduler.compiled.padding_state()),
+    }
+    return RunSnapshot({"state": {}, **found.get("envs", {})}, {"learner": {}, **found.get("shared", {}), **more})
 
 
-def _tensors(scheduler: Scheduler) -> dict[str, Any]:
+def _snapshot_tensors(scheduler: Scheduler) -> dict[str, Any]:
     envs = {} if scheduler.state is None else {"state": scheduler.state}
     if scheduler.epoch:
         envs["hidden"], envs["segment"] = scheduler.hidden, scheduler.segment
@@ -51,9 +55,9 @@ def _tensors(scheduler: Scheduler) -> dict[str, Any]:
     return {"envs": envs, "shared": {} if scheduler.learner is None else {"learner": scheduler.learner}}
 
 
-def resumed(scheduler: Scheduler, found: Standing, round: int, epoch: int) -> None:
+def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int) -> None:
     """A new scheduler goes on from where another one stood.  What does not fit is a CheckpointError that names it."""
-    envs, shared = found
+    envs, shared = snapshot
     spec = scheduler.setup.spec
     if not (0 <= round <= spec.rounds and 0 <= epoch < spec.episode_length) or (round == spec.rounds and epoch):
         raise CheckpointError(f"the position is round {round}, epoch {epoch}; want one of the run")
@@ -61,18 +65,18 @@ def resumed(scheduler: Scheduler, found: Standing, round: int, epoch: int) -> No
     check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
     check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written", "compiled"), 0), "shared")
     scheduler.compiled.restore(
-        unpacked(Known, shared["compiled"], "shared.compiled"), plans.bare_plan(spec.envs, scheduler.setup.net)
+        unpacked(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
     )
     if scheduler.learner is not None:
-        scheduler.learner = restored(shared["learner"], scheduler.learner, "shared.learner")
+        scheduler.learner = restore_tree(shared["learner"], scheduler.learner, "shared.learner")
         scheduler.params = scheduler.learner.params
     if round or epoch:
-        scheduler.state = restored(envs["state"], scheduler.world.born(round), "envs.state")
+        scheduler.state = restore_tree(envs["state"], scheduler.vector_env.init_state(round), "envs.state")
     if epoch:
-        scheduler.hidden = restored(envs["hidden"], scheduler.hidden, "envs.hidden")
+        scheduler.hidden = restore_tree(envs["hidden"], scheduler.hidden, "envs.hidden")
         marks = TensorDict({"segment": scheduler.segment}, batch_size=[])
-        scheduler.segment = restored({"segment": envs["segment"]}, marks, "envs")["segment"]
+        scheduler.segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
         scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
-        scheduler.world.go_on(round, epoch)
+        scheduler.vector_env.resume_data_at(round, epoch)
     scheduler.reporter.restore(shared["telemetry"])
     scheduler.round, scheduler.epoch = round, epoch

@@ -12,11 +12,11 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
-from morphogen.run.resume import Found, branch, check, newest
-from morphogen.run.session import Home, OnRound, Session, TrainResult
-from morphogen.run.sink_checks import check as check_sinks
+from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
+from morphogen.run.session import OnRound, RunContext, Session, TrainResult
+from morphogen.run.sink_checks import check_sinks as check_sinks
 from morphogen.storage import run_directory
-from morphogen.storage.lock import owned
+from morphogen.storage.lock import own_directory
 from morphogen.storage.run_directory import RunDirectory
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
@@ -39,16 +39,16 @@ def train_ppo_vectorized(
     called after every round; False saves the run and stops it.  Errors of the input are raised before anything is
     written.
     """
-    asked = resolve(_either(spec, fields) or RunSpec(**fields))
+    asked = resolve(_pick_spec(spec, fields) or RunSpec(**fields))
     if out is not None:
         check_sinks(asked)
     setup, parts = build_setup(asked), parts or Parts()
     with torch.no_grad():
         if out is None:
-            return Session(setup, parts, None, console=console).whole(on_round)
-        said = manifest.manifest(setup, out=Path(out), command=command)
-        with run_directory.created(Path(out), config=dump_config(asked), manifest=said) as folder:
-            return Session(setup, parts, Home(folder, said), console=console).whole(on_round)
+            return Session(setup, parts, None, console=console).run(on_round)
+        said = manifest.build_manifest(setup, out=Path(out), command=command)
+        with run_directory.create_directory(Path(out), config=dump_config(asked), manifest=said) as folder:
+            return Session(setup, parts, RunContext(folder, said), console=console).run(on_round)
 
 
 def resume(
@@ -71,37 +71,37 @@ def resume(
     checkpoints may; anything else is a CheckpointError that lists it.  A run that is over is left as it is.  From an
     older `checkpoint`, given by name, it goes on in a new directory `out`, and the old one stays as it is.
     """
-    asked, place = _either(spec, fields), Path(run)
-    folder, made, _ = run_directory.opened(place)
+    asked, place = _pick_spec(spec, fields), Path(run)
+    folder, made, _ = run_directory.open_directory(place)
     if checkpoint is not None:
         if out is None:
             raise TypeError("checkpoint needs out: an older one needs a run directory of its own")
-        place = branch(folder, checkpoint, Path(out)).path
+        place = branch_run(folder, checkpoint, Path(out)).path
         if asked is not None and asked.telemetry.dir == made.telemetry.dir:
             asked = replace(asked, telemetry=replace(asked.telemetry, dir=None))
-    with torch.no_grad(), owned(place):
-        folder, made, said = run_directory.opened(place)
+    with torch.no_grad(), own_directory(place):
+        folder, made, said = run_directory.open_directory(place)
         setup = build_setup(resolve(asked or replace(made, **fields)))
-        found = newest(folder, said["run_id"], setup.spec)
-        check(found, made, setup)
-        home = Home(folder, said, found)
+        found = find_resume_point(folder, said["run_id"], setup.spec)
+        check_compatible(found, made, setup)
+        home = RunContext(folder, said, found)
         if (
             found is not None
-            and said.get("status") == run_directory.COMPLETED
+            and said.get("status") == run_directory.STATUS_COMPLETED
             and found.position[0] == setup.spec.rounds
         ):
-            return _left(setup, found, folder)
-        return Session(setup, parts or Parts(), home, console=console).whole(on_round)
+            return _load_finished(setup, found, folder)
+        return Session(setup, parts or Parts(), home, console=console).run(on_round)
 
 
-def _either(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
+def _pick_spec(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
     if spec is not None and fields:
         raise TypeError(f"both a spec and the fields {', '.join(fields)} were given; want one of them")
     return spec
 
 
-def _left(setup: Setup, found: Found, folder: RunDirectory) -> TrainResult:
+def _load_finished(setup: Setup, resume_point: ResumePoint, folder: RunDirectory) -> TrainResult:
     """What a run that is over has left."""
     scheduler = Scheduler(setup)
-    snapshot.resumed(scheduler, found.standing, *found.position)
+    snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
     return TrainResult(tuple(rounds(folder.path)), scheduler.params, (), folder.path)

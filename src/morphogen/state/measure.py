@@ -4,14 +4,14 @@ from tensordict import TensorClass
 from torch import Tensor
 
 
-class Batch(TensorClass["frozen"]):
+class ImageBatch(TensorClass["frozen"]):
     """One minibatch of every env."""
 
     images: Tensor  # float32 [E, B, C, H, W], normalised
     labels: Tensor  # int64 [E, B], in 0 .. classes-1 of the env
 
 
-class Split(TensorClass["frozen"]):
+class LabelledImages(TensorClass["frozen"]):
     """Labelled images that are the same for every env.  batch_size []."""
 
     images: Tensor  # float32 [N, C, H, W], normalised
@@ -130,7 +130,7 @@ class GovernorReport(TensorClass["frozen"]):
     seeds_pruned: Tensor  # int64 [E]
 
 
-class Score(TensorClass["frozen"]):
+class StepScore(TensorClass["frozen"]):
     """What an env was paid in this step, and what describes it; `C` components in the order of the rule."""
 
     reward: Tensor  # float32 [E]

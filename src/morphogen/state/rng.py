@@ -24,9 +24,9 @@ def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu
     return torch.stack(words, dim=-1)
 
 
-def sibling(key: Tensor, number: int) -> Tensor:
+def sibling_keys(key: Tensor, number: int) -> Tensor:
     """Keys of the same envs under other randomness, `number` 0: as they are.  int64 [..., 3] -> int64 [..., 3]."""
-    words = bits(stream(key, Purpose.SIBLING, round=number), 2)
+    words = random_bits(stream(key, Purpose.SIBLING, round=number), 2)
     return torch.cat((words, key[..., 2:]), dim=-1) if number else key
 
 
@@ -46,21 +46,21 @@ def stream(
     return torch.stack((low, high, where, when, env), dim=-1)
 
 
-def bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
+def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
     """32 random bits per lane, lanes `first .. first+lanes-1`.  stream int64 [..., 5] -> int64 [..., lanes]."""
     start = first // 4
     blocks = torch.arange(start, math.ceil((first + lanes) / 4), dtype=torch.int64, device=stream.device)
-    words = _at(stream.unsqueeze(-2), blocks).flatten(-2)
+    words = _block_words(stream.unsqueeze(-2), blocks).flatten(-2)
     return words[..., first - 4 * start : first - 4 * start + lanes]
 
 
-def bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
+def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
     """32 random bits at given lanes.  stream int64 [..., 5], lanes int64 [..., N] -> int64 [..., N]."""
-    words = _at(stream.unsqueeze(-2), lanes // 4)
+    words = _block_words(stream.unsqueeze(-2), lanes // 4)
     return words.gather(-1, (lanes % 4).unsqueeze(-1)).squeeze(-1)
 
 
-def _at(stream: Tensor, block: Tensor) -> Tensor:
+def _block_words(stream: Tensor, block: Tensor) -> Tensor:
     low, high, where, when, env = stream.unbind(-1)
     block = block.expand(torch.broadcast_shapes(block.shape, where.shape))
     rest = tuple(word.expand_as(block) for word in (where, when, env))
@@ -68,33 +68,33 @@ def _at(stream: Tensor, block: Tensor) -> Tensor:
     return philox(torch.stack((block, *rest), dim=-1), key)
 
 
-def unit(words: Tensor) -> Tensor:
+def unit_floats(words: Tensor) -> Tensor:
     """Random bits -> float32 in [0, 1), a multiple of 2**-24."""
     return (words >> 8).to(torch.float32) * 2.0**-24
 
 
 def uniform(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
     """Uniform float32 in [0, 1).  stream int64 [..., 5] -> [..., lanes]."""
-    return unit(bits(stream, lanes, first=first))
+    return unit_floats(random_bits(stream, lanes, first=first))
 
 
-def unit_open(words: Tensor) -> Tensor:
+def open_unit_floats(words: Tensor) -> Tensor:
     """Random bits -> float32 strictly inside (0, 1), so that its logarithms are finite."""
     return (words >> 9).to(torch.float32) * 2.0**-23 + 2.0**-24
 
 
-def below(words: Tensor, bound: Tensor | int) -> Tensor:
+def bounded_ints(words: Tensor, bound: Tensor | int) -> Tensor:
     """Random bits -> int64 in 0 .. bound-1 by multiplication; bound < 2**31.  Integer arithmetic only."""
     return (words * bound) >> 32
 
 
 def gumbel(stream: Tensor, lanes: int) -> Tensor:
     """Standard Gumbel noise, finite.  stream int64 [..., 5] -> float32 [..., lanes]."""
-    return -torch.log(-torch.log(unit_open(bits(stream, lanes))))
+    return -torch.log(-torch.log(open_unit_floats(random_bits(stream, lanes))))
 
 
 def normal(stream: Tensor, lanes: int) -> Tensor:
     """Standard normal by Box-Muller, two lanes each.  stream int64 [..., 5] -> float32 [..., lanes]."""
-    first, second = bits(stream, 2 * lanes).chunk(2, dim=-1)
-    radius = torch.sqrt(-2.0 * torch.log(unit_open(first)))
-    return radius * torch.cos(2.0 * math.pi * unit(second))
+    first, second = random_bits(stream, 2 * lanes).chunk(2, dim=-1)
+    radius = torch.sqrt(-2.0 * torch.log(open_unit_floats(first)))
+    return radius * torch.cos(2.0 * math.pi * unit_floats(second))

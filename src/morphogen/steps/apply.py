@@ -10,7 +10,7 @@ from morphogen.rules.stages import known
 from morphogen.rules.transition import clear, promote, remove
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree_ops import made, renewed, table, write
+from morphogen.state.tree_ops import constant_table, masked_update, replace, unsafe_new
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.stage import Stage
 
@@ -42,23 +42,23 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     slots = clear(state.slots, at[Op.GERMINATE])
     slots = promote(slots, (asked & passed) | at[Op.GERMINATE] | resumed, to, accuracy)
     slots = _germinate(slots, at[Op.GERMINATE], spec, accuracy)
-    slots = write(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
+    slots = masked_update(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
     slots = remove(slots, at_once)
     slots = _ramp(slots, at[Op.SET_ALPHA_TARGET], fading, spec)
 
     outcome = _outcome(spec, op, torch.where(asked, gate_of(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1))
-    signals = renewed(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
-    return renewed(state, slots=slots, signals=signals), outcome
+    signals = replace(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
+    return replace(state, slots=slots, signals=signals), outcome
 
 
 def _next_up(stage: Tensor) -> Tensor:
     """The stage that ADVANCE leads to; UNKNOWN where there is none.  int64 [E, S]."""
-    return table(_NEXT_UP, torch.int64, stage.device)[known(stage)]
+    return constant_table(_NEXT_UP, torch.int64, stage.device)[known(stage)]
 
 
 def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
     """What a new seed is, in a slot that was cleared."""
-    return write(
+    return masked_update(
         slots,
         where,
         blueprint=spec.blueprint[:, None],
@@ -84,7 +84,7 @@ def _outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> Act
     outcome = torch.where(spec.valid, outcome, int(Outcome.INVALID))
     reason = torch.where(failed != 0, asked, int(Reason.NONE))  # the reason of a gate is its code
     reason = torch.where(vetoed, int(Reason.UNMEASURED), reason)
-    return made(
+    return unsafe_new(
         ActionOutcome,
         spec,
         outcome=outcome,

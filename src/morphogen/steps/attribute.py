@@ -8,7 +8,7 @@ from morphogen.rules.attribution import attribution, measuring
 from morphogen.rules.signals import update_signals
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, Validation
-from morphogen.state.tree_ops import renewed
+from morphogen.state.tree_ops import replace
 
 NEWEST = 0.3  # weight of the newest change in the velocity of a contribution
 
@@ -24,12 +24,12 @@ def attribute(
     full = measuring(state.clock.epoch, every=every, episode_length=episode_length)
     found = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
     signals = update_signals(state.signals, validation.loss, found, spec=signal_spec)
-    return renewed(state, slots=_remember(state.slots, found), signals=signals), found
+    return replace(state, slots=_remember(state.slots, found), signals=signals), found
 
 
 def _remember(slots: Slots, found: Attribution) -> Slots:
     fresh, known = found.contribution_valid, slots.contribution_valid
-    return renewed(
+    return replace(
         slots,
         contribution=torch.where(fresh, found.contribution, slots.contribution),
         contribution_valid=fresh | known,

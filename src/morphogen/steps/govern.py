@@ -9,8 +9,8 @@ from morphogen.rules.transition import remove
 from morphogen.rules.vitals import limit, panic, sign, streak_after
 from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
-from morphogen.state.seeds import select_slots, vacate
-from morphogen.state.tree_ops import lift, made, renewed, select
+from morphogen.state.seeds import select_slots, zero_empty_slots
+from morphogen.state.tree_ops import expand_mask, replace, select, unsafe_new
 from morphogen.vocab.stage import Panic, Stage
 
 
@@ -24,22 +24,22 @@ def govern(
     """
     verdict = _judge(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
-    calm = renewed(state.signals, rolled_back=torch.zeros_like(back))
+    calm = replace(state.signals, rolled_back=torch.zeros_like(back))
     record = _record(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
     record = _emptied(back, streak=verdict["streak"], **record)
-    watch = renewed(state.governor, **record, **_snapshot(state, calm, due))
+    watch = replace(state.governor, **record, **_snapshot(state, calm, due))
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
-    after = renewed(
+    after = replace(
         state,
         host=select(back, watch.host, state.host),
-        seeds=vacate(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
+        seeds=zero_empty_slots(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
         slots=_restored_slots(state.slots, watch.slots, fossils, pruned),
         signals=select(back, _restored_signals(watch.signals, state.signals), calm),
         governor=watch,
     )
-    report = made(
+    report = unsafe_new(
         GovernorReport,
         state,
         **verdict,
@@ -55,7 +55,7 @@ def first_snapshot(state: EnvState) -> EnvState:
     Copies: tensors that the state and its snapshot share would make the first epoch a graph of its own.
     """
     watch = state.governor
-    fresh = renewed(
+    fresh = replace(
         watch,
         window=torch.zeros_like(watch.window),
         count=torch.zeros_like(watch.count),
@@ -66,7 +66,7 @@ def first_snapshot(state: EnvState) -> EnvState:
         slots=state.slots.clone(),
         signals=state.signals.clone(),
     )
-    return renewed(state, governor=fresh)
+    return replace(state, governor=fresh)
 
 
 def _judge(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ def _sane(state: EnvState) -> Tensor:
     """
     fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
     seeds = zip(fossil, state.seeds.values(), strict=True)
-    kept = [torch.where(lift(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
+    kept = [torch.where(expand_mask(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
     sizes = [torch.linalg.vector_norm(leaf, dim=-1) for leaf in (state.host.params, state.host.momentum, *kept)]
     return torch.stack(sizes).isfinite().all(0)
 
@@ -123,7 +123,7 @@ def _record(watch: Governor, loss: Tensor, normal: Tensor) -> dict[str, Tensor]:
 
 def _emptied(back: Tensor, **leaves: Tensor) -> dict[str, Tensor]:
     """Zeros where the env was rolled back: a host that lost its seeds has another level of losses."""
-    return {name: torch.where(lift(back, leaf), 0, leaf) for name, leaf in leaves.items()}
+    return {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in leaves.items()}
 
 
 def _snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
@@ -145,7 +145,7 @@ def _restored_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) ->
 
 def _restored_signals(then: Signals, now: Signals) -> Signals:
     """The snapshot's signals; the rollback itself is news, and the last action is forgotten."""
-    return renewed(
+    return replace(
         then,
         last_op=torch.full_like(now.last_op, -1),
         last_outcome=torch.full_like(now.last_outcome, -1),

@@ -9,7 +9,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import renewed
+from morphogen.state.tree_ops import replace
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.slot import SlotSpec
 
@@ -35,7 +35,7 @@ def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *,
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=last), s]
             grown[slot.name] = _sow(grown[slot.name], where, birth(blueprint, uniform, slot=slot))
-    return renewed(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
+    return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 
 def _sow(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ def birth(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
     gate = seeds.gate_layout(slot.channels)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
     for kind in CNN_BLUEPRINTS:
-        layout = seeds.layout(kind, slot.channels)
+        layout = seeds.seed_layout(kind, slot.channels)
         drawn = F.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
         body = torch.where((blueprint == int(kind)).unsqueeze(-1), drawn, body)
     return torch.cat((body, gate.draw(noise[:, body.shape[-1] :])), dim=-1)

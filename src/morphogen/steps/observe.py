@@ -12,12 +12,12 @@ from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree_ops import made, table
+from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import LARGEST, VECTORS, flags
+from morphogen.vocab.observation import FEATURE_LIMIT, VECTORS, flag_index
 
-_FLAGS = {vector: flags(columns) for vector, columns in VECTORS.items()}
+_FLAGS = {vector: flag_index(columns) for vector, columns in VECTORS.items()}
 
 
 def observe(
@@ -49,7 +49,7 @@ def observe(
     history = features.history(slots, state.signals, share, cost, episode_length=episode_length)
     each, each_ok = _finite(torch.cat(_slots(slots, limits, history, allowed, net=net), -1), "slots")
     good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)
-    return made(
+    return unsafe_new(
         Observation,
         state,
         env=env,
@@ -91,18 +91,18 @@ def _slots(slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, ne
 
 def _static(net: Net, like: Tensor) -> Tensor:
     """Place in the execution order and channels of every slot.  like [E, S] -> float32 [E, S, 2]."""
-    declared = len(net.host.declared)
+    declared = len(net.host.all_slots)
     rows = tuple(((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots)
-    return table(rows, torch.float32, like.device).expand(like.shape[0], -1, -1)
+    return constant_table(rows, torch.float32, like.device).expand(like.shape[0], -1, -1)
 
 
 def _finite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
     """Values behind a flag of 0 are 0, and what is no sane number is 0 with its flag.  -> clean, was sane; as `raw`."""
-    owner = table(_FLAGS[vector], torch.int64, raw.device)
+    owner = constant_table(_FLAGS[vector], torch.int64, raw.device)
     always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
     valid = torch.cat((raw, always), dim=-1).index_select(-1, owner) != 0
     raw = torch.where(valid, raw, 0.0)
-    good = raw.abs() <= LARGEST  # False for NaN
+    good = raw.abs() <= FEATURE_LIMIT  # False for NaN
     wrong = raw.new_zeros(*raw.shape[:-1], raw.shape[-1] + 1).index_add(-1, owner, (~good).float())
     kept = good & (wrong[..., :-1] == 0)  # a flag falls with the first of its features
     kept = kept & torch.cat((kept, always != 0), dim=-1).index_select(-1, owner)

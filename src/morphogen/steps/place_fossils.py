@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import renewed, write
+from morphogen.state.tree_ops import masked_update, replace
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
@@ -15,7 +15,7 @@ def plant(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
     Promise: nothing but the named slots changes.  They get their parameters later (`steps.sow`).
     """
     where = blueprint > EMPTY
-    slots = write(
+    slots = masked_update(
         state.slots,
         where,
         stage=int(Stage.FOSSILIZED),
@@ -30,4 +30,4 @@ def plant(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
         alpha_start=1.0,
         alpha_target=1.0,
     )
-    return renewed(state, slots=slots)
+    return replace(state, slots=slots)

@@ -19,8 +19,8 @@ def reset(
     """
     classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
-    state = schema.init(sizes, key, ledger)
-    host = state.host.replace(params=cnn.layout(net.host).draw(noise))
+    state = schema.empty_state(sizes, key, ledger)
+    host = state.host.replace(params=cnn.host_layout(net.host).draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # Copied, not shared: a fresh state is locked throughout, and a graph tells locked parts from others.
     return state.replace(host=host, instance=instance, clock=clock)

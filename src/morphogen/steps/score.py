@@ -12,8 +12,8 @@ from morphogen.rules.signals import recent_min_accuracy
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Score, SlotInputs, Validation
-from morphogen.state.tree_ops import lift, made, renewed
+from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, SlotInputs, StepScore, Validation
+from morphogen.state.tree_ops import expand_mask, replace, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -35,7 +35,7 @@ def score(
     param_budget: int,
     target_loss: float,
     episode_length: int,
-) -> tuple[EnvState, Score]:
+) -> tuple[EnvState, StepScore]:
     """Pay the step and close the epoch.  The state is the one that the governor left, `before` the one acted on.
 
     Shapes: all [E]; host_params int64 [E]; net_counts [S][13] and gate_counts [S], parameters per slot
@@ -47,8 +47,8 @@ def score(
     inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
     paid, ledger = _paid(inputs, state.ledger, attribution.shapley, rule)
     found = detect(state.slots, attribution.uncommitted_improvement)
-    scored = made(
-        Score,
+    scored = unsafe_new(
+        StepScore,
         state,
         **paid,
         network_value=network_value(inputs, param_budget=param_budget),
@@ -58,7 +58,7 @@ def score(
         fossil_params=inputs.fossil_params,
         live_params=inputs.live_params,
     )
-    return close(renewed(state, ledger=ledger)), scored
+    return close(replace(state, ledger=ledger)), scored
 
 
 def reward_inputs(
@@ -83,7 +83,7 @@ def reward_inputs(
     kept, loss = ~report.rolled_back, validation.loss
     clean, sane = kept & attribution.measured, kept & loss.isfinite()
     had, have = (seed_params(one.slots, net_counts, gate_counts) for one in (before, state))
-    return made(
+    return unsafe_new(
         RewardInputs,
         state,
         horizon=state.clock.epoch + 1 >= episode_length,
@@ -98,7 +98,7 @@ def reward_inputs(
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
         **_accuracies(before, state, attribution, kept),
-        interaction=torch.where(lift(clean, attribution.interaction), attribution.interaction, 0.0),
+        interaction=torch.where(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )
 
@@ -138,7 +138,7 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
     """
     was, now, same = before.slots, after.slots, ("previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age")
     acted = outcome.target & outcome.executed.unsqueeze(-1)
-    return made(
+    return unsafe_new(
         SlotInputs,
         before,
         op=torch.where(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
@@ -162,8 +162,8 @@ def close(state: EnvState) -> EnvState:
     stage = state.slots.stage
     epochs = state.slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
     age = state.slots.age + occupied(stage).to(torch.int64)
-    slots = renewed(state.slots, epochs_in_stage=epochs, age=age)
-    return renewed(state, slots=slots, clock=renewed(state.clock, epoch=state.clock.epoch + 1))
+    slots = replace(state.slots, epochs_in_stage=epochs, age=age)
+    return replace(state, slots=slots, clock=replace(state.clock, epoch=state.clock.epoch + 1))
 
 
 def _paid(

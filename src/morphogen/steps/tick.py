@@ -10,11 +10,11 @@ from morphogen.rules.stages import occupied
 from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
-from morphogen.state.seeds import vacate
-from morphogen.state.tree_ops import made, renewed
+from morphogen.state.seeds import zero_empty_slots
+from morphogen.state.tree_ops import replace, unsafe_new
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
-_FROM = {Gate.G1: Stage.GERMINATED, Gate.G2: Stage.TRAINING, Gate.G3: Stage.BLENDING}
+_FROM = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.HOLD: Stage.BLENDING}
 
 
 def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickReport]:
@@ -24,18 +24,18 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     """
     accuracy, was = state.signals.val_acc, state.slots.stage
     slots = _cool(state.slots, accuracy, lifecycle.embargo_epochs)
-    slots, early = _forward(slots, state, (Gate.G1, Gate.G2), lifecycle)
+    slots, early = _forward(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
     slots = advance_ramp(slots, slots.stage == int(Stage.BLENDING))
     faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
     slots = remove(slots, faded)
-    slots, late = _forward(slots, state, (Gate.G3,), lifecycle)
-    report = made(
+    slots, late = _forward(slots, state, (Gate.HOLD,), lifecycle)
+    report = unsafe_new(
         TickReport,
         state,
         gate=early + late,
         removal=torch.where(faded, int(Removal.RAMP), int(Removal.NONE)),
     )
-    return renewed(state, slots=slots, seeds=vacate(state.seeds, occupied(slots.stage))), report
+    return replace(state, slots=slots, seeds=zero_empty_slots(state.seeds, occupied(slots.stage))), report
 
 
 def _cool(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:

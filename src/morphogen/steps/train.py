@@ -15,19 +15,19 @@ from torch import Tensor
 
 from morphogen.config.spec import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, sites
-from morphogen.nets.forward import Growth, forward
-from morphogen.nets.grad_and_value import slope
+from morphogen.nets.forward import SlotSeeds, forward
+from morphogen.nets.grad_and_value import grad_and_value
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
-from morphogen.nets.optim import clip, sgd, shrink
+from morphogen.nets.optim import clip_by_norm, clip_factor, sgd
 from morphogen.nets.plan import Plan
-from morphogen.nets.sites import Site
+from morphogen.nets.sites import SlotIndex
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.health import Gauge, ratio, smoothed
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.measure import Batch, TrainMetrics
-from morphogen.state.tree_ops import made, renewed
+from morphogen.state.measure import ImageBatch, TrainMetrics
+from morphogen.state.tree_ops import replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import Minibatch, SeedTally, Tally
 from morphogen.vocab.stage import AlphaMode, Stage
@@ -48,7 +48,7 @@ class Weights(NamedTuple):
 class Running(NamedTuple):
     """The seeds that run, where any do."""
 
-    index: blocks.Index
+    index: blocks.ParamIndex
     blended: Tensor  # bool [E, S]
     training: Tensor  # bool [E, S]
     measured: Tensor  # bool [E, S], runs and is not frozen
@@ -58,8 +58,8 @@ class Running(NamedTuple):
 class Fixed(NamedTuple):
     """What does not change within an epoch."""
 
-    frame: cnn.Frame
-    sites: tuple[Site | None, ...]
+    frame: cnn.InstanceMasks
+    sites: tuple[SlotIndex | None, ...]
     running: Running | None
 
 
@@ -85,20 +85,20 @@ class Progress(NamedTuple):
 def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
     """Gather everything that trains in this epoch.  state [E] after `tick`."""
     slots, host = state.slots, state.host
-    where = sites.training_sites(slots, plan, net=net)
+    where = sites.training_indices(slots, plan, net=net)
     weights, velocity = (
-        blocks.flat(sites.gather(state.seeds, leaf, plan.train, where, net=net), host.params)
+        blocks.flatten_params(sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params)
         for leaf in ("params", "momentum")
     )
-    index = blocks.index(plan.train, where, host.params.shape[0], net=net)
+    index = blocks.build_param_index(plan.train, where, host.params.shape[0], net=net)
     running = None if index is None else _running(state, index, net=net)
-    fixed = Fixed(cnn.frame(state.instance, net.host, host.params), where, running)
+    fixed = Fixed(cnn.build_masks(state.instance, net.host, host.params), where, running)
     pair = Weights(host.params, weights), Weights(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.no_seeds(host.params, slots.stage)
     return Progress(*pair, slots.skip_streak, minibatch_tally.nothing(host.params), seeds, fixed)
 
 
-def _running(state: EnvState, index: blocks.Index, *, net: Net) -> Running:
+def _running(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Running:
     slots = state.slots
     whole = [state.seeds[name, "params"].sum(-1) for name in net.names]
     return Running(
@@ -111,19 +111,19 @@ def _running(state: EnvState, index: blocks.Index, *, net: Net) -> Running:
 
 
 def train_minibatch(
-    progress: Progress, batch: Batch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
+    progress: Progress, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[Progress, Minibatch]:
     """One optimiser step of every host and seed.  batch [E, B, ...]."""
     fixed, weights = progress.fixed, progress.weights
     objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
     running, seeds = fixed.running, progress.seeds
-    (host_push, *pushes), (loss, correct) = slope(objective, weights[:1] if running is None else weights)
+    (host_push, *pushes), (loss, correct) = grad_and_value(objective, weights[:1] if running is None else weights)
     norm = torch.linalg.vector_norm(host_push, dim=-1)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
     if running is not None and seeds is not None:
-        push = blocks.silenced(pushes[0], running.index) if plan.padded else pushes[0]
+        push = blocks.mask_padding(pushes[0], running.index) if plan.padded else pushes[0]
         limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-        gauge = blocks.gauge(push, running.index, seeds.square, **limits)
+        gauge = blocks.grad_stats(push, running.index, seeds.square, **limits)
         sound = torch.isfinite(gauge.norm) & running.finite
         finite = finite & (sound | ~running.blended).all(-1)
         progress = _step_seeds(progress, (running, seeds), push, Weighed(gauge, sound, finite), spec=spec)
@@ -136,14 +136,16 @@ def train_minibatch(
     ), seen
 
 
-def _objective(leaves: tuple[Tensor, ...], *, batch: Batch, fixed: Fixed, plan: Plan, net: Net) -> tuple[Tensor, tuple]:
+def _objective(
+    leaves: tuple[Tensor, ...], *, batch: ImageBatch, fixed: Fixed, plan: Plan, net: Net
+) -> tuple[Tensor, tuple]:
     """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E]).
 
     leaves: the hosts, and what runs beside them if anything does.
     """
-    rows = cnn.Rows(cnn.layout(net.host).split(leaves[0]), fixed.frame, None)
-    grown = blocks.views(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
-    growth = Growth(plan.train, fixed.sites, grown)
+    rows = cnn.HostRows(cnn.host_layout(net.host).split(leaves[0]), fixed.frame, None)
+    grown = blocks.split_params(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
+    growth = SlotSeeds(plan.train, fixed.sites, grown)
     logits = forward(batch.images, rows, growth, net=net)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
@@ -152,7 +154,7 @@ def _objective(leaves: tuple[Tensor, ...], *, batch: Batch, fixed: Fixed, plan: 
 
 
 def _step_host(progress: Progress, grads: Tensor, seen: Minibatch, *, spec: HostSpec) -> tuple[Tensor, Tensor]:
-    clipped = clip(grads, seen.norm, max_norm=spec.max_grad_norm)
+    clipped = clip_by_norm(grads, seen.norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
     return sgd(progress.weights.host, progress.velocity.host, clipped, seen.finite, **knobs)
 
@@ -164,7 +166,9 @@ def _step_seeds(
     (running, seeds), (gauge, sound, finite) = there, seen
     live = finite.unsqueeze(-1) & sound & running.measured
     broken = finite.unsqueeze(-1) & ~sound & running.training
-    factor = blocks.shares(torch.where(live, shrink(gauge.norm, max_norm=spec.max_grad_norm), -1.0), running.index)
+    factor = blocks.expand_to_params(
+        torch.where(live, clip_factor(gauge.norm, max_norm=spec.max_grad_norm), -1.0), running.index
+    )
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(progress.weights.grown, progress.velocity.grown, push * factor, factor >= 0, **knobs)
     return progress._replace(
@@ -178,7 +182,7 @@ def _step_seeds(
 def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
     mean, valid, seeds = minibatch_tally.averages(progress.tally), progress.tally.finite > 0, progress.seeds
-    metrics = made(
+    metrics = unsafe_new(
         TrainMetrics,
         state,
         loss=mean.loss,
@@ -188,12 +192,12 @@ def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -
         host_gradient_norm=mean.norm,
         seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.broken.any(-1),
     )
-    after = renewed(
+    after = replace(
         state,
-        host=renewed(state.host, params=progress.weights.host, momentum=progress.velocity.host),
+        host=replace(state.host, params=progress.weights.host, momentum=progress.velocity.host),
         seeds=state.seeds if seeds is None else _settled(state, progress, plan, net=net),
         slots=_measured(state, progress, mean.norm, net=net),
-        signals=renewed(state.signals, train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
+        signals=replace(state.signals, train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
     )
     return after, metrics
 
@@ -202,11 +206,11 @@ def _settled(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> Te
     """The storage with everything that ran put back."""
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", progress.weights.grown), ("momentum", progress.velocity.grown)):
-        ran = blocks.views(buffer, plan.train, net=net)
+        ran = blocks.split_params(buffer, plan.train, net=net)
         for slot, *own in zip(net.slots, ran, progress.fixed.sites, plan.train, strict=True):
             storage = state.seeds[slot.name, leaf]
-            seeds[slot.name][leaf] = sites.scatter(storage, *own, channels=slot.channels)
-    return made(TensorDict, state, **seeds)
+            seeds[slot.name][leaf] = sites.scatter_params(storage, *own, channels=slot.channels)
+    return unsafe_new(TensorDict, state, **seeds)
 
 
 def _measured(state: EnvState, progress: Progress, norm: Tensor, *, net: Net) -> Slots:
@@ -216,14 +220,14 @@ def _measured(state: EnvState, progress: Progress, norm: Tensor, *, net: Net) ->
     """
     slots, sums, running = state.slots, progress.seeds, progress.fixed.running
     if sums is None or running is None:
-        return renewed(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT})
+        return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT})
     mean, valid = minibatch_tally.seed_averages(sums, progress.tally.total), running.measured
     own = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
     now = ratio(mean.norm, own, norm.unsqueeze(-1), host)
     steady = valid & mean.steady
     average = smoothed(slots.gradient_ratio, slots.gradient_ratio_valid, now)
-    return renewed(
+    return replace(
         slots,
         gradient_norm=torch.where(valid, mean.norm, 0.0),
         gradient_health=torch.where(valid, mean.health, 0.0),

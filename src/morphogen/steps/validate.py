@@ -9,13 +9,13 @@ from torch import Tensor
 
 from morphogen.nets import plan as plans
 from morphogen.nets import sites
-from morphogen.nets.forward import Growth, forward
+from morphogen.nets.forward import SlotSeeds, forward
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan, Tree
+from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Split, Validation
-from morphogen.state.tree_ops import made
+from morphogen.state.measure import LabelledImages, Validation
+from morphogen.state.tree_ops import unsafe_new
 
 CHUNK = 128  # samples in one pass; a constant, so that a result does not depend on who else is evaluated
 
@@ -35,7 +35,14 @@ class _Ends(NamedTuple):
 
 @torch.no_grad()
 def validate(
-    state: EnvState, split: Split, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net, chunk: int = CHUNK
+    state: EnvState,
+    split: LabelledImages,
+    coalition: Tensor,
+    evaluated: Tensor,
+    plan: Plan,
+    *,
+    net: Net,
+    chunk: int = CHUNK,
 ) -> Validation:
     """One pass over a split.
 
@@ -43,14 +50,16 @@ def validate(
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     """
     nothing = (None,) * len(net.slots)
-    growth, ends, number = Growth(plan.evaluate, nothing, nothing), None, None
+    growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None
     if any(crew.groups for crew in plan.evaluate):
-        limbs = plans.tree(state.slots, coalition, evaluated, net=net)
-        where = sites.validation_sites(state.slots, limbs, plan, net=net)
-        growth = Growth(plan.evaluate, where, sites.gather(state.seeds, "params", plan.evaluate, where, net=net))
+        limbs = plans.build_tree(state.slots, coalition, evaluated, net=net)
+        where = sites.validation_indices(state.slots, limbs, plan, net=net)
+        growth = SlotSeeds(
+            plan.evaluate, where, sites.gather_params(state.seeds, "params", plan.evaluate, where, net=net)
+        )
         ends, number = _ends(limbs, plan, coalition), limbs.number[-1]
-    frame = cnn.frame(state.instance, net.host, state.host.params)
-    rows = cnn.Rows(cnn.layout(net.host).split(state.host.params), frame, None)
+    frame = cnn.build_masks(state.instance, net.host, state.host.params)
+    rows = cnn.HostRows(cnn.host_layout(net.host).split(state.host.params), frame, None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
@@ -59,7 +68,7 @@ def validate(
     return _validation(_Counts(correct, nats, total), number, state, (coalition, evaluated))
 
 
-def _ends(limbs: Tree, plan: Plan, coalition: Tensor) -> _Ends | None:
+def _ends(limbs: CoalitionTree, plan: Plan, coalition: Tensor) -> _Ends | None:
     """None where every row is an env."""
     envs, width = coalition.shape
     if not plan.padded and plan.rows[-1] == envs:
@@ -85,7 +94,7 @@ def _validation(counts: _Counts, number: Tensor | None, state: EnvState, asked: 
     total = counts.total.clamp(min=1)
     correct = counts.correct.unsqueeze(-1) if number is None else counts.correct[number.clamp(min=0)]
     points = 100.0 * correct.to(counts.nats.dtype) / total.unsqueeze(-1)
-    return made(
+    return unsafe_new(
         Validation,
         state,
         loss=counts.nats / total,

@@ -6,8 +6,8 @@ from torch import Tensor
 from morphogen.rules.stages import active
 from morphogen.rules.whitebox import accuracy
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Split, TrainMetrics, Validation
-from morphogen.state.tree_ops import made, renewed
+from morphogen.state.measure import LabelledImages, TrainMetrics, Validation
+from morphogen.state.tree_ops import replace, unsafe_new
 from morphogen.vocab.stage import AlphaMode
 
 
@@ -16,9 +16,9 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     slots, signals = state.slots, state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
     none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)
-    after = renewed(
+    after = replace(
         state,
-        slots=renewed(
+        slots=replace(
             slots,
             gradient_norm=healthy,
             gradient_health=healthy,
@@ -28,11 +28,11 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
             gradient_ratio=healthy,
             gradient_ratio_valid=fine,
         ),
-        signals=renewed(
+        signals=replace(
             signals, train_loss=signals.val_loss, train_acc=signals.val_acc, train_measured=signals.measured
         ),
     )
-    return after, made(
+    return after, unsafe_new(
         TrainMetrics,
         state,
         loss=signals.val_loss,
@@ -44,7 +44,7 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     )
 
 
-def judge(state: EnvState, split: Split, coalition: Tensor, evaluated: Tensor) -> Validation:
+def judge(state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor) -> Validation:
     """What `validate` measures, by formula; the split is not looked at.
 
     Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing

@@ -17,7 +17,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def replace(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Put a file in place in one step: a reader sees the old content or the new one, never a part."""
     beside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:

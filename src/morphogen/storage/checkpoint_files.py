@@ -12,8 +12,8 @@ from typing import Any
 from morphogen.errors import CheckpointError
 from morphogen.storage import atomic_write, checkpoint_store, safe_torch_load
 from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED, TEMPORARY
-from morphogen.storage.safe_read import reason
-from morphogen.storage.tensor_trees import Tree, check_tree, plain
+from morphogen.storage.safe_read import error_line
+from morphogen.storage.tensor_trees import Tree, check_tree, to_nested_dict
 
 
 def save_checkpoint(
@@ -25,35 +25,35 @@ def save_checkpoint(
     newest `keep` stay (None = all).  A checkpoint that is there already and whole is left alone: the same position is
     the same state.
     """
-    final = folder / checkpoint_store.name(round, epoch)
+    final = folder / checkpoint_store.checkpoint_name(round, epoch)
     head = {"format": FORMAT, "round": round, "epoch": epoch, **facts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoint_store.clear(folder)
-        if not final.exists() or checkpoint_store.fault(final) is not None:
-            _write(final, {ENVS: plain(envs), SHARED: plain(shared)}, head)
+        checkpoint_store.remove_leftovers(folder)
+        if not final.exists() or checkpoint_store.find_damage(final) is not None:
+            _write_checkpoint(final, {ENVS: to_nested_dict(envs), SHARED: to_nested_dict(shared)}, head)
         if keep is not None:
-            checkpoint_store.thin(folder, keep)
+            checkpoint_store.apply_retention(folder, keep)
     except OSError as error:
-        raise CheckpointError(f"checkpoint {final} cannot be written: {reason(error)}") from error
+        raise CheckpointError(f"checkpoint {final} cannot be written: {error_line(error)}") from error
     return final
 
 
-def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
+def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) -> None:
     work = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}")
     try:
         work.mkdir()
         for file, tree in parts.items():
-            safe_torch_load.save(tree, work / file)
+            safe_torch_load.save_tree(tree, work / file)
         listed = {
             file: {"bytes": (work / file).stat().st_size, "sha256": atomic_write.sha256(work / file)} for file in parts
         }
-        manifest = {**head, "files": listed}
-        atomic_write.replace(
-            work / MANIFEST, atomic_write.json_bytes({**manifest, "seal": checkpoint_store.seal(manifest)})
+        manifest = {**metadata, "files": listed}
+        atomic_write.write_atomic(
+            work / MANIFEST, atomic_write.json_bytes({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
         )
         if final.exists():
-            checkpoint_store.remove(final)
+            checkpoint_store.remove_checkpoint(final)
         work.rename(final)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # what is half written takes room that is wanted
@@ -63,30 +63,35 @@ def _write(final: Path, parts: Mapping[str, Tree], head: Tree) -> None:
 
 def load_checkpoint(path: Path) -> Tree:
     """`{"manifest", "envs", "shared"}` of a checkpoint directory, after sizes and hashes were compared."""
-    wrong = checkpoint_store.fault(path)
+    wrong = checkpoint_store.find_damage(path)
     if wrong is not None:
         raise CheckpointError(f"checkpoint {path} {wrong}")
-    envs, shared = (safe_torch_load.load(path / file, what="checkpoint file") for file in (ENVS, SHARED))
+    envs, shared = (safe_torch_load.load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
     return {"manifest": checkpoint_store.read_manifest(path), "envs": envs, "shared": shared}
 
 
 def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]) -> None:
     """Write a policy file: parameters, normalisers, the config as JSON text, facts as plain values."""
-    tree = {"format": FORMAT, "params": plain(params), "normalisers": plain(normalisers), "config": config}
+    tree = {
+        "format": FORMAT,
+        "params": to_nested_dict(params),
+        "normalisers": to_nested_dict(normalisers),
+        "config": config,
+    }
     beside = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
-        safe_torch_load.save({**tree, "facts": dict(facts)}, beside)
+        safe_torch_load.save_tree({**tree, "facts": dict(facts)}, beside)
         beside.rename(path)
         atomic_write.sync(path.parent)
     except OSError as error:
-        raise CheckpointError(f"policy file {path} cannot be written: {reason(error)}") from error
+        raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
     finally:
         beside.unlink(missing_ok=True)
 
 
 def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> Tree:
     """`{"format", "params", "normalisers", "config", "facts"}`; given templates are compared leaf by leaf."""
-    tree = safe_torch_load.load(path / "policy.pt" if os.path.isdir(path) else path, what="policy file")
+    tree = safe_torch_load.load_tree(path / "policy.pt" if os.path.isdir(path) else path, label="policy file")
     wanted = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(tree, dict) or set(tree) != set(wanted):
         raise CheckpointError(f"{path} is no policy file; want one with {', '.join(wanted)}")
@@ -97,5 +102,5 @@ def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> T
             raise CheckpointError(f"{path}: {key} is a {type(tree[key]).__name__}; want a {kind.__name__}")
     for key, template in (("params", params), ("normalisers", normalisers)):
         if template is not None:
-            check_tree(tree[key], plain(template), key)
+            check_tree(tree[key], to_nested_dict(template), key)
     return tree

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.config.fields import join
+from morphogen.config.fields import join_path
 from morphogen.errors import CheckpointError
 from morphogen.storage.type_check import check
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 Tree = Any  # None, bool, int, float, str, tensor, a list of trees, or a dict of them by name
 RATIO = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
@@ -64,7 +64,7 @@ def check_arrays(tree: Tree, like: Tree, where: str) -> None:
         _want(_sort(tree) == _sort(like), tree, where, _sort(like))
     elif isinstance(like, Mapping):
         for name, inner in like.items():
-            check_arrays(tree[name], inner, join(where, name))
+            check_arrays(tree[name], inner, join_path(where, name))
     elif isinstance(like, list):
         _want(len(tree) == len(like), tree, where, f"a list of {len(like)}")
         for i, inner in enumerate(like):
@@ -83,14 +83,14 @@ def _fields(kind: Any, names: Sequence[str], tree: Tree, where: str) -> Any:
     for name in [*names, *tree]:
         if name not in tree or name not in names:
             fault = "is missing" if name in names else "is not known here"
-            raise CheckpointError(f"{join(where, str(name))} {fault}")
+            raise CheckpointError(f"{join_path(where, str(name))} {fault}")
     hints = get_type_hints(kind, include_extras=True)
-    return kind(**{name: unpacked(hints[name], tree[name], join(where, name)) for name in names})
+    return kind(**{name: unpacked(hints[name], tree[name], join_path(where, name)) for name in names})
 
 
 def _by_name(kind: Any, tree: Tree, where: str) -> dict[str, Any]:
     _want(isinstance(tree, dict) and all(isinstance(name, str) for name in tree), tree, where, "a dict by name")
-    return {name: unpacked(kind, inner, join(where, name)) for name, inner in tree.items()}
+    return {name: unpacked(kind, inner, join_path(where, name)) for name, inner in tree.items()}
 
 
 def _row(kinds: tuple[Any, ...], tree: Tree, where: str) -> tuple[Any, ...]:
@@ -134,4 +134,8 @@ def _want(fits: Any, tree: Tree, where: str, wanted: str) -> Tree:
 
 
 def _text(tree: Tree) -> str:
-    return f"{str(tree.dtype).removeprefix('torch.')} {list(tree.shape)}" if isinstance(tree, Tensor) else show(tree)
+    return (
+        f"{str(tree.dtype).removeprefix('torch.')} {list(tree.shape)}"
+        if isinstance(tree, Tensor)
+        else format_value(tree)
+    )

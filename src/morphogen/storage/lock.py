@@ -14,11 +14,11 @@ from morphogen.errors import ConfigError
 from morphogen.storage import atomic_write
 
 LOCK = "lock"
-LONGEST = 4096  # bytes of the file that are read
+MAX_OWNER_BYTES = 4096  # bytes of the file that are read
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class LockOwner:
     """The process that holds a lock, or that died holding it."""
 
     pid: int
@@ -30,7 +30,7 @@ class Owner:
 
 
 @contextlib.contextmanager
-def owned(folder: Path) -> Iterator[Owner | None]:
+def own_directory(folder: Path) -> Iterator[LockOwner | None]:
     """Be the one owner of a run directory meanwhile; who died owning it, as far as is known.
 
     It is the system that holds the lock and lets go of it, however its owner ends: the file only tells who that is.
@@ -38,14 +38,16 @@ def owned(folder: Path) -> Iterator[Owner | None]:
     """
     path = folder / LOCK
     try:
-        handle = _take(path)
+        handle = _acquire(path)
     except BlockingIOError:
-        raise ConfigError(f"run directory is {folder}, which {_user(path)}; want one that nobody uses") from None
+        raise ConfigError(
+            f"run directory is {folder}, which {_describe_owner(path)}; want one that nobody uses"
+        ) from None
     except OSError as error:
         raise ConfigError(f"run directory is {folder}; it cannot be locked: {error.strerror}") from error
     try:
-        left = _owner(os.pread(handle, LONGEST, 0))
-        _sign(handle)
+        left = _parse_owner(os.pread(handle, MAX_OWNER_BYTES, 0))
+        _write_owner(handle)
         yield left
     finally:
         with contextlib.suppress(OSError):
@@ -53,7 +55,7 @@ def owned(folder: Path) -> Iterator[Owner | None]:
         os.close(handle)
 
 
-def _take(path: Path) -> int:
+def _acquire(path: Path) -> int:
     """A handle that holds the lock on the file that has the name now."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -62,36 +64,36 @@ def _take(path: Path) -> int:
         except OSError:
             os.close(handle)
             raise
-        if _is(handle, path):
+        if _is_current(handle, path):
             return handle
         os.close(handle)  # its owner took it away between our two calls
 
 
-def _is(handle: int, path: Path) -> bool:
+def _is_current(handle: int, path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=False))
     return False
 
 
-def _sign(handle: int) -> None:
+def _write_owner(handle: int) -> None:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     os.ftruncate(handle, 0)
-    os.pwrite(handle, atomic_write.json_bytes(asdict(Owner(os.getpid(), socket.gethostname(), now))), 0)
+    os.pwrite(handle, atomic_write.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
 
 
-def _user(path: Path) -> str:
+def _describe_owner(path: Path) -> str:
     with contextlib.suppress(OSError), path.open("rb") as file:
-        if owner := _owner(file.read(LONGEST)):
+        if owner := _parse_owner(file.read(MAX_OWNER_BYTES)):
             return f"{owner} has been using since {owner.since}"
     return "another process is using"
 
 
-def _owner(data: bytes) -> Owner | None:
+def _parse_owner(data: bytes) -> LockOwner | None:
     """What a lock file says; None if it says nothing that makes sense."""
     try:
         match json.loads(data):
             case {"pid": int(pid), "host": str(host), "since": str(since)}:
-                return Owner(pid, host, since)
+                return LockOwner(pid, host, since)
     except (ValueError, RecursionError):
         pass
     return None

@@ -12,11 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from morphogen.config.config_files import load_config
+from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.storage import atomic_write, safe_read
-from morphogen.storage.lock import LOCK, owned
+from morphogen.storage.lock import LOCK, own_directory
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
@@ -26,7 +26,7 @@ CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
     "checkpoints",
     "policy.pt",
 )
-COMPLETED = "completed"  # status of a run that is over
+STATUS_COMPLETED = "completed"  # status of a run that is over
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 
 
@@ -51,21 +51,21 @@ class RunDirectory:
         """The final policy."""
         return self.path / POLICY
 
-    def manifest(self) -> dict[str, Any]:
+    def read_manifest(self) -> dict[str, Any]:
         """The manifest as it stands."""
         return json.loads((self.path / MANIFEST).read_bytes())
 
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest; the file is replaced in one step."""
-        atomic_write.replace(self.path / MANIFEST, atomic_write.json_bytes({**self.manifest(), **fields}))
+        atomic_write.write_atomic(self.path / MANIFEST, atomic_write.json_bytes({**self.read_manifest(), **fields}))
 
     def write_config(self, config: str) -> None:
         """Replace `config.json`."""
-        atomic_write.replace(self.path / CONFIG, config.encode())
+        atomic_write.write_atomic(self.path / CONFIG, config.encode())
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`: the numbers of an evaluation, per episode."""
-        atomic_write.replace(self.path / RESULT, atomic_write.json_bytes(result))
+        atomic_write.write_atomic(self.path / RESULT, atomic_write.json_bytes(result))
 
 
 def config_hash(config: str) -> str:
@@ -73,7 +73,7 @@ def config_hash(config: str) -> str:
     return hashlib.sha256(config.encode()).hexdigest()
 
 
-def choose(out: Path | None, *, task: str, config: str, now: float | None = None) -> Path:
+def choose_path(out: Path | None, *, task: str, config: str, now: float | None = None) -> Path:
     """The directory a run is to use: as asked for, else `runs/<UTC time>-<task>-<6 hex of the config hash>`."""
     if out is not None:
         return out
@@ -83,21 +83,21 @@ def choose(out: Path | None, *, task: str, config: str, now: float | None = None
     return next(path for path in taken if not path.exists())
 
 
-def check(path: Path) -> None:
+def check_new_directory(path: Path) -> None:
     """A run directory must be new or empty and lie where something can be written; else a ConfigError."""
     try:
         _check_free(path)
-        _check_above("out", path, "a new or empty directory")
+        _check_parent("out", path, "a new or empty directory")
     except OSError as error:
         raise ConfigError(f"out is {path}; it cannot be used: {error.strerror}") from error
 
 
-def check_file(name: str, path: Path) -> None:
+def check_new_file(name: str, path: Path) -> None:
     """A file that is asked for must be new and lie where something can be written; else a ConfigError."""
     try:
         if path.exists():
             raise ConfigError(f"{name} is {path}, which exists; want a new file")
-        _check_above(name, path, "a new file")
+        _check_parent(name, path, "a new file")
     except OSError as error:
         raise ConfigError(f"{name} is {path}; it cannot be used: {error.strerror}") from error
 
@@ -108,7 +108,7 @@ def check_writable(name: str, path: Path) -> None:
         raise ConfigError(f"{name} is {path}, which cannot be written to; want a directory with write permission")
 
 
-def _check_above(name: str, path: Path, wanted: str) -> None:
+def _check_parent(name: str, path: Path, wanted: str) -> None:
     above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not above.is_dir():
         raise ConfigError(f"{name} is {path}, but {above} is a file; want {wanted}")
@@ -125,65 +125,65 @@ def _check_free(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def created(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
+def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
     """Own a new directory with `config.json` and `manifest.json`; what fails half-way leaves nothing behind."""
-    check(path)
+    check_new_directory(path)
     made = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _unmake(made)
-        raise _unwritten(path, error) from error
+        _remove_folders(made)
+        raise _write_error(path, error) from error
     filled = False
     try:
-        with owned(path):
-            check(path)  # somebody else may have been quicker
-            _fill(path, config, manifest)
+        with own_directory(path):
+            check_new_directory(path)  # somebody else may have been quicker
+            _write_files(path, config, manifest)
             filled = True
             yield RunDirectory(path)
     finally:
-        _unmake([] if filled else made)
+        _remove_folders([] if filled else made)
 
 
-def _fill(path: Path, config: str, manifest: Mapping[str, Any]) -> None:
+def _write_files(path: Path, config: str, manifest: Mapping[str, Any]) -> None:
     try:
-        atomic_write.replace(path / CONFIG, config.encode())
-        atomic_write.replace(path / MANIFEST, atomic_write.json_bytes(manifest))
+        atomic_write.write_atomic(path / CONFIG, config.encode())
+        atomic_write.write_atomic(path / MANIFEST, atomic_write.json_bytes(manifest))
     except OSError as error:
         for name in (CONFIG, MANIFEST):
             (path / name).unlink(missing_ok=True)
-        raise _unwritten(path, error) from error
+        raise _write_error(path, error) from error
 
 
-def _unwritten(path: Path, error: OSError) -> ConfigError:
+def _write_error(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"out is {path}; it cannot be written: {error.strerror}")
 
 
-def _unmake(made: list[Path]) -> None:
-    for folder in made:
+def _remove_folders(folders: list[Path]) -> None:
+    for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-def opened(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
+def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
     """The directory of a run, its config and its manifest; what is missing or damaged is refused by name."""
     if not os.path.isfile(path / CONFIG):  # no name of a file is no error
         raise ConfigError(f"run directory is {path}, which holds no {CONFIG}; want the directory of a run")
-    spec = _read(path / CONFIG, lambda raw: load_config(raw.decode()))
-    said = _read(path / MANIFEST, safe_read.parsed)
+    spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
+    said = _read_file(path / MANIFEST, safe_read.parse_json)
     if not isinstance(said.get("run_id"), str):
         raise ConfigError(f"{path / MANIFEST} names no run_id; want that of the run")
     return RunDirectory(path), spec, said
 
 
-def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
+def _read_file(path: Path, parse: Callable[[bytes], Any]) -> Any:
     try:
-        return parse(safe_read.whole(path))
+        return parse(safe_read.read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {safe_read.reason(error)}") from None
+        raise ConfigError(f"{path} cannot be used: {safe_read.error_line(error)}") from None
 
 
-def environment() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Versions and hardware, as the manifest states them."""
     versions = {name: metadata.version(name) for name in PACKAGES}
     return {

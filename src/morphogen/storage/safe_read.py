@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from morphogen.vocab.text import escaped
+from morphogen.vocab.text import escape_text
 
 MIB = 2**20
-MOST = 64 * MIB  # of a file that is read as a whole
-DEEPEST = 64  # objects and lists inside each other
+MAX_BYTES = 64 * MIB  # of a file that is read as a whole
+MAX_DEPTH = 64  # objects and lists inside each other
 
 
-def opened(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """A regular file, open for reading; nothing is waited for where a pipe or a device stands in its place."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -31,55 +31,55 @@ def opened(path: Path) -> BinaryIO:
     raise OSError(errno.EINVAL, f"{'a directory' if stat.S_ISDIR(kind) else 'no regular file'}; want a file")
 
 
-def whole(path: Path, most: int = MOST) -> bytes:
+def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of a file."""
-    with opened(path) as file:
-        found = file.read(most + 1)
-    if len(found) > most:
-        raise OSError(errno.EFBIG, f"more than {most} bytes")
+    with open_regular(path) as file:
+        found = file.read(max_bytes + 1)
+    if len(found) > max_bytes:
+        raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
     return found
 
 
-def lines(path: Path) -> Iterator[bytes]:
+def read_lines(path: Path) -> Iterator[bytes]:
     """The whole lines of a file, one by one; a last one without its end is none yet."""
-    with opened(path) as file:
-        while (line := file.readline(MOST)).endswith(b"\n"):
+    with open_regular(path) as file:
+        while (line := file.readline(MAX_BYTES)).endswith(b"\n"):
             yield line
-    if len(line) == MOST:
-        raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
+    if len(line) == MAX_BYTES:
+        raise OSError(errno.EFBIG, f"a line of more than {MAX_BYTES} bytes")
 
 
-def reason(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Why something failed, in one printable line."""
     told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    line = escaped(told.splitlines()[0])
+    line = escape_text(told.splitlines()[0])
     return line if len(line) <= 200 else f"{line[:197]}..."
 
 
-def parsed(raw: bytes | str) -> dict[str, Any]:
+def parse_json(raw: bytes | str) -> dict[str, Any]:
     """The JSON object of a text in UTF-8: no NaN, no infinities, nothing nested too deep."""
     try:
-        found = json.loads(raw, parse_constant=_no_number, parse_float=_number)
+        found = json.loads(raw, parse_constant=_reject_constant, parse_float=_parse_float)
     except RecursionError:
         raise ValueError("nested too deep") from None
     if not isinstance(found, dict):
         raise ValueError(f"it holds a {type(found).__name__}; want an object")
-    _shallow(found, DEEPEST)
+    _check_depth(found, MAX_DEPTH)
     return found
 
 
-def _no_number(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     found = float(text)
-    return found if abs(found) != float("inf") else _no_number(text[:40])
+    return found if abs(found) != float("inf") else _reject_constant(text[:40])
 
 
-def _shallow(value: Any, room: int) -> None:
+def _check_depth(value: Any, depth_left: int) -> None:
     if isinstance(value, dict | list):
-        if not room:
-            raise ValueError(f"nested deeper than {DEEPEST}")
+        if not depth_left:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
         for inner in value.values() if isinstance(value, dict) else value:
-            _shallow(inner, room - 1)
+            _check_depth(inner, depth_left - 1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from morphogen.config.telemetry_spec import DEBUG, TelemetrySpec
+from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.telemetry.drift import gradient_drift
 from morphogen.vocab.action import HEADS
 
@@ -59,7 +59,7 @@ def anomalies(
     counts: Counts, update: Numbers, watch: Watch, config: TelemetrySpec, devices: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[list[Finding], Watch]:
     """What stands out in a round, and what to remember of it."""
-    limits = config.limit
+    limits = config.limits_by_name
     found = [one for rule in RULES for one in rule(update, limits)]
     found += _crowd(counts, limits)
     entropies, low = entropy(update, watch.low, limits)
@@ -213,4 +213,4 @@ def escalate(until: int, report: Report, config: TelemetrySpec) -> tuple[str, in
     """The level of the epoch after the reported one, and the last epoch that is written at debug (-1: none yet)."""
     if report.reasons and config.escalates:
         until = max(until, report.epoch + config.escalation_epochs)
-    return (DEBUG if report.epoch < until else config.level), until
+    return (LEVEL_DEBUG if report.epoch < until else config.level), until

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from morphogen.config.telemetry_spec import DEBUG, LEVELS
+from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVELS
 from morphogen.errors import CheckpointError
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import line, parse
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 Make = Callable[[], Iterable[Envelope]]
 RANK = {name: rank for rank, name in enumerate(LEVELS)}
@@ -56,12 +56,14 @@ def _line(event: Envelope) -> tuple[str, str]:
     return event.level, line(event, seq=0, time=0.0)
 
 
-def told(text: str, where: str, level: str = DEBUG) -> Envelope:
+def told(text: str, where: str, level: str = LEVEL_DEBUG) -> Envelope:
     """The event of a line that a checkpoint holds, of that level; a CheckpointError by name where it is none."""
     try:
         return replace(parse(text), level=LEVELS[RANK[level]])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{where} holds {show([level, text])}; want a level and the line of an event") from error
+        raise CheckpointError(
+            f"{where} holds {format_value([level, text])}; want a level and the line of an event"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Batch:
     def events(self) -> tuple[Envelope, ...]:
         """The events that are written."""
         rank, moment = RANK[self.level], self.moment
-        every = (*moment.events, *(moment.details if self.late or self.level == DEBUG else ()))
+        every = (*moment.events, *(moment.details if self.late or self.level == LEVEL_DEBUG else ()))
         if self.late:
             return tuple(replace(one, late=True) for one in every if RANK[one.level] > rank)
         return tuple(

@@ -8,7 +8,7 @@ from morphogen.telemetry.anomaly import ERROR, INFO, WARNING, Counts, Finding
 from morphogen.telemetry.names import Array, Record
 from morphogen.telemetry.record_memory import entered
 from morphogen.vocab.action import Head, Op
-from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, HOSTAGE_HARM, RATIO_LIMIT
+from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
 
 Sighting = tuple[int, int, Finding]  # row of the env, slot
@@ -51,4 +51,4 @@ def _finding(record: Record, env: int, slot: int, kind: str) -> Finding:
         return Finding(kind, INFO, float(record["detector_ratio"][env, slot]), RATIO_LIMIT)
     critical = record["contribution_valid"][env, slot] and record["contribution"][env, slot] >= CRITICAL_CONTRIBUTION
     harm = float(record["val_acc"][env]) - float(record["committed_acc"][env])
-    return Finding(kind, ERROR if critical else WARNING, harm, HOSTAGE_HARM)
+    return Finding(kind, ERROR if critical else WARNING, harm, RANSOM_HARM)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from morphogen.config.telemetry_spec import DEBUG, OFF, TelemetrySpec
+from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.telemetry.anomaly import Report, escalate
 from morphogen.telemetry.batch import Batch, Lines, Moment
 from morphogen.telemetry.events import Envelope, Event
@@ -60,7 +60,9 @@ class Dispatch:
 
     def add(self, sinks: Iterable[AnySink]) -> None:
         """More sinks, which get what is told from here on."""
-        known = [] if self._spec.level == OFF else [sink if hasattr(sink, "write") else Call(sink) for sink in sinks]
+        known = (
+            [] if self._spec.level == LEVEL_OFF else [sink if hasattr(sink, "write") else Call(sink) for sink in sinks]
+        )
         self._outlets += tuple(self._outlet(sink) for sink in known)
 
     @property
@@ -77,7 +79,7 @@ class Dispatch:
     def restore(self, state: Raised, where: str) -> None:
         """Go on from what another one remembered; a CheckpointError by name where a line of it is none."""
         raised = state.raised and self._spec.escalates
-        self._level, self._until = DEBUG if raised else self._spec.level, state.until
+        self._level, self._until = LEVEL_DEBUG if raised else self._spec.level, state.until
         recent = (Moment.of(lines, f"{where}.recent[{i}]") for i, lines in enumerate(state.recent))
         self._recent = deque(recent, maxlen=RECORDED)
 
@@ -98,7 +100,7 @@ class Dispatch:
     def epoch(self, moment: Moment, report: Report) -> None:
         """An epoch, and what in it may raise the level."""
         self._put(moment, self._outlets)
-        if self._level != DEBUG:
+        if self._level != LEVEL_DEBUG:
             self._recent.append(moment)
         self.judge(report)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.config.instance_spec import PARAMETERS
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.kinds.env import EpisodeCompleted, TopologyRecorded
 from morphogen.telemetry.names import Array, Record
@@ -43,7 +43,7 @@ def episodes(record: Record, memory: Memory, facts: Facts) -> Iterator[tuple[int
                 live=live[env].sum(),
                 rollbacks=memory.rollbacks[env],
                 ops={op.name: memory.ops[env, op] for op in Op},
-                instance=dict(zip(PARAMETERS, record["instance"][env], strict=True)),
+                instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
                 topology=[_seed(record, memory, facts, (env, slot)) for slot in np.flatnonzero((live | fossil)[env])],
             ),
         )

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from morphogen.storage.type_check import Check, check
-from morphogen.vocab.text import escaped, show
+from morphogen.vocab.text import escape_text, format_value
 
 Json = dict[str, Any]
 SEVERITIES = ("info", "warning", "error")
@@ -27,7 +27,7 @@ def tidy(value: Any) -> Any:
             raise ValueError("an event cannot hold an integer of more than 64 bits")
         return value
     if isinstance(value, str):
-        return value if value.isprintable() else escaped(value)
+        return value if value.isprintable() else escape_text(value)
     if value is None:
         return value
     if isinstance(value, Mapping):
@@ -54,7 +54,9 @@ class Event:
             value = tidy(getattr(self, name))
             object.__setattr__(self, name, value)
             if not good(value):
-                raise ValueError(f"{type(self).__name__}.{name.rstrip('_')} is {show(value)}; want {_text(hint)}")
+                raise ValueError(
+                    f"{type(self).__name__}.{name.rstrip('_')} is {format_value(value)}; want {_text(hint)}"
+                )
 
     def payload(self) -> Json:
         """The fields by name, as they stand in the file (`from_` without the underscore)."""
@@ -157,11 +159,12 @@ class Envelope:
         if (self.env is None) != (self.episode is None):
             yield f"has env {self.env} and episode {self.episode}; want both or neither"
         if bad := [name for name, value in where.items() if not _coordinate(name, value)]:
-            yield f"has {bad[0]} {show(where[bad[0]])}; want {'a name' if bad[0] in NAMED else 'an integer >= 0'}"
+            expected = "a name" if bad[0] in NAMED else "an integer >= 0"
+            yield f"has {bad[0]} {format_value(where[bad[0]])}; want {expected}"
         if self.severity not in SEVERITIES:
-            yield f"has severity {show(self.severity)}; want one of {', '.join(SEVERITIES)}"
+            yield f"has severity {format_value(self.severity)}; want one of {', '.join(SEVERITIES)}"
         if type(self.late) is not bool:
-            yield f"has late {show(self.late)}; want true or false"
+            yield f"has late {format_value(self.late)}; want true or false"
 
 
 NAMED = ("slot", "arm")

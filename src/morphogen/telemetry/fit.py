@@ -8,7 +8,7 @@ from morphogen.telemetry.kinds.env import EpisodeCompleted
 from morphogen.telemetry.kinds.epoch import RewardsPaid
 from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 BLUEPRINTS = frozenset(blueprint.label for blueprint in Blueprint)
 LOOSE = ("acc_table", "op_prob", "op_legal", "log_prob", "entropy")  # rows over anything but slots
@@ -30,7 +30,7 @@ def _start(data: RunStarted) -> Iterator[str]:
         if value < 1 or (most is not None and value > most):
             yield f"RunStarted.{name} is {value}; want 1 .. {most}" if most else f"RunStarted.{name} is 0; want >= 1"
     if not 1 <= len(data.slots) <= MOST_SLOTS or len(set(data.slots)) < len(data.slots):
-        yield f"RunStarted.slots is {show(list(data.slots))}; want 1 .. {MOST_SLOTS} names, each once"
+        yield f"RunStarted.slots is {format_value(list(data.slots))}; want 1 .. {MOST_SLOTS} names, each once"
 
 
 def _places(start: RunStarted, event: Envelope) -> Iterator[str]:
@@ -39,17 +39,17 @@ def _places(start: RunStarted, event: Envelope) -> Iterator[str]:
         if value is not None and value >= count:
             yield f"has {name} {value}; the run has {count}"
     if event.slot is not None and event.slot not in start.slots:
-        yield f"has slot {show(event.slot)}; the run has {', '.join(start.slots)}"
+        yield f"has slot {format_value(event.slot)}; the run has {', '.join(start.slots)}"
 
 
 def _blueprints(start: RunStarted, data: Any) -> Iterator[str]:
     seeds = data.topology if isinstance(data, EpisodeCompleted) else ()
     for name in (getattr(data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
         if isinstance(name, str) and name not in BLUEPRINTS:
-            yield f"names the blueprint {show(name)}; want one of {', '.join(sorted(BLUEPRINTS))}"
+            yield f"names the blueprint {format_value(name)}; want one of {', '.join(sorted(BLUEPRINTS))}"
     slots = [seed["slot"] for seed in seeds]
     if not set(slots) <= set(start.slots) or len(set(slots)) < len(slots):
-        yield f"has seeds in {show(slots)}; the run has {', '.join(start.slots)}, each once"
+        yield f"has seeds in {format_value(slots)}; the run has {', '.join(start.slots)}, each once"
 
 
 def _rows(start: RunStarted, data: Any) -> Iterator[str]:

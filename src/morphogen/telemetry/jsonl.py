@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from morphogen.telemetry.events import COORDINATES, Envelope, Event, Json
 from morphogen.telemetry.kinds import env, epoch, ppo, round, run, slot
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 FORMAT = 1
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
@@ -30,12 +30,12 @@ def parse(text: str) -> Envelope:
     """The event of a line; a ValueError where a key is unknown or missing, or a value is not of its type."""
     whole = json.loads(text)
     if not isinstance(whole, dict):
-        raise ValueError(f"a line holds {show(whole)}; want an object")
+        raise ValueError(f"a line holds {format_value(whole)}; want an object")
     _same_keys("line", set(whole) - {*COORDINATES, "late"}, {*HEAD, "severity", "data"})
     if whole["v"] != FORMAT or not isinstance(whole["event"], str) or whole["event"] not in KINDS:
-        raise ValueError(f"event {show(whole['event'])} of format {show(whole['v'])} is unknown")
+        raise ValueError(f"event {format_value(whole['event'])} of format {format_value(whole['v'])} is unknown")
     if not isinstance(whole["data"], dict):
-        raise ValueError(f"{whole['event']} holds {show(whole['data'])}; want an object")
+        raise ValueError(f"{whole['event']} holds {format_value(whole['data'])}; want an object")
     kind = KINDS[whole["event"]]
     names = {one.name.rstrip("_"): one.name for one in fields(kind)}  # type: ignore[arg-type]
     _same_keys(whole["event"], set(whole["data"]), set(names))

@@ -136,7 +136,7 @@ def _score(name: str, tally: Tally, host: CnnSpec | None) -> Score:
 
 def _macs_share(name: str, slots: Counter[str], host: CnnSpec) -> float | None:
     """Multiply-accumulates per sample over the host's, mean over the seeds."""
-    places = {slot.name: slot for slot in host.declared}
+    places = {slot.name: slot for slot in host.all_slots}
     kind = Blueprint[name.upper()]
     total = sum(count * seed_macs(kind, places[slot]) for slot, count in slots.items())
     return total / slots.total() / host_macs(host) if slots else None

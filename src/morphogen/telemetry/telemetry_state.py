@@ -16,7 +16,7 @@ from morphogen.telemetry.watcher import Seen
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.text import show
+from morphogen.vocab.text import format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +57,4 @@ def state_of(tree: Tree, facts: Facts, where: str) -> State:
 
 def _known(name: str, names: Sequence[str], where: str) -> None:
     if name not in names:
-        raise CheckpointError(f"{where} names {show(name)}; want one of {', '.join(names)}")
+        raise CheckpointError(f"{where} names {format_value(name)}; want one of {', '.join(names)}")

@@ -78,7 +78,7 @@ class Watcher:
         return found
 
     def _fallen(self, accuracy: float, known: float, round: int) -> float | None:
-        return drop(accuracy, known, (round + 1) / self._rounds, self._spec.limit)
+        return drop(accuracy, known, (round + 1) / self._rounds, self._spec.limits_by_name)
 
     def _report(self, round: int, epoch: int, causes: list[str]) -> Report:
         return Report(round * self._facts.epochs + epoch, tuple(causes))

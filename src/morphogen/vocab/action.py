@@ -128,10 +128,10 @@ class Reason(IntEnum):
     """Why an action was not executed."""
 
     NONE = 0
-    GATE_G1 = 1
-    GATE_G2 = 2
-    GATE_G3 = 3
-    GATE_G5 = 5
+    GATE_TRAIN = 1
+    GATE_BLEND = 2
+    GATE_HOLD = 3
+    GATE_FOSSILIZE = 5
     UNMEASURED = 10
     OUT_OF_RANGE = 20
     OP_DISABLED = 21

@@ -28,7 +28,10 @@ class Blueprint(IntEnum):
 
 EMPTY = -1
 _SHARED = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-COMPUTED = (*_SHARED, *(b for b in Blueprint if b not in (Blueprint.NOOP, *_SHARED)))  # those with like layers together
+COMPUTE_ORDER = (
+    *_SHARED,
+    *(b for b in Blueprint if b not in (Blueprint.NOOP, *_SHARED)),
+)  # those with like layers together
 CNN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in range(1, 8))
 TRANSFORMER_BLUEPRINTS: tuple[Blueprint, ...] = (
     Blueprint.ATTENTION,
@@ -38,19 +41,19 @@ TRANSFORMER_BLUEPRINTS: tuple[Blueprint, ...] = (
 BY_TOPOLOGY: dict[str, tuple[Blueprint, ...]] = {"cnn": CNN_BLUEPRINTS, "transformer": TRANSFORMER_BLUEPRINTS}
 
 
-def squeeze(channels: int) -> int:
+def attention_width(channels: int) -> int:
     """Hidden width of the attention blueprint: `max(1, C // 4)`."""
     return max(1, channels // 4)
 
 
-def waist(channels: int) -> int:
+def bottleneck_width(channels: int) -> int:
     """Hidden width of the bottleneck blueprint and of the gate network: `max(8, C // 4)`."""
     return max(8, channels // 4)
 
 
-def cnn_count(blueprint: Blueprint, channels: int) -> int:
+def cnn_param_count(blueprint: Blueprint, channels: int) -> int:
     """Parameters of a CNN blueprint at a slot with so many channels (closed form)."""
-    c, r, q = channels, squeeze(channels), waist(channels)
+    c, r, q = channels, attention_width(channels), bottleneck_width(channels)
     return {
         Blueprint.NOOP: 0,
         Blueprint.CONV_LIGHT: 9 * c * c + 2 * c,
@@ -63,7 +66,7 @@ def cnn_count(blueprint: Blueprint, channels: int) -> int:
     }.get(blueprint, 0)
 
 
-def gate_count(channels: int) -> int:
+def gate_param_count(channels: int) -> int:
     """Parameters of the gate network at a slot with so many channels."""
-    hidden = waist(channels)
+    hidden = bottleneck_width(channels)
     return channels * hidden + 2 * hidden + 1

@@ -7,7 +7,7 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import BY_TOPOLOGY
 from morphogen.vocab.stage import Gate
 
-AUTO_GATES = (Gate.G1, Gate.G2, Gate.G3)
+AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Limits:
         for field in ("max_seeds", "min_prune_age"):
             if getattr(self, field) < 0:
                 raise ConfigError(f"{field} is {getattr(self, field)}; want >= 0")
-        _subset("auto_forward", self.auto_forward, [gate.name for gate in AUTO_GATES])
-        _subset("disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT])
-        _subset("blueprints", self.blueprints, [b.label for b in BY_TOPOLOGY[self.topology]])
+        _check_subset("auto_forward", self.auto_forward, [gate.name for gate in AUTO_GATES])
+        _check_subset("disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT])
+        _check_subset("blueprints", self.blueprints, [b.label for b in BY_TOPOLOGY[self.topology]])
 
     @property
     def allowed_blueprints(self) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ class Limits:
         return tuple(sorted(int(b) for b in own if not self.blueprints or b.label in self.blueprints))
 
 
-def _subset(field: str, given: tuple[str, ...], allowed: list[str]) -> None:
+def _check_subset(field: str, given: tuple[str, ...], allowed: list[str]) -> None:
     wrong = [name for name in given if name not in allowed]
     if wrong or len(set(given)) != len(given):
         raise ConfigError(f"{field} is {list(given)}; want distinct names out of {', '.join(allowed)}")

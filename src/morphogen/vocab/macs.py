@@ -1,6 +1,6 @@
 """Multiply-accumulates per sample of hosts and blueprints: of convolutions and linear layers, in closed form."""
 
-from morphogen.vocab.blueprint import Blueprint, squeeze, waist
+from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width
 from morphogen.vocab.slot import CnnSpec, SlotSpec
 
 
@@ -16,7 +16,7 @@ def host_macs(host: CnnSpec) -> int:
 
 def seed_macs(blueprint: Blueprint, slot: SlotSpec) -> int:
     """Of a CNN blueprint in a slot, its gate network left out."""
-    c, r, q = slot.channels, squeeze(slot.channels), waist(slot.channels)
+    c, r, q = slot.channels, attention_width(slot.channels), bottleneck_width(slot.channels)
     per_pixel = {
         Blueprint.CONV_LIGHT: 9 * c * c,
         Blueprint.DEPTHWISE: 9 * c + c * c,

@@ -12,7 +12,7 @@ from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 
 SCHEMA_VERSION = 2
 HISTORY = 5
-LARGEST = 1e3  # no feature of a sound env comes near; what is beyond is a fault like a number that is none
+FEATURE_LIMIT = 1e3  # no feature of a sound env comes near; what is beyond is a fault like a number that is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class Feature:
     normalised: bool = False
 
 
-def _row(block: str, names: Iterable[str], unit: str, *, flag: str | None = None, normalised: bool = False):
+def _features(block: str, names: Iterable[str], unit: str, *, flag: str | None = None, normalised: bool = False):
     return tuple(Feature(name, block, unit, flag, normalised) for name in names)
 
 
-def _each(name: str, values: Iterable) -> tuple[str, ...]:
+def _member_names(name: str, values: Iterable) -> tuple[str, ...]:
     return tuple(f"{name}.{value.name.lower() if hasattr(value, 'name') else value}" for value in values)
 
 
-def _history(name: str, unit: str) -> tuple[Feature, ...]:
-    flags = _each("history_valid", range(HISTORY))
+def _history_features(name: str, unit: str) -> tuple[Feature, ...]:
+    flags = _member_names("history_valid", range(HISTORY))
     return tuple(
         Feature(f"{name}.{i}", "host", unit, flag, normalised=True)
         for i, flag in zip(range(HISTORY), flags, strict=True)
@@ -44,82 +44,84 @@ def _history(name: str, unit: str) -> tuple[Feature, ...]:
 
 ACTING_OPS = (Op.GERMINATE, Op.SET_ALPHA_TARGET, Op.PRUNE, Op.FOSSILIZE, Op.ADVANCE)
 STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
-NEWEST = f"history_valid.{HISTORY - 1}"
+NEWEST_HISTORY_FLAG = f"history_valid.{HISTORY - 1}"
 
 ENV: tuple[Feature, ...] = (
-    *_row("host", ["progress"], "t / T"),
-    *_history("loss_history", "slog nats / 7"),
-    *_history("acc_history", "share"),
-    *_row("host", _each("history_valid", range(HISTORY)), "flag"),
-    *_row("host", ["best_acc"], "share", normalised=True),
-    *_row("host", ["train_loss"], "slog nats / 7", flag="train_valid", normalised=True),
-    *_row("host", ["train_acc"], "share", flag="train_valid", normalised=True),
-    *_row("host", ["train_valid"], "flag"),
-    *_row("host", ["plateau"], "epochs / 10"),
-    *_row("host", ["stabilized"], "flag"),
-    *_row("host", ["rollbacks"], "count / 5"),
-    *_row("host", ["committed_acc"], "share", flag=NEWEST, normalised=True),
-    *_row("host", ["clean_improvement"], "points / 10", flag="clean_valid", normalised=True),
-    *_row("host", ["clean_valid"], "flag"),
-    *_row("host", ["growth", "fossil_growth"], "ln(1 + parameters / host parameters)", normalised=True),
-    *_row("host", ["seeds", "seeds_left"], "count / S"),
-    *_row("host", ["limited"], "flag"),
-    *_row("host", _each("stage_share", ("developing", "blending", "holding", "fossilized", "cooling")), "share"),
-    *_row("host", _each("legal", ACTING_OPS), "flag"),
-    *_row("feedback", _each("last_op", Op), "one-hot"),
-    *_row("feedback", _each("last_outcome", Outcome), "one-hot"),
-    *_row("feedback", ["rolled_back"], "flag"),
+    *_features("host", ["progress"], "t / T"),
+    *_history_features("loss_history", "slog nats / 7"),
+    *_history_features("acc_history", "share"),
+    *_features("host", _member_names("history_valid", range(HISTORY)), "flag"),
+    *_features("host", ["best_acc"], "share", normalised=True),
+    *_features("host", ["train_loss"], "slog nats / 7", flag="train_valid", normalised=True),
+    *_features("host", ["train_acc"], "share", flag="train_valid", normalised=True),
+    *_features("host", ["train_valid"], "flag"),
+    *_features("host", ["plateau"], "epochs / 10"),
+    *_features("host", ["stabilized"], "flag"),
+    *_features("host", ["rollbacks"], "count / 5"),
+    *_features("host", ["committed_acc"], "share", flag=NEWEST_HISTORY_FLAG, normalised=True),
+    *_features("host", ["clean_improvement"], "points / 10", flag="clean_valid", normalised=True),
+    *_features("host", ["clean_valid"], "flag"),
+    *_features("host", ["growth", "fossil_growth"], "ln(1 + parameters / host parameters)", normalised=True),
+    *_features("host", ["seeds", "seeds_left"], "count / S"),
+    *_features("host", ["limited"], "flag"),
+    *_features(
+        "host", _member_names("stage_share", ("developing", "blending", "holding", "fossilized", "cooling")), "share"
+    ),
+    *_features("host", _member_names("legal", ACTING_OPS), "flag"),
+    *_features("feedback", _member_names("last_op", Op), "one-hot"),
+    *_features("feedback", _member_names("last_outcome", Outcome), "one-hot"),
+    *_features("feedback", ["rolled_back"], "flag"),
 )
 INSTANCE: tuple[Feature, ...] = (
-    *_row("instance", ["width"], "share", normalised=True),
-    *_row("instance", ["data_share"], "ln share", normalised=True),
-    *_row("instance", ["label_noise", "classes"], "share", normalised=True),
-    *_row("instance", ["reach"], "pixels", normalised=True),
-    *_row("instance", ["param_price"], "ln(price / 0.1)", normalised=True),
-    *_row("instance", ["baseline_loss"], "slog nats / 7", normalised=True),
-    *_row("instance", ["samples"], "log10 / 6", normalised=True),
+    *_features("instance", ["width"], "share", normalised=True),
+    *_features("instance", ["data_share"], "ln share", normalised=True),
+    *_features("instance", ["label_noise", "classes"], "share", normalised=True),
+    *_features("instance", ["reach"], "pixels", normalised=True),
+    *_features("instance", ["param_price"], "ln(price / 0.1)", normalised=True),
+    *_features("instance", ["baseline_loss"], "slog nats / 7", normalised=True),
+    *_features("instance", ["samples"], "log10 / 6", normalised=True),
 )
 SLOT: tuple[Feature, ...] = (
-    *_row("slot", _each("stage", STAGES), "one-hot"),
-    *_row("slot", ["enabled"], "flag"),
-    *_row("slot", ["alpha", "alpha_target"], "alpha"),
-    *_row("slot", _each("alpha_mode", AlphaMode), "one-hot"),
-    *_row("slot", ["ramp_left"], "ticks / 8"),
-    *_row("slot", _each("algorithm", (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)), "one-hot"),
-    *_row("slot", ["tempo"], "epochs / 8"),
-    *_row("slot", ["contribution"], "points / 10", flag="contribution_valid", normalised=True),
-    *_row("slot", ["contribution_valid"], "flag"),
-    *_row("slot", ["since_measured"], "epochs / 10", flag="contribution_valid"),
-    *_row("slot", ["velocity"], "points per epoch / 10", flag="velocity_valid", normalised=True),
-    *_row("slot", ["velocity_valid"], "flag"),
-    *_row("slot", ["interaction"], "points / 10", flag="interaction_valid", normalised=True),
-    *_row("slot", ["interaction_valid"], "flag"),
-    *_row("slot", ["gradient_health"], "0..1", flag="gradient_valid"),
-    *_row("slot", ["gradient_valid"], "flag"),
-    *_row("slot", ["exploding"], "flag"),
-    *_row("slot", ["gradient_ratio"], "ln(1 + ratio)", flag="gradient_ratio_valid", normalised=True),
-    *_row("slot", ["gradient_ratio_valid"], "flag"),
-    *_row("slot", ["stage_improvement", "age_improvement"], "points / 10", flag="has_seed", normalised=True),
-    *_row("slot", ["epochs_in_stage"], "epochs / 20"),
-    *_row("slot", ["age"], "epochs / T"),
-    *_row("slot", ["params"], "ln(1 + parameters / host parameters)", normalised=True),
-    *_row("slot", ["cost"], "points / 10", normalised=True),
-    *_row("slot", _each("legal", ACTING_OPS), "flag"),
-    *_row("slot", ["position"], "share"),
-    *_row("slot", ["channels"], "log2 / 10"),
-    *_row("slot", ["has_seed"], "flag"),
+    *_features("slot", _member_names("stage", STAGES), "one-hot"),
+    *_features("slot", ["enabled"], "flag"),
+    *_features("slot", ["alpha", "alpha_target"], "alpha"),
+    *_features("slot", _member_names("alpha_mode", AlphaMode), "one-hot"),
+    *_features("slot", ["ramp_left"], "ticks / 8"),
+    *_features("slot", _member_names("algorithm", (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)), "one-hot"),
+    *_features("slot", ["tempo"], "epochs / 8"),
+    *_features("slot", ["contribution"], "points / 10", flag="contribution_valid", normalised=True),
+    *_features("slot", ["contribution_valid"], "flag"),
+    *_features("slot", ["since_measured"], "epochs / 10", flag="contribution_valid"),
+    *_features("slot", ["velocity"], "points per epoch / 10", flag="velocity_valid", normalised=True),
+    *_features("slot", ["velocity_valid"], "flag"),
+    *_features("slot", ["interaction"], "points / 10", flag="interaction_valid", normalised=True),
+    *_features("slot", ["interaction_valid"], "flag"),
+    *_features("slot", ["gradient_health"], "0..1", flag="gradient_valid"),
+    *_features("slot", ["gradient_valid"], "flag"),
+    *_features("slot", ["exploding"], "flag"),
+    *_features("slot", ["gradient_ratio"], "ln(1 + ratio)", flag="gradient_ratio_valid", normalised=True),
+    *_features("slot", ["gradient_ratio_valid"], "flag"),
+    *_features("slot", ["stage_improvement", "age_improvement"], "points / 10", flag="has_seed", normalised=True),
+    *_features("slot", ["epochs_in_stage"], "epochs / 20"),
+    *_features("slot", ["age"], "epochs / T"),
+    *_features("slot", ["params"], "ln(1 + parameters / host parameters)", normalised=True),
+    *_features("slot", ["cost"], "points / 10", normalised=True),
+    *_features("slot", _member_names("legal", ACTING_OPS), "flag"),
+    *_features("slot", ["position"], "share"),
+    *_features("slot", ["channels"], "log2 / 10"),
+    *_features("slot", ["has_seed"], "flag"),
 )
 VECTORS: dict[str, tuple[Feature, ...]] = {"env": ENV, "instance": INSTANCE, "slots": SLOT}
 
 
-def columns(features: tuple[Feature, ...]) -> dict[str, int]:
+def column_index(features: tuple[Feature, ...]) -> dict[str, int]:
     """Name -> index."""
     return {feature.name: i for i, feature in enumerate(features)}
 
 
-def flags(features: tuple[Feature, ...]) -> tuple[int, ...]:
+def flag_index(features: tuple[Feature, ...]) -> tuple[int, ...]:
     """Index of each feature's flag; `len(features)` where it has none."""
-    where = columns(features)
+    where = column_index(features)
     return tuple(where[feature.flag] if feature.flag else len(features) for feature in features)
 
 

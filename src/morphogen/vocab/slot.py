@@ -71,7 +71,7 @@ class CnnSpec:
         return tuple(self.base * 2**i for i in range(self.blocks))
 
     @property
-    def declared(self) -> tuple[SlotSpec, ...]:
+    def all_slots(self) -> tuple[SlotSpec, ...]:
         """All slots of the host in execution order."""
         found: list[SlotSpec] = []
         size = self.size
@@ -82,9 +82,9 @@ class CnnSpec:
                 found.append(SlotSpec(format_slot(1, i), 1, i, POST_POOL, i, channels, size, size, len(found)))
         return tuple(found)
 
-    def enabled(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
+    def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
         """The named slots in slot order (ascending row, col), whatever the input order."""
-        known = {slot.name: slot for slot in self.declared}
+        known = {slot.name: slot for slot in self.all_slots}
         for name in names:
             parse_slot(name)
             if name not in known:
@@ -95,19 +95,19 @@ class CnnSpec:
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Parameters in use at a width share and a number of classes."""
-        return self._count([keep(width, c) for c in self.channels], classes or self.classes)
+        return self._count_params([channels_in_use(width, c) for c in self.channels], classes or self.classes)
 
-    def _count(self, kept: list[int], classes: int) -> int:
+    def _count_params(self, kept: list[int], classes: int) -> int:
         before = [self.channels_in, *kept[:-1]]
         convs = sum(self.kernel**2 * a * b + 2 * b for a, b in zip(before, kept, strict=True))
         return convs + kept[-1] * classes + classes
 
 
-def keep(width: float, channels: int) -> int:
+def channels_in_use(width: float, channels: int) -> int:
     """Channels in use at a width share: `ceil(width * C - 1e-6)`, at least 1."""
     return max(1, -int(-(width * channels - 1e-6) // 1))
 
 
-def groups(channels: int) -> int:
+def norm_groups(channels: int) -> int:
     """Groups of a group normalisation: the largest of 32 .. 2 dividing C with at least 16 channels each, else 1."""
     return next((g for g in (32, 16, 8, 4, 2) if channels % g == 0 and channels // g >= 16), 1)

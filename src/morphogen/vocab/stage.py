@@ -73,17 +73,17 @@ class Gate(IntEnum):
     """The question a slot is asked before it moves up."""
 
     NONE = 0
-    G1 = 1  # GERMINATED -> TRAINING
-    G2 = 2  # TRAINING -> BLENDING
-    G3 = 3  # BLENDING -> HOLDING
-    G5 = 5  # HOLDING -> FOSSILIZED
+    TRAIN = 1  # GERMINATED -> TRAINING
+    BLEND = 2  # TRAINING -> BLENDING
+    HOLD = 3  # BLENDING -> HOLDING
+    FOSSILIZE = 5  # HOLDING -> FOSSILIZED
 
 
 GATE_TARGET: dict[Gate, Stage] = {
-    Gate.G1: Stage.TRAINING,
-    Gate.G2: Stage.BLENDING,
-    Gate.G3: Stage.HOLDING,
-    Gate.G5: Stage.FOSSILIZED,
+    Gate.TRAIN: Stage.TRAINING,
+    Gate.BLEND: Stage.BLENDING,
+    Gate.HOLD: Stage.HOLDING,
+    Gate.FOSSILIZE: Stage.FOSSILIZED,
 }
 
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """A value in a message: as JSON where it is JSON, in ASCII, cut at 60 characters."""
     text = f"a {type(value).__name__}"
     for form in (ascii, json.dumps):
@@ -13,6 +13,6 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """The text, with escapes for what a terminal would act on or cannot show."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -12,7 +12,7 @@ import morphogen as mg
 from morphogen.analysis.inspect_run import LATEST, SHOWN, tables, told
 from morphogen.analysis.views import VIEWS
 from morphogen.cli import main
-from morphogen.config.config_files import plain
+from morphogen.config.config_files import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.storage.checkpoint_files import save_checkpoint
 
@@ -78,7 +78,7 @@ def test_the_command_prints_the_tables_and_loads_no_torch(run):
 
 
 def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):
-    config = plain(RunSpec(rounds=7))
+    config = to_settings(RunSpec(rounds=7))
     path = save_checkpoint(tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config})
     assert main.main(["inspect", str(path)]) == 0
     shown = capsys.readouterr().out

@@ -114,7 +114,7 @@ def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host
     tables = fold(WHOLE)
     host = TASKS["digits"].host
     assert host_of(tables) == host
-    places = {slot.name: slot for slot in host.declared}
+    places = {slot.name: slot for slot in host.all_slots}
     for row in views(tables)["blueprints"]:
         kind = Blueprint[row["blueprint"].upper()]
         slots = [e.slot for e in WHOLE if e.name == "SeedGerminated" and e.data.blueprint == row["blueprint"]]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from morphogen.cli import main, options, parser
-from morphogen.config.config_files import build, dump_config, layered
+from morphogen.config.config_files import build_spec, dump_config, merge_layers
 from morphogen.config.preset import PRESETS
 from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
@@ -169,7 +169,7 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == build(layered([{"preset": "digits"}]))
+    assert spec_of() == build_spec(merge_layers([{"preset": "digits"}]))
     assert spec_of("--task", "digits_impaired").preset is None
 
 

@@ -40,7 +40,7 @@ def found(trained):
 def test_every_side_is_trained_on_every_seed_as_it_says(trained):
     for rule in ("sparse", "delta"):
         for seed in (5, 2):
-            folder, spec, said = run_directory.opened(trained / f"rule-{rule}" / str(seed))
+            folder, spec, said = run_directory.open_directory(trained / f"rule-{rule}" / str(seed))
             assert (spec.reward.rule, spec.seed, spec.preset, spec.rounds) == (rule, seed, "smoke", 1)
             assert said["status"] == "completed"
             assert folder.policy.exists()
@@ -86,12 +86,12 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     spec = tiny(rounds=2, episode_length=3)
     place = tmp_path / "run"
     train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
-    assert run_directory.opened(place)[2]["status"] == "stopped"
+    assert run_directory.open_directory(place)[2]["status"] == "stopped"
     side = Side("mine", (place,), (spec,), trains=True)
     compare_command.train(side, console=None, halt=lambda: True)
-    assert run_directory.opened(place)[2]["status"] == "stopped"
+    assert run_directory.open_directory(place)[2]["status"] == "stopped"
     compare_command.train(side, console=None, halt=lambda: False)
-    assert run_directory.opened(place)[2]["status"] == "completed"
+    assert run_directory.open_directory(place)[2]["status"] == "completed"
     assert len(rounds(place)) == 2
 
 

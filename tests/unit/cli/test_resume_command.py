@@ -49,7 +49,7 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, t
     assert process.returncode == code
     assert "stopping after this epoch; once more stops at once" in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
-    assert checkpoint_store.fault(checkpoint_store.candidates(tmp_path / "run" / "checkpoints")[0]) is None
+    assert checkpoint_store.find_damage(checkpoint_store.list_checkpoints(tmp_path / "run" / "checkpoints")[0]) is None
     done = started("resume", "run", "--quiet", cwd=tmp_path)
     assert (done.communicate(timeout=60)[1], done.returncode) == ("", 0)
     assert not list(differences(alone, tmp_path / "run"))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 from morphogen.cli import main
-from morphogen.config.action_schedule import Schedule, Step, built_in, dump_schedule, parse_schedule
+from morphogen.config.action_schedule import Schedule, ScheduleStep, build_builtin, dump_schedule, parse_schedule
 from morphogen.config.spec import LifecycleSpec
-from morphogen.device.transfers import Fences, expected
-from morphogen.engine.action_control import control_of, schedule_of
+from morphogen.device.transfers import Transfers, expected_ledger
+from morphogen.engine.action_control import build_control, load_schedule
 from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -47,7 +47,7 @@ def schedules(draw):
     for epoch in draw(st.sets(st.integers(0, 19), max_size=5)):
         envs = draw(st.one_of(st.just([None]), st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)))
         rows |= {(epoch, env): draw(entries()) for env in envs}
-    steps = [Step(epoch, action, env) for (epoch, env), action in sorted(rows.items(), key=str)]
+    steps = [ScheduleStep(epoch, action, env) for (epoch, env), action in sorted(rows.items(), key=str)]
     steps.sort(key=lambda step: (step.epoch, -1 if step.env is None else step.env))
     return Schedule(
         draw(st.text(min_size=1).filter(str.isprintable)), tuple(steps), draw(st.sampled_from(("error", "wait")))
@@ -204,13 +204,13 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
     spec = tiny(episode_length=18, slots=("r1c0", "r0c1"), lifecycle=LifecycleSpec())
     assert spec.slots == ("r0c1", "r1c0")
     rest = (0, 0, 2, 1, 2, 0, 0)
-    grow = Step(0, (1, 0, 3, 2, 1, 2, 0, 0))
-    assert built_in("wait", spec).steps == ()
-    assert built_in("germinate_one", spec).steps == (grow,)
-    assert built_in("full_cycle", spec).steps == (
+    grow = ScheduleStep(0, (1, 0, 3, 2, 1, 2, 0, 0))
+    assert build_builtin("wait", spec).steps == ()
+    assert build_builtin("germinate_one", spec).steps == (grow,)
+    assert build_builtin("full_cycle", spec).steps == (
         grow,
-        *(Step(t, (5, *rest)) for t in (1, 11, 16)),
-        Step(17, (4, *rest)),
+        *(ScheduleStep(t, (5, *rest)) for t in (1, 11, 16)),
+        ScheduleStep(17, (4, *rest)),
     )
 
 
@@ -235,14 +235,14 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_writ
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="which is not UTF-8 text"):
-        schedule_of(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
+        load_schedule(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
 
 
 def test_each_fault_of_a_file_is_told_with_the_name_of_the_file(tmp_path):
     path = tmp_path / "s.json"
     path.write_text(text_of({"epoch": 99, "op": "FLY"}))
     with pytest.raises(ConfigError) as caught:
-        schedule_of(f"schedule:{path}", SPEC)
+        load_schedule(f"schedule:{path}", SPEC)
     lines = str(caught.value).splitlines()
     assert len(lines) == 2
     assert all(line.startswith(f"policy_name is schedule:{path}: steps[0].") for line in lines)
@@ -270,7 +270,7 @@ def test_a_full_cycle_ends_fossilized_with_every_action_executed():
     assert not any(epoch.missed.any() for epoch in epochs)
 
 
-GATES = ("G1", "G2", "G3")
+GATES = ("TRAIN", "BLEND", "HOLD")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ GATES = ("G1", "G2", "G3")
 def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, training):
     life = LifecycleSpec(min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic)
     setup = tiny_setup(envs=1, episode_length=18, slots=("r0c1",), lifecycle=life)
-    steps = built_in("full_cycle", setup.spec).steps
+    steps = build_builtin("full_cycle", setup.spec).steps
     assert [step.action[Head.OP] for step in steps] == [
         Op.GERMINATE,
         *[Op.ADVANCE] * (3 - len(automatic)),
@@ -340,10 +340,10 @@ def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
 
 
 def test_an_illegal_action_on_held_out_instances_is_told_as_well():
-    control = control_of(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
+    control = build_control(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
     setup = build_setup(SPEC)
     with torch.no_grad(), pytest.raises(ScheduleError, match="held-out instances, epoch 2, env 1: the schedule mine"):
-        play(setup, Fences(setup.device, time.perf_counter), Arm(Random(), control, NONE), name="mine", episodes=5)
+        play(setup, Transfers(setup.device, time.perf_counter), Arm(Random(), control, NONE), name="mine", episodes=5)
 
 
 def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):
@@ -353,18 +353,18 @@ def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):
     scheduler = Scheduler(setup)
     with torch.no_grad():
         scheduler.run()
-    assert scheduler.fences.ledger == expected(rounds=1, epochs=6)
+    assert scheduler.transfers.ledger == expected_ledger(rounds=1, epochs=6)
 
 
 def test_looking_up_a_schedule_asks_the_host_for_nothing():
-    table = control_of(parsed({**GROW, "env": 1}), SPEC, torch.device("meta"))
+    table = build_control(parsed({**GROW, "env": 1}), SPEC, torch.device("meta"))
     entry, present = table.at(*(torch.zeros(3, dtype=torch.int64, device="meta") for _ in range(2)))
     assert (entry.shape, present.shape, entry.device.type) == ((3, 8), (3,), "meta")
 
 
 def test_a_policy_in_training_can_be_held_to_a_schedule():
     setup = tiny_setup(rounds=1, episode_length=4)
-    control = control_of(parsed(GROW, spec=setup.spec), setup.spec, setup.device)
+    control = build_control(parsed(GROW, spec=setup.spec), setup.spec, setup.device)
     scheduler = Scheduler(setup, Parts(control=control))
     with torch.no_grad():
         scheduler.run_round()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.config_strategies import runs
 
 from morphogen.cli import main
-from morphogen.config.config_files import dump_config, load_config, parse_assignment
+from morphogen.config.config_files import dump_config, parse_assignment, parse_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 
@@ -23,12 +23,12 @@ JSON = st.recursive(
 
 def accepted_or_refused(text):
     try:
-        spec = load_config(text)
+        spec = parse_config(text)
     except ConfigError as error:
         lines = str(error).splitlines()
         printable = all(line.isascii() and line.isprintable() for line in lines)
         return bool(lines) and printable
-    return isinstance(spec, RunSpec) and load_config(dump_config(spec)) == spec
+    return isinstance(spec, RunSpec) and parse_config(dump_config(spec)) == spec
 
 
 @given(st.integers(0, len(COMPLETE)), CHARACTERS, st.sampled_from(("replace", "insert", "delete")))
@@ -82,7 +82,7 @@ def test_any_unknown_key_at_any_depth_is_refused(path, value):
             inner = inner[name]
     inner["nobody_reads_this"] = value
     with pytest.raises(ConfigError, match="nobody_reads_this"):
-        load_config(json.dumps(settings))
+        parse_config(json.dumps(settings))
 
 
 @given(st.text(max_size=20))

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.config_strategies import FIELD_IDS, FIELDS, path_of, runs, wrong_types
 
-from morphogen.config.config_files import build, dump_config, layered, load_config, merge, parse_assignment
+from morphogen.config.config_files import (
+    build_spec,
+    dump_config,
+    merge_layers,
+    merge_settings,
+    parse_assignment,
+    parse_config,
+)
 from morphogen.config.preset import PRESETS
 from morphogen.config.spec import LegacyRewardSpec, PolicySpec, RunSpec, resolve
 from morphogen.errors import ConfigError
@@ -17,18 +24,18 @@ from morphogen.vocab.reward import RULES
 
 def faults(text):
     with pytest.raises(ConfigError) as caught:
-        load_config(text)
+        parse_config(text)
     return str(caught.value).splitlines()
 
 
 @given(runs())
 def test_a_dumped_config_loads_as_the_same_spec(spec):
-    assert load_config(dump_config(spec)) == spec
+    assert parse_config(dump_config(spec)) == spec
 
 
 @given(runs())
 def test_the_same_spec_gives_the_same_bytes(spec):
-    again = load_config(dump_config(spec))
+    again = parse_config(dump_config(spec))
     assert dump_config(again) == dump_config(spec)
 
 
@@ -44,18 +51,18 @@ def test_a_dumped_config_is_plain_ascii_json_with_every_field(spec):
 
 
 def test_numbers_that_are_equal_are_written_alike():
-    assert dump_config(load_config('{"ppo": {"gamma": 1}}')) == dump_config(load_config('{"ppo": {"gamma": 1.0}}'))
+    assert dump_config(parse_config('{"ppo": {"gamma": 1}}')) == dump_config(parse_config('{"ppo": {"gamma": 1.0}}'))
 
 
 def test_an_empty_object_is_the_default_config():
-    assert load_config("{}") == RunSpec()
-    assert load_config(' \n{"ppo": {}, "instance": {}} \n') == RunSpec()
+    assert parse_config("{}") == RunSpec()
+    assert parse_config(' \n{"ppo": {}, "instance": {}} \n') == RunSpec()
 
 
 def test_values_of_a_file_reach_their_fields():
-    spec = load_config(
+    spec = parse_config(
         '{"task": "digits_impaired", "slots": ["r1c0", "r0c0"], "data": {"val_samples": null, "augment": false},'
-        ' "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, 4]}, "lifecycle": {"auto_forward": ["G2"]}}'
+        ' "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, 4]}, "lifecycle": {"auto_forward": ["BLEND"]}}'
     )
     assert (spec.task, spec.slots, spec.data.val_samples, spec.data.augment) == (
         "digits_impaired",
@@ -64,7 +71,7 @@ def test_values_of_a_file_reach_their_fields():
         False,
     )
     assert spec.policy.floor == PolicySpec(floor={"tempo": 0.02}).floor
-    assert (spec.instance.classes, spec.lifecycle.auto_forward) == ((2, 4), ("G2",))
+    assert (spec.instance.classes, spec.lifecycle.auto_forward) == ((2, 4), ("BLEND",))
 
 
 @pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
@@ -83,10 +90,10 @@ def test_a_group_must_be_an_object(name, value):
 
 
 def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
-    spec = build(parse_assignment("reward.legacy.rent_weight=0.25"))
+    spec = build_spec(parse_assignment("reward.legacy.rent_weight=0.25"))
     assert spec.reward.legacy.rent_weight == 0.25
     assert spec.reward == replace(RunSpec().reward, legacy=replace(RunSpec().reward.legacy, rent_weight=0.25))
-    assert load_config(dump_config(spec)) == spec
+    assert parse_config(dump_config(spec)) == spec
     assert faults('{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}') == [
         "reward.legacy.rent is unknown; want one of " + ", ".join(vars(LegacyRewardSpec())),
         'reward.legacy.combine is "mean"; want one of harmonic, minimum',
@@ -167,15 +174,15 @@ def test_odd_slot_names_are_quoted_in_one_ascii_line_each():
 
 
 def test_a_preset_named_in_a_file_lies_beneath_the_file():
-    spec = load_config('{"preset": "smoke", "rounds": 7, "data": {"batch": 3}}')
+    spec = parse_config('{"preset": "smoke", "rounds": 7, "data": {"batch": 3}}')
     assert (spec.preset, spec.rounds, spec.envs) == ("smoke", 7, 4)
     assert (spec.data.batch, spec.data.minibatches, spec.policy.hidden) == (3, 2, 16)
 
 
 @given(st.sampled_from(tuple(PRESETS)))
 def test_a_complete_config_is_not_changed_by_the_preset_it_came_from(name):
-    spec = resolve(build(layered([{"preset": name}])))
-    assert load_config(dump_config(spec)) == spec
+    spec = resolve(build_spec(merge_layers([{"preset": name}])))
+    assert parse_config(dump_config(spec)) == spec
 
 
 SETTINGS = st.recursive(
@@ -191,7 +198,7 @@ def get(settings, path):
 
 @given(SETTINGS, SETTINGS, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
 def test_the_upper_layer_wins_and_the_lower_one_shows_where_it_is_silent(lower, upper, path):
-    found, above, below = (get(settings, path) for settings in (merge(lower, upper), upper, lower))
+    found, above, below = (get(settings, path) for settings in (merge_settings(lower, upper), upper, lower))
     if above is not None and not isinstance(above, dict):
         assert found == above
     shadowed = any(isinstance(get(upper, path[:cut]), int) for cut in range(1, len(path)))
@@ -204,13 +211,13 @@ GROUPED = st.dictionaries(st.sampled_from("pq"), st.dictionaries(st.sampled_from
 
 @given(GROUPED, GROUPED, GROUPED)
 def test_layers_may_be_merged_in_any_grouping(a, b, c):
-    assert merge(merge(a, b), c) == merge(a, merge(b, c))
+    assert merge_settings(merge_settings(a, b), c) == merge_settings(a, merge_settings(b, c))
 
 
 @given(SETTINGS, SETTINGS)
 def test_merging_leaves_its_arguments_as_they_were(lower, upper):
     before = json.dumps([lower, upper])
-    merge(lower, upper)
+    merge_settings(lower, upper)
     assert json.dumps([lower, upper]) == before
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from morphogen.config.config_files import build, layered
+from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import InstanceSpec, RunSpec, cnn_spec, resolve
 from morphogen.config.task import TASKS, find_task
@@ -45,7 +45,7 @@ def test_host_slots_and_sizes_are_those_of_the_table(name):
 def test_a_task_is_complete_and_agrees_with_itself(name):
     task = TASKS[name]
     assert task.name == name
-    assert task.asks.endswith("?")
+    assert task.question.endswith("?")
     assert len(task.mean) == len(task.std) == task.host.channels_in
     assert all(span is not None for span in vars(task.instance).values())
     assert task.instance.classes[1] <= task.host.classes
@@ -65,13 +65,13 @@ def test_an_unknown_task_lists_the_known_ones():
 
 @each_preset
 def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
-    spec = resolve(build(layered([{"preset": name}])))
+    spec = resolve(build_spec(merge_layers([{"preset": name}])))
     assert spec.preset == name
     assert spec.task == PRESETS[name]["task"]
 
 
 def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
-    spec, plain = build(layered([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
+    spec, plain = build_spec(merge_layers([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
     groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "reward", "policy", "ppo", "engine")}
     run = {
         "rounds": 70,
@@ -99,17 +99,17 @@ def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
 
 
 def test_presets_set_what_their_table_says():
-    smoke = resolve(build(layered([{"preset": "smoke"}])))
+    smoke = resolve(build_spec(merge_layers([{"preset": "smoke"}])))
     assert (smoke.rounds, smoke.envs, smoke.episode_length, smoke.ppo.minibatches) == (2, 4, 8, 2)
     assert (smoke.data.minibatches, smoke.data.batch, smoke.data.val_samples, smoke.policy.hidden) == (2, 16, 64, 16)
-    stable = build(layered([{"preset": "cifar_baseline_stable"}]))
+    stable = build_spec(merge_layers([{"preset": "cifar_baseline_stable"}]))
     assert (stable.task, stable.rounds, stable.ppo.clip) == ("cifar_baseline", 200, 0.1)
     assert (stable.ppo.entropy_coef, stable.ppo.entropy_coef_end, stable.ppo.entropy_anneal_rounds) == (0.06, 0.03, 50)
     for name, seeds in (("cifar_postpool", 3), ("cifar_deep_impaired", 6)):
-        spec = build(layered([{"preset": name}]))
+        spec = build_spec(merge_layers([{"preset": name}]))
         assert (spec.rounds, spec.max_seeds, spec.ppo.max_grad_norm) == (200, seeds, 0.5)
-    assert build(layered([{"preset": "cifar_scale"}])).ppo.entropy_coef == 0.08
-    assert build(layered([{"preset": "cifar_minimal"}])).ppo.entropy_coef == 0.1
+    assert build_spec(merge_layers([{"preset": "cifar_scale"}])).ppo.entropy_coef == 0.08
+    assert build_spec(merge_layers([{"preset": "cifar_minimal"}])).ppo.entropy_coef == 0.1
 
 
 def test_digits_vary_from_env_to_env_within_these_ranges():

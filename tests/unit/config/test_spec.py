@@ -33,9 +33,9 @@ from morphogen.config.spec import (
     RunSpec,
     TelemetrySpec,
     WandbSpec,
+    build_limits,
     cnn_spec,
     instance_ranges,
-    limits,
     param_budget,
     resolve,
 )
@@ -47,7 +47,7 @@ from morphogen.vocab.slot import CnnSpec
 each_field = pytest.mark.parametrize(("spec", "field"), FIELDS, ids=FIELD_IDS)
 each_number = pytest.mark.parametrize(
     ("spec", "field"),
-    [pair for pair in FIELDS if isinstance(pair[1].metadata["want"], kinds.Whole | kinds.Real)],
+    [pair for pair in FIELDS if isinstance(pair[1].metadata["want"], kinds.Int | kinds.Real)],
     ids=lambda value: getattr(value, "name", getattr(value, "PATH", "")),
 )
 # The other field moves along where a bound is reached only together with it.
@@ -81,7 +81,7 @@ def test_a_number_outside_is_refused_with_field_value_and_range(spec, field):
     for bad in outside(want):
         with pytest.raises(ConfigError) as caught:
             construct(spec, field, bad)
-        assert f"{path_of(spec, field)} is {kinds.show(bad)}; want {want.text}" in str(caught.value)
+        assert f"{path_of(spec, field)} is {kinds.format_value(bad)}; want {want.text}" in str(caught.value)
 
 
 @each_field
@@ -316,7 +316,7 @@ def test_resolving_keeps_what_was_set(spec):
     assert spec.slots is None or set(whole.slots) == set(spec.slots)
     for group in ("lifecycle", "governor", "signal", "attribution", "policy", "engine"):
         assert getattr(whole, group) == getattr(spec, group)
-    assert whole.reward == spec.reward.filled()
+    assert whole.reward == spec.reward.fill_defaults()
     assert spec.ppo.minibatches is None or whole.ppo == spec.ppo
 
 
@@ -325,10 +325,10 @@ def test_resolving_keeps_what_was_set(spec):
     [("sparse", 1.0, 0.0), ("delta", 1.0, 0.0), ("shaped", 10.0, 0.0), ("basic", 10.0, 0.0), ("basic_plus", 10.0, 0.7)],
 )
 def test_what_the_reward_rule_decides_is_filled_in_unless_it_was_set(rule, penalty, fraction):
-    filled = RewardSpec(rule=rule).filled()
+    filled = RewardSpec(rule=rule).fill_defaults()
     assert (filled.governor_penalty, filled.legacy.drip_fraction) == (penalty, fraction)
     given = RewardSpec(rule=rule, governor_penalty=0.0, legacy=LegacyRewardSpec(drip_fraction=0.2))
-    assert given.filled() == given
+    assert given.fill_defaults() == given
     assert resolve(RunSpec(reward=RewardSpec(rule=rule))).reward == filled
 
 
@@ -374,12 +374,12 @@ def test_width_and_norm_of_the_config_shape_the_host():
 
 def test_limits_carry_what_the_run_allows():
     spec = RunSpec(max_seeds=2, disabled_ops=("PRUNE",), blueprints=("norm", "conv_light"), slots=("r0c1", "r1c0"))
-    found = limits(replace(spec, lifecycle=LifecycleSpec(auto_forward=("G2", "G1"), min_prune_age=7)))
+    found = build_limits(replace(spec, lifecycle=LifecycleSpec(auto_forward=("BLEND", "TRAIN"), min_prune_age=7)))
     assert (found.enabled, found.max_seeds, found.min_prune_age) == ((True, True), 2, 7)
     assert (found.disabled_ops, found.blueprints, found.auto_forward) == (
         ("PRUNE",),
         ("conv_light", "norm"),
-        ("G1", "G2"),
+        ("TRAIN", "BLEND"),
     )
 
 

@@ -14,9 +14,9 @@ from morphogen.config.spec import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import digits
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
-from morphogen.data.dataset import Normalisation, folder, open_dataset
+from morphogen.data.dataset import Normalisation, data_folder, open_dataset
 from morphogen.data.digits import read_digits
-from morphogen.data.splits import Samples, fingerprint, held_out, shuffled
+from morphogen.data.splits import Samples, fingerprint, hold_out, split_order
 from morphogen.errors import ConfigError, DataError
 
 DIGITS = TASKS["digits"]
@@ -59,7 +59,7 @@ def test_the_digits_are_split_into_1197_300_300_and_lose_no_image():
     splits = read_digits()
     parts = [rows(part) for part in (splits.train, splits.validation, splits.test)]
     assert [len(part) for part in parts] == [1197, 300, 300]
-    with np.load(digits.FILE) as arrays:
+    with np.load(digits.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     stored = [image.tobytes() + bytes([label]) for image, label in zip(images, labels, strict=True)]
     assert sorted(parts[0] + parts[1] + parts[2]) == sorted(stored)
@@ -81,11 +81,11 @@ def test_the_splits_never_change():
 
 
 def test_damaged_digits_are_refused(tmp_path):
-    with np.load(digits.FILE) as arrays:
+    with np.load(digits.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     images[5, 3, 3] ^= 1
     np.savez_compressed(tmp_path / "flipped.npz", images=images, labels=labels)
-    (tmp_path / "cut.npz").write_bytes(digits.FILE.read_bytes()[:1000])
+    (tmp_path / "cut.npz").write_bytes(digits.DIGITS_FILE.read_bytes()[:1000])
     for name in ("flipped", "cut", "absent"):
         with pytest.raises(DataError, match=name):
             read_digits(tmp_path / f"{name}.npz")
@@ -94,7 +94,7 @@ def test_damaged_digits_are_refused(tmp_path):
 @given(count=st.integers(1, 300), share=st.floats(0, 1))
 def test_held_out_samples_are_disjoint_from_the_rest_and_nothing_is_lost(count, share):
     whole = Samples(torch.zeros(count, 1, 1, 1, dtype=torch.uint8), torch.arange(count))
-    rest, held = held_out(whole, round(count * share))
+    rest, held = hold_out(whole, round(count * share))
     assert len(held) == round(count * share)
     assert sorted([*rest.labels.tolist(), *held.labels.tolist()]) == list(range(count))
     assert rest.labels.tolist() == sorted(rest.labels.tolist())
@@ -102,7 +102,7 @@ def test_held_out_samples_are_disjoint_from_the_rest_and_nothing_is_lost(count, 
 
 @given(count=st.integers(1, 500))
 def test_samples_are_dealt_by_a_permutation(count):
-    assert sorted(shuffled(count).tolist()) == list(range(count))
+    assert sorted(split_order(count).tolist()) == list(range(count))
 
 
 def test_binary_and_python_files_of_the_same_samples_give_the_same_tensors(cifar):
@@ -248,7 +248,7 @@ def test_the_task_says_how_many_samples_are_judged(cifar):
     small = replace(TASKS["cifar_baseline"], val_samples=6)
     dataset = open_dataset(small, DataSpec(dir=str(cifar)), "cpu")
     assert dataset.validation().images.shape == (6, 3, 32, 32)
-    assert dataset.reported().validation().images.shape == (20, 3, 32, 32)
+    assert dataset.on_test_split().validation().images.shape == (20, 3, 32, 32)
 
 
 def test_images_of_another_size_than_the_task_are_refused():
@@ -258,7 +258,7 @@ def test_images_of_another_size_than_the_task_are_refused():
 
 def test_the_folder_is_the_flag_then_the_variable_then_data(monkeypatch):
     monkeypatch.delenv("MORPHOGEN_DATA", raising=False)
-    assert str(folder(DataSpec())) == "data"
+    assert str(data_folder(DataSpec())) == "data"
     monkeypatch.setenv("MORPHOGEN_DATA", "/some/where")
-    assert str(folder(DataSpec())) == "/some/where"
-    assert str(folder(DataSpec(dir="/given"))) == "/given"
+    assert str(data_folder(DataSpec())) == "/some/where"
+    assert str(data_folder(DataSpec(dir="/given"))) == "/given"

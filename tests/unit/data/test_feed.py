@@ -14,7 +14,7 @@ from morphogen.config.spec import DataSpec, RunSpec
 from morphogen.config.task import TASKS
 from morphogen.data import feed as feeds
 from morphogen.data.dataset import open_dataset
-from morphogen.data.feed import Resident, crops
+from morphogen.data.feed import ResidentFeed, crops
 from morphogen.data.instances import draw_instances
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
@@ -22,7 +22,7 @@ from morphogen.vocab.purpose import Purpose
 TASK = TASKS["digits"]
 DATA = DataSpec(batch=16, minibatches=3, val_samples=None)
 DATASET = open_dataset(TASK, DATA, "cpu")
-BATCHES = Resident(DATASET, TASK, DATA)
+BATCHES = ResidentFeed(DATASET, TASK, DATA)
 LEAVES = ("index", "labels", "row", "column")
 
 
@@ -79,7 +79,7 @@ def test_each_env_epoch_minibatch_episode_and_seed_draws_its_own():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 1000])
 def test_draws_are_uniform_over_the_usable_samples(count):
-    words = rng.bits(rng.stream(rng.env_keys(1, 0, 1), Purpose.DATA), 100_000).unsqueeze(0)
+    words = rng.random_bits(rng.stream(rng.env_keys(1, 0, 1), Purpose.DATA), 100_000).unsqueeze(0)
     instance = SimpleNamespace(samples=torch.tensor([count]), usable=torch.zeros(1, 0, dtype=torch.int32))
     counts = torch.bincount(feeds.sample_index(words, instance).flatten(), minlength=count).double()
     assert counts.numel() == count
@@ -115,9 +115,9 @@ def test_a_sample_keeps_its_noisy_label_for_the_whole_episode():
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5, 1.0])
 def test_the_share_of_changed_labels_is_the_instance_s_and_all_other_classes_are_equally_likely(noise):
     state = world(40, spec=single(label_noise=(noise, noise)))
-    words = rng.bits(rng.stream(state.key, Purpose.LABEL_NOISE, round=2), 1197).unsqueeze(0)
+    words = rng.random_bits(rng.stream(state.key, Purpose.LABEL_NOISE, round=2), 1197).unsqueeze(0)
     true = DATASET.labels.expand(1, 40, -1)
-    found = feeds.noisy(true, words, state.instance)
+    found = feeds.add_label_noise(true, words, state.instance)
     changed = found != true
     total = changed.numel()
     assert abs(float(changed.float().mean()) - noise) <= 3 * math.sqrt(noise * (1 - noise) / total) + 1e-9
@@ -159,7 +159,7 @@ def by_hand(draws, m, env, sample, *, shift):
     padded = torch.nn.functional.pad(pixels, (shift,) * 4)
     row, column = int(draws.row[m, env, sample]), int(draws.column[m, env, sample])
     pixels = padded[:, row : row + 8, column : column + 8]
-    if draws.mirrored is not None and bool(draws.mirrored[m, env, sample]):
+    if draws.mirror is not None and bool(draws.mirror[m, env, sample]):
         pixels = pixels.flip(-1)
     return DATASET.normalise(pixels)
 
@@ -167,7 +167,7 @@ def by_hand(draws, m, env, sample, *, shift):
 @pytest.mark.parametrize("flip", [False, True])
 def test_each_image_of_a_batch_is_its_sample_cropped_mirrored_and_normalised(flip):
     task = replace(TASK, shift=2, flip=flip)
-    feed = Resident(DATASET, task, DATA)
+    feed = ResidentFeed(DATASET, task, DATA)
     draws = feed.epoch(world(3))
     images = feed.batch(draws, 2).images
     for env in range(3):
@@ -177,29 +177,29 @@ def test_each_image_of_a_batch_is_its_sample_cropped_mirrored_and_normalised(fli
 
 def test_shifts_and_mirrors_are_uniform():
     task, data = replace(TASK, shift=1, flip=True), replace(DATA, batch=1000, minibatches=10)
-    draws = Resident(DATASET, task, data).epoch(world(4))
-    assert draws.mirrored is not None
-    kind = (draws.row * 3 + draws.column) * 2 + draws.mirrored
+    draws = ResidentFeed(DATASET, task, data).epoch(world(4))
+    assert draws.mirror is not None
+    kind = (draws.row * 3 + draws.column) * 2 + draws.mirror
     counts = torch.bincount(kind.flatten(), minlength=18).double()
     expected = 40_000 / 18
     assert float(((counts - expected) ** 2 / expected).sum()) < 17 + 5 * math.sqrt(34)
 
 
 def test_without_augmentation_images_are_the_stored_ones():
-    feed = Resident(DATASET, TASK, replace(DATA, augment=False))
+    feed = ResidentFeed(DATASET, TASK, replace(DATA, augment=False))
     draws = feed.epoch(world(2))
     batch = feed.batch(draws, 0)
     assert torch.equal(batch.images, DATASET.normalise(DATASET.train.pixels[draws.index[0]]))
 
 
 def test_leaving_augmentation_out_changes_no_sample_and_no_label():
-    plain = Resident(DATASET, TASK, replace(DATA, augment=False)).epoch(world())
+    plain = ResidentFeed(DATASET, TASK, replace(DATA, augment=False)).epoch(world())
     assert torch.equal(plain.index, BATCHES.epoch(world()).index)
     assert torch.equal(plain.labels, BATCHES.epoch(world()).labels)
 
 
 def test_difference_14_every_env_draws_from_the_whole_training_set():
-    index = Resident(DATASET, TASK, replace(DATA, batch=64, minibatches=100)).epoch(world(2, spec=single())).index
+    index = ResidentFeed(DATASET, TASK, replace(DATA, batch=64, minibatches=100)).epoch(world(2, spec=single())).index
     for env in range(2):
         assert len(set(index[:, env].flatten().tolist())) > 1100
 
@@ -210,7 +210,7 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
         normalise=DATASET.normalise,
         train=SimpleNamespace(pixels=DATASET.train.pixels.to("meta")),
     )
-    feed = Resident(dataset, replace(TASK, flip=True), DATA)
+    feed = ResidentFeed(dataset, replace(TASK, flip=True), DATA)
     state = world(3)
     there = SimpleNamespace(
         key=state.key.to("meta"),

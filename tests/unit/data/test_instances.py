@@ -16,7 +16,7 @@ from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
 TASK = TASKS["digits"]
-LABELS = rng.below(rng.bits(rng.stream(rng.env_keys(9, 0, 1), Purpose.SPLIT), 300)[0], 10)
+LABELS = rng.bounded_ints(rng.random_bits(rng.stream(rng.env_keys(9, 0, 1), Purpose.SPLIT), 300)[0], 10)
 WIDE = RunSpec(data=DataSpec(batch=8))
 LEAVES = (
     "width",

@@ -6,13 +6,13 @@ import pytest
 import torch
 from support.small_runs import cifar_files, tiny, tiny_setup
 
-from morphogen.config.action_schedule import Step, dump_schedule, pace, parse_schedule
+from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
 from morphogen.config.spec import DataSpec, LifecycleSpec, PpoSpec
-from morphogen.data.stream import Streamed
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import mixed
-from morphogen.engine.episodes import TRACES, live, lived, told
-from morphogen.engine.epoch import World
+from morphogen.data.stream import StreamedFeed
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
+from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, rollout_on_device, run_episodes
+from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import (
@@ -32,23 +32,23 @@ from morphogen.vocab.action import Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.purpose import Purpose
 
-QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("G1", "G2", "G3"))
+QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
 BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
 
 
 def fences(setup):
-    return Fences(setup.device, time.perf_counter)
+    return Transfers(setup.device, time.perf_counter)
 
 
 def sibling(setup, number, *, envs=6, purpose=Purpose.INSTANCE):
     tasks = rng.env_keys(setup.spec.seed, 0, envs)
-    return World(setup, fences(setup), instances=purpose, envs=rng.sibling(tasks, number), tasks=tasks)
+    return VectorEnv(setup, fences(setup), instances=purpose, envs=rng.sibling_keys(tasks, number), tasks=tasks)
 
 
 def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_besides():
     setup = tiny_setup()
     worlds = [sibling(setup, number) for number in range(3)]
-    states = [world.born(5) for world in worlds]
+    states = [world.init_state(5) for world in worlds]
     for other in states[1:]:
         assert same(states[0].instance, other.instance)
         assert (states[0].host.params != other.host.params).any(-1).all()
@@ -59,8 +59,8 @@ def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_
 
 def test_the_sibling_of_number_zero_is_the_world_itself():
     setup = tiny_setup()
-    plain = World(setup, fences(setup), instances=Purpose.INSTANCE, envs=6)
-    assert same(plain.born(2), sibling(setup, 0).born(2))
+    plain = VectorEnv(setup, fences(setup), instances=Purpose.INSTANCE, envs=6)
+    assert same(plain.init_state(2), sibling(setup, 0).init_state(2))
 
 
 def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_path):
@@ -71,11 +71,11 @@ def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_p
         for place in ("resident", "streamed")
     ]
     worlds = [sibling(setup, 1, envs=3) for setup in setups]
-    assert isinstance(worlds[1].feed, Streamed)
+    assert isinstance(worlds[1].feed, StreamedFeed)
     images = []
     for world in worlds:
-        state = world.born(1)
-        world.go_on(1, 0)
+        state = world.init_state(1)
+        world.resume_data_at(1, 0)
         images.append(world.feed.batch(world.feed.epoch(state), 0).images)
         world.close()
     assert torch.equal(*images)
@@ -91,19 +91,19 @@ def grown():
 
 
 def world_of_line(setup, line, ground, number):
-    return World(
+    return VectorEnv(
         setup,
         fences(setup),
         instances=ground.purpose,
-        envs=rng.sibling(ground.tasks, number),
+        envs=rng.sibling_keys(ground.tasks, number),
         tasks=ground.tasks,
-        control=mixed([schedule(line, setup.spec)], [0] * len(ground.tasks), setup.spec, setup.device),
+        control=build_per_env_control([schedule(line, setup.spec)], [0] * len(ground.tasks), setup.spec, setup.device),
     )
 
 
 def alone(setup, line, ground, number):
     world = world_of_line(setup, line, ground, number)
-    return live(world, world.reset(ground.episode))
+    return run_episodes(world, world.reset(ground.episode))
 
 
 def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
@@ -124,19 +124,19 @@ def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecy
         life = alone(setup, line, Ground(Purpose.INSTANCE, 0, rng.env_keys(0, 0, 4)), 0)
         assert possible(line, setup.spec)
         held = [setup.spec.slots.index(growth.slot) for growth in line]
-        assert (life.kept[:, held] == [int(growth.blueprint) for growth in line]).all()
-        assert (life.kept >= 0).sum() == 4 * len(line)
-    last = 16 - pace(setup.spec, Tempo.FAST).kept
+        assert (life.fossil_blueprint[:, held] == [int(growth.blueprint) for growth in line]).all()
+        assert (life.fossil_blueprint >= 0).sum() == 4 * len(line)
+    last = 16 - seed_timeline(setup.spec, Tempo.FAST).fossilizing
     late = (Growth(last, "r0c0", Blueprint.NORM),)
     assert not possible(late, setup.spec)
-    assert (alone(setup, late, training_ground(setup.spec, 4), 0).kept == -1).all()
+    assert (alone(setup, late, training_ground(setup.spec, 4), 0).fossil_blueprint == -1).all()
 
 
 def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    line = (Growth(7 - pace(setup.spec, Tempo.FAST).kept, "r0c0", Blueprint.NORM),)
+    line = (Growth(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),)
     assert possible(line, setup.spec)
-    assert (alone(setup, line, training_ground(setup.spec, 2), 0).kept[:, 0] == int(Blueprint.NORM)).all()
+    assert (alone(setup, line, training_ground(setup.spec, 2), 0).fossil_blueprint[:, 0] == int(Blueprint.NORM)).all()
 
 
 def test_the_family_knows_what_a_run_forbids():
@@ -174,9 +174,9 @@ def test_the_schedule_of_a_line_comes_back_from_its_file():
 def test_schedules_that_tell_envs_apart_cannot_be_mixed():
     setup = tiny_setup(episode_length=12, lifecycle=QUICK)
     made = schedule(grown()[1], setup.spec)
-    apart = type(made)("apart", (Step(0, made.steps[0].action, env=1),), "wait")
+    apart = type(made)("apart", (ScheduleStep(0, made.steps[0].action, env=1),), "wait")
     with pytest.raises(ConfigError, match="schedule apart names an env"):
-        mixed([made, apart], [0, 1], setup.spec, setup.device)
+        build_per_env_control([made, apart], [0, 1], setup.spec, setup.device)
 
 
 def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation():
@@ -190,26 +190,30 @@ def test_lives_of_several_worlds_stand_side_by_side():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
     ground = training_ground(setup.spec, 3)
     worlds = [world_of_line(setup, line, ground, 0) for line in grown()[:2]]
-    parts = [lived(world, world.reset(ground.episode)) for world in worlds]
-    both, second, first = told(fences(setup), parts), told(fences(setup), parts[1:]), told(fences(setup), parts, 2)
+    parts = [rollout_on_device(world, world.reset(ground.episode)) for world in worlds]
+    both, second, first = (
+        fetch_traces(fences(setup), parts),
+        fetch_traces(fences(setup), parts[1:]),
+        fetch_traces(fences(setup), parts, 2),
+    )
     assert both.network_value.shape == both.cost.shape == (8, 6)
-    assert both.kept.shape == (6, len(setup.spec.slots))
-    assert (both.kept[3:, 0] == int(Blueprint.NORM)).all()
+    assert both.fossil_blueprint.shape == (6, len(setup.spec.slots))
+    assert (both.fossil_blueprint[3:, 0] == int(Blueprint.NORM)).all()
     for name in both.__slots__:
-        rows = getattr(both, name) if name not in TRACES else getattr(both, name).swapaxes(0, 1)
+        rows = getattr(both, name) if name not in EPOCH_TRACES else getattr(both, name).swapaxes(0, 1)
         mine, cut = (
-            getattr(one, name).swapaxes(0, 1) if name in TRACES else getattr(one, name) for one in (second, first)
+            getattr(one, name).swapaxes(0, 1) if name in EPOCH_TRACES else getattr(one, name) for one in (second, first)
         )
         assert (rows[3:] == mine).all(), name
         assert (rows[:2] == cut).all(), name
     assert (both.cost[-1, 3:] > both.cost[-1, :3]).all()
-    assert (both.cost[0] == both.trained[0]).all()
+    assert (both.cost[0] == both.trained_params[0]).all()
 
 
 def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
     slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
     ground = training_ground(slow.spec, 64)
-    world = World(slow, fences(slow), instances=ground.purpose, envs=ground.tasks, tasks=ground.tasks)
-    price = world.born(ground.episode).instance.param_price
+    world = VectorEnv(slow, fences(slow), instances=ground.purpose, envs=ground.tasks, tasks=ground.tasks)
+    price = world.init_state(ground.episode).instance.param_price
     low, high = slow.spec.instance.param_price
     assert float(price.max()) > low * (high / low) ** 0.9

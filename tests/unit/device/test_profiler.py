@@ -8,7 +8,7 @@ from support.small_runs import tiny, tiny_setup
 
 from morphogen.cli.probe import by_round
 from morphogen.config.spec import CheckpointSpec, DataSpec, EngineSpec
-from morphogen.device.profiler import NO_TIMER, PHASES, NoTimer, Timer
+from morphogen.device.profiler import NULL_TIMER, PHASES, NullTimer, Timer
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
@@ -26,7 +26,7 @@ class Clocks:
 
     def timer(self, device=CPU, **more):
         wall, cpu = (lambda: round(self.wall * SECOND)), (lambda: round(self.cpu * SECOND))
-        return Timer(device, apart=lambda: self.apart, wall=wall, cpu=cpu, **more)
+        return Timer(device, excluded=lambda: self.apart, wall=wall, cpu=cpu, **more)
 
     def go(self, wall, cpu=0.0, apart=0.0):
         self.wall, self.cpu, self.apart = self.wall + wall, self.cpu + cpu, self.apart + apart
@@ -110,7 +110,7 @@ def epoch(timer, device, seconds):
     device.work(seconds)
     timer.mark("train")
     device.work(10 * seconds)
-    timer.seal("record_read")
+    timer.end_segment("record_read")
     device.work(0.5)
 
 
@@ -121,9 +121,9 @@ def test_the_time_on_the_device_is_read_one_epoch_late_and_never_before_it_has_p
         epoch(timer, device, 1.0)
         device.run()
         epoch(timer, device, 1.0)  # of this one nothing has happened yet when the one before is read
-        timer.take()
+        timer.collect()
         device.run()
-        timer.take()
+        timer.collect()
         assert device.made <= 12, f"epoch {t} made new events"
     found = timer.close()
     assert (found["head"].device_s, found["train"].device_s) == (80, 800)
@@ -137,9 +137,9 @@ def test_the_device_waiting_for_a_graph_is_no_work(monkeypatch):
     timer.mark("train")
     device.work(7)
     clocks.go(6, apart=6)
-    timer.seal("record_read")
+    timer.end_segment("record_read")
     device.run()
-    timer.take()
+    timer.collect()
     assert timer.close()["train"].device_s == pytest.approx(1)
 
 
@@ -157,7 +157,7 @@ def rounds(**fields):
 def test_timers_change_no_bit_of_a_run(policy):
     on, off = (rounds(policy_name=policy, engine=EngineSpec(phase_profile=flag)) for flag in (True, False))
     assert isinstance(on[0].timer, Timer)
-    assert off[0].timer is off[0].world.timer is NO_TIMER
+    assert off[0].timer is off[0].vector_env.timer is NULL_TIMER
     assert (on[0].state == off[0].state).all()
     assert (on[0].params == off[0].params).all()
     assert on[1] == off[1]
@@ -179,7 +179,7 @@ def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
 def test_phases_leave_no_moment_of_a_round_out():
     ticks, kept = itertools.count(), Kept()
     scheduler = Scheduler(tiny_setup(), Parts(sinks=(kept,)))
-    scheduler.timer = scheduler.world.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
+    scheduler.timer = scheduler.vector_env.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
     began = next(ticks)
     with torch.no_grad():
         scheduler.run_round()
@@ -216,9 +216,9 @@ def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
 
 def test_the_timer_that_is_off_has_every_method_of_the_other():
     assert {name for name in vars(Timer) if not name.startswith("_")} == {
-        name for name in vars(NoTimer) if not name.startswith("_")
+        name for name in vars(NullTimer) if not name.startswith("_")
     }
-    assert NO_TIMER.close() == {}
+    assert NULL_TIMER.close() == {}
     assert set(PHASES) >= {"head", "plan_wait", "data", "train", "validate", "tail", "record_read", "update"}
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from morphogen.device.transfers import FENCES, Fences, Packing, expected
+from morphogen.device.transfers import FENCES, BufferLayout, Transfers, expected_ledger
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def tree():
 
 
 def test_a_packed_tree_comes_back_leaf_by_leaf():
-    fences = Fences(CPU, time.perf_counter)
+    fences = Transfers(CPU, time.perf_counter)
     found = fences.read("update", tree())
     assert set(found) == {"flags", "small", "real", "wide", "nested.leaf"}
     np.testing.assert_array_equal(found["nested.leaf"], [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
@@ -38,13 +38,13 @@ def test_a_packed_tree_comes_back_leaf_by_leaf():
 
 def test_every_leaf_is_aligned_in_the_buffer():
     at = 0
-    for _, dtype, shape in Packing.of(tree()).leaves:
+    for _, dtype, shape in BufferLayout.from_tree(tree()).leaves:
         assert at % dtype.itemsize == 0
         at += dtype.itemsize * int(np.prod(shape))
 
 
 def test_a_record_is_read_after_the_next_one_was_sent():
-    fences = Fences(CPU, time.perf_counter)
+    fences = Transfers(CPU, time.perf_counter)
     for t in range(4):
         fences.send("record", TensorDict({"t": torch.tensor([t])}, batch_size=[]), t % 2)
         if t:
@@ -52,30 +52,30 @@ def test_a_record_is_read_after_the_next_one_was_sent():
 
 
 def test_every_crossing_is_counted_under_its_name():
-    fences = Fences(CPU, time.perf_counter)
-    assert fences.plan(torch.tensor([3, 1, 4], dtype=torch.int32)) == [3, 1, 4]
+    fences = Transfers(CPU, time.perf_counter)
+    assert fences.read_counts(torch.tensor([3, 1, 4], dtype=torch.int32)) == [3, 1, 4]
     fences.read("result", tree())
-    fences.save(tree())
+    fences.fetch_state(tree())
     assert fences.ledger == {"plan": 1, "record": 0, "update": 0, "batch": 0, "checkpoint": 1, "result": 1}
 
 
 def test_the_host_stands_still_only_in_fences_that_wait():
     seconds = iter(range(100))
-    fences = Fences(CPU, lambda: next(seconds))
+    fences = Transfers(CPU, lambda: next(seconds))
     fences.send("record", tree())
     fences.receive("record")
-    assert fences.stood == 0
+    assert fences.total_wait_s == 0
     fences.read("update", tree())
-    fences.plan(torch.tensor([1]))
-    assert fences.stood == 2
+    fences.read_counts(torch.tensor([1]))
+    assert fences.total_wait_s == 2
 
 
 def test_a_crossing_that_no_row_declares_is_refused():
     with pytest.raises(KeyError):
-        Fences(CPU, time.perf_counter).send("metrics", tree())
+        Transfers(CPU, time.perf_counter).send("metrics", tree())
 
 
 def test_the_table_names_every_fence_that_the_ledger_promises():
-    assert expected(rounds=1, epochs=1).keys() == FENCES.keys()
+    assert expected_ledger(rounds=1, epochs=1).keys() == FENCES.keys()
     assert {fence.waits for fence in FENCES.values()} == {True, False}
     assert all(fence.reason and fence.per for fence in FENCES.values())

@@ -19,13 +19,20 @@ from morphogen.cli.main import main
 from morphogen.cli.probe import by_round
 from morphogen.config.spec import DataSpec, EngineSpec, HostSpec, PpoSpec
 from morphogen.engine import phases
-from morphogen.engine.compile import LOOKING, Compiled, Fitted, Known, Signature, options
-from morphogen.engine.policies import arm_of
+from morphogen.engine.compile import (
+    SIGNATURE_ROUNDS,
+    CompiledUnits,
+    FittedPlan,
+    PaddingState,
+    Signature,
+    compiler_options,
+)
+from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError
-from morphogen.nets.padding import crews_of, joined, padded
-from morphogen.nets.plan import bare_plan, read_plan
+from morphogen.nets.padding import build_slot_plans, join_plans, pad_plan
+from morphogen.nets.plan import empty_plan, read_plan
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.validate import validate
 from morphogen.storage.checkpoint_files import load_checkpoint
@@ -36,7 +43,7 @@ from morphogen.testing.laws.graph import Counting
 
 NET = small_states.net()
 ENVS = 6
-BARE = bare_plan(ENVS, NET)
+BARE = empty_plan(ENVS, NET)
 LIFE = [  # env 1 prunes what env 0 keeps
     {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "norm", "tempo": "FAST"},
     {"epoch": 1, "op": "ADVANCE", "slot": "r0c0"},
@@ -53,7 +60,7 @@ def engine(**fields):
 
 def book(most):
     """The book-keeping alone: a compiler that leaves functions as they are."""
-    return Compiled(engine(max_graphs=most), compiler=lambda function, **_: function)
+    return CompiledUnits(engine(max_graphs=most), compiler=lambda function, **_: function)
 
 
 @cache
@@ -79,7 +86,7 @@ def small(path=None, **fields):
 
 
 def test_nothing_is_padded_or_compiled_unless_it_is_asked_for():
-    compiled, plan = Compiled(), plan_of(0)
+    compiled, plan = CompiledUnits(), plan_of(0)
     assert compiled.fit(plan, ENVS) == (plan, None, None)
     assert compiled.unit("head", len) is len
     assert compiled.unit(None, len) is len
@@ -90,7 +97,7 @@ def lives(compiled, rounds, envs=ENVS):
     found = []
     for number, plans in enumerate(rounds):
         found.append([compiled.fit(plan, envs) for plan in plans])
-        compiled.learn(number, envs)
+        compiled.end_round(number, envs)
     return found
 
 
@@ -98,47 +105,47 @@ def test_a_round_is_looked_at_before_anything_is_compiled_for_it():
     compiled, plan = book(8), plan_of(0)
     (first,), (second,) = lives(compiled, [[plan], [plan]])
     assert (first.plan, first.train, first.validate) == (plan, None, None)
-    wide = padded(plan, ENVS)
+    wide = pad_plan(plan, ENVS)
     assert (second.plan.train, second.plan.evaluate, second.plan.rows) == (wide.train, wide.evaluate, wide.rows)
     assert second.plan.births == plan.births
     assert [second.train, second.validate] == compiled.signatures
-    assert compiled.done.graph_fallbacks == 1
+    assert compiled.totals.graph_fallbacks == 1
 
 
 def test_the_signatures_of_a_round_have_room_for_all_of_its_plans():
     compiled, plans = book(8), [plan_of(seed) for seed in range(4)]
     _, found = lives(compiled, [plans, plans])
     assert {(one.train, one.validate) for one in found} == {tuple(compiled.signatures)}
-    assert compiled.done.graph_fallbacks == len(plans)
+    assert compiled.totals.graph_fallbacks == len(plans)
 
 
 def test_a_larger_plan_runs_eager_until_the_round_is_over_and_its_signature_replaces_the_one_before():
     compiled = book(8)
-    whole = replace(BARE, train=crews_of([ENVS if at % 25 < 15 else 0 for at in range(75)]))
+    whole = replace(BARE, train=build_slot_plans([ENVS if at % 25 < 15 else 0 for at in range(75)]))
     found = lives(compiled, [[BARE], [whole, BARE], [BARE, whole]])
     small, large = (one for one in compiled.signatures if one.unit == "train")
-    assert large.holds(small)
+    assert large.covers(small)
     assert [one.train for one in found[1]] == [None, small]
     assert found[1][0].plan.train == whole.train
     assert [one.train for one in found[2]] == [large, large]
-    assert compiled.done.graph_fallbacks == 2
+    assert compiled.totals.graph_fallbacks == 2
 
 
 def test_a_new_signature_has_the_room_of_the_one_before():
     compiled = book(8)
-    one, other = (replace(BARE, train=crews_of([0] * 25 * s + [6] * 3 + [0] * (72 - 25 * s))) for s in (0, 1))
+    one, other = (replace(BARE, train=build_slot_plans([0] * 25 * s + [6] * 3 + [0] * (72 - 25 * s))) for s in (0, 1))
     *_, found = lives(compiled, [[one], [other], [one, other]])
     assert all(run.train == compiled.signatures[-1] for run in found)
-    assert compiled.done.graph_fallbacks == 2
+    assert compiled.totals.graph_fallbacks == 2
 
 
 def test_beyond_the_limit_there_is_no_new_signature_and_what_has_no_room_runs_eager():
     compiled, plan = book(2), plan_of(0)
     _, grown, again = lives(compiled, [[BARE], [plan], [plan, BARE]])
     assert [one.unit for one in compiled.signatures] == ["train", "validate"]
-    assert again == [*grown, Fitted(replace(BARE, padded=True), *compiled.signatures)]
-    assert again[0] == Fitted(plan, None, None)
-    assert compiled.done.graph_fallbacks == 3
+    assert again == [*grown, FittedPlan(replace(BARE, padded=True), *compiled.signatures)]
+    assert again[0] == FittedPlan(plan, None, None)
+    assert compiled.totals.graph_fallbacks == 3
 
 
 def test_one_unit_may_run_eager_beside_the_other():
@@ -146,53 +153,54 @@ def test_one_unit_may_run_eager_beside_the_other():
     _, (found,) = lives(compiled, [[plan], [plan]])
     assert (found.train, found.validate) == (compiled.signatures[0], None)
     assert (found.plan.evaluate, found.plan.rows) == (plan.evaluate, plan.rows)
-    assert compiled.done.graph_fallbacks == 2
+    assert compiled.totals.graph_fallbacks == 2
 
 
 def test_after_the_first_rounds_nothing_new_is_compiled():
     compiled, plan = book(8), plan_of(0)
-    early = lives(compiled, [[BARE]] * LOOKING + [[plan], [plan]])
-    assert early[-1] == [Fitted(plan, None, None)]
+    early = lives(compiled, [[BARE]] * SIGNATURE_ROUNDS + [[plan], [plan]])
+    assert early[-1] == [FittedPlan(plan, None, None)]
     assert len(compiled.signatures) == 2
-    assert compiled.done.graph_fallbacks == 3
+    assert compiled.totals.graph_fallbacks == 3
 
 
 @given(
-    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=LOOKING + 3), st.integers(1, 9)
+    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=SIGNATURE_ROUNDS + 3),
+    st.integers(1, 9),
 )
 def test_whatever_grows_has_the_room_it_needs_in_few_graphs(seeds, most):
     rounds = [[plan_of(seed) for seed in some] for some in seeds]
     compiled = book(most)
     for plan, found in zip(chain(*rounds), chain(*lives(compiled, rounds)), strict=True):
-        needed, got = (joined([one]) for one in (plan, found.plan))
-        assert joined([needed, got]) == got
-    assert len(compiled.signatures) <= min(most, 2 * LOOKING)
+        needed, got = (join_plans([one]) for one in (plan, found.plan))
+        assert join_plans([needed, got]) == got
+    assert len(compiled.signatures) <= min(most, 2 * SIGNATURE_ROUNDS)
 
 
-@given(st.lists(st.integers(0, 60), min_size=2, max_size=LOOKING + 2), st.integers(1, 2 * LOOKING))
+@given(st.lists(st.integers(0, 60), min_size=2, max_size=SIGNATURE_ROUNDS + 2), st.integers(1, 2 * SIGNATURE_ROUNDS))
 def test_a_run_that_goes_on_after_any_epoch_pads_as_before(seeds, stop):
     plans = [plan_of(seed + i) for seed in seeds for i in range(2)]  # two epochs a round
     first, begun, again = book(8), book(8), book(8)
     whole = [_epoch(first, number, plan) for number, plan in enumerate(plans)]
     for number, plan in enumerate(plans[:stop]):
         _epoch(begun, number, plan)
-    again.restore(unpacked(Known, packed(begun.known()), "compiled"), plans[0])
+    again.restore(unpacked(PaddingState, packed(begun.padding_state()), "compiled"), plans[0])
     assert [_epoch(again, number, plan) for number, plan in enumerate(plans[stop:], stop)] == whole[stop:]
-    assert again.known() == first.known()
+    assert again.padding_state() == first.padding_state()
 
 
 def _epoch(compiled, number, plan):
     """The plan as it is run; after every second one the round ends."""
     fitted = compiled.fit(plan, ENVS)
     if number % 2:
-        compiled.learn(number // 2, ENVS)
+        compiled.end_round(number // 2, ENVS)
     return fitted
 
 
 def test_sizes_of_other_hosts_are_refused():
     compiled = book(8)
     compiled.fit(plan_of(1), ENVS)
-    known = compiled.known()
+    known = compiled.padding_state()
     for odd in (known._replace(seen=known.seen[:3]), known._replace(signatures=(Signature("train", (1, 2)),))):
         with pytest.raises(CheckpointError, match=r"shared\.compiled holds sizes of other plans"):
             book(8).restore(odd, plan_of(1))
@@ -221,7 +229,7 @@ def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_n
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
     assert [one.unit for one in compiled.signatures] == ["train", "validate"]
     assert [one.graphs for one in history] == [fixed, 2, 0]
-    assert counter.graphs == compiled.done.graphs
+    assert counter.graphs == compiled.totals.graphs
     assert [one.graph_fallbacks for one in history] == [11, 0, 0]  # ten epochs, and the validation before them
     for found, wanted in zip(states, episode(small(file, rounds=3, seed=1))[2], strict=True):
         same(found, wanted)
@@ -230,7 +238,7 @@ def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_n
 def test_results_of_a_mode_with_cuda_graphs_outlive_the_next_call():
     memory = torch.zeros(3)
     twice = lambda x: (torch.mul(x, 2, out=memory), None)  # noqa: E731  (as a CUDA graph does)
-    double = Compiled(engine(compile="max-autotune"), compiler=lambda function, **_: function).unit("head", twice)
+    double = CompiledUnits(engine(compile="max-autotune"), compiler=lambda function, **_: function).unit("head", twice)
     first = double(torch.ones(3))
     double(torch.full((3,), 5.0))
     assert first[0].tolist() == [2.0, 2.0, 2.0]
@@ -245,7 +253,7 @@ def test_results_of_a_mode_with_cuda_graphs_outlive_the_next_call():
 ])  # fmt: skip
 def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monkeypatch, device, capability, bits):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    told = options(device)
+    told = compiler_options(device)
     assert told.get("cpp.simdlen") == bits
 
 
@@ -294,20 +302,20 @@ def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round
     assert [one.graphs for one in history] == [3, 1, 0]  # head, tail and update; then training
     assert counter.graphs == 4
     assert [one.graph_fallbacks for one in history] == [3, 3, 3]  # validation, two epochs and the one before them
-    assert scheduler.compiled.done.graph_fallbacks == 9
+    assert scheduler.compiled.totals.graph_fallbacks == 9
     same(states[2], episode(small(**fields))[2][2])
 
 
 def lived(setup, length=8):
     """Epochs of a random life, what `whole` takes for each of them, and a plan with room for all."""
     world = world_of(setup)
-    policy = arm_of("random", setup).policy
+    policy = build_arm("random", setup).policy
     params, hidden = policy.init(world.key[0]), policy.initial_hidden(2, device=setup.device)
     states = [epoch.before for epoch in live(world, "random", epochs=length)][3:]
-    call = partial(phases.whole, setup=setup, policy=policy)
+    call = partial(phases.epoch_graph, setup=setup, policy=policy)
     given = [(state, params, hidden, world.key) for state in states]
-    counts = [phases.head(*one, setup=setup, policy=policy, narrowed=None).counts for one in given]
-    plan = joined([padded(read_plan(count.tolist(), setup.net), 2) for count in counts])
+    counts = [phases.act_phase(*one, setup=setup, policy=policy, action_control=None).counts for one in given]
+    plan = join_plans([pad_plan(read_plan(count.tolist(), setup.net), 2) for count in counts])
     exact = [read_plan(count.tolist(), setup.net) for count in counts]
     return call, given, plan, exact
 
@@ -370,5 +378,5 @@ def test_the_signatures_of_a_run_are_in_its_checkpoint(tmp_path):
     parts = Parts(compiler=lambda function, **_: function)
     train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run", on_round=lambda _, s: seen.append(s.compiled))
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert load_checkpoint(path)["shared"]["compiled"] == packed(seen[0].known())
+    assert load_checkpoint(path)["shared"]["compiled"] == packed(seen[0].padding_state())
     assert len(seen[0].signatures) == 2

@@ -14,7 +14,7 @@ import morphogen
 from morphogen.cli import main, rewards
 from morphogen.config.spec import RewardSpec
 from morphogen.engine import extensions
-from morphogen.engine.reward_rule import rule_of
+from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
 from morphogen.rules.rewards.plain import PlainRule, plain
@@ -280,7 +280,7 @@ CROOKED = {
 def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
     register("crooked", lambda spec, terms: CROOKED[said])
     with pytest.raises(ConfigError, match=f"reward.rule is crooked of this program, which cannot be used: .*({said})"):
-        rule_of(RewardSpec(rule="crooked"), **asdict(TERMS))
+        build_rule(RewardSpec(rule="crooked"), **asdict(TERMS))
 
 
 @usable
@@ -288,5 +288,5 @@ def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     straight = Crooked()
     register("straight", lambda spec, terms: replace(straight))
     register("plain", plain(lambda inputs: {"gain": inputs.clean_improvement / 100}))
-    assert rule_of(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
-    assert isinstance(rule_of(RewardSpec(rule="plain"), **asdict(TERMS)), PlainRule)
+    assert build_rule(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
+    assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), PlainRule)

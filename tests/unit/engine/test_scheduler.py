@@ -7,7 +7,7 @@ from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
 from morphogen.config.spec import DataSpec, HostSpec, PpoSpec, TelemetrySpec
 from morphogen.config.task import TASKS
-from morphogen.device.transfers import expected
+from morphogen.device.transfers import expected_ledger
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
@@ -29,7 +29,7 @@ def ledger(setup, *sinks):
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
-    return scheduler.fences.ledger
+    return scheduler.transfers.ledger
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["off", "debug"])
@@ -45,13 +45,13 @@ def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, 
     sinks = (JsonLines(tmp_path / "events.jsonl"),) if told else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
-    assert found == expected(rounds=2, epochs=5, streamed=2 if placement == "streamed" else 0)
+    assert found == expected_ledger(rounds=2, epochs=5, streamed=2 if placement == "streamed" else 0)
     for sink in sinks:
         assert sink.seq >= 2 * envs, "an episode of every env was told in each round"
 
 
 def test_a_baseline_crosses_as_often_as_a_trained_policy():
-    assert ledger(tiny_setup(policy_name="heuristic")) == expected(rounds=1, epochs=6)
+    assert ledger(tiny_setup(policy_name="heuristic")) == expected_ledger(rounds=1, epochs=6)
 
 
 @pytest.mark.parametrize(("placement", "streamed"), [("resident", 0), ("streamed", 2)])
@@ -61,10 +61,10 @@ def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, stream
     train_ppo_vectorized(
         tiny(final_episodes=4, data=data),
         out=tmp_path / "run",
-        on_round=lambda _, scheduler: seen.append(scheduler.fences),
+        on_round=lambda _, scheduler: seen.append(scheduler.transfers),
     )
     more = {"evaluated_epochs": 4 * 6, "evaluations": 4, "saves": 2}  # the state at the end, and the policy
-    assert seen[0].ledger == expected(rounds=1, epochs=6, streamed=streamed, **more)
+    assert seen[0].ledger == expected_ledger(rounds=1, epochs=6, streamed=streamed, **more)
 
 
 @pytest.mark.parametrize("policy", ["random", "ppo"])

@@ -11,11 +11,11 @@ from support.small_runs import tiny, tiny_setup
 
 from morphogen.analysis.run_log import load
 from morphogen.cli import main
-from morphogen.config.config_files import build, layered
+from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import LifecycleSpec, PolicySpec, resolve
 from morphogen.data.digits import read_digits
-from morphogen.device.transfers import Fences, expected
-from morphogen.engine.policies import arm_of
+from morphogen.device.transfers import Transfers, expected_ledger
+from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import players
@@ -33,8 +33,8 @@ EAGER = PolicySpec(hidden=16, op_bias={"ADVANCE": 3.0, "FOSSILIZE": 5.0, "PRUNE"
 
 def played(setup, name, episodes=3, **knobs):
     with torch.no_grad():
-        fences = Fences(setup.device, time.perf_counter)
-        return play(setup, fences, arm_of(name, setup), name=name, episodes=episodes, **knobs), fences
+        fences = Transfers(setup.device, time.perf_counter)
+        return play(setup, fences, build_arm(name, setup), name=name, episodes=episodes, **knobs), fences
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     found, _ = played(tiny_setup(), "wait")
     assert (found.param_epochs == 6 * found.params).all()
     assert found.minibatches.tolist() == [6 * 2] * 3
-    assert (found.lives.kept == -1).all()
+    assert (found.lives.fossil_blueprint == -1).all()
     assert found.lives.network_value.shape == found.lives.cost.shape == (6, 3)
     assert (found.lives.network_value[-1] == found.network_value).all()
     assert (found.lives.cost == np.arange(1, 7)[:, None] * found.params).all()
@@ -61,7 +61,7 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
     found, _ = played(setup, "full_cycle", 2)
     host, _ = played(setup, "wait", 2)
     slots = len(setup.net.slots)
-    assert found.lives.kept.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
+    assert found.lives.fossil_blueprint.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
     added = found.params - host.params
     assert (added == setup.net.counts[0][Blueprint.NORM]).all()
     spent = np.diff(found.lives.cost - host.lives.cost, axis=0)
@@ -81,7 +81,7 @@ def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
 
 def test_an_evaluation_is_one_crossing_whatever_it_plays():
     _, fences = played(tiny_setup(), "random", 7)
-    assert fences.ledger == expected(rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1)
+    assert fences.ledger == expected_ledger(rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1)
 
 
 def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys):
@@ -137,7 +137,7 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
 
 
 def test_a_task_without_samples_has_no_test_split():
-    setup = build_setup(resolve(build(layered([{"preset": "whitebox"}]))))
+    setup = build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}]))))
     with pytest.raises(ConfigError, match="--split is test; want validation, because the task whitebox has no samples"):
         on("test", setup)
     assert on("validation", setup) is setup

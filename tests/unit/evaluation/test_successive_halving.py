@@ -8,14 +8,14 @@ from support.small_runs import tiny
 
 from morphogen.cli import main
 from morphogen.config.spec import LifecycleSpec
-from morphogen.engine.action_control import schedule_of
+from morphogen.engine.action_control import load_schedule
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import Growth, schedule
 from morphogen.evaluation.successive_halving import cover, judged, read_portfolio, searched, summary, table, tune, write
 from morphogen.vocab.action import Style
 from morphogen.vocab.blueprint import Blueprint
 
-QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("G1", "G2", "G3"))
+QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
 SPEC = tiny(episode_length=12, lifecycle=QUICK)
 WINNER = (Growth(3, "r0c1", Blueprint.DEPTHWISE),)  # no member of the family: between two of its starts
 SETTINGS = [
@@ -25,7 +25,7 @@ SETTINGS = [
     "--final-episodes=0",
     '--set=blueprints=["norm"]',
     "--set=lifecycle.min_training_epochs=1",
-    '--set=lifecycle.auto_forward=["G1", "G2", "G3"]',
+    '--set=lifecycle.auto_forward=["TRAIN", "BLEND", "HOLD"]',
     "--slots=r0c0",
 ]
 
@@ -102,7 +102,7 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     found = tune(SPEC, made_up(), instances=12, say=lambda line: None)
     best, portfolio = tmp_path / "new" / "best.json", tmp_path / "new" / "best.portfolio.json"
     write(found, SPEC, best, portfolio)
-    made = schedule_of(f"schedule:{best}", SPEC)
+    made = load_schedule(f"schedule:{best}", SPEC)
     assert made == schedule(WINNER, SPEC)
     assert read_portfolio(portfolio, SPEC) == tuple(schedule(line, SPEC) for line in found.portfolio)
     told = json.loads(portfolio.read_text())

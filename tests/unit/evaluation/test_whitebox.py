@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from support.small_runs import tiny_setup
 
 from morphogen.config.action_schedule import parse_schedule
-from morphogen.config.config_files import build, layered
+from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import InstanceSpec, LifecycleSpec, resolve
-from morphogen.config.whitebox_spec import life
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import control_of
-from morphogen.engine.optimum import optimal, optimum
-from morphogen.engine.policies import Arm, arm_of
+from morphogen.config.whitebox_spec import epochs_to_fossilize
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_control
+from morphogen.engine.optimum import optimal_policy, optimal_returns
+from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.final_evaluation import shares
@@ -30,18 +30,18 @@ from morphogen.rules.whitebox import gain, right, ripe
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.observation import INSTANCE, columns
+from morphogen.vocab.observation import INSTANCE, column_index
 
 EPISODES = 64
-SEEN = columns(INSTANCE)
+SEEN = column_index(INSTANCE)
 
 
 def setup_of(**settings) -> Setup:
-    return build_setup(resolve(build(layered([{"preset": "whitebox"}, settings]))))
+    return build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}, settings]))))
 
 
-def fences(setup: Setup) -> Fences:
-    return Fences(setup.device, time.perf_counter)
+def fences(setup: Setup) -> Transfers:
+    return Transfers(setup.device, time.perf_counter)
 
 
 def played(setup: Setup, arm: Arm, episodes: int = EPISODES):
@@ -58,12 +58,12 @@ def preset() -> Setup:
 
 @cache
 def most():
-    return optimum(preset(), fences(preset()), EPISODES)
+    return optimal_returns(preset(), fences(preset()), EPISODES)
 
 
 @cache
 def earned(name: str):
-    return played(preset(), arm_of(name, preset()))
+    return played(preset(), build_arm(name, preset()))
 
 
 def test_the_best_policy_earns_the_optimum_in_every_episode():
@@ -81,7 +81,7 @@ def test_no_baseline_earns_more_in_any_episode_and_all_earn_clearly_less(name):
     "settings",
     [
         {"lifecycle": {"auto_forward": []}, "episode_length": 14},
-        {"lifecycle": {"auto_forward": ["G2"], "min_training_epochs": 2}, "episode_length": 12},
+        {"lifecycle": {"auto_forward": ["BLEND"], "min_training_epochs": 2}, "episode_length": 12},
         {"max_seeds": 0},
         {"blueprints": []},
         {"blueprints": ["conv_light", "norm"]},
@@ -94,18 +94,18 @@ def test_no_baseline_earns_more_in_any_episode_and_all_earn_clearly_less(name):
 )
 def test_the_best_policy_earns_the_optimum_of_other_settings_too(settings):
     setup = setup_of(**settings)
-    most = optimum(setup, fences(setup), EPISODES)
-    assert played(setup, arm_of("optimal", setup)) == pytest.approx(most, abs=1e-5)
+    most = optimal_returns(setup, fences(setup), EPISODES)
+    assert played(setup, build_arm("optimal", setup)) == pytest.approx(most, abs=1e-5)
 
 
 def schedules(setup: Setup):
     """Every fixed plan of one seed that ends with it kept, and the one without."""
     spec = setup.spec
     yield []
-    lasts = range(spec.episode_length - life(spec.lifecycle))
+    lasts = range(spec.episode_length - epochs_to_fossilize(spec.lifecycle))
     for born, slot, kind in product(lasts, spec.slots, spec.blueprints):
         born_step = {"epoch": born, "op": "GERMINATE", "slot": slot, "blueprint": kind, "tempo": "FAST"}
-        yield [born_step, {"epoch": born + life(spec.lifecycle), "op": "FOSSILIZE", "slot": slot}]
+        yield [born_step, {"epoch": born + epochs_to_fossilize(spec.lifecycle), "op": "FOSSILIZE", "slot": slot}]
 
 
 def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
@@ -113,9 +113,9 @@ def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
     best = torch.full((16,), -1.0, dtype=torch.float64).numpy()
     for steps in schedules(setup):
         text = json.dumps({"version": 1, "name": "plan", "steps": steps})
-        control = control_of(parse_schedule(text, setup.spec), setup.spec, setup.device)
-        best = best.clip(min=played(setup, arm_of("random", setup)._replace(control=control), episodes=16))
-    assert best == pytest.approx(optimum(setup, fences(setup), 16), abs=1e-5)
+        control = build_control(parse_schedule(text, setup.spec), setup.spec, setup.device)
+        best = best.clip(min=played(setup, build_arm("random", setup)._replace(control=control), episodes=16))
+    assert best == pytest.approx(optimal_returns(setup, fences(setup), 16), abs=1e-5)
     assert len(set(best.round(3).tolist())) > 4
 
 
@@ -163,8 +163,8 @@ class Wrong:
 
 @pytest.mark.parametrize("flaw", ["too early", "too late", "any price", "one kind", "never kept"])
 def test_the_best_policy_with_a_flaw_earns_less(flaw):
-    wrong: Any = Wrong(optimal(preset()), flaw)
-    found = played(preset(), arm_of("optimal", preset())._replace(policy=wrong))
+    wrong: Any = Wrong(optimal_policy(preset()), flaw)
+    found = played(preset(), build_arm("optimal", preset())._replace(policy=wrong))
     assert (found <= most() + 1e-5).all()
     assert found.mean() < 0.95 * most().mean()
 
@@ -207,7 +207,7 @@ def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
 
 def test_shares_are_of_the_mean_optimum_and_only_where_it_is_known():
     setup = setup_of(envs=8)
-    arm = arm_of("optimal", setup)
+    arm = build_arm("optimal", setup)
     own = play(setup, fences(setup), arm, name="optimal", episodes=12)
     half = replace(own, policy="half", network_value=own.network_value / 2)
     assert shares(setup, fences(setup), [own, half]) == pytest.approx({"optimal": 1.0, "half": 0.5}, abs=1e-5)
@@ -216,12 +216,12 @@ def test_shares_are_of_the_mean_optimum_and_only_where_it_is_known():
 
 def test_the_best_policy_of_another_task_is_not_known():
     with pytest.raises(ConfigError, match="best policy of the task digits is not known"):
-        arm_of("optimal", tiny_setup())
+        build_arm("optimal", tiny_setup())
 
 
 def test_a_life_takes_as_long_as_its_gates():
-    assert life(LifecycleSpec(auto_forward=("G1", "G2", "G3"), min_training_epochs=1)) == 4
-    assert life(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8
+    assert epochs_to_fossilize(LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"), min_training_epochs=1)) == 4
+    assert epochs_to_fossilize(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8
 
 
 def test_no_network_is_trained_and_none_is_asked():
@@ -237,7 +237,7 @@ def test_no_network_is_trained_and_none_is_asked():
 
 def test_the_result_tells_the_share_of_every_policy(tmp_path):
     settings = {"rounds": 1, "envs": 8, "final_episodes": 8}
-    spec = build(layered([{"preset": "whitebox"}, settings]))
+    spec = build_spec(merge_layers([{"preset": "whitebox"}, settings]))
     train_ppo_vectorized(spec, out=tmp_path / "run")
     told = json.loads((tmp_path / "run" / "result.json").read_text())["share_of_optimal"]
     assert list(told) == ["wait", "random", "heuristic", "optimal", "ppo"]
@@ -246,7 +246,7 @@ def test_the_result_tells_the_share_of_every_policy(tmp_path):
 
 
 def test_a_short_run_learns():
-    spec = build(layered([{"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0}]))
+    spec = build_spec(merge_layers([{"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0}]))
     values = [one.network_value_mean for one in train_ppo_vectorized(spec).history]
     assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.15
 

@@ -10,9 +10,9 @@ from support.small_states import normal
 
 from morphogen import kernels
 from morphogen.kernels import native
-from morphogen.kernels.blend import Blended, Extent, Places
-from morphogen.kernels.norm import Factors
-from morphogen.kernels.perceptron import Layers
+from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes
+from morphogen.kernels.norm import NormFactors
+from morphogen.kernels.perceptron import PerceptronParams
 from morphogen.nets import ops
 
 pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels")
@@ -45,7 +45,7 @@ def factors(rows, channels, groups, *, some):
     kept = (torch.arange(channels) < torch.tensor([[channels], [1 + channels // 2]])[torch.arange(rows) % 2]).float()
     gain, bias, scale = (normal(rows, channels, seed=seed) for seed in (1, 2, 3))
     share = torch.full((rows, groups), 1 / max(1, channels // groups))
-    return Factors(gain if some[0] else None, bias, kept if some[1] else None, share, scale if some[2] else None)
+    return NormFactors(gain if some[0] else None, bias, kept if some[1] else None, share, scale if some[2] else None)
 
 
 @given(SHAPES, st.tuples(st.booleans(), st.booleans(), st.booleans()), st.sampled_from([0.0, -0.5, float("-inf")]))
@@ -53,15 +53,17 @@ def test_normalisation_is_that_of_plain_torch(shape, some, floor):
     _, height, width, rows, channels = shape
     groups = 2 if channels % 2 == 0 else 1
     by = factors(rows, channels, groups, some=some)
-    by = by._replace(share=None if by.kept is None else by.share / (height * width))
-    x = normal(*shape) if by.kept is None else normal(*shape) * by.kept
+    by = by._replace(inverse_count=None if by.channel_mask is None else by.inverse_count / (height * width))
+    x = normal(*shape) if by.channel_mask is None else normal(*shape) * by.channel_mask
     grad = normal(*shape, seed=7)
     out, found = kernels.norm(x, by, groups, floor=floor)
     wide, wanted = kernels.norm(doubled(x), doubled(by), groups, floor=floor)
     agree([out, found], [wide, wanted])
     for asked in (True, False):
-        pushes = kernels.norm_backward(grad, x, by, found, floor=floor, asked=asked)
-        plain = kernels.norm_backward(doubled(grad), doubled(x), doubled(by), doubled(found), floor=floor, asked=asked)
+        pushes = kernels.norm_backward(grad, x, by, found, floor=floor, needs_input_grad=asked)
+        plain = kernels.norm_backward(
+            doubled(grad), doubled(x), doubled(by), doubled(found), floor=floor, needs_input_grad=asked
+        )
         agree(pushes, plain)
 
 
@@ -82,14 +84,14 @@ def scene(shape, *, gated, multiplied, seed=0):
     product = torch.where(heard < sizes[0], heard, sizes[0]) if multiplied else torch.zeros_like(heard)
     factor = normal(samples, rows, seed=8) if gated else normal(rows, seed=8)
     gates = torch.tensor([rows - 1, 0]) if gated else None
-    return normal(*shape, seed=9), blocks, Places(home, heard, product, factor), spans, gates
+    return normal(*shape, seed=9), blocks, BlendIndex(home, heard, product, factor), spans, gates
 
 
 def both_ways(features, blocks, where, spans, gates, *, pooled):
     """What a blend gives, forward and back."""
     out, turned, winner = kernels.blend(features, blocks, where, spans, pooled=pooled)
-    kept = Blended(features if spans else None, blocks if gates is not None else (), turned, gates, winner)
-    of = Extent(spans, [block.shape[-2] for block in blocks], features.shape[1:-2])
+    kept = BlendSaved(features if spans else None, blocks if gates is not None else (), turned, gates, winner)
+    of = BlendSizes(spans, [block.shape[-2] for block in blocks], features.shape[1:-2])
     grad = normal(*out.shape, seed=5).to(out.dtype)
     pushes = kernels.blend_backward(grad, kept, where, of)
     return [out, turned, pushes.features, pushes.sums, *pushes.blocks]
@@ -124,7 +126,7 @@ def test_the_tanh_of_a_blend_is_exact_to_a_few_units_in_the_last_place(values):
     deltas = torch.tensor([*values, 0.0, 1e-20, -1e-20, torch.inf, -torch.inf]).view(1, 1, 1, 1, -1)
     heard = torch.zeros(1, dtype=torch.int64)
     _, turned, _ = kernels.blend(
-        torch.ones_like(deltas), [deltas], Places(heard, heard, heard, torch.ones(1)), ((0, 1),)
+        torch.ones_like(deltas), [deltas], BlendIndex(heard, heard, heard, torch.ones(1)), ((0, 1),)
     )
     assert turned is not None
     torch.testing.assert_close(turned.double(), torch.tanh(deltas.double()), rtol=6e-7, atol=1e-37)
@@ -140,7 +142,9 @@ def test_pooling_is_that_of_plain_torch(shape, broken):
     wide, there = kernels.pool(doubled(x))
     grad = normal(*out.shape, seed=3)
     agree([out], [wide])
-    agree([kernels.unpool(grad, winner, x.shape[1:3])], [kernels.unpool(doubled(grad), there, x.shape[1:3])])
+    agree(
+        [kernels.pool_backward(grad, winner, x.shape[1:3])], [kernels.pool_backward(doubled(grad), there, x.shape[1:3])]
+    )
 
 
 @given(SHAPES, st.lists(st.integers(0, 4), max_size=7))
@@ -148,7 +152,10 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
     x = normal(*shape)
     x[0, 0, 0] = float("nan")
     rows = torch.tensor(chosen, dtype=torch.int64) % shape[3]
-    one, *parts = kernels.take(x, rows), *kernels.deal(x, rows, [len(chosen) // 2, len(chosen) - len(chosen) // 2])
+    one, *parts = (
+        kernels.take_rows(x, rows),
+        *kernels.take_row_blocks(x, rows, [len(chosen) // 2, len(chosen) - len(chosen) // 2]),
+    )
     wanted = x[..., rows, :]
     assert torch.equal(one.view(torch.int32), wanted.contiguous().view(torch.int32))
     assert torch.equal(torch.cat(parts, -2).view(torch.int32), one.view(torch.int32))
@@ -157,7 +164,7 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
 @given(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)))
 def test_channels_are_turned_innermost_bit_for_bit(shape):
     x = normal(*shape)
-    assert torch.equal(kernels.innermost(x), x.permute(1, 3, 4, 0, 2))
+    assert torch.equal(kernels.channels_innermost(x), x.permute(1, 3, 4, 0, 2))
 
 
 def test_no_result_depends_on_the_number_of_threads():
@@ -183,7 +190,7 @@ def test_large_results_are_written_past_the_cache_and_equal():
         ],
     )
     for b in range(shape[0]):  # one sample is small
-        own = Places(*given[2][:3], given[2].factor[b : b + 1])
+        own = BlendIndex(*given[2][:3], given[2].factor[b : b + 1])
         blocks = [block[b : b + 1] for block in given[1]]
         out, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3], pooled=True)
         flat, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3])
@@ -194,12 +201,12 @@ def test_large_results_are_written_past_the_cache_and_equal():
 
 def test_what_has_no_kernel_runs_all_the_same(monkeypatch):
     x, weight = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
-    (ours,) = ops.group_norm([ops.Block(x, weight, weight, floor=0.0)], groups=2)
+    (ours,) = ops.group_norm([ops.NormBlock(x, weight, weight, floor=0.0)], groups=2)
     monkeypatch.setattr(native, "AVAILABLE", False)
-    (plain,) = ops.group_norm([ops.Block(x, weight, weight, floor=0.0)], groups=2)
+    (plain,) = ops.group_norm([ops.NormBlock(x, weight, weight, floor=0.0)], groups=2)
     torch.testing.assert_close(plain, ours)
-    for other in (x.to("meta"), x.double(), x.bfloat16(), normal(1, 1, 1, 1, native.WIDEST + 1)):
-        assert not native.fits(other)
+    for other in (x.to("meta"), x.double(), x.bfloat16(), normal(1, 1, 1, 1, native.MAX_CHANNELS + 1)):
+        assert not native.has_kernel(other)
 
 
 def test_a_package_without_kernels_says_so(monkeypatch):
@@ -207,7 +214,7 @@ def test_a_package_without_kernels_says_so(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    assert native._loaded() is None
+    assert native._load_extension() is None
 
 
 @pytest.mark.parametrize(("name", "given", "said"), [
@@ -225,11 +232,11 @@ def test_what_lies_outside_is_refused_before_it_is_read():
     x, weight = normal(2, 2, 2, 3, 4), normal(3, 4)
     for rows in ([3], [-1]):
         with pytest.raises(IndexError, match=r"out of range; want 0 to 2"):
-            kernels.take(x, torch.tensor(rows))
+            kernels.take_rows(x, torch.tensor(rows))
     with pytest.raises(TypeError, match=r"given torch\.float64; want one of torch\.float32"):
-        kernels.norm(x, Factors(weight.double(), weight, None, None, None), 2, floor=0.0)
+        kernels.norm(x, NormFactors(weight.double(), weight, None, None, None), 2, floor=0.0)
     features, blocks, where, spans, _ = scene((2, 2, 2, 3, 4), gated=False, multiplied=False)
-    for wrong in (where._replace(home=where.home + 1), where._replace(heard=where.heard + 4)):
+    for wrong in (where._replace(seed_row=where.seed_row + 1), where._replace(source=where.source + 4)):
         with pytest.raises(IndexError, match="out of range"):
             kernels.blend(features, blocks, wrong, spans)
 
@@ -259,7 +266,7 @@ def test_the_shapes_that_the_compiler_is_told_are_those_that_come():
 def test_a_perceptron_is_that_of_plain_torch(shape, hidden, outputs, biased):
     rows, inputs = shape[1:]
     bias = normal(rows, hidden, seed=2) if biased else None
-    by = Layers(
+    by = PerceptronParams(
         normal(rows, hidden, inputs, seed=1), bias, normal(rows, outputs, hidden, seed=3), normal(rows, outputs)
     )
     x, grad = normal(*shape, seed=4), normal(*shape[:2], outputs, seed=5)

@@ -37,7 +37,7 @@ def policy_of(name: str, **spec):
 
 def look(whole, bounds=None):
     bounds = bounds or limits_of(whole.slots)
-    net = Net(HOST, HOST.declared[: whole.slots.stage.shape[1]])
+    net = Net(HOST, HOST.all_slots[: whole.slots.stage.shape[1]])
     return observe(whole, bounds, net=net, episode_length=LENGTH, param_budget=1000), action_masks(whole.slots, bounds)
 
 

@@ -77,14 +77,14 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
     spec = PpoSpec(ratio="joint", contribution_coef=0.0)
     _, rows, _ = prepare(learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed")
     rows["free"] = torch.ones_like(rows["free"])
-    net, keys = dict(learned["net"].items()), d.keys(FLOOR, CPU)
+    net, keys = dict(learned["net"].items()), d.build_lookups(FLOOR, CPU)
     _, measured = objective(
         net, rows, policy.initial_hidden(4), policy=policy, spec=spec, weights=WEIGHTS, look_up=keys, factors=ONES
     )
     batch = to_torchrl(rollout)
     batch["advantage"] = rows["advantage"].T.unsqueeze(-1)
     batch["value_target"] = rows["target"].T.unsqueeze(-1)
-    theirs = torchrl_loss(policy.tabulate(net, rows, keys)[0], policy.replay(net, rows, keys).value)(batch)
+    theirs = torchrl_loss(policy.distribution(net, rows, keys)[0], policy.rescore(net, rows, keys).value)(batch)
     assert measured["policy_loss"][0].item() == pytest.approx(theirs["loss_objective"].item(), abs=1e-5)
     assert measured["value_loss"][0].item() == pytest.approx(theirs["loss_critic"].item(), abs=1e-5)
     assert measured["clip_share"][0].item() == pytest.approx(theirs["clip_fraction"].item(), abs=1e-6)
@@ -106,13 +106,13 @@ class Fixed(torch.nn.Module):
 
 
 def rebuilt(op_table, slot_table, value_table, op_legal, slot_legal, value_legal):
-    tables, legal = d.Tables(op_table, slot_table, value_table), d.Support(op_legal, slot_legal, value_legal)
+    tables, legal = d.LogitTables(op_table, slot_table, value_table), d.Support(op_legal, slot_legal, value_legal)
     return FactoredDistribution(tables, legal, FLOOR)
 
 
-def torchrl_loss(dist: d.Factored, value: torch.Tensor) -> ClipPPOLoss:
+def torchrl_loss(dist: d.FactoredCategorical, value: torch.Tensor) -> ClipPPOLoss:
     """TorchRL's loss over the tables and values of a rollout [T, E]."""
-    parts = [x.transpose(0, 1) for x in (*dist.plain, *dist.support)]
+    parts = [x.transpose(0, 1) for x in (*dist.raw, *dist.support)]
     actor = ProbabilisticActor(
         TensorDictModule(Fixed(*parts), in_keys=["is_init"], out_keys=NAMES),
         in_keys=NAMES,

@@ -8,9 +8,9 @@ from support.made_up_rollouts import observation, source
 
 from morphogen.learn.observation_moments import moments, observe_rows
 from morphogen.nets.normalise import init_stats, normalise
-from morphogen.vocab.observation import ENV, INSTANCE, LARGEST, SLOT, VECTORS, columns
+from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT, VECTORS, column_index
 
-HAS_SEED = columns(SLOT)["has_seed"]
+HAS_SEED = column_index(SLOT)["has_seed"]
 MARKED = {name: [f.normalised for f in features] for name, features in VECTORS.items()}
 
 
@@ -137,7 +137,7 @@ def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
 
 def test_a_far_feature_is_clamped():
     stats = observe_rows(init_stats(), rows(20, 4))
-    far = rows(1, 1).replace(env=torch.full((1, 1, 52), LARGEST), finite=torch.ones(1, 1, dtype=torch.bool))
+    far = rows(1, 1).replace(env=torch.full((1, 1, 52), FEATURE_LIMIT), finite=torch.ones(1, 1, dtype=torch.bool))
     assert normalise(stats, far).env[0, 0, 16] == 10.0
 
 

@@ -19,7 +19,7 @@ from morphogen.learn.prepare import prepare, rescaled_critic
 from morphogen.learn.return_scale import init_scale, rescale, return_scale
 from morphogen.learn.schedule import Coefficients, coefficients, linear
 from morphogen.learn.update import Carry, deal, init_learner, minibatch_step, update
-from morphogen.nets.distribution import keys
+from morphogen.nets.distribution import build_lookups
 
 POLICY = small()
 SPEC = PpoSpec(target_kl=None)
@@ -437,7 +437,7 @@ def test_the_update_is_that_of_torch_optim_on_the_same_losses():
             policy=POLICY,
             spec=spec,
             weights=WEIGHTS,
-            look_up=keys(FLOOR, torch.device("cpu")),
+            look_up=build_lookups(FLOOR, torch.device("cpu")),
             factors=torch.ones(8),
         )
         loss.backward()

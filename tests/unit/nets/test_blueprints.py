@@ -9,7 +9,7 @@ from support import small_states
 from morphogen.nets.blend_slots import Deltas, Gates, blend, mix
 from morphogen.nets.seeds import cnn
 from morphogen.steps.init_seeds import birth
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_count, gate_count
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import SlotSpec
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -31,21 +31,21 @@ def slot(channels: int) -> SlotSpec:
 
 def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Parameters and gate of fresh seeds."""
-    gate = gate_count(channels)
-    size = max(cnn_count(b, channels) for b in CNN_BLUEPRINTS) + gate
+    gate = gate_param_count(channels)
+    size = max(cnn_param_count(b, channels) for b in CNN_BLUEPRINTS) + gate
     row = birth(torch.full((rows,), int(blueprint)), small_states.noise(rows, size), slot=slot(channels))
-    return row[:, : cnn_count(blueprint, channels)], row[:, size - gate :]
+    return row[:, : cnn_param_count(blueprint, channels)], row[:, size - gate :]
 
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
-    (found,) = cnn.deltas({blueprint: cnn.layout(blueprint, x.shape[-1]).split(params)}, [x])
+    (found,) = cnn.seed_deltas({blueprint: cnn.seed_layout(blueprint, x.shape[-1]).split(params)}, [x])
     return found
 
 
 def norms(layout, row):
     """L2 norm of every leaf of a single seed."""
-    return torch.stack([part.norm() for _, part in layout.pieces(row)])
+    return torch.stack([part.norm() for _, part in layout.leaf_parts(row)])
 
 
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
@@ -55,15 +55,15 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     gates = None
     if algorithm == "gate" and not training:
         leaves = cnn.gate_layout(h.shape[-1]).split(gate)
-        gates = Gates(cnn.gate(leaves, h.detach().mean((1, 2))), row)
+        gates = Gates(cnn.gate_openness(leaves, h.detach().mean((1, 2))), row)
     return blend(h, Deltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
     for channels, wanted in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
-        assert cnn.layout(blueprint, channels).size == cnn_count(blueprint, channels) == wanted
-    assert tuple(cnn.gate_layout(c).size for c in WIDTHS) == tuple(map(gate_count, WIDTHS)) == GATES
+        assert cnn.seed_layout(blueprint, channels).size == cnn_param_count(blueprint, channels) == wanted
+    assert tuple(cnn.gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
 
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply", "gate"])
@@ -84,7 +84,7 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(bluepr
     for channels in (4, 6, 8, 12, 16, 32, 64, 128):
         params, gate = newborn(blueprint, channels)
         h, push = small_states.normal(4, 5, 5, 1, channels), small_states.normal(4, 5, 5, 1, channels, seed=1)
-        best = torch.zeros(len(cnn.layout(blueprint, channels).leaves))
+        best = torch.zeros(len(cnn.seed_layout(blueprint, channels).leaves))
         gates = torch.zeros(4)
 
         def loss(both, h=h, push=push):
@@ -93,7 +93,7 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(bluepr
 
         for _ in range(4):
             grads = torch.func.grad(loss)((params, gate))
-            best = torch.maximum(best, norms(cnn.layout(blueprint, channels), grads[0]))
+            best = torch.maximum(best, norms(cnn.seed_layout(blueprint, channels), grads[0]))
             gates = torch.maximum(gates, norms(cnn.gate_layout(channels), grads[1]))
             params, gate = params - 0.01 * grads[0], gate - 0.01 * grads[1]
         assert (best > 1e-5).all()
@@ -113,18 +113,18 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
 
 def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     _, gate = newborn(Blueprint.NORM, 8, rows=50)
-    opened = cnn.gate(cnn.gate_layout(8).split(gate), small_states.normal(6, 50, 8))
+    opened = cnn.gate_openness(cnn.gate_layout(8).split(gate), small_states.normal(6, 50, 8))
     assert 0.8 < float(opened.mean()) < 0.95
     assert ((opened > 0) & (opened < 1)).all()
 
 
 def test_a_newborn_row_holds_its_leaves_and_zeros():
     params, _ = newborn(Blueprint.CONV_LIGHT, 4)
-    leaves = cnn.layout(Blueprint.CONV_LIGHT, 4).split(params)
+    leaves = cnn.seed_layout(Blueprint.CONV_LIGHT, 4).split(params)
     assert leaves["conv"].abs().max() < 1 / 6
     assert leaves["conv"].abs().min() > 0
     assert not leaves["bias"].any()
     assert not leaves["scale"].any()
-    size = max(cnn_count(b, 4) for b in CNN_BLUEPRINTS) + gate_count(4)
+    size = max(cnn_param_count(b, 4) for b in CNN_BLUEPRINTS) + gate_param_count(4)
     row = birth(torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), slot=slot(4))
-    assert not row[:, 152 : size - gate_count(4)].any()
+    assert not row[:, 152 : size - gate_param_count(4)].any()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
-from morphogen.nets.forward import Growth, forward
+from morphogen.nets.forward import SlotSeeds, forward
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.rules.counts import host_params, kept_channels, seed_params
@@ -34,17 +34,19 @@ NET = small_states.net()
 
 def logits(state, net, images):
     """Logits of the bare hosts for images that all of them see."""
-    rows = cnn.Rows(
-        cnn.layout(net.host).split(state.host.params), cnn.frame(state.instance, net.host, state.host.params), None
+    rows = cnn.HostRows(
+        cnn.host_layout(net.host).split(state.host.params),
+        cnn.build_masks(state.instance, net.host, state.host.params),
+        None,
     )
     none = (None,) * len(net.slots)
-    return forward(images, rows, Growth((), none, none), net=net)
+    return forward(images, rows, SlotSeeds((), none, none), net=net)
 
 
 @pytest.mark.parametrize(("numbers", "count"), TABLE)
 def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers, count):
     host = CnnSpec(*numbers)
-    assert cnn.layout(host).size == host.params() == count
+    assert cnn.host_layout(host).size == host.params() == count
 
 
 @given(st.floats(0.01, 1.0), st.integers(2, 10), st.sampled_from([row[0] for row in TABLE]))
@@ -63,10 +65,10 @@ def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_cou
     images = small_states.split(NET).images
     params = state.host.params.clone().requires_grad_()
     logits(state.replace(host=state.host.replace(params=params)), NET, images).sum().backward()
-    conv = cnn.layout(NET.host).split(params.grad)["block0.conv"]
+    conv = cnn.host_layout(NET.host).split(params.grad)["block0.conv"]
     assert int((conv[0, 0, 0] != 0).sum()) == taps
     assert int((conv[1, 0, 0] != 0).sum()) == 9
-    hidden = cnn.layout(NET.host).split(params.detach())["block0.conv"]
+    hidden = cnn.host_layout(NET.host).split(params.detach())["block0.conv"]
     found = logits(state, NET, images)
     hidden[0, :, :, 0] += 1.0
     again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
@@ -93,12 +95,12 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(width=torch.tensor([0.5, 1.0])))
     images = small_states.split(NET).images
-    layout = cnn.layout(NET.host)
+    layout = cnn.host_layout(NET.host)
 
     def total(params):
-        rows = cnn.Rows(layout.split(params), cnn.frame(state.instance, NET.host, params), None)
+        rows = cnn.HostRows(layout.split(params), cnn.build_masks(state.instance, NET.host, params), None)
         none = (None,) * 3
-        return forward(images, rows, Growth((), none, none), net=NET).square().sum()
+        return forward(images, rows, SlotSeeds((), none, none), net=NET).square().sum()
 
     grads = layout.split(torch.func.grad(total)(state.host.params))
     assert not grads["block0.conv"][0, 2:].any()
@@ -131,7 +133,7 @@ def test_masked_classes_never_win_and_carry_no_gradient():
     }
     progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **knobs)
     after, _ = finish_epoch(state, progress, plan, net=NET)
-    before, now = (cnn.layout(NET.host).split(s.host.params) for s in (state, after))
+    before, now = (cnn.host_layout(NET.host).split(s.host.params) for s in (state, after))
     assert torch.equal(before["head.weight"][0, 3:], now["head.weight"][0, 3:])
     assert not torch.equal(before["head.weight"][0, :3], now["head.weight"][0, :3])
 
@@ -140,7 +142,7 @@ def test_masked_classes_never_win_and_carry_no_gradient():
 def test_difference_03_a_seed_that_only_rescales_is_worth_nothing(norm):
     """Normalisation does not remember: features three times as large are the same features to the next block."""
     host = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10, norm=norm)
-    net = Net(host, host.enabled(("r0c0",)))
+    net = Net(host, host.pick_slots(("r0c0",)))
     ones = torch.ones(3, 1, dtype=torch.int64)
     state = small_states.grow(small_states.fresh(net, 3), net, 6 * ones, 2 * ones, ones, ones.float())
     row = state.seeds["r0c0", "params"].clone()

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torchrl.modules import MaskedCategorical
 
 from morphogen.learn.torchrl import FactoredDistribution
 from morphogen.nets import distribution as d
-from morphogen.nets.distribution import NO_FLOOR, Support, Tables
+from morphogen.nets.distribution import NO_FLOOR, LogitTables, Support
 from morphogen.state import rng
 
 CPU = torch.device("cpu")
@@ -24,8 +25,8 @@ NAMES = {2: "blueprint", 3: "style", 4: "tempo", 5: "alpha_target", 6: "alpha_sp
 
 
 def build(slots=3, seed=0, scale=2.0, floor=FLOOR, share=0.6, lead=(1,)):
-    legal = d.support(masks(*lead, slots=slots, seed=seed, share=share))
-    return d.factor(tables(*lead, slots=slots, seed=seed, scale=scale), legal, d.keys(floor, CPU))
+    legal = d.build_support(masks(*lead, slots=slots, seed=seed, share=share))
+    return d.normalise_tables(tables(*lead, slots=slots, seed=seed, scale=scale), legal, d.build_lookups(floor, CPU))
 
 
 def complete_actions(mask, slots: int) -> torch.Tensor:
@@ -45,8 +46,8 @@ def complete_actions(mask, slots: int) -> torch.Tensor:
 
 def spread(dist, count: int):
     """The distribution of env 0 for `count` rows."""
-    wide = lambda t: Tables(*(x.expand(count, *x.shape[1:]) for x in t))  # noqa: E731
-    return dist._replace(mixed=wide(dist.mixed), plain=wide(dist.plain), support=batched(dist.support, count))
+    wide = lambda t: LogitTables(*(x.expand(count, *x.shape[1:]) for x in t))  # noqa: E731
+    return dist._replace(floored=wide(dist.floored), raw=wide(dist.raw), support=batched(dist.support, count))
 
 
 settings = {
@@ -61,9 +62,9 @@ settings = {
 def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entropy(slots, seed, scale, floor):
     dist = build(slots, seed, scale, floor)
     actions = complete_actions(masks(1, slots=slots, seed=seed), slots)
-    log_p = d.log_prob(spread(dist, len(actions)), actions).sum(-1).double()
+    log_p = d.head_log_prob(spread(dist, len(actions)), actions).sum(-1).double()
     assert log_p.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
-    entropy = d.entropy(dist).item()
+    entropy = d.action_entropy(dist).item()
     assert entropy == pytest.approx(-(log_p.exp() * log_p).sum().item(), abs=2e-5 * max(1.0, entropy))
     assert -1e-6 <= entropy <= math.log(len(actions)) + 1e-5
 
@@ -83,13 +84,13 @@ def test_logits_that_are_no_numbers_still_give_legal_actions_and_are_no_number_t
     envs, draw = 16, source(seed)
     legal = masks(envs, slots=slots, seed=seed)
     broken = [torch.where(torch.rand(x.shape, generator=draw) < share, bad, x) for x in tables(envs, slots=slots)]
-    dist = d.factor(Tables(*broken), d.support(legal), d.keys(floor, CPU))
+    dist = d.normalise_tables(LogitTables(*broken), d.build_support(legal), d.build_lookups(floor, CPU))
     noise = (
         torch.zeros(envs, d.noise_lanes(slots))
         if greedy
         else 5 * torch.randn(envs, d.noise_lanes(slots), generator=draw)
     )
-    action = d.sample(dist, noise)
+    action = d.sample_action(dist, noise)
     rows = torch.arange(envs)
     op, slot = action[:, 0], action[:, 1]
     assert legal.op[rows, op].all()
@@ -100,16 +101,16 @@ def test_logits_that_are_no_numbers_still_give_legal_actions_and_are_no_number_t
     if share == 1.0:
         assert torch.equal(op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1))
     if share == 1.0 and bad != -math.inf:
-        assert not d.log_prob(dist, action)[legal.op.sum(-1) > 1].isfinite().all(-1).any()
+        assert not d.head_log_prob(dist, action)[legal.op.sum(-1) > 1].isfinite().all(-1).any()
 
 
 @given(**settings)
 def test_an_illegal_value_has_a_finite_and_hopeless_log_prob(slots, seed, scale, floor):
     dist = build(slots, seed, scale, floor)
     illegal = ~dist.support.op
-    assert (dist.mixed.op[illegal] == -1e4).all()
-    assert (dist.mixed.op.exp()[illegal] == 0).all()
-    assert (dist.mixed.slot[~dist.support.slot] == -1e4).all()
+    assert (dist.floored.op[illegal] == -1e4).all()
+    assert (dist.floored.op.exp()[illegal] == 0).all()
+    assert (dist.floored.slot[~dist.support.slot] == -1e4).all()
 
 
 @given(
@@ -137,13 +138,13 @@ def test_every_legal_value_keeps_its_floor_at_any_logits(logits, bits, floor):
 @given(st.integers(0, 1000), st.sampled_from((1.0, 1e4)))
 def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_legal_value(seed, scale):
     logits = tables(2, seed=seed, scale=scale)
-    legal = d.support(masks(2, seed=seed, share=0.2))
-    keys = d.keys(FLOOR, CPU)
-    action = d.sample(d.factor(logits, legal, keys), torch.zeros(2, 41))
+    legal = d.build_support(masks(2, seed=seed, share=0.2))
+    keys = d.build_lookups(FLOOR, CPU)
+    action = d.sample_action(d.normalise_tables(logits, legal, keys), torch.zeros(2, 41))
 
     def total(tree):
-        dist = d.factor(Tables(*tree), legal, keys)
-        return d.log_prob(dist, action).sum() + d.entropy(dist).sum() + d.diversity(dist)[0].sum()
+        dist = d.normalise_tables(LogitTables(*tree), legal, keys)
+        return d.head_log_prob(dist, action).sum() + d.action_entropy(dist).sum() + d.head_diversity(dist)[0].sum()
 
     for grad in torch.func.grad(total)(tuple(logits)):
         assert grad.isfinite().all()
@@ -158,11 +159,15 @@ def test_difference_11_a_value_below_the_floor_still_gets_gradient():
     assert (grad != 0).all()
 
 
+def _summed(measure, legal, keys, tree):
+    return measure(d.normalise_tables(LogitTables(*tree), legal, keys)).sum()
+
+
 def test_difference_11_the_entropy_moves_every_head_of_every_legal_op_chosen_or_not():
-    logits, keys = tables(1, slots=2, scale=1.0), d.keys(FLOOR, CPU)
-    legal = d.support(masks(1, slots=2, share=1.1))
-    for measure in (d.entropy, lambda dist: d.diversity(dist)[0].sum()):
-        grads = torch.func.grad(lambda tree: measure(d.factor(Tables(*tree), legal, keys)).sum())(tuple(logits))  # noqa: B023
+    logits, keys = tables(1, slots=2, scale=1.0), d.build_lookups(FLOOR, CPU)
+    legal = d.build_support(masks(1, slots=2, share=1.1))
+    for measure in (d.action_entropy, lambda dist: d.head_diversity(dist)[0].sum()):
+        grads = torch.func.grad(partial(_summed, measure, legal, keys))(tuple(logits))
         assert (grads[0] != 0).all()
         assert (grads[1][:, 1:] != 0).all()
         inside = legal.value.unsqueeze(1).expand_as(grads[2])
@@ -172,15 +177,15 @@ def test_difference_11_the_entropy_moves_every_head_of_every_legal_op_chosen_or_
 
 @given(st.integers(0, 1000), st.integers(1, 5))
 def test_the_bonus_is_bounded_and_pays_no_op_for_having_many_choices(seed, slots):
-    logits, keys = tables(1, slots=slots, seed=seed), d.keys(FLOOR, CPU)
-    legal = d.support(masks(1, slots=slots, seed=seed))
-    value, reach = d.diversity(d.factor(logits, legal, keys))
+    logits, keys = tables(1, slots=slots, seed=seed), d.build_lookups(FLOOR, CPU)
+    legal = d.build_support(masks(1, slots=slots, seed=seed))
+    value, reach = d.head_diversity(d.normalise_tables(logits, legal, keys))
     assert (value >= -1e-6).all()
     assert (value <= reach + 1e-5).all()
     assert (reach <= 1 + 1e-5).all()
 
     def bonus(op):
-        return d.diversity(d.factor(logits._replace(op=op), legal, keys))[0].sum()
+        return d.head_diversity(d.normalise_tables(logits._replace(op=op), legal, keys))[0].sum()
 
     def of_op(op):
         masked = torch.where(legal.op, op, -1e9).log_softmax(-1)
@@ -192,7 +197,7 @@ def test_the_bonus_is_bounded_and_pays_no_op_for_having_many_choices(seed, slots
 
 
 def test_uniform_tables_have_normalised_entropy_one_wherever_there_is_a_choice():
-    value, reach = d.diversity(build(scale=0.0))
+    value, reach = d.head_diversity(build(scale=0.0))
     assert torch.allclose(value, reach, atol=1e-6)
 
 
@@ -203,30 +208,34 @@ def test_uniform_tables_have_normalised_entropy_one_wherever_there_is_a_choice()
 )
 def test_samples_are_legal_for_any_noise(slots, seed, size):
     mask = masks(4, slots=slots, seed=seed)
-    dist = d.factor(tables(4, slots=slots, seed=seed, scale=10.0), d.support(mask), d.keys(FLOOR, CPU))
-    action = d.sample(dist, size * torch.randn(4, 38 + slots, generator=source(seed)))
+    dist = d.normalise_tables(
+        tables(4, slots=slots, seed=seed, scale=10.0), d.build_support(mask), d.build_lookups(FLOOR, CPU)
+    )
+    action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed)))
     for row, (op, slot, *values) in enumerate(action.tolist()):
         assert mask.op[row, op]
         assert not op or mask.slot[row, op, slot]
         for k, v in enumerate(values, start=2):
             assert getattr(mask, NAMES[k])[row, v] if k in USED[op] else v == PLACEHOLDERS[k]
-    assert (d.log_prob(dist, action).sum(-1) > -200).all()
+    assert (d.head_log_prob(dist, action).sum(-1) > -200).all()
 
 
 def test_zero_noise_is_the_mode_and_ties_go_to_the_lowest_index():
     dist = build(lead=(5,))
-    best = d.sample(dist, torch.zeros(5, 41))
-    assert torch.equal(best[:, 0], torch.where(dist.support.op, dist.mixed.op, -1e9).argmax(-1))
-    even = d.factor(
-        Tables(*(torch.zeros_like(x) for x in tables(1))), d.support(masks(1, share=1.1)), d.keys(FLOOR, CPU)
+    best = d.sample_action(dist, torch.zeros(5, 41))
+    assert torch.equal(best[:, 0], torch.where(dist.support.op, dist.floored.op, -1e9).argmax(-1))
+    even = d.normalise_tables(
+        LogitTables(*(torch.zeros_like(x) for x in tables(1))),
+        d.build_support(masks(1, share=1.1)),
+        d.build_lookups(FLOOR, CPU),
     )
-    assert d.sample(even, torch.zeros(1, 41)).tolist() == [list(PLACEHOLDERS)]
+    assert d.sample_action(even, torch.zeros(1, 41)).tolist() == [list(PLACEHOLDERS)]
 
 
 def test_lanes_of_irrelevant_heads_change_nothing():
     dist = build(lead=(64,), seed=5)
     lanes = torch.randn(64, 41, generator=source(1))
-    action = d.sample(dist, lanes)
+    action = d.sample_action(dist, lanes)
     start = {2: 6, 3: 19, 4: 23, 5: 26, 6: 29, 7: 33}
     for row in range(64):
         op = int(action[row, 0])
@@ -234,22 +243,22 @@ def test_lanes_of_irrelevant_heads_change_nothing():
             lanes[row, start[head] : start[head] + SIZES[head]] = 1e6
         if op == 0:
             lanes[row, 38:] = -1e6
-    assert torch.equal(d.sample(dist, lanes), action)
+    assert torch.equal(d.sample_action(dist, lanes), action)
 
 
 def test_frequencies_match_the_probabilities():
     count = 100_000
     dist = spread(build(slots=2, seed=3, scale=1.0), count)
     keys = rng.env_keys(5, 0, count)
-    action = d.sample(dist, rng.gumbel(rng.stream(keys, rng.Purpose.ACTION), 40))
-    expected = dist.mixed.op[0].exp() * count
+    action = d.sample_action(dist, rng.gumbel(rng.stream(keys, rng.Purpose.ACTION), 40))
+    expected = dist.floored.op[0].exp() * count
     found = torch.bincount(action[:, 0], minlength=6).double()
     legal = dist.support.op[0]
     assert (found[~legal] == 0).all()
     assert ((found - expected)[legal].square() / expected[legal]).sum() < 25.0  # chi-square, at most 5 degrees
     grown = action[action[:, 0] == 1]
     blueprint = torch.bincount(grown[grown[:, 1] == 1][:, 2], minlength=13).double()
-    wanted = dist.mixed.value[0, 1, 0].exp() * blueprint.sum()
+    wanted = dist.floored.value[0, 1, 0].exp() * blueprint.sum()
     inside = dist.support.value[0, 0]
     assert ((blueprint - wanted)[inside].square() / wanted[inside]).sum() < 30.0
 
@@ -257,12 +266,12 @@ def test_frequencies_match_the_probabilities():
 @given(st.integers(0, 500))
 def test_an_irrelevant_column_changes_no_log_prob(seed):
     dist = build(lead=(16,), seed=seed)
-    action = d.sample(dist, torch.randn(16, 41, generator=source(seed)))
-    before, other = d.log_prob(dist, action), action.clone()
+    action = d.sample_action(dist, torch.randn(16, 41, generator=source(seed)))
+    before, other = d.head_log_prob(dist, action), action.clone()
     for row in range(16):
         for head in set(range(1, 8)) - set(USED[int(action[row, 0])]):
             other[row, head] = (other[row, head] + 1) % 3
-    assert torch.equal(d.log_prob(dist, other), before)
+    assert torch.equal(d.head_log_prob(dist, other), before)
 
 
 def test_without_floor_each_conditional_is_the_masked_categorical_of_torchrl():
@@ -270,16 +279,16 @@ def test_without_floor_each_conditional_is_the_masked_categorical_of_torchrl():
     theirs = MaskedCategorical(logits=logits.op, mask=dist.support.op)
     legal = dist.support.op
     want = torch.stack([theirs.log_prob(torch.full((8,), op)) for op in range(6)], dim=-1)
-    assert torch.allclose(dist.mixed.op[legal], want[legal], atol=1e-6)
+    assert torch.allclose(dist.floored.op[legal], want[legal], atol=1e-6)
 
 
 def test_the_distribution_class_gives_joint_log_prob_exact_entropy_and_mode():
-    logits, legal = tables(4), d.support(masks(4))
+    logits, legal = tables(4), d.build_support(masks(4))
     ours = FactoredDistribution(logits, legal, FLOOR)
-    inner = d.factor(logits, legal, d.keys(FLOOR, CPU))
+    inner = d.normalise_tables(logits, legal, d.build_lookups(FLOOR, CPU))
     action = ours.sample_with(torch.randn(4, 41, generator=source(0)))
-    assert torch.equal(ours.log_prob(action), d.log_prob(inner, action).sum(-1))
-    assert torch.equal(ours.entropy(), d.entropy(inner))
+    assert torch.equal(ours.log_prob(action), d.head_log_prob(inner, action).sum(-1))
+    assert torch.equal(ours.entropy(), d.action_entropy(inner))
     assert torch.equal(ours.mode, ours.deterministic_sample)
     assert ours.batch_shape == (4,)
     assert ours.event_shape == (8,)
@@ -288,14 +297,14 @@ def test_the_distribution_class_gives_joint_log_prob_exact_entropy_and_mode():
 def test_the_op_hears_how_ready_its_slots_are():
     scores = torch.tensor([[1.0, 5.0, -3.0], [1.0, 5.0, -3.0], [0.0, 0.0, 0.0]])
     legal = torch.tensor([[True, True, False], [False, False, False], [True, True, True]])
-    got = d.slot_appeal(scores, legal)
+    got = d.masked_logmeanexp(scores, legal)
     assert got[0].item() == pytest.approx(math.log((math.e + math.exp(5)) / 2), abs=1e-5)
     assert got[1:].abs().max() < 1e-6
 
 
 def test_support_repeats_the_masks_of_each_head_for_every_op_that_uses_it():
     mask = masks(1, seed=9)
-    value = d.support(mask).value[0]
+    value = d.build_support(mask).value[0]
     assert [tuple(map(int, row)) for row in d.ROWS] == [
         (2, 1), (3, 1), (3, 2), (4, 1), (5, 1), (5, 2), (6, 2), (6, 3), (7, 2), (7, 3)
     ]  # fmt: skip
@@ -305,4 +314,4 @@ def test_support_repeats_the_masks_of_each_head_for_every_op_that_uses_it():
         assert not value[row, size:].any()
     assert d.LOGITS == 48
     assert d.noise_lanes(3) == 41
-    assert isinstance(d.support(mask), Support)
+    assert isinstance(d.build_support(mask), Support)

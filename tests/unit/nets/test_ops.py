@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import noise, normal
 
-from morphogen.kernels import Form, take
+from morphogen.kernels import Form, take_rows
 from morphogen.nets import ops
-from morphogen.nets.innermost import innermost, max_pool2d
-from morphogen.nets.layout import Layout, Leaf, fan_in
+from morphogen.nets.innermost import images_innermost, max_pool2d
+from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
 
@@ -85,20 +85,20 @@ def test_group_norm_of_rows_is_a_loop(gained):
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     own = [gain[r] if gained else torch.ones(8).double() for r in range(2)]
     plain = _stacked([F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(_rows(x))])
-    (ours,) = ops.group_norm([ops.Block(x, gain if gained else None, bias)], groups=4)
+    (ours,) = ops.group_norm([ops.NormBlock(x, gain if gained else None, bias)], groups=4)
     _close(ours, plain, (x, gain, bias) if gained else (x, bias))
 
 
 def test_group_norm_of_what_has_no_gradient_still_teaches_its_parameters():
     x, gain, bias = normal(3, 3, 3, 2, 8).double(), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     plain = _stacked([F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))])
-    _close(*ops.group_norm([ops.Block(x, gain, bias)], groups=4), plain, (gain, bias))
+    _close(*ops.group_norm([ops.NormBlock(x, gain, bias)], groups=4), plain, (gain, bias))
 
 
 def test_blocks_are_normalised_as_if_they_were_alone():
     one, two = _leaf(3, 3, 3, 2, 8), _leaf(3, 3, 3, 1, 8, seed=1)
     bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
-    blocks = [ops.Block(one, None, normal(2, 8).double()), ops.Block(two, None, bias, scale, floor=0.0)]
+    blocks = [ops.NormBlock(one, None, normal(2, 8).double()), ops.NormBlock(two, None, bias, scale, floor=0.0)]
     _, ours = ops.group_norm(blocks, groups=2)
     plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, torch.ones(8).double(), bias[0]))
     _close(ours, _stacked([plain]), (two, bias, scale))
@@ -116,7 +116,7 @@ def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, si
     rows, size = len(counts), 8 // groups
     kept, share = _kept(counts, 8, groups, side * side)
     x, gain, bias = _leaf(2, side, side, rows, 8), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
-    ours = ops.kept_group_norm(x * kept, gain * kept, bias * kept, kept=kept, share=share)
+    ours = ops.masked_group_norm(x * kept, gain * kept, bias * kept, channel_mask=kept, inverse_count=share)
     parts = []
     for r, (keep, own) in enumerate(zip(counts, _rows(x), strict=True)):
         for first in range(0, 8, size):
@@ -130,14 +130,14 @@ def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, si
 def test_kept_group_norm_at_full_width_is_group_norm():
     kept, share = _kept([8, 8], 8, 2, 9)
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
-    ours = ops.kept_group_norm(x, gain, bias, kept=kept, share=share)
+    ours = ops.masked_group_norm(x, gain, bias, channel_mask=kept, inverse_count=share)
     _close(ours, _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]), (x, gain, bias))
 
 
 def test_kept_group_norm_keeps_its_precision_far_from_zero():
     x = 100 + normal(2, 6, 6, 1, 4)
     kept, share = torch.ones(1, 4), torch.full((1, 1), 1 / 144)
-    ours = ops.kept_group_norm(x, kept, 0 * kept, kept=kept, share=share)
+    ours = ops.masked_group_norm(x, kept, 0 * kept, channel_mask=kept, inverse_count=share)
     plain = _stacked([F.group_norm(xr, 1) for xr in _rows(x.double())])
     torch.testing.assert_close(ours.double(), plain, rtol=0, atol=1e-4)
 
@@ -151,13 +151,13 @@ def test_batch_norm_normalises_with_its_own_minibatch():
 
 def test_choosing_rows_keeps_whole_images():
     x = normal(2, 2, 2, 3, 2)
-    assert torch.equal(take(x, torch.tensor([2, 0, 2])), torch.stack([x[..., r, :] for r in (2, 0, 2)], -2))
+    assert torch.equal(take_rows(x, torch.tensor([2, 0, 2])), torch.stack([x[..., r, :] for r in (2, 0, 2)], -2))
 
 
 def test_images_come_with_their_channels_innermost():
     shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
-    assert torch.equal(innermost(shared), _stacked([shared]))
-    assert torch.equal(innermost(own), _stacked(own.unbind()))
+    assert torch.equal(images_innermost(shared), _stacked([shared]))
+    assert torch.equal(images_innermost(own), _stacked(own.unbind()))
 
 
 def test_a_row_that_is_not_finite_stays_alone():
@@ -168,7 +168,7 @@ def test_a_row_that_is_not_finite_stays_alone():
 
     def run(w):
         z = ops.stacked_conv(x, w.requires_grad_(True))
-        y = max_pool2d(ops.kept_group_norm(z, kept, kept, kept=kept, share=share))
+        y = max_pool2d(ops.masked_group_norm(z, kept, kept, channel_mask=kept, inverse_count=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
     (y, dw), (other, other_dw) = run(weight), run(broken)
@@ -177,7 +177,7 @@ def test_a_row_that_is_not_finite_stays_alone():
 
 
 def test_leaves_are_views_in_order_and_start_where_they_should():
-    layout = Layout((fan_in("w", (2, 3), 4), Leaf("gain", (2,), fill=1.0), Leaf("s", ())))
+    layout = ParamLayout((fan_in_leaf("w", (2, 3), 4), ParamLeaf("gain", (2,), fill=1.0), ParamLeaf("s", ())))
     rows = torch.arange(20.0).view(2, 10)
     parts = layout.split(rows)
     assert layout.size == 9

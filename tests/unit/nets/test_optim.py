@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import noise, normal
 
-from morphogen.nets.grad_and_value import slope
-from morphogen.nets.optim import adamw, clip, sgd
+from morphogen.nets.grad_and_value import grad_and_value
+from morphogen.nets.optim import adamw, clip_by_norm, sgd
 
 KNOBS = {"lr": 0.05, "momentum": 0.9}
 
@@ -41,13 +41,13 @@ def test_a_row_that_is_skipped_changes_neither_value_nor_velocity_nor_decays(liv
 
 def test_clipping_equals_torch_clipping_per_row():
     grads = normal(5, 6) * torch.tensor([0.01, 0.5, 1, 10, 1e6]).unsqueeze(-1)
-    found = clip(grads, grads.norm(dim=-1), max_norm=1.0)
+    found = clip_by_norm(grads, grads.norm(dim=-1), max_norm=1.0)
     for row, got in zip(grads, found, strict=True):
         one = torch.nn.Parameter(row)
         one.grad = row.clone()
         torch.nn.utils.clip_grad_norm_([one], 1.0)
         torch.testing.assert_close(got, one.grad)
-    assert clip(grads, grads.norm(dim=-1), max_norm=None) is grads
+    assert clip_by_norm(grads, grads.norm(dim=-1), max_norm=None) is grads
 
 
 def _adam(decay, kind):
@@ -99,7 +99,7 @@ def test_both_ways_to_a_gradient_agree_bit_for_bit():
         return (leaves[0].sin() * leaves[1]).sum(), leaves[0].detach().sum()
 
     leaves = (normal(3, 4), normal(3, 4, seed=1), normal(2, seed=2))
-    found, beside = slope(objective, leaves)
+    found, beside = grad_and_value(objective, leaves)
     wanted, other = torch.func.grad(objective, has_aux=True)(leaves)
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
     assert torch.equal(beside, other)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support import small_states
 
 from morphogen.nets import blocks
-from morphogen.nets.padding import bucket, crews_of, joined, padded, room
-from morphogen.nets.plan import Crew, Group, bare_plan
+from morphogen.nets.padding import bucket, build_slot_plans, capacity, join_plans, pad_plan
+from morphogen.nets.plan import BlueprintGroup, SlotPlan, empty_plan
 from morphogen.steps.init_seeds import born_rows, sow
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
@@ -49,7 +49,7 @@ def alike(one, other):
 
 def whole(size):
     """Crews with so much room for both halves of every blueprint, and for gates."""
-    return crews_of([size if at < 15 else 0 for _ in NET.slots for at in range(25)])
+    return build_slot_plans([size if at < 15 else 0 for _ in NET.slots for at in range(25)])
 
 
 def full(plan):
@@ -59,7 +59,7 @@ def full(plan):
     )
 
 
-PADDINGS = {"buckets": lambda plan: padded(plan, ENVS), "all": lambda plan: full(padded(plan, ENVS))}
+PADDINGS = {"buckets": lambda plan: pad_plan(plan, ENVS), "all": lambda plan: full(pad_plan(plan, ENVS))}
 
 
 def sick(state):
@@ -87,36 +87,39 @@ def test_the_sizes_are_few():
 @given(st.integers(0, 50))
 def test_crews_are_told_by_their_numbers(seed):
     plan = small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET)
-    assert crews_of(room(plan.train)) == plan.train
-    assert crews_of(room(plan.evaluate)) == plan.evaluate
+    assert build_slot_plans(capacity(plan.train)) == plan.train
+    assert build_slot_plans(capacity(plan.evaluate)) == plan.evaluate
 
 
 def test_padding_twice_is_padding_once():
-    once = padded(small_states.plan(small_states.mixed(NET, ENVS), NET), ENVS)
-    assert padded(once, ENVS) == once
+    once = pad_plan(small_states.plan(small_states.mixed(NET, ENVS), NET), ENVS)
+    assert pad_plan(once, ENVS) == once
 
 
 def test_a_kind_that_is_anywhere_has_room_everywhere_for_one_env_in_eight():
-    nothing = bare_plan(32, NET)
-    one = replace(nothing, train=(Crew((Group(Blueprint.NORM, 5, 0),), 0), *nothing.train[1:]))
-    wide = padded(one, 32)
-    assert wide.train == (Crew((Group(Blueprint.NORM, 8, 4),), 4), *[Crew((Group(Blueprint.NORM, 4, 4),), 4)] * 2)
-    assert wide.evaluate == (Crew((Group(Blueprint.NORM, 4, 4),), 4),) * 3
+    nothing = empty_plan(32, NET)
+    one = replace(nothing, train=(SlotPlan((BlueprintGroup(Blueprint.NORM, 5, 0),), 0), *nothing.train[1:]))
+    wide = pad_plan(one, 32)
+    assert wide.train == (
+        SlotPlan((BlueprintGroup(Blueprint.NORM, 8, 4),), 4),
+        *[SlotPlan((BlueprintGroup(Blueprint.NORM, 4, 4),), 4)] * 2,
+    )
+    assert wide.evaluate == (SlotPlan((BlueprintGroup(Blueprint.NORM, 4, 4),), 4),) * 3
     assert wide.rows == (64, 64, 64)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
 def test_joined_plans_have_the_room_of_the_largest_and_no_more(seeds):
     plans = [small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET) for seed in seeds]
-    whole = joined(plans)
-    for numbers in (lambda plan: room(plan.train), lambda plan: room(plan.evaluate), lambda plan: plan.rows):
+    whole = join_plans(plans)
+    for numbers in (lambda plan: capacity(plan.train), lambda plan: capacity(plan.evaluate), lambda plan: plan.rows):
         columns = zip(*(numbers(plan) for plan in plans), strict=True)
         assert list(numbers(whole)) == [sorted(column)[-1] for column in columns]
 
 
 def test_envs_without_seeds_need_no_room():
     plan = small_states.plan(small_states.fresh(NET, ENVS), NET)
-    assert replace(padded(plan, ENVS), padded=False) == plan
+    assert replace(pad_plan(plan, ENVS), padded=False) == plan
 
 
 @pytest.mark.parametrize("pad", PADDINGS.values(), ids=PADDINGS)
@@ -134,10 +137,10 @@ def test_padding_changes_what_is_trained_and_measured_by_rounding_only(seed, ill
 
 @pytest.mark.parametrize("ill", [False, True], ids=["sound", "sick"])
 def test_the_gradient_of_a_padded_row_is_exactly_0(ill, monkeypatch):
-    seen, gauge = [], blocks.gauge
-    monkeypatch.setattr(blocks, "gauge", lambda *args, **knobs: seen.append(args) or gauge(*args, **knobs))
+    seen, gauge = [], blocks.grad_stats
+    monkeypatch.setattr(blocks, "grad_stats", lambda *args, **knobs: seen.append(args) or gauge(*args, **knobs))
     state = small_states.mixed(NET, ENVS, seed=1)
-    trained(sick(state) if ill else state, full(padded(small_states.plan(state, NET), ENVS)), batches=1)
+    trained(sick(state) if ill else state, full(pad_plan(small_states.plan(state, NET), ENVS)), batches=1)
     push, index, _ = seen[0]
     spare = (index.owner >= ENVS * len(NET.slots))[index.tensor]
     assert 0 < spare.sum() < len(spare)
@@ -151,12 +154,12 @@ def test_room_for_births_bears_only_who_is_born():
     born[[1, 3, 4], 0], born[2, 1] = True, True
     plan = small_states.plan(state, NET, born)
     results = []
-    for one in (plan, padded(plan, ENVS)):
+    for one in (plan, pad_plan(plan, ENVS)):
         rows = born_rows(born, one)
         noise = tuple(
             small_states.noise(ENVS, size, seed=s)[where.clamp(max=ENVS - 1)]
             for s, (where, size) in enumerate(zip(rows, NET.seed_sizes, strict=True))
         )
         results.append(sow(state, rows, noise, net=NET))
-    assert [len(rows) for rows in born_rows(born, padded(plan, ENVS))] == [4, 1, 0]
+    assert [len(rows) for rows in born_rows(born, pad_plan(plan, ENVS))] == [4, 1, 0]
     assert (results[0] == results[1]).all()

@@ -39,7 +39,7 @@ def _state(own):
 @given(slots())
 def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
     plan = small_states.plan(_state(own), NET)
-    found = sites.training_sites(own, plan, net=NET)
+    found = sites.training_indices(own, plan, net=NET)
     for s, (crew, site) in enumerate(zip(plan.train, found, strict=True)):
         assert (site is None) == (not crew.groups)
         if site is None:
@@ -52,7 +52,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             assert (group.added, group.multiplied) == (len(members) - len(multiplied), len(multiplied))
         gated = [e for e in range(ENVS) if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3]
         assert site.gate_env.tolist() == gated
-        assert site.mix.rows[site.gated].tolist() == gated
+        assert site.mix.rows[site.gate_position].tolist() == gated
 
 
 @given(slots(), st.lists(st.booleans(), min_size=3 * ENVS, max_size=3 * ENVS))
@@ -92,7 +92,7 @@ def test_sharing_prefixes_never_costs_more_than_stacking_coalitions(own):
 def test_an_env_without_seeds_is_in_no_group_and_has_one_row():
     state = small_states.fresh(NET, 4)
     plan = small_states.plan(state, NET)
-    assert all(crew == plans.Crew((), 0) for crew in (*plan.train, *plan.evaluate))
+    assert all(crew == plans.SlotPlan((), 0) for crew in (*plan.train, *plan.evaluate))
     assert plan.rows == (4, 4, 4)
     assert plan.births == (0, 0, 0)
 
@@ -122,7 +122,7 @@ def test_the_buffer_does_not_grow_with_envs():
 
 def test_slots_are_in_slot_order_and_executed_in_host_order():
     host = small_states.CnnSpec(2, 3, 1, 3, 3, 16, 10)
-    net = Net(host, host.enabled(("r1c0", "r0c2", "r0c0", "r1c2")))
+    net = Net(host, host.pick_slots(("r1c0", "r0c2", "r0c0", "r1c2")))
     assert net.names == ("r0c0", "r0c2", "r1c0", "r1c2")
     assert [net.names[s] for s in net.execution] == ["r0c0", "r1c0", "r0c2", "r1c2"]
     assert net.host_size == host.params()

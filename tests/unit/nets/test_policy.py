@@ -239,7 +239,7 @@ def test_the_unroll_is_the_lstm_of_torchrl():
     with set_recurrent_mode(True), torch.no_grad():
         theirs = module(batch)["y"].transpose(0, 1)
     zero = torch.zeros(envs, hidden)
-    ours = controller.unroll(net, x, (~reset).float().unsqueeze(-1), zero, zero)
+    ours = controller.lstm_unroll(net, x, (~reset).float().unsqueeze(-1), zero, zero)
     assert torch.allclose(ours, theirs, atol=1e-6)
 
 

@@ -6,7 +6,7 @@ from support import small_states
 
 from bench.harness.module_loop import twin
 from bench.harness.plain_modules import Learner, flat
-from morphogen.state.measure import Batch
+from morphogen.state.measure import ImageBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.vocab.slot import CnnSpec
@@ -59,7 +59,7 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
             _assert_measured(measured, state, net, e, plain, split, tolerance)
 
 
-def _cast(batch: Batch, dtype, classes) -> Batch:
+def _cast(batch: ImageBatch, dtype, classes) -> ImageBatch:
     return batch.replace(images=batch.images.to(dtype), labels=batch.labels % classes.unsqueeze(-1))
 
 

@@ -9,9 +9,9 @@ from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.cli import options, parser
 from morphogen.config.spec import LifecycleSpec, resolve
-from morphogen.config.spec import limits as limits_of_spec
+from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.learn.baselines import Random
-from morphogen.nets.distribution import entropy, factor, keys, support
+from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, available, choices, control, forced
@@ -164,7 +164,7 @@ def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_sta
         (one(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"blueprints": ("attention",)}),
         (one(), [6, 0, 0, 0, 0, 0, 0, 0], {}),
         (one(stage=S.TRAINING, age=4), [Op.PRUNE, 0, 0, 0, 0, 0, 0, 0], {}),
-        (one(stage=S.TRAINING, age=9), [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0], {"auto_forward": ("G2",)}),
+        (one(stage=S.TRAINING, age=9), [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0], {"auto_forward": ("BLEND",)}),
     ],
 )
 def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, knobs):
@@ -179,7 +179,9 @@ def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed
     free = action_masks(slots, allow)
     masks = control(free, entry, present)[0] if held else free
     drawn = tables(len(slots), slots=slots.stage.shape[1], seed=seed)
-    uncertainty = entropy(factor(drawn, support(masks), keys(FLOOR, torch.device("cpu"))))
+    uncertainty = action_entropy(
+        normalise_tables(drawn, build_support(masks), build_lookups(FLOOR, torch.device("cpu")))
+    )
     assert torch.equal(uncertainty == 0, forced(masks))
 
 

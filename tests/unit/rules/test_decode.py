@@ -154,7 +154,7 @@ def to(op, slot=0, **heads):
         ([EMPTY], to(Op.GERMINATE, 0, blueprint=13), {}, Reason.OUT_OF_RANGE),
         ([EMPTY], to(Op.GERMINATE, 0, blueprint=1, tempo=-2), {}, Reason.OUT_OF_RANGE),
         ([HELD], to(Op.FOSSILIZE), {"disabled_ops": ("FOSSILIZE",)}, Reason.OP_DISABLED),
-        ([TRAINING], to(Op.ADVANCE), {"auto_forward": ("G2",)}, Reason.OP_DISABLED),
+        ([TRAINING], to(Op.ADVANCE), {"auto_forward": ("BLEND",)}, Reason.OP_DISABLED),
         ([EMPTY, EMPTY], GROW, {"enabled": (False, True)}, Reason.SLOT_DISABLED),
         ([EMPTY], to(Op.ADVANCE), {}, Reason.WRONG_STAGE),
         ([HELD], GROW, {}, Reason.WRONG_STAGE),

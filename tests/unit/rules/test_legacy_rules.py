@@ -16,9 +16,9 @@ from morphogen.config.spec import LegacyRewardSpec, RewardSpec
 from morphogen.engine.setup import build_setup
 from morphogen.rules.rewards.legacy.hindsight import hindsight, next_scaffold
 from morphogen.rules.rewards.table import BUILDERS, build
-from morphogen.state.tree_ops import lift
+from morphogen.state.tree_ops import expand_mask
 from morphogen.storage import checkpoint_files
-from morphogen.storage.tensor_trees import restored
+from morphogen.storage.tensor_trees import restore_tree
 from morphogen.testing.builders.reward_inputs import inputs, play, slot_inputs
 from morphogen.testing.builders.tree_equality import assert_same
 from morphogen.vocab.action import Op
@@ -95,7 +95,7 @@ def test_what_is_not_valid_is_not_read(name, steps, wrong):
             "accuracy_at_germination": (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED),
         }
         bad = {leaf: torch.where(flag, getattr(slots, leaf), wrong) for leaf, flag in known.items()}
-        pairs = torch.where(lift(row.clean_valid, row.interaction), row.interaction, wrong)
+        pairs = torch.where(expand_mask(row.clean_valid, row.interaction), row.interaction, wrong)
         return row.replace(slots=slots.replace(**bad), interaction=pairs)
 
     got, want = play(rule(name), [spoiled(row) for row in steps]), play(rule(name), steps)
@@ -513,7 +513,7 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
         assert (epoch.score.potential == 0).all()
     state = epochs[1].after
     folder = checkpoint_files.save_checkpoint(tmp_path, round=0, epoch=2, envs=state, shared={}, facts={})
-    assert_same(restored(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
+    assert_same(restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
     assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
 
 

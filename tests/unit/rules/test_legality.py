@@ -22,7 +22,7 @@ from morphogen.vocab.stage import AlphaMode, Stage
 S = Stage
 COOLS = (S.PRUNED, S.EMBARGOED, S.RESETTING)
 SEEDS = (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED)
-AUTO = {S.GERMINATED: "G1", S.TRAINING: "G2", S.BLENDING: "G3"}
+AUTO = {S.GERMINATED: "TRAIN", S.TRAINING: "BLEND", S.BLENDING: "HOLD"}
 
 
 def may(op: Op, here: int, env: list[tuple[int, int, int]], allow: Limits) -> bool:
@@ -186,8 +186,8 @@ def test_no_limits_open_anything_else_for_slots_that_are_empty_done_or_cooling(d
 def test_auto_forwarding_every_gate_takes_advance_away():
     slots = make([[{"stage": stage} for stage in (S.GERMINATED, S.TRAINING, S.BLENDING)]])
     assert legal(slots, limits_of(slots))[0, Op.ADVANCE].tolist() == [True, True, True]
-    assert legal(slots, limits_of(slots, auto_forward=("G2",)))[0, Op.ADVANCE].tolist() == [True, False, True]
-    assert not legal(slots, limits_of(slots, auto_forward=("G1", "G2", "G3")))[0, Op.ADVANCE].any()
+    assert legal(slots, limits_of(slots, auto_forward=("BLEND",)))[0, Op.ADVANCE].tolist() == [True, False, True]
+    assert not legal(slots, limits_of(slots, auto_forward=("TRAIN", "BLEND", "HOLD")))[0, Op.ADVANCE].any()
 
 
 def count_actions(masks, env: int, slots: int) -> int:
@@ -251,7 +251,7 @@ def test_blueprints_are_those_of_the_topology_or_the_ones_named():
         {"enabled": (False,)},
         {"max_seeds": -1},
         {"min_prune_age": -1},
-        {"auto_forward": ("G5",)},
+        {"auto_forward": ("FOSSILIZE",)},
         {"disabled_ops": ("WAIT",)},
         {"blueprints": ("noop",)},
         {"blueprints": ("lora",)},

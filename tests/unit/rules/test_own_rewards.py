@@ -13,7 +13,7 @@ from morphogen.rules.rewards.table import build
 from morphogen.testing.builders.reward_inputs import discount, inputs, play
 from morphogen.testing.builders.tree_equality import assert_same
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import OWN_COMPONENTS
+from morphogen.vocab.reward import CORE_COMPONENTS
 
 GAMMA, BUDGET, STEPS = 0.995, 48_832, 150
 OPTIONAL = {"clean_improvement": "clean_valid", "val_loss": "loss_valid", "committed_acc": "committed_valid"}
@@ -283,7 +283,7 @@ def test_difference_06_being_rolled_back_is_worse_than_any_finish_above_zero(nam
 def test_components_sum_to_the_reward_and_stay_in_bounds(name, rows, scale):
     own = rule(name, potential_scale=scale, op_cost=0.01)
     rewards, parts, _ = play(own, rows)
-    assert tuple(parts) == own.components == OWN_COMPONENTS
+    assert tuple(parts) == own.components == CORE_COMPONENTS
     torch.testing.assert_close(sum(parts.values()), rewards, rtol=0, atol=1e-12)
     dearest = torch.stack([row.param_price * row.live_params / (BUDGET * STEPS) for row in rows])
     assert (parts["value"].abs() <= 1).all()

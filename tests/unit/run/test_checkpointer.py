@@ -27,13 +27,13 @@ def told(place):
 
 
 def names(place):
-    return [path.name for path in reversed(checkpoint_store.candidates(place / "checkpoints"))]
+    return [path.name for path in reversed(checkpoint_store.list_checkpoints(place / "checkpoints"))]
 
 
 @pytest.mark.parametrize(("every", "rounds"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5]), (None, [5])])
 def test_a_run_is_saved_every_so_many_rounds_and_at_its_end(tmp_path, every, rounds):
     found = lived(tmp_path / "run", every_rounds=every, keep=9)
-    assert names(tmp_path / "run") == [checkpoint_store.name(one, 0) for one in rounds]
+    assert names(tmp_path / "run") == [checkpoint_store.checkpoint_name(one, 0) for one in rounds]
     assert [one["path"] for one in found] == [f"checkpoints/{name}" for name in names(tmp_path / "run")]
     last = "periodic" if every in (1, 5) else "final"
     assert [one["kind"] for one in found] == ["periodic"] * (len(rounds) - 1) + [last]
@@ -56,7 +56,9 @@ def test_the_newest_ones_stay_and_one_that_is_told_as_the_best(tmp_path):
     kept = {name: checkpoint_store.read_manifest(tmp_path / "run" / "checkpoints" / name)["score"] for name in found}
     rounds = [one["data"] for one in events(tmp_path / "run") if one["event"] == "RoundCompleted"]
     best = max(rounds, key=lambda one: one["committed_mean"])
-    assert found == sorted({checkpoint_store.name(best["round"] + 1, 0), checkpoint_store.name(5, 0)})
+    assert found == sorted(
+        {checkpoint_store.checkpoint_name(best["round"] + 1, 0), checkpoint_store.checkpoint_name(5, 0)}
+    )
     assert max(kept.values()) == pytest.approx(best["committed_mean"], rel=1e-6)
 
 
@@ -75,8 +77,11 @@ def failing(monkeypatch):
 
 def test_a_save_that_fails_is_told_and_the_run_goes_on(tmp_path, failing):
     found = lived(tmp_path / "run", every_rounds=2)
-    assert found[0] == {"path": f"checkpoints/{checkpoint_store.name(2, 0)}", "error": "No space left on device"}
-    assert names(tmp_path / "run") == [checkpoint_store.name(4, 0), checkpoint_store.name(5, 0)]
+    assert found[0] == {
+        "path": f"checkpoints/{checkpoint_store.checkpoint_name(2, 0)}",
+        "error": "No space left on device",
+    }
+    assert names(tmp_path / "run") == [checkpoint_store.checkpoint_name(4, 0), checkpoint_store.checkpoint_name(5, 0)]
 
 
 def test_a_save_that_fails_ends_the_run_where_that_is_asked_for(tmp_path, failing):

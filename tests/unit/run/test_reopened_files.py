@@ -18,7 +18,7 @@ from support.small_runs import tiny
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run import sinks
-from morphogen.run.sinks import opened
+from morphogen.run.sinks import open_sinks
 from morphogen.storage.codec import packed
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.telemetry import scalars
@@ -57,7 +57,7 @@ def dispatch(found, spec, *more):
 def begun(path, epochs, **telemetry):
     """A run directory, its spec, and a dispatch that was told some epochs."""
     spec, folder = spec_of(**telemetry), folder_of(path)
-    own = dispatch(opened(spec, folder)[0], spec)
+    own = dispatch(open_sinks(spec, folder)[0], spec)
     own.tell([BEGIN])
     for at in range(epochs):
         own.epoch(epoch(at), Report(at))
@@ -97,7 +97,7 @@ def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, 
     with folder.events.open("ab") as file:
         file.write(line(lived(9), seq=99, time=0.0).encode()[:torn])
     size = folder.events.stat().st_size
-    found, cut = opened(spec, folder, packed(position))
+    found, cut = open_sinks(spec, folder, packed(position))
     assert (cut, folder.events.read_bytes()) == (size - len(kept), kept)
     again = dispatch(found, spec)
     again.tell([summary()])
@@ -158,7 +158,7 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
     damage(folder.events, at)
     before = {path: path.stat().st_size for path in tmp_path.rglob("*")}
     with pytest.raises(CheckpointError, match=message):
-        opened(spec, folder, packed(at))
+        open_sinks(spec, folder, packed(at))
     assert {path: path.stat().st_size for path in tmp_path.rglob("*")} == before
 
 
@@ -177,7 +177,7 @@ def test_a_position_that_is_none_is_refused_by_name(tmp_path, change, message):
     tree = packed(drained(own))
     own.close()
     with pytest.raises(CheckpointError, match=message):
-        opened(spec, folder, {**tree, **change})
+        open_sinks(spec, folder, {**tree, **change})
 
 
 def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
@@ -186,7 +186,7 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     own.close()
     before = folder.events.read_bytes()
     spec = spec_of(dir=str(tmp_path / "else"))
-    found, cut = opened(spec, folder, packed(at))
+    found, cut = open_sinks(spec, folder, packed(at))
     second = dispatch(found, spec)
     second.epoch(epoch(2), Report(2))
     then = drained(second)
@@ -195,23 +195,23 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     new = tmp_path / "else/events.jsonl"
     assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
     with pytest.raises(ConfigError, match=r"telemetry.dir is .*else/events.jsonl, which exists"):
-        opened(spec, folder, packed(at))
-    third, cut = opened(spec, folder, packed(then))
+        open_sinks(spec, folder, packed(at))
+    third, cut = open_sinks(spec, folder, packed(then))
     assert (cut > 0, numbers(new)) == (True, [5, 6])
     third[-1].close()
 
 
 def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
     silent, spec, folder = spec_of(level="off"), spec_of(), folder_of(tmp_path)
-    assert opened(silent, folder) == ((), 0)
+    assert open_sinks(silent, folder) == ((), 0)
     assert dispatch((), silent).drain() is None
     for _ in range(2):
-        found, _ = opened(spec, folder, None)
+        found, _ = open_sinks(spec, folder, None)
         own = dispatch(found, spec)
         own.tell([BEGIN])
         own.close()
         assert numbers(folder.events) == [0]
-    assert opened(silent, folder, None) == ((), 0)
+    assert open_sinks(silent, folder, None) == ((), 0)
 
 
 # --- events that a file could not take yet ----------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path
     at = drained(own)
     assert at.pending
     assert at.bytes == folder.events.stat().st_size
-    found, _ = opened(spec, folder, packed(at))
+    found, _ = open_sinks(spec, folder, packed(at))
     found[-1].close()
     after = told(folder.events)
     assert [one.epoch for one in after if one.name == "RolledBack"] == list(range(9))
@@ -270,7 +270,7 @@ def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_g
 def test_sinks_without_files_are_not_waited_for_and_what_they_do_takes_nothing_from_the_file(tmp_path):
     spec, folder = spec_of(), folder_of(tmp_path)
     blocked = Blocked()
-    own = dispatch(opened(spec, folder)[0], spec, blocked, Broken(), Keep())
+    own = dispatch(open_sinks(spec, folder)[0], spec, blocked, Broken(), Keep())
     own.tell([BEGIN])
     assert drained(own).seq >= 1
     assert not blocked.batches
@@ -309,7 +309,7 @@ def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_f
         own.epoch(standing(at), Report(at))
     own.tell([summary()])
     own.close()
-    found, _ = opened(spec, folder, packed(position))
+    found, _ = open_sinks(spec, folder, packed(position))
     again = dispatch(found, spec)
     for at in range(before, 6):
         again.epoch(standing(at), Report(at))

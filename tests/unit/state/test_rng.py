@@ -50,7 +50,7 @@ def plausible(values, bins):
     return abs(statistic - degrees) < 5 * math.sqrt(2 * degrees)
 
 
-FORMS = [philox._plain, *([rng.philox] if AVAILABLE else [])]  # torch alone, and the kernel
+FORMS = [philox._torch_philox, *([rng.philox] if AVAILABLE else [])]  # torch alone, and the kernel
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -78,7 +78,7 @@ def test_philox_in_wrapped_arithmetic_equals_philox_in_whole_numbers(form, count
 def test_many_words_are_the_same_in_either_form():
     counter = torch.arange(3 * 9000 * 4).view(3, 9000, 4)
     key = torch.tensor([[[7, 2**32 - 1]], [[0, 1]], [[5, 5]]])
-    assert torch.equal(rng.philox(counter, key), philox._plain(counter, key.expand(3, 9000, 2)))
+    assert torch.equal(rng.philox(counter, key), philox._torch_philox(counter, key.expand(3, 9000, 2)))
 
 
 @given(first=PLACES, second=PLACES)
@@ -107,20 +107,20 @@ def test_the_words_of_a_stream_fit_into_the_counter(place):
 @given(place=PLACES, first=st.integers(0, 50), lanes=st.integers(1, 50))
 def test_a_lane_does_not_depend_on_which_lanes_are_drawn_with_it(place, first, lanes):
     stream = stream_at(place)
-    whole = rng.bits(stream, first + lanes)
-    assert torch.equal(rng.bits(stream, lanes, first=first), whole[..., first:])
+    whole = rng.random_bits(stream, first + lanes)
+    assert torch.equal(rng.random_bits(stream, lanes, first=first), whole[..., first:])
 
 
 @given(place=PLACES, lanes=st.lists(st.integers(0, 200), min_size=1, max_size=20))
 def test_lanes_picked_out_equal_lanes_drawn_in_order(place, lanes):
     stream = stream_at(place)
     picked = torch.tensor([lanes])
-    assert torch.equal(rng.bits_at(stream, picked), rng.bits(stream, 201).gather(-1, picked))
+    assert torch.equal(rng.random_bits_at(stream, picked), rng.random_bits(stream, 201).gather(-1, picked))
 
 
 def test_an_env_alone_draws_what_it_draws_beside_others():
-    many = rng.bits(rng.stream(rng.env_keys(7, 0, 33), Purpose.DATA, round=3), 10)
-    alone = rng.bits(rng.stream(rng.env_keys(7, 20, 1), Purpose.DATA, round=3), 10)
+    many = rng.random_bits(rng.stream(rng.env_keys(7, 0, 33), Purpose.DATA, round=3), 10)
+    alone = rng.random_bits(rng.stream(rng.env_keys(7, 20, 1), Purpose.DATA, round=3), 10)
     assert torch.equal(many[20:21], alone)
 
 
@@ -134,15 +134,15 @@ def test_coordinates_broadcast_like_single_positions():
 
 
 def test_bits_are_uniform_in_every_byte():
-    words = rng.bits(rng.stream(rng.env_keys(3, 0, 10), Purpose.ACTION), 10_000).flatten()
+    words = rng.random_bits(rng.stream(rng.env_keys(3, 0, 10), Purpose.ACTION), 10_000).flatten()
     for shift in (0, 8, 16, 24):
         assert plausible((words >> shift) & 255, 256)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
 def test_whole_numbers_below_a_bound_are_uniform_and_in_range(bound):
-    words = rng.bits(rng.stream(rng.env_keys(4, 0, 10), Purpose.DATA), 10_000).flatten()
-    values = rng.below(words, bound)
+    words = rng.random_bits(rng.stream(rng.env_keys(4, 0, 10), Purpose.DATA), 10_000).flatten()
+    values = rng.bounded_ints(words, bound)
     assert int(values.min()) >= 0
     assert int(values.max()) < bound
     assert bound == 1 or plausible(values, bound)
@@ -150,13 +150,13 @@ def test_whole_numbers_below_a_bound_are_uniform_and_in_range(bound):
 
 @given(word=WORDS, bound=st.integers(1, 2**31 - 1))
 def test_no_word_reaches_its_bound(word, bound):
-    assert 0 <= int(rng.below(torch.tensor([word]), bound)) == word * bound >> 32 < bound
+    assert 0 <= int(rng.bounded_ints(torch.tensor([word]), bound)) == word * bound >> 32 < bound
 
 
 @given(word=st.one_of(st.sampled_from([0, 255, 2**32 - 1]), WORDS))
 def test_floats_stay_in_their_intervals(word):
     bits = torch.tensor([word])
-    closed, opened = float(rng.unit(bits)), float(rng.unit_open(bits))
+    closed, opened = float(rng.unit_floats(bits)), float(rng.open_unit_floats(bits))
     assert 0.0 <= closed < 1.0
     assert 0.0 < opened < 1.0
     assert math.isfinite(math.log(opened))
@@ -177,7 +177,7 @@ def test_drawing_never_asks_the_host():
     key = rng.env_keys(0, 0, 4, device="meta")
     stream = rng.stream(key, Purpose.DATA, round=torch.zeros(4, dtype=torch.int64, device="meta"), minibatch=2)
     assert rng.normal(stream, 5).shape == rng.gumbel(stream, 5).shape == rng.uniform(stream, 5).shape == (4, 5)
-    assert rng.bits_at(stream, torch.zeros(4, 7, dtype=torch.int64, device="meta")).shape == (4, 7)
+    assert rng.random_bits_at(stream, torch.zeros(4, 7, dtype=torch.int64, device="meta")).shape == (4, 7)
 
 
 def test_difference_20_no_global_generator_is_read_or_seeded():

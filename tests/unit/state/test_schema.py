@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.state import env, rng, schema
-from morphogen.state.tree_ops import renewed
+from morphogen.state.tree_ops import replace
 from morphogen.testing.builders import tree_equality
 
 SIZES = schema.Sizes(3, ("r0c0", "r0c1"), host_params=7, seed_params=(5, 9), window=4, classes=10, table=6)
@@ -22,7 +22,7 @@ CLASSES = {
 
 def fresh():
     ledger = TensorDict({"phi": torch.zeros(3)}, batch_size=[3])
-    return schema.init(SIZES, rng.env_keys(1, 0, 3), ledger)
+    return schema.empty_state(SIZES, rng.env_keys(1, 0, 3), ledger)
 
 
 @pytest.mark.parametrize("part", CLASSES)
@@ -33,7 +33,7 @@ def test_the_table_lists_exactly_the_leaves_of_the_class(part):
 
 def test_a_fresh_state_passes_the_edge_check_and_holds_the_empty_values():
     state = fresh()
-    schema.check(state, SIZES)
+    schema.check_state(state, SIZES)
     assert (state.slots.stage == 1).all()
     assert (state.slots.blueprint == -1).all()
     assert (state.slots.alpha_steepness == 12.0).all()
@@ -59,17 +59,17 @@ def test_no_leaf_of_a_state_is_a_python_object():
 )
 def test_the_edge_check_names_the_leaf_that_does_not_fit(wrong, named):
     with pytest.raises(ValueError, match=named):
-        schema.check(wrong(fresh()), SIZES)
+        schema.check_state(wrong(fresh()), SIZES)
 
 
 def test_a_state_in_double_precision_passes_the_edge_check():
     state = fresh()
     doubled = state.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
-    schema.check(doubled, SIZES)
+    schema.check_state(doubled, SIZES)
 
 
 def test_describe_prints_one_row_a_leaf_with_its_unit():
-    table = schema.describe().splitlines()
+    table = schema.format_schema().splitlines()
     assert table[0].split() == ["part", "leaf", "dtype", "shape", "unit", "empty"]
     rows = {tuple(line.split()[:2]) for line in table[1:]}
     for part, leaves in schema.PARTS.items():
@@ -80,7 +80,7 @@ def test_describe_prints_one_row_a_leaf_with_its_unit():
 def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_was():
     state = fresh()
     slots = state.slots.replace(stage=state.slots.stage + 1)
-    found = renewed(state, slots=slots)
+    found = replace(state, slots=slots)
     assert type(found) is type(state)
     assert torch.equal(found.slots.stage, state.slots.stage + 1)
     assert found.batch_size == state.batch_size
@@ -88,4 +88,4 @@ def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_w
     assert before.keys() == after.keys()
     assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
     with pytest.raises(AttributeError, match=r"EnvState has no hots; want some of host, seeds, slots"):
-        renewed(state, hots=slots)
+        replace(state, hots=slots)

@@ -95,7 +95,7 @@ def test_advance_from_germinated_only_moves_the_stage():
         "previous_epochs_in_stage": 2,
         "accuracy_at_stage_start": 40.0,
     }
-    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.G1)
+    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.TRAIN)
 
 
 def test_advance_into_blending_starts_the_first_ramp():
@@ -114,7 +114,7 @@ def test_advance_into_blending_starts_the_first_ramp():
         "alpha_curve": Curve.SIGMOID,
         "alpha_steps": 5,
     }
-    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.G2)
+    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.BLEND)
 
 
 def test_advance_into_holding_rests_alpha_at_one():
@@ -124,23 +124,23 @@ def test_advance_into_holding_rests_alpha_at_one():
     assert changed(before, after).keys() == MARKS | {"alpha", "alpha_start", "alpha_target"}
     now = leaves(after.slots)
     assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_target", "alpha_mode")] == [S.HOLDING, 1, 1, 1, 0]
-    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.G3)
+    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.HOLD)
 
 
 def test_fossilize_only_moves_the_stage():
     before = state(one(**HELD))
     after, outcome = act(before, action(Op.FOSSILIZE))
     assert changed(before, after).keys() == MARKS
-    assert told(outcome) == (Outcome.EXECUTED, Op.FOSSILIZE, Reason.NONE, Gate.G5)
+    assert told(outcome) == (Outcome.EXECUTED, Op.FOSSILIZE, Reason.NONE, Gate.FOSSILIZE)
 
 
 @pytest.mark.parametrize(
     ("row", "op", "gate_code", "bits"),
     [
-        ({**READY, "epochs_in_stage": 9}, Op.ADVANCE, Gate.G2, {Check.TOO_EARLY}),
-        ({**READY, "stage": S.BLENDING, "alpha_mode": 1, "alpha_target": 1.0, "alpha_steps": 5}, Op.ADVANCE, Gate.G3,
+        ({**READY, "epochs_in_stage": 9}, Op.ADVANCE, Gate.BLEND, {Check.TOO_EARLY}),
+        ({**READY, "stage": S.BLENDING, "alpha_mode": 1, "alpha_target": 1.0, "alpha_steps": 5}, Op.ADVANCE, Gate.HOLD,
          {Check.NOT_AT_TARGET}),
-        ({**HELD, "contribution_valid": False}, Op.FOSSILIZE, Gate.G5, {Check.CONTRIBUTION_UNMEASURED}),
+        ({**HELD, "contribution_valid": False}, Op.FOSSILIZE, Gate.FOSSILIZE, {Check.CONTRIBUTION_UNMEASURED}),
     ],
 )  # fmt: skip
 def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(row, op, gate_code, bits):
@@ -334,4 +334,4 @@ def test_two_envs_do_two_things():
     heads = torch.cat([action(Op.ADVANCE), action(Op.FOSSILIZE)])
     after, outcome = act(before, heads)
     assert after.slots.stage.tolist() == [[S.BLENDING], [S.FOSSILIZED]]
-    assert outcome.gate.tolist() == [Gate.G2, Gate.G5]
+    assert outcome.gate.tolist() == [Gate.BLEND, Gate.FOSSILIZE]

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from morphogen.config.spec import GovernorSpec, LifecycleSpec
 from morphogen.rules.legality import legal
 from morphogen.state.measure import TrainMetrics, Validation
-from morphogen.state.seeds import vacate
+from morphogen.state.seeds import zero_empty_slots
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.permute import permute
@@ -256,7 +256,7 @@ def nan_everywhere(now):
     """A state in which every real number of host, grown seeds and signals is lost."""
     lost = lambda leaf: leaf * NAN if leaf.is_floating_point() else leaf  # noqa: E731
     grown = (now.slots.stage >= S.GERMINATED) & (now.slots.stage <= S.FOSSILIZED)
-    seeds = vacate(now.seeds.apply(lost), grown)
+    seeds = zero_empty_slots(now.seeds.apply(lost), grown)
     return now.replace(host=now.host.apply(lost), seeds=seeds, signals=now.signals.apply(lost))
 
 

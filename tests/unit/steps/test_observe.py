@@ -17,19 +17,19 @@ from morphogen.testing.builders.scenes import limits_of, make, state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS, columns
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS, column_index
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LENGTH = 20
 BUDGET = 200
-ENV_AT, SLOT_AT = columns(ENV), columns(SLOT)
+ENV_AT, SLOT_AT = column_index(ENV), column_index(SLOT)
 SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
 
 
 def net(slots: int) -> Net:
-    return Net(HOST, HOST.declared[:slots])
+    return Net(HOST, HOST.all_slots[:slots])
 
 
 def see(whole, bounds: Limits | None = None, order=None):
@@ -135,7 +135,7 @@ def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
         assert leaf.isfinite().all()
         for i, feature in enumerate(features):
             if feature.flag:
-                assert (leaf[..., i][leaf[..., columns(features)[feature.flag]] == 0] == 0).all()
+                assert (leaf[..., i][leaf[..., column_index(features)[feature.flag]] == 0] == 0).all()
 
 
 @given(worlds(), st.data())

@@ -11,11 +11,11 @@ from support.small_states import DIGITS, fresh, net
 
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import LifecycleSpec
-from morphogen.device.transfers import Fences
-from morphogen.engine.action_control import mixed
-from morphogen.engine.episodes import live
-from morphogen.engine.epoch import World
-from morphogen.engine.policies import arm_of
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
+from morphogen.engine.episodes import run_episodes
+from morphogen.engine.epoch import VectorEnv
+from morphogen.engine.policies import build_arm
 from morphogen.evaluation.arms import static_cost
 from morphogen.evaluation.hindsight_oracle import oracle
 from morphogen.evaluation.play import result_of
@@ -31,7 +31,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Algorithm, Stage
 
-QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("G1", "G2", "G3"))
+QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
 NORM, LIGHT = int(Blueprint.NORM), int(Blueprint.CONV_LIGHT)
 TRACES_OF_A_LIFE = {  # what depends on when and how a seed came, or on what was measured on the way
     "previous_epochs_in_stage",
@@ -65,15 +65,15 @@ TRACES_OF_A_LIFE = {  # what depends on when and how a seed came, or on what was
 
 
 def fences(setup):
-    return Fences(setup.device, time.perf_counter)
+    return Transfers(setup.device, time.perf_counter)
 
 
 def grown(setup, line, *, episodes=3):
     """Lives of held-out episodes under one schedule, and their last state."""
     [ground] = held_out_grounds(setup.spec, episodes)
-    control = mixed([schedule(line, setup.spec)], [0] * episodes, setup.spec, setup.device)
-    world = World(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
-    return world, live(world, world.reset(ground.episode))
+    control = build_per_env_control([schedule(line, setup.spec)], [0] * episodes, setup.spec, setup.device)
+    world = VectorEnv(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
+    return world, run_episodes(world, world.reset(ground.episode))
 
 
 def test_planting_fills_the_named_slots_with_sound_fossils_and_leaves_all_else():
@@ -94,10 +94,10 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     setup = tiny_setup(episode_length=9, lifecycle=QUICK)
     line = (Growth(0, "r0c1", Blueprint.NORM, style=Style.GATED_GATE),)
     world = world_of(setup)
-    control = mixed([schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
+    control = build_per_env_control([schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
     world.control = control
     state = world.reset(0)
-    policy = arm_of("random", setup).policy
+    policy = build_arm("random", setup).policy
     params, hidden = policy.init(world.key[0]), policy.initial_hidden(4)
     with torch.no_grad():
         for _ in range(9):
@@ -117,8 +117,8 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     world = world_of(setup)
     blueprint = torch.tensor([[LIGHT, -1, -1]]).expand(4, -1)
     copy = planted(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
-    world.control = mixed([schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
-    policy = arm_of("random", setup).policy
+    world.control = build_per_env_control([schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
+    policy = build_arm("random", setup).policy
     first = world.epoch(world.reset(0), policy, policy.init(world.key[0]), policy.initial_hidden(4))
     assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
     assert copy.seeds["r0c0", "params"].any(-1).all()
@@ -129,7 +129,7 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
 def at_equal_cost(setup, lived):
     """The arm that stops where the grown networks stopped."""
     known = {"trained": result_of(setup, lived, name="trained", seconds=0.0)}
-    return static_cost(setup, fences(setup), len(lived.kept), known)
+    return static_cost(setup, fences(setup), len(lived.fossil_blueprint), known)
 
 
 def test_a_network_that_never_cost_as_much_is_taken_at_its_end():
@@ -141,7 +141,7 @@ def test_a_network_that_never_cost_as_much_is_taken_at_its_end():
 def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
     setup = tiny_setup()
     _, lived = grown(setup, ())
-    again = replay(setup, fences(setup), kept=lived.kept, algorithm=lived.algorithm)
+    again = replay(setup, fences(setup), kept=lived.fossil_blueprint, algorithm=lived.algorithm)
     assert (again.network_value == lived.network_value).all()
     assert (again.cost == lived.cost).all()
     assert (reached(again, lived.cost[-1]) == setup.spec.episode_length - 1).all()
@@ -157,23 +157,23 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     algorithm = np.where(kept >= 0, int(Algorithm.MULTIPLY), 0)
     again = replay(setup, fences(setup), kept=kept, algorithm=algorithm)
     assert again.network_value.shape == (10, 5)
-    assert (again.kept == kept).all()
+    assert (again.fossil_blueprint == kept).all()
     assert (again.algorithm == algorithm).all()
     ground = held_out_grounds(spec, 5)[1]
-    control = mixed([schedule(line, spec) for line in lines], [1, 0], spec, setup.device)
-    world = World(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
-    lived = live(world, world.reset(ground.episode))
-    assert (lived.kept == kept[2:4]).all()
+    control = build_per_env_control([schedule(line, spec) for line in lines], [1, 0], spec, setup.device)
+    world = VectorEnv(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
+    lived = run_episodes(world, world.reset(ground.episode))
+    assert (lived.fossil_blueprint == kept[2:4]).all()
     assert (lived.host_params == again.host_params[2:4]).all()
     assert (lived.fossil_params == again.fossil_params[2:4]).all()
-    assert lived.trained[:3, 0].max() < again.trained[0, 2] == lived.trained[-1, 0]
+    assert lived.trained_params[:3, 0].max() < again.trained_params[0, 2] == lived.trained_params[-1, 0]
     assert lived.network_value[:, 1] == pytest.approx(again.network_value[:, 3], abs=1e-6)
 
 
 def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_too_late():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
     _, lived = grown(setup, (Growth(4, "r1c0", Blueprint.CONV_HEAVY),))
-    again = replay(setup, fences(setup), kept=lived.kept, algorithm=lived.algorithm)
+    again = replay(setup, fences(setup), kept=lived.fossil_blueprint, algorithm=lived.algorithm)
     column, epoch = range(3), reached(again, lived.cost[-1])
     assert (epoch < 9).all()
     assert (again.cost[epoch, column] >= lived.cost[-1]).all()
@@ -192,7 +192,7 @@ def test_where_parameters_cost_too_much_the_oracle_grows_nothing():
     setup = priced(1e4)
     found = oracle(setup, fences(setup), [schedule(line, setup.spec) for line in LINES], episodes=5)
     assert (found.pick == 0).all()
-    assert (found.lives.kept == -1).all()
+    assert (found.lives.fossil_blueprint == -1).all()
     assert found.lives.network_value.shape == (8, 5)
     _, bare = grown(setup, ())
     assert (found.lives.network_value[:, :3] == bare.network_value).all()
@@ -207,19 +207,19 @@ def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_i
         _, lived = grown(setup, line)
         mine = found.pick == k
         assert lived.network_value[:, mine] == pytest.approx(found.lives.network_value[:, mine], abs=1e-6)
-        assert (lived.kept[mine] == found.lives.kept[mine]).all()
+        assert (lived.fossil_blueprint[mine] == found.lives.fossil_blueprint[mine]).all()
 
 
 def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(monkeypatch):
     setup, played = priced(0.1), []
     wanted = {int(word) for word in held_out_grounds(setup.spec, 3)[0].tasks[:, 0]}
-    start = World.__init__
+    start = VectorEnv.__init__
 
     def noted(self, *args, **knobs):
         played.append((knobs["envs"], knobs.get("tasks")))
         start(self, *args, **knobs)
 
-    monkeypatch.setattr(World, "__init__", noted)
+    monkeypatch.setattr(VectorEnv, "__init__", noted)
     oracle(setup, fences(setup), [schedule(line, setup.spec) for line in LINES], episodes=3, worlds=2)
     *tried, judged = played
     assert len(tried) == 2
@@ -231,17 +231,19 @@ def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(mon
 
 def test_a_life_crosses_as_often_as_it_says():
     setup = tiny_setup()
-    world = World(setup, fences(setup), instances=Purpose.INSTANCE, envs=3, control=arm_of("wait", setup).control)
-    live(world, world.reset(0))
-    assert {name: count for name, count in world.fences.ledger.items() if count} == {"plan": 6, "result": 1}
-    replay(setup, world.fences, kept=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int))
-    assert {name: count for name, count in world.fences.ledger.items() if count} == {"plan": 13, "result": 2}
+    world = VectorEnv(
+        setup, fences(setup), instances=Purpose.INSTANCE, envs=3, control=build_arm("wait", setup).control
+    )
+    run_episodes(world, world.reset(0))
+    assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 6, "result": 1}
+    replay(setup, world.transfers, kept=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int))
+    assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 13, "result": 2}
 
 
 def test_a_policy_lives_as_it_does_elsewhere():
     setup = tiny_setup()
     world = world_of(setup)
     epochs = epochs_of(world, "random")
-    lived = live(world, world.reset(0), arm_of("random", setup).policy)
+    lived = run_episodes(world, world.reset(0), build_arm("random", setup).policy)
     assert lived.network_value.tolist() == [one.score.network_value.tolist() for one in epochs]
     assert lived.cost[-1].tolist() == sum(one.host_params + one.seed_params.sum(-1) for one in epochs).tolist()

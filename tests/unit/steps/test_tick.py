@@ -27,7 +27,7 @@ from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Gate, Removal, Stage
 
 S = Stage
 PLAIN = LifecycleSpec()
-AUTO = LifecycleSpec(auto_forward=("G1", "G2", "G3"))
+AUTO = LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"))
 MEASURED = {"gradient_valid": True, "gradient_health": 1.0, "contribution_valid": True, "contribution": 2.0}
 
 
@@ -144,7 +144,7 @@ def test_a_held_seed_fades_out_frozen_and_leaves_at_alpha_0(speed, ticks):
 
 @given(
     slot_states(),
-    st.sampled_from([PLAIN, AUTO, LifecycleSpec(permissive_gates=False, auto_forward=("G2", "G3"))]),
+    st.sampled_from([PLAIN, AUTO, LifecycleSpec(permissive_gates=False, auto_forward=("BLEND", "HOLD"))]),
     st.sampled_from([0, 1, 1000]),
     st.sampled_from([-100.0, 0.0, 100.0]),
 )
@@ -170,15 +170,15 @@ def test_without_auto_forward_only_a_fading_seed_moves(slots):
     assert torch.equal(report.removal == Removal.RAMP, after.slots.stage == S.PRUNED)
 
 
-@given(slot_states(), st.sets(st.sampled_from(("G1", "G2", "G3"))), st.booleans())
+@given(slot_states(), st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))), st.booleans())
 def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permissive):
     spec = LifecycleSpec(auto_forward=tuple(sorted(gates)), permissive_gates=permissive)
     world = state(slots)
     after, report = tick(world, lifecycle=spec)
-    ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))  # G3 is asked after the ramp's tick
-    to = {"G1": (S.GERMINATED, S.TRAINING), "G2": (S.TRAINING, S.BLENDING), "G3": (S.BLENDING, S.HOLDING)}
+    ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))  # HOLD is asked after the ramp's tick
+    to = {"TRAIN": (S.GERMINATED, S.TRAINING), "BLEND": (S.TRAINING, S.BLENDING), "HOLD": (S.BLENDING, S.HOLDING)}
     for name, (here, there) in to.items():
-        asked = ramped.slots if name == "G3" else slots
+        asked = ramped.slots if name == "HOLD" else slots
         passes, _ = gate(asked, world.signals.val_acc, torch.full_like(slots.stage, there), spec=spec)
         moves = (slots.stage == here) & (asked.stage == here) & passes & (name in gates)
         assert torch.equal(report.gate == Gate[name], moves)
@@ -190,7 +190,7 @@ def test_a_ramp_of_one_tick_still_leaves_the_next_move_to_the_next_tick():
     world, _ = tick(state(one(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO)
     assert (world.slots.stage.item(), world.slots.alpha.item()) == (S.BLENDING, 1.0)
     world, report = tick(world, lifecycle=AUTO)
-    assert (world.slots.stage.item(), report.gate.item()) == (S.HOLDING, Gate.G3)
+    assert (world.slots.stage.item(), report.gate.item()) == (S.HOLDING, Gate.HOLD)
 
 
 def test_auto_forward_does_nothing_on_an_accuracy_that_was_not_measured():
@@ -271,7 +271,7 @@ def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
         embargo_epochs=1,
         min_training_epochs=1,
         min_prune_age=1,
-        auto_forward=tuple(data.draw(st.sets(st.sampled_from(("G1", "G2", "G3"))))),
+        auto_forward=tuple(data.draw(st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))))),
     )
     for _ in range(data.draw(st.integers(1, 14))):
         allow = limits_of(world.slots, min_prune_age=1, auto_forward=spec.auto_forward)
@@ -311,7 +311,7 @@ lifecycles = st.builds(
     embargo_epochs=st.integers(1, 3),
     min_training_epochs=st.integers(0, 2),
     min_prune_age=st.integers(0, 4),
-    auto_forward=st.sets(st.sampled_from(("G1", "G2", "G3"))).map(lambda names: tuple(sorted(names))),
+    auto_forward=st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))).map(lambda names: tuple(sorted(names))),
 )
 
 

@@ -170,7 +170,7 @@ def test_difference_04_the_gate_learns_from_blending_on_and_not_before(stage):
     gate = NET.gate_counts[0]
     moved = (after.seeds["r0c0", "params"] != state.seeds["r0c0", "params"])[0, -gate:]
     assert bool(moved.any()) == (stage != 3)
-    leaves = seeds.gate_layout(4).pieces(moved.unsqueeze(0))
+    leaves = seeds.gate_layout(4).leaf_parts(moved.unsqueeze(0))
     assert all(bool(part.any()) == (stage != 3) for _, part in leaves)
 
 
@@ -182,7 +182,7 @@ def test_difference_01_a_seed_at_alpha_one_leaves_gradient_to_everything_upstrea
     grown = small_states.grow(small_states.fresh(NET, 1), NET, stage, blueprint, ones, alpha)
     state = small_states.nudge(grown, NET)
     after, _, _ = epoch(state, batches=1)
-    host = cnn.layout(NET.host)
+    host = cnn.host_layout(NET.host)
     push = host.split(after.host.momentum - small_states.SPEC.weight_decay * state.host.params)
     assert push["block0.conv"].abs().max() > 1e-4
     assert after.seeds["r0c0", "momentum"].abs().max() > 1e-5
@@ -196,7 +196,7 @@ def test_the_scale_of_one_seeds_gradient_changes_no_other_update(factor):
     state = small_states.nudge(small_states.grow(small_states.fresh(NET, 1), NET, stage, ones, ones, zero), NET)
     scaled = state.clone()
     scaled.seeds["r0c1"]["params"][:, -NET.gate_counts[1] - 1 :] *= 1.0
-    first = seeds.layout(Blueprint.CONV_LIGHT, 8)
+    first = seeds.seed_layout(Blueprint.CONV_LIGHT, 8)
     scaled.seeds["r0c1"]["params"][:, first.size - 8 : first.size] *= factor  # the last scale
     one, other = epoch(state)[0], epoch(scaled)[0]
     assert torch.equal(one.host.params, other.host.params)

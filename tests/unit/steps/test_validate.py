@@ -176,7 +176,7 @@ def test_validation_changes_nothing():
 
 def test_the_order_in_which_slots_are_named_changes_nothing():
     host = small_states.DIGITS
-    named = Net(host, host.enabled(("r1c0", "r0c1", "r0c0")))
+    named = Net(host, host.pick_slots(("r1c0", "r0c1", "r0c0")))
     assert named == NET
     assert hash(named) == hash(NET)
 

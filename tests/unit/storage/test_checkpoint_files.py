@@ -13,7 +13,7 @@ from morphogen.errors import CheckpointError
 from morphogen.state import rng, schema
 from morphogen.storage import atomic_write, checkpoint_store, safe_torch_load
 from morphogen.storage.checkpoint_files import load_checkpoint, load_policy, save_checkpoint, save_policy
-from morphogen.storage.tensor_trees import plain, restored
+from morphogen.storage.tensor_trees import restore_tree, to_nested_dict
 
 SIZES = schema.Sizes(envs=2, slots=("r0c0", "r1c0"), host_params=5, seed_params=(3, 4), window=6, classes=10, table=7)
 
@@ -21,7 +21,7 @@ SIZES = schema.Sizes(envs=2, slots=("r0c0", "r1c0"), host_params=5, seed_params=
 def state(seed=0):
     """A state whose every leaf is told apart."""
     key = rng.env_keys(seed, 0, 2)
-    empty = schema.init(SIZES, key, TensorDict({"phi": torch.zeros(2)}, batch_size=[2]))
+    empty = schema.empty_state(SIZES, key, TensorDict({"phi": torch.zeros(2)}, batch_size=[2]))
     count = iter(range(1000))
     told_apart = empty.apply(
         lambda leaf: (torch.arange(leaf.numel()).view(leaf.shape) % 2 + next(count)).to(leaf.dtype)
@@ -52,7 +52,7 @@ def names(path):
 
 def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     found = load_checkpoint(save(tmp_path))
-    assert equal(found["envs"], plain(STATE))
+    assert equal(found["envs"], to_nested_dict(STATE))
     assert equal(found["shared"], SHARED)
     assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
         "format": 2,
@@ -70,11 +70,11 @@ def test_a_checkpoint_is_named_by_its_position_and_holds_three_files(tmp_path):
 
 
 def test_a_state_is_restored_into_its_own_types(tmp_path):
-    found = restored(load_checkpoint(save(tmp_path))["envs"], state(seed=5), "envs")
-    schema.check(found, SIZES)
+    found = restore_tree(load_checkpoint(save(tmp_path))["envs"], state(seed=5), "envs")
+    schema.check_state(found, SIZES)
     assert type(found) is type(STATE)
     assert type(found.governor.slots) is type(STATE.governor.slots)
-    assert equal(plain(found), plain(STATE))
+    assert equal(to_nested_dict(found), to_nested_dict(STATE))
 
 
 def test_saving_what_was_loaded_gives_equal_files(tmp_path):
@@ -85,7 +85,7 @@ def test_saving_what_was_loaded_gives_equal_files(tmp_path):
 
 
 def test_saved_tensors_do_not_share_memory_with_the_run():
-    copy = plain({"a": STATE.host})
+    copy = to_nested_dict({"a": STATE.host})
     assert copy["a"]["params"].data_ptr() != STATE.host.params.data_ptr()
 
 
@@ -103,7 +103,7 @@ def having(tree, path, value):
 
 @pytest.mark.parametrize("leaf", ["host.params", "slots.alpha", "governor.seeds.r1c0.momentum", "ledger.phi", "key"])
 def test_a_wrong_leaf_is_refused_by_name(leaf):
-    tree = plain(STATE)
+    tree = to_nested_dict(STATE)
     damages = {
         "is missing": without(tree, leaf),
         "is not known here": having(tree, leaf + "x", torch.zeros(2)),
@@ -113,7 +113,7 @@ def test_a_wrong_leaf_is_refused_by_name(leaf):
     }
     for message, damaged in damages.items():
         with pytest.raises(CheckpointError, match=rf"envs\.{leaf}x? {message}"):
-            restored(damaged, STATE, "envs")
+            restore_tree(damaged, STATE, "envs")
 
 
 @given(
@@ -123,7 +123,7 @@ def test_a_wrong_leaf_is_refused_by_name(leaf):
 )
 def test_a_flipped_bit_is_found(tmp_path_factory, where, bit, file):
     folder = tmp_path_factory.getbasetemp() / "bits"
-    path = folder / checkpoint_store.name(1, 0)
+    path = folder / checkpoint_store.checkpoint_name(1, 0)
     if not path.exists():
         save(folder)
     whole = (path / file).read_bytes()
@@ -142,7 +142,7 @@ def break_manifest(path, *, sealed=False, **fields):
     manifest = {**json.loads((path / "manifest.json").read_bytes()), **fields}
     if sealed:
         del manifest["seal"]
-        manifest["seal"] = checkpoint_store.seal(manifest)
+        manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_next_save(tmp_path, message, da
     path = save(tmp_path)
     damage(path)
     assert save(tmp_path) == path
-    assert equal(load_checkpoint(path)["envs"], plain(STATE))
+    assert equal(load_checkpoint(path)["envs"], to_nested_dict(STATE))
     assert names(tmp_path) == [path.name]
 
 
@@ -194,12 +194,12 @@ def test_the_newest_ones_and_the_best_one_stay(tmp_path_factory, scores, keep):
         facts = {"score": score}
         save_checkpoint(folder, round=round, epoch=0, envs={}, shared={}, facts=facts, keep=keep)
     known = [score for score in scores if score is not None]
-    newest = {checkpoint_store.name(round, 0) for round in range(len(scores))[-keep:]}
+    newest = {checkpoint_store.checkpoint_name(round, 0) for round in range(len(scores))[-keep:]}
     assert newest <= set(names(folder))
     assert len(names(folder)) <= keep + 1
     kept = [checkpoint_store.read_manifest(folder / name)["score"] for name in names(folder)]
     assert max((one for one in kept if one is not None), default=None) == max(known, default=None)
-    assert all(checkpoint_store.fault(folder / name) is None for name in names(folder))
+    assert all(checkpoint_store.find_damage(folder / name) is None for name in names(folder))
 
 
 class Killed(BaseException):
@@ -240,12 +240,12 @@ def test_difference_18_a_kill_at_any_file_operation_leaves_the_checkpoint_before
     while not done:
         stop += 1
         done = calls_until_done(monkeypatch, lambda: save(tmp_path, round=2), stop)
-        assert equal(load_checkpoint(before)["envs"], plain(STATE))
+        assert equal(load_checkpoint(before)["envs"], to_nested_dict(STATE))
         found = [name for name in names(tmp_path) if name.startswith("round-")]
         assert all(equal(load_checkpoint(tmp_path / name)["shared"], SHARED) for name in found)
     assert stop > 8
     save(tmp_path, round=3)
-    assert names(tmp_path) == [checkpoint_store.name(round, 0) for round in (1, 2, 3)]
+    assert names(tmp_path) == [checkpoint_store.checkpoint_name(round, 0) for round in (1, 2, 3)]
 
 
 def test_a_place_that_cannot_be_written_is_a_checkpoint_error(tmp_path):
@@ -269,7 +269,7 @@ def policy(tmp_path):
 def test_a_policy_comes_back_with_normalisers_and_config(tmp_path):
     found = load_policy(policy(tmp_path), params=PARAMS, normalisers=NORMALISERS)
     assert equal(found["params"], PARAMS)
-    assert equal(found["normalisers"], plain(NORMALISERS))
+    assert equal(found["normalisers"], to_nested_dict(NORMALISERS))
     assert found["config"] == '{"task": "digits"}'
     assert found["facts"] == {"round": 4}
     assert names(tmp_path) == ["policy.pt"]

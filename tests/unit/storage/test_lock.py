@@ -16,7 +16,7 @@ from support.subprocess_env import OURS
 
 from morphogen.errors import ConfigError
 from morphogen.storage import lock
-from morphogen.storage.lock import owned
+from morphogen.storage.lock import own_directory
 
 HOLD = """
 import sys
@@ -62,23 +62,23 @@ def test_a_directory_that_another_process_owns_is_refused_with_who_it_is(tmp_pat
     with holder(tmp_path) as process:
         who = f"process {process.pid} on {re.escape(socket.gethostname())} has been using since 2"
         with pytest.raises(ConfigError, match=rf"run directory is .*, which {who}\S*Z; want one that nobody"):
-            owned(tmp_path).__enter__()
+            own_directory(tmp_path).__enter__()
         process.stdin.close()
 
 
 def test_an_owner_that_leaves_leaves_nothing(tmp_path):
-    with owned(tmp_path) as left:
+    with own_directory(tmp_path) as left:
         assert left is None
         assert [entry.name for entry in tmp_path.iterdir()] == [lock.LOCK]
     assert not list(tmp_path.iterdir())
-    with owned(tmp_path) as left:
+    with own_directory(tmp_path) as left:
         assert left is None
 
 
 def test_an_owner_that_fails_gives_the_directory_back(tmp_path):
-    with pytest.raises(KeyError), owned(tmp_path):
+    with pytest.raises(KeyError), own_directory(tmp_path):
         raise KeyError
-    with owned(tmp_path):
+    with own_directory(tmp_path):
         pass
 
 
@@ -88,14 +88,18 @@ def test_the_lock_of_a_killed_process_is_free_at_once_and_says_whose_it_was(tmp_
         process.send_signal(number)
         process.wait()
     assert (tmp_path / lock.LOCK).exists()
-    with owned(tmp_path) as left:
+    with own_directory(tmp_path) as left:
         assert left is not None
         assert (left.pid, left.host) == (process.pid, socket.gethostname())
         assert json.loads((tmp_path / lock.LOCK).read_bytes())["pid"] == os.getpid()
 
 
 def test_a_process_does_not_own_a_directory_twice(tmp_path):
-    with owned(tmp_path), pytest.raises(ConfigError, match=f"process {os.getpid()} on"), owned(tmp_path):
+    with (
+        own_directory(tmp_path),
+        pytest.raises(ConfigError, match=f"process {os.getpid()} on"),
+        own_directory(tmp_path),
+    ):
         pass
 
 
@@ -103,7 +107,7 @@ def test_a_thread_that_is_not_the_main_one_owns_as_well(tmp_path):
     found = []
 
     def attempt():
-        with owned(tmp_path) as left:
+        with own_directory(tmp_path) as left:
             found.append(left)
 
     thread = threading.Thread(target=attempt)
@@ -113,7 +117,7 @@ def test_a_thread_that_is_not_the_main_one_owns_as_well(tmp_path):
 
 
 def test_a_lock_file_that_its_owner_takes_away_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    first, real = owned(tmp_path), fcntl.flock
+    first, real = own_directory(tmp_path), fcntl.flock
 
     def leaves_then_locks(handle, how):
         monkeypatch.setattr(fcntl, "flock", real)
@@ -122,7 +126,7 @@ def test_a_lock_file_that_its_owner_takes_away_meanwhile_is_no_lock(tmp_path, mo
 
     first.__enter__()
     monkeypatch.setattr(fcntl, "flock", leaves_then_locks)
-    with owned(tmp_path), pytest.raises(ConfigError, match="which process"), owned(tmp_path):
+    with own_directory(tmp_path), pytest.raises(ConfigError, match="which process"), own_directory(tmp_path):
         pass
 
 
@@ -137,17 +141,17 @@ def test_one_at_a_time_is_inside_however_many_try(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "1"}', '{"pid": 1, "host": null, "since": 3}', "[" * 9999])
 def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(tmp_path, text):
     (tmp_path / lock.LOCK).write_text(text)
-    with owned(tmp_path) as left:
+    with own_directory(tmp_path) as left:
         assert left is None
         (tmp_path / lock.LOCK).write_text(text)
         with pytest.raises(ConfigError, match="which another process is using; want one that nobody uses"):
-            owned(tmp_path).__enter__()
+            own_directory(tmp_path).__enter__()
 
 
 def test_a_longer_text_of_a_dead_owner_leaves_no_rest(tmp_path):
     (tmp_path / lock.LOCK).write_text('{"pid": 1, "host": "h", "since": "s"}' + " " * 900)
-    with owned(tmp_path) as left:
-        assert left == lock.Owner(1, "h", "s")
+    with own_directory(tmp_path) as left:
+        assert left == lock.LockOwner(1, "h", "s")
         assert json.loads((tmp_path / lock.LOCK).read_bytes())["pid"] == os.getpid()
         assert (tmp_path / lock.LOCK).stat().st_size < 900
 
@@ -157,13 +161,13 @@ def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "run" / lock.LOCK).symlink_to(tmp_path / "precious")
     with pytest.raises(ConfigError, match="cannot be locked"):
-        owned(tmp_path / "run").__enter__()
+        own_directory(tmp_path / "run").__enter__()
     assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_a_place_that_cannot_be_locked_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"run directory is .*gone; it cannot be locked: No such file"):
-        owned(tmp_path / "gone").__enter__()
+        own_directory(tmp_path / "gone").__enter__()
     (tmp_path / lock.LOCK).mkdir()
     with pytest.raises(ConfigError, match="it cannot be locked: Is a directory"):
-        owned(tmp_path).__enter__()
+        own_directory(tmp_path).__enter__()

@@ -16,7 +16,7 @@ CONFIG = '{"task": "digits"}\n'
 
 def made(path, **manifest):
     """A run directory whose owner is gone."""
-    with run_directory.created(path, config=CONFIG, manifest=manifest) as run:
+    with run_directory.create_directory(path, config=CONFIG, manifest=manifest) as run:
         return run
 
 
@@ -28,7 +28,7 @@ def test_a_new_run_directory_holds_config_and_manifest(tmp_path):
     run = made(tmp_path / "a" / "b", status="running")
     assert names(run.path) == ["config.json", "manifest.json"]
     assert (run.path / "config.json").read_text() == CONFIG
-    assert run.manifest() == {"status": "running"}
+    assert run.read_manifest() == {"status": "running"}
 
 
 def test_an_empty_directory_is_used(tmp_path):
@@ -38,9 +38,13 @@ def test_an_empty_directory_is_used(tmp_path):
 
 def test_a_directory_is_owned_while_it_is_used_and_free_after(tmp_path):
     refused = pytest.raises(ConfigError, match="has been using")
-    with run_directory.created(tmp_path, config=CONFIG, manifest={}), refused, run_directory.owned(tmp_path):
+    with (
+        run_directory.create_directory(tmp_path, config=CONFIG, manifest={}),
+        refused,
+        run_directory.own_directory(tmp_path),
+    ):
         pass
-    with run_directory.owned(tmp_path):
+    with run_directory.own_directory(tmp_path):
         assert names(tmp_path) == ["config.json", "lock", "manifest.json"]
 
 
@@ -52,45 +56,45 @@ def test_what_a_dead_owner_left_is_no_reason_to_refuse(tmp_path):
 
 def test_the_same_directory_twice_is_refused_and_left_alone(tmp_path):
     run = made(tmp_path / "run", status="completed")
-    for attempt in (run_directory.check, made):
+    for attempt in (run_directory.check_new_directory, made):
         with pytest.raises(ConfigError, match=r"run, which is not empty; want a new or empty directory"):
             attempt(run.path)
-    assert run.manifest() == {"status": "completed"}
+    assert run.read_manifest() == {"status": "completed"}
 
 
 def test_a_path_through_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="which is a file"):
-        run_directory.check(tmp_path / "file")
+        run_directory.check_new_directory(tmp_path / "file")
     with pytest.raises(ConfigError, match=r"file is a file|cannot be used"):
-        run_directory.check(tmp_path / "file" / "run")
+        run_directory.check_new_directory(tmp_path / "file" / "run")
 
 
 def test_a_place_without_write_permission_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ConfigError, match="cannot be written to"):
-        run_directory.check(tmp_path / "run")
+        run_directory.check_new_directory(tmp_path / "run")
 
 
 def test_a_path_that_no_system_accepts_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="it cannot be used: File name too long"):
-        run_directory.check(tmp_path / ("x" * 5000))
+        run_directory.check_new_directory(tmp_path / ("x" * 5000))
 
 
 def test_checking_writes_nothing(tmp_path):
-    run_directory.check(tmp_path / "a" / "b")
+    run_directory.check_new_directory(tmp_path / "a" / "b")
     assert names(tmp_path) == []
 
 
 def test_a_failure_half_way_leaves_no_directory_behind(tmp_path, monkeypatch):
-    whole = atomic_write.replace
+    whole = atomic_write.write_atomic
 
     def full(path, data):
         if path.name == "manifest.json":
             raise OSError(28, "No space left on device")
         whole(path, data)
 
-    monkeypatch.setattr(atomic_write, "replace", full)
+    monkeypatch.setattr(atomic_write, "write_atomic", full)
     with pytest.raises(ConfigError, match="No space left on device"):
         made(tmp_path / "a" / "b")
     assert names(tmp_path) == []
@@ -100,7 +104,7 @@ def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monke
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic_write, "replace", full)
+    monkeypatch.setattr(atomic_write, "write_atomic", full)
     with pytest.raises(ConfigError, match="No space left"):
         made(tmp_path)
     assert names(tmp_path) == []
@@ -109,21 +113,21 @@ def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monke
 def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
     run = made(tmp_path / "run", run_id="x", status="running")
     run.update(status="completed", last_checkpoint="round-000001-epoch-0000")
-    assert run.manifest() == {"run_id": "x", "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
+    assert run.read_manifest() == {"run_id": "x", "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
     assert names(run.path) == ["config.json", "manifest.json"]
 
 
 @pytest.mark.parametrize("call", ["write_bytes", "rename"])
 def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, call):
     target = tmp_path / "file"
-    atomic_write.replace(target, b"old")
+    atomic_write.write_atomic(target, b"old")
 
     def fails(*_):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(type(target), call, fails)
     with pytest.raises(OSError, match="Input/output error"):
-        atomic_write.replace(target, b"new")
+        atomic_write.write_atomic(target, b"new")
     monkeypatch.undo()
     assert names(tmp_path) == ["file"]
     assert target.read_bytes() == b"old"
@@ -131,15 +135,15 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, mon
 
 def test_the_default_path_names_time_task_and_config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = run_directory.choose(None, task="digits", config=CONFIG, now=0.0)
+    path = run_directory.choose_path(None, task="digits", config=CONFIG, now=0.0)
     assert re.fullmatch(r"runs/19700101T000000Z-digits-[0-9a-f]{6}", str(path))
     assert str(path).endswith(run_directory.config_hash(CONFIG)[:6])
     path.mkdir(parents=True)
-    assert str(run_directory.choose(None, task="digits", config=CONFIG, now=0.0)) == f"{path}-1"
+    assert str(run_directory.choose_path(None, task="digits", config=CONFIG, now=0.0)) == f"{path}-1"
 
 
 def test_a_path_that_was_asked_for_is_taken_as_it_is(tmp_path):
-    assert run_directory.choose(tmp_path / "x", task="digits", config=CONFIG) == tmp_path / "x"
+    assert run_directory.choose_path(tmp_path / "x", task="digits", config=CONFIG) == tmp_path / "x"
 
 
 @given(st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.booleans(), st.text(), st.none()), max_size=5))
@@ -150,6 +154,6 @@ def test_manifests_are_json_in_ascii(value):
 
 
 def test_the_environment_names_versions_and_hardware():
-    found = run_directory.environment()
+    found = run_directory.describe_environment()
     assert {"python", "morphogen", "torch", "tensordict", "torchrl", "numpy"} == set(found["versions"])
     assert found["hardware"]["cores"] >= 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.malicious_pickles import claimed, named, number, word
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.safe_torch_load import load
+from morphogen.storage.safe_torch_load import load_tree
 
 LEAVES = st.one_of(
     st.none(),
@@ -56,7 +56,7 @@ def packed(path, pickle, data=bytes(24), kind=zipfile.ZIP_STORED):
 
 def refused(path):
     with pytest.raises(CheckpointError) as told:
-        load(path, what="checkpoint file")
+        load_tree(path, label="checkpoint file")
     assert str(told.value).startswith(f"checkpoint file {path} ")
     return str(told.value)
 
@@ -65,12 +65,12 @@ def refused(path):
 def test_every_tree_of_tensors_and_plain_values_comes_back(tree, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "tree.pt"
     torch.save(tree, path)
-    assert same(load(path, what="file"), tree)
+    assert same(load_tree(path, label="file"), tree)
 
 
 def test_a_tensor_outlives_the_file_that_it_came_from(tmp_path):
     torch.save({"a": torch.arange(1000)}, tmp_path / "x.pt")
-    found = load(tmp_path / "x.pt", what="file")["a"]
+    found = load_tree(tmp_path / "x.pt", label="file")["a"]
     (tmp_path / "x.pt").write_bytes(bytes(9000))
     assert torch.equal(found, torch.arange(1000))
     found += 1  # and is the reader's own
@@ -121,7 +121,7 @@ def test_what_a_file_only_claims_is_refused_and_takes_no_memory(tmp_path, claim)
 
 
 def test_an_honest_claim_is_met(tmp_path):
-    found = load(packed(tmp_path / "x.pt", b"\x80\2" + claimed(6, [2, 3], [3, 1]) + b"."), what="file")
+    found = load_tree(packed(tmp_path / "x.pt", b"\x80\2" + claimed(6, [2, 3], [3, 1]) + b"."), label="file")
     assert torch.equal(found, torch.zeros(2, 3))
 
 

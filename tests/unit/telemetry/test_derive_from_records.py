@@ -9,8 +9,8 @@ from support.random_records import following
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.engine.record import record
-from morphogen.engine.reporter import facts
+from morphogen.engine.record import build_record
+from morphogen.engine.reporter import build_facts
 from morphogen.telemetry.kinds.env import RolledBack
 from morphogen.telemetry.kinds.slot import GateEvaluated, StageChanged
 from morphogen.vocab.action import Op, Outcome
@@ -18,7 +18,7 @@ from morphogen.vocab.stage import Gate, Removal, Stage
 
 S = Stage
 ENVS, LENGTH, SICK, AT = 16, 20, 5, 11
-UP = {S.TRAINING: Gate.G1, S.BLENDING: Gate.G2, S.HOLDING: Gate.G3, S.FOSSILIZED: Gate.G5}
+UP = {S.TRAINING: Gate.TRAIN, S.BLENDING: Gate.BLEND, S.HOLDING: Gate.HOLD, S.FOSSILIZED: Gate.FOSSILIZE}
 TARGETS, TICKS = (0.5, 0.7, 1.0), (0, 3, 5, 8)
 CURVES, STEEPNESS = (1, 2, 3, 3, 3), (12, 12, 6, 12, 24)
 
@@ -35,10 +35,10 @@ def played(auto: tuple[str, ...]):
         return state.replace(host=state.host.replace(params=torch.where(sick, torch.nan, state.host.params)))
 
     epochs = live(world_of(setup), "random", change=lose)
-    return setup, epochs, [{name: leaf.numpy() for name, leaf in record(epoch).items()} for epoch in epochs]
+    return setup, epochs, [{name: leaf.numpy() for name, leaf in build_record(epoch).items()} for epoch in epochs]
 
 
-every_life = pytest.mark.parametrize("auto", [(), ("G1", "G3")], ids=["by action", "auto-forward"])
+every_life = pytest.mark.parametrize("auto", [(), ("TRAIN", "HOLD")], ids=["by action", "auto-forward"])
 
 
 def points(epoch):
@@ -61,7 +61,7 @@ def told(auto):
     setup, _, records = played(auto)
     memory, found = None, []
     for t, row in enumerate(records):
-        events_now, memory = following(row, memory, (0, t), facts(setup))
+        events_now, memory = following(row, memory, (0, t), build_facts(setup))
         found += [(t, event) for event in events_now]
     return found
 
@@ -86,7 +86,7 @@ def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gat
     asked = [(t, e) for t, e in told(auto) if isinstance(e.data, GateEvaluated)]
     passed = sorted((t, e.env, names.index(e.slot), Gate[e.data.gate]) for t, e in asked if e.data.passed)
     climbs = [(t, e, s, UP[to]) for t, e, s, cause, was, to in moves(epochs) if to in UP and was is not S.HOLDING]
-    kept = [(t, e, s, Gate.G5) for t, e, s, cause, was, to in moves(epochs) if to is S.FOSSILIZED]
+    kept = [(t, e, s, Gate.FOSSILIZE) for t, e, s, cause, was, to in moves(epochs) if to is S.FOSSILIZED]
     assert passed == sorted(climbs + kept)
     failed = sorted((t, e.env, names.index(e.slot)) for t, e in asked if not e.data.passed)
     declined = [

@@ -111,7 +111,7 @@ def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs
 def test_gates_are_told_when_asked_with_the_checks_that_failed(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
     found = named(told(records, facts(envs, epochs)), "GateEvaluated")
-    targets = {"G1": Stage.TRAINING, "G2": Stage.BLENDING, "G3": Stage.HOLDING, "G5": Stage.FOSSILIZED}
+    targets = {"TRAIN": Stage.TRAINING, "BLEND": Stage.BLENDING, "HOLD": Stage.HOLDING, "FOSSILIZE": Stage.FOSSILIZED}
     for e, env in enumerate(there):
         have = [(v.epoch, v.slot, targets[v.data.gate], v.data.passed) for v in found if v.env == e]
         assert have == [(t, SLOTS[s], to, passed) for t, s, to, passed in env.gates]

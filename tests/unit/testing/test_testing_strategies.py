@@ -122,7 +122,7 @@ def test_a_failing_test_prints_the_leaves_that_matter():
 @given(strategies.env_states())
 def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
     envs, count = state.slots.stage.shape
-    schema.check(state, scenes.sizes(envs, count, window=4))
+    schema.check_state(state, scenes.sizes(envs, count, window=4))
     signals = state.signals
     flags = {"measured": ("val_loss", "val_acc"), "train_measured": ("train_loss", "train_acc")}
     for flag, names in {**flags, "clean_valid": ("clean_improvement",), "history_valid": ("acc_history",)}.items():

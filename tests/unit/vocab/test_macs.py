@@ -5,7 +5,7 @@ import torch
 from support import small_states
 from torch.utils.flop_counter import FlopCounterMode
 
-from morphogen.nets.forward import Growth, forward
+from morphogen.nets.forward import SlotSeeds, forward
 from morphogen.nets.hosts import cnn as hosts
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
@@ -24,17 +24,17 @@ def counted(run):
 
 def test_a_host_does_as_many_as_the_closed_form_says():
     state = small_states.fresh(NET, 1)
-    leaves = hosts.layout(NET.host).split(state.host.params)
-    rows = hosts.Rows(leaves, hosts.frame(state.instance, NET.host, state.host.params), None)
+    leaves = hosts.host_layout(NET.host).split(state.host.params)
+    rows = hosts.HostRows(leaves, hosts.build_masks(state.instance, NET.host, state.host.params), None)
     images = torch.ones(SAMPLES, NET.host.channels_in, NET.host.size, NET.host.size)
-    growth = Growth((), *((None,) * len(NET.slots),) * 2)
+    growth = SlotSeeds((), *((None,) * len(NET.slots),) * 2)
     assert counted(lambda: forward(images, rows, growth, net=NET)) == host_macs(NET.host)
 
 
 @pytest.mark.parametrize("slot", NET.slots, ids=lambda slot: slot.name)
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS, ids=lambda one: one.label)
 def test_a_seed_does_as_many_as_the_closed_form_says(blueprint, slot):
-    leaves = seeds.layout(blueprint, slot.channels)
+    leaves = seeds.seed_layout(blueprint, slot.channels)
     parts = {blueprint: leaves.split(torch.ones(1, leaves.size))}
     x = torch.ones(SAMPLES, slot.height, slot.width, 1, slot.channels)
-    assert counted(lambda: seeds.deltas(parts, [x])) == seed_macs(blueprint, slot)
+    assert counted(lambda: seeds.seed_deltas(parts, [x])) == seed_macs(blueprint, slot)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from morphogen.errors import ConfigError
-from morphogen.storage.safe_read import MOST, opened, reason
+from morphogen.storage.safe_read import MAX_BYTES, error_line, open_regular
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import parse
 
@@ -52,12 +52,12 @@ def portion(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[tuple[by
 
 def _bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
     """The line that the cursor knows and about a chunk more: to the end of a line, or of the file."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         file.seek(cursor.offset - len(cursor.last))
         found = file.read(len(cursor.last) + chunk)
-        more = b"" if b"\n" in found[len(cursor.last) :] else file.readline(MOST)
-    if len(more) == MOST:
-        raise OSError(errno.EFBIG, f"a line of more than {MOST} bytes")
+        more = b"" if b"\n" in found[len(cursor.last) :] else file.readline(MAX_BYTES)
+    if len(more) == MAX_BYTES:
+        raise OSError(errno.EFBIG, f"a line of more than {MAX_BYTES} bytes")
     return found + more
 
 
@@ -66,7 +66,7 @@ def read(path: Path, cursor: Cursor, *, chunk: int = CHUNK) -> tuple[Batch, Curs
     try:
         lines, after = portion(path, cursor, chunk=chunk)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {reason(error)}; want the event file of a run") from error
+        raise ConfigError(f"{path} cannot be read: {error_line(error)}; want the event file of a run") from error
     if after is None:
         return Batch(anew=True), Cursor()
     events = tuple(event for event in map(_event, lines) if event is not None)

@@ -20,7 +20,7 @@ from morphogen.analysis.watch.follow import Batch, Cursor, read
 from morphogen.analysis.watch.view import View
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
-from morphogen.storage.safe_read import parsed, reason, whole
+from morphogen.storage.safe_read import error_line, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.fit import misfit
 from morphogen.telemetry.kinds.run import RunStarted
@@ -32,12 +32,12 @@ def events_of(run: Path) -> Path:
     """The event file of a run directory, there yet or not; a ConfigError where there will be none."""
     config = run / run_directory.CONFIG
     try:
-        telemetry = parsed(whole(config)).get("telemetry", {})
+        telemetry = parse_json(read_bytes(config)).get("telemetry", {})
         level, folder = telemetry.get("level"), Path(telemetry.get("dir") or run)
     except FileNotFoundError:
         return run / run_directory.EVENTS  # the run has not begun
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        told = f"RUN is {run}, whose {config.name} cannot be read: {reason(error)}; want a run directory"
+        told = f"RUN is {run}, whose {config.name} cannot be read: {error_line(error)}; want a run directory"
         raise ConfigError(told) from error
     if level == "off":
         raise ConfigError(f"RUN is {run}, whose telemetry.level is off; want minimal, normal or debug")

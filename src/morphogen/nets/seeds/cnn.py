@@ -14,115 +14,115 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets import ops
-from morphogen.nets.layout import Layout, Leaf, Leaves, fan_in, once
-from morphogen.vocab.blueprint import COMPUTED, Blueprint, squeeze, waist
-from morphogen.vocab.slot import groups
+from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
+from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint, attention_width, bottleneck_width
+from morphogen.vocab.slot import norm_groups
 
 
-def _conv(name: str, channels_in: int, channels_out: int, kernel: int) -> Leaf:
-    return fan_in(name, (channels_out, channels_in, kernel, kernel), channels_in * kernel**2)
+def _conv_leaf(name: str, channels_in: int, channels_out: int, kernel: int) -> ParamLeaf:
+    return fan_in_leaf(name, (channels_out, channels_in, kernel, kernel), channels_in * kernel**2)
 
 
-@once
-def layout(blueprint: Blueprint, channels: int) -> Layout:
+@cache_layout
+def seed_layout(blueprint: Blueprint, channels: int) -> ParamLayout:
     """Leaves of a blueprint in storage order."""
-    c, r, q = channels, squeeze(channels), waist(channels)
-    gain, bias, scale = Leaf("gain", (c,), fill=1.0), Leaf("bias", (c,)), Leaf("scale", (c,))
+    c, r, q = channels, attention_width(channels), bottleneck_width(channels)
+    gain, bias, scale = ParamLeaf("gain", (c,), fill=1.0), ParamLeaf("bias", (c,)), ParamLeaf("scale", (c,))
     leaves = {
-        Blueprint.CONV_LIGHT: (_conv("conv", c, c, 3), bias, scale),
-        Blueprint.ATTENTION: (fan_in("w1", (r, c), c), Leaf("w2", (c, r)), Leaf("b2", (c,))),
-        Blueprint.NORM: (Leaf("w", ()), gain, bias),
-        Blueprint.DEPTHWISE: (fan_in("dw", (c, 1, 3, 3), 9), _conv("conv", c, c, 1), bias, scale),
+        Blueprint.CONV_LIGHT: (_conv_leaf("conv", c, c, 3), bias, scale),
+        Blueprint.ATTENTION: (fan_in_leaf("w1", (r, c), c), ParamLeaf("w2", (c, r)), ParamLeaf("b2", (c,))),
+        Blueprint.NORM: (ParamLeaf("w", ()), gain, bias),
+        Blueprint.DEPTHWISE: (fan_in_leaf("dw", (c, 1, 3, 3), 9), _conv_leaf("conv", c, c, 1), bias, scale),
         Blueprint.BOTTLENECK: (
-            *(_conv("down", c, q, 1), _conv("mid", q, q, 3), _conv("up", q, c, 1)),
-            *(Leaf("gain", (c,)), bias),
+            *(_conv_leaf("down", c, q, 1), _conv_leaf("mid", q, q, 3), _conv_leaf("up", q, c, 1)),
+            *(ParamLeaf("gain", (c,)), bias),
         ),
-        Blueprint.CONV_SMALL: (_conv("conv", c, c, 1), bias, scale),
+        Blueprint.CONV_SMALL: (_conv_leaf("conv", c, c, 1), bias, scale),
         Blueprint.CONV_HEAVY: (
-            *(_conv("conv0", c, c, 3), Leaf("gain0", (c,), fill=1.0), Leaf("bias0", (c,))),
-            *(_conv("conv", c, c, 3), bias, scale),
+            *(_conv_leaf("conv0", c, c, 3), ParamLeaf("gain0", (c,), fill=1.0), ParamLeaf("bias0", (c,))),
+            *(_conv_leaf("conv", c, c, 3), bias, scale),
         ),
     }
-    return Layout(leaves[blueprint])
+    return ParamLayout(leaves[blueprint])
 
 
-@once
-def gate_layout(channels: int) -> Layout:
+@cache_layout
+def gate_layout(channels: int) -> ParamLayout:
     """Leaves of the gate network; it starts at about .88."""
-    hidden = waist(channels)
-    first = (fan_in("v1", (hidden, channels), channels), fan_in("c1", (hidden,), channels))
-    return Layout((*first, fan_in("v2", (1, hidden), hidden), Leaf("c2", (1,), fill=2.0)))
+    hidden = bottleneck_width(channels)
+    first = (fan_in_leaf("v1", (hidden, channels), channels), fan_in_leaf("c1", (hidden,), channels))
+    return ParamLayout((*first, fan_in_leaf("v2", (1, hidden), hidden), ParamLeaf("c2", (1,), fill=2.0)))
 
 
-def fed(parts: dict[Blueprint, Leaves]) -> list[int]:
+def input_sizes(parts: dict[Blueprint, Leaves]) -> list[int]:
     """Numbers of seeds that take their inputs together.  parts: [R_b, *shape] per blueprint, as `COMPUTED` has them."""
-    return [sum(next(iter(parts[b].values())).shape[0] for b in kinds) for kinds in _together(parts)]
+    return [sum(next(iter(parts[b].values())).shape[0] for b in kinds) for kinds in _input_groups(parts)]
 
 
-def deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Tensor]:
+def seed_deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Tensor]:
     """What the seeds of a slot add to their input, in blocks: one after the other, in the order of `COMPUTED`.
 
     Shapes: parts [R_b, *shape] per blueprint, in that order; inputs [B, H, W, n, C] each, as `fed` says -> the same.
     """
-    x = {kinds[0]: found for kinds, found in zip(_together(parts), inputs, strict=True)}
-    ends = {**_wide(parts, x), **_point(parts, x)}
-    ends |= {b: _ENDS[b](parts[b], x[b]) for b in parts if b in _ENDS}
-    normal = ops.group_norm(list(ends.values()), groups=groups(inputs[0].shape[-1])) if ends else ()
+    x = {kinds[0]: found for kinds, found in zip(_input_groups(parts), inputs, strict=True)}
+    ends = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
+    ends |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
+    normal = ops.group_norm(list(ends.values()), groups=norm_groups(inputs[0].shape[-1])) if ends else ()
     found = dict(zip(ends, normal, strict=True))
     if Blueprint.NORM in parts:
         found[Blueprint.NORM] = _norm(parts[Blueprint.NORM], x[Blueprint.NORM], found[Blueprint.NORM])
     if Blueprint.ATTENTION in parts:
         found[Blueprint.ATTENTION] = _attention(parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION])
-    return [found[b] for b in COMPUTED if b in found]
+    return [found[b] for b in COMPUTE_ORDER if b in found]
 
 
-def _together(parts: dict[Blueprint, Leaves]) -> list[list[Blueprint]]:
-    wide = [b for b in parts if b in _WIDE]
+def _input_groups(parts: dict[Blueprint, Leaves]) -> list[list[Blueprint]]:
+    wide = [b for b in parts if b in _CONV3X3]
     return [*([wide] if wide else []), *([b] for b in parts if b not in wide)]
 
 
-def gate(p: Leaves, pooled: Tensor) -> Tensor:
+def gate_openness(p: Leaves, pooled: Tensor) -> Tensor:
     """Openness of the gates per sample.  p [R, *shape], pooled [B, R, C], mean over H, W -> [B, R] in (0, 1)."""
     return torch.sigmoid(ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
 
 
-def _end(z: Tensor, *parts: Leaves) -> ops.Block:
+def _scaled_block(z: Tensor, *parts: Leaves) -> ops.NormBlock:
     """A normalisation, a ReLU and a scale, of seeds that lie side by side."""
-    bias, scale = (ops.join([own[name] for own in parts]) for name in ("bias", "scale"))
-    return ops.Block(z, None, bias, scale, floor=0.0)
+    bias, scale = (ops.concat([own[name] for own in parts]) for name in ("bias", "scale"))
+    return ops.NormBlock(z, None, bias, scale, floor=0.0)
 
 
-def _wide(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.Block]:
+def _conv3x3_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
     """3x3: conv_light, and conv_heavy, which has one more of them in front."""
-    kinds = [b for b in _WIDE if b in parts]
+    kinds = [b for b in _CONV3X3 if b in parts]
     if not kinds:
         return {}
-    weight = ops.join([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
+    weight = ops.concat([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
     z = ops.stacked_conv(x[kinds[0]], weight)
     if Blueprint.CONV_HEAVY not in parts:
-        return {Blueprint.CONV_LIGHT: _end(z, parts[Blueprint.CONV_LIGHT])}
+        return {Blueprint.CONV_LIGHT: _scaled_block(z, parts[Blueprint.CONV_LIGHT])}
     heavy = parts[Blueprint.CONV_HEAVY]
     rows = heavy["bias"].shape[0]
     *light, first = z.split([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
-    middle = ops.Block(first, heavy["gain0"], heavy["bias0"], floor=0.0)
-    (h,) = ops.group_norm([middle], groups=groups(z.shape[-1]))
-    made = {Blueprint.CONV_HEAVY: _end(ops.stacked_conv(h, heavy["conv"]), heavy)}
-    return {Blueprint.CONV_LIGHT: _end(light[0], parts[Blueprint.CONV_LIGHT]), **made} if light else made
+    middle = ops.NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
+    (h,) = ops.group_norm([middle], groups=norm_groups(z.shape[-1]))
+    made = {Blueprint.CONV_HEAVY: _scaled_block(ops.stacked_conv(h, heavy["conv"]), heavy)}
+    return {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT]), **made} if light else made
 
 
-def _point(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.Block]:
+def _conv1x1_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
     """1x1: conv_small, and depthwise, whose channels are filtered one by one before; together, by the first of them."""
-    kinds = [b for b in _POINT if b in parts]
+    kinds = [b for b in _CONV1X1 if b in parts]
     if not kinds:
         return {}
     h = [ops.stacked_conv(x[b], parts[b]["dw"]) if b is Blueprint.DEPTHWISE else x[b] for b in kinds]
-    z = ops.stacked_conv(ops.join(h, ops.ROWS), ops.join([parts[b]["conv"] for b in kinds]))
-    return {kinds[0]: _end(z, *(parts[b] for b in kinds))}
+    z = ops.stacked_conv(ops.concat(h, ops.ROWS), ops.concat([parts[b]["conv"] for b in kinds]))
+    return {kinds[0]: _scaled_block(z, *(parts[b] for b in kinds))}
 
 
-def _bottleneck(p: Leaves, x: Tensor) -> ops.Block:
+def _bottleneck(p: Leaves, x: Tensor) -> ops.NormBlock:
     z = F.silu(ops.stacked_conv(x, p["down"]))
-    return ops.Block(ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
+    return ops.NormBlock(ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
 
 
 def _attention(p: Leaves, x: Tensor) -> Tensor:
@@ -134,9 +134,11 @@ def _norm(p: Leaves, x: Tensor, normal: Tensor) -> Tensor:
     return torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous() * (normal - x)
 
 
-_WIDE = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
-_POINT = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-_ENDS: dict[Blueprint, Callable[[Leaves, Tensor], ops.Block]] = {  # those that end in a normalisation of their own
+_CONV3X3 = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
+_CONV1X1 = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
+_NORM_BLOCKS: dict[
+    Blueprint, Callable[[Leaves, Tensor], ops.NormBlock]
+] = {  # those that end in a normalisation of their own
     Blueprint.BOTTLENECK: _bottleneck,
-    Blueprint.NORM: lambda p, x: ops.Block(x, p["gain"], p["bias"]),
+    Blueprint.NORM: lambda p, x: ops.NormBlock(x, p["gain"], p["bias"]),
 }

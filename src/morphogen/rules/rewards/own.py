@@ -12,7 +12,7 @@ from morphogen.config.spec import RewardSpec
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.state.measure import RewardInputs
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import OWN_COMPONENTS
+from morphogen.vocab.reward import CORE_COMPONENTS
 
 POINTS = 100.0  # accuracy points that are worth a reward of 1
 
@@ -78,7 +78,7 @@ class OwnRule:
     op_cost: float
     param_budget: int
     rent_steps: int = 0  # steps over which live parameters pay the price; 0: fossils pay it once, in the value
-    components: tuple[str, ...] = OWN_COMPONENTS
+    components: tuple[str, ...] = CORE_COMPONENTS
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: the potential from which the next step starts."""

@@ -7,7 +7,7 @@ from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
 from morphogen.rules.rewards.legacy import rules as legacy
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms
-from morphogen.vocab.reward import NAME, REGISTERED, RULES
+from morphogen.vocab.reward import REGISTERED, RULE_NAME, RULES
 
 __all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register"]
 
@@ -31,7 +31,7 @@ def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
     `origin`: whose rule it is; a name that is taken is refused.  The first line of the builder's docstring says what
     the rule pays.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not RULE_NAME.fullmatch(name):
         raise ConfigError(f"name of a reward rule is {name!a}; want letters and digits, with . _ - between them")
     if not callable(builder):
         raise ConfigError(f"reward rule {name} of {origin} is {builder!a:.60}; want a function (spec, terms) -> rule")
@@ -54,5 +54,5 @@ def build(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: fl
     if spec.rule not in BUILDERS:
         raise ConfigError(f"reward.rule is {spec.rule!a}; want one of {', '.join(BUILDERS)}")
     return BUILDERS[spec.rule](
-        spec.filled(), Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
+        spec.fill_defaults(), Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
     )

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActionSpec, Observation
 from morphogen.state.env import EnvState, Governor, Slots
-from morphogen.state.measure import Attribution, RewardInputs, Score, SlotInputs, TickReport
+from morphogen.state.measure import Attribution, RewardInputs, SlotInputs, StepScore, TickReport
 from morphogen.testing.builders.tree_equality import rebuilt
 from morphogen.vocab.action import Head
 from morphogen.vocab.limits import Limits
@@ -41,7 +41,7 @@ _SOME: dict[type, dict[str, tuple[int, ...]]] = {
         "interaction": (1, 2),
     },
     RewardInputs: {"interaction": (1, 2)},
-    Score: dict.fromkeys(("potential_by_slot", "detectors", "detector_ratio"), (1,)),
+    StepScore: dict.fromkeys(("potential_by_slot", "detectors", "detector_ratio"), (1,)),
 }
 
 

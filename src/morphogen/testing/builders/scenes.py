@@ -23,7 +23,7 @@ from torch import Tensor
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, TrainMetrics, Validation
-from morphogen.state.seeds import vacate
+from morphogen.state.seeds import zero_empty_slots
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
@@ -73,7 +73,7 @@ def state(
     """Envs around the slots, two parameters a seed, no two alike; `phi`: the ledger of the own reward rules."""
     envs, count = slots.stage.shape
     ledger = TensorDict({"phi": torch.full((envs,), phi)}, batch_size=[envs])
-    whole = schema.init(sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
+    whole = schema.empty_state(sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
     valid = torch.full((envs,), measured)
     known = torch.as_tensor(accuracy, dtype=torch.float32).expand(envs)
     rows = {name: seed_rows(envs, 1.0 + s) for s, name in enumerate(whole.seeds.keys())}
@@ -82,7 +82,7 @@ def state(
     return whole.replace(
         slots=slots,
         signals=whole.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
-        seeds=vacate(seeds, filled),
+        seeds=zero_empty_slots(seeds, filled),
         host=whole.host.replace(params=torch.arange(3.0 * envs).view(envs, 3) + 1, momentum=torch.ones(envs, 3)),
         instance=whole.instance.replace(baseline_loss=loss, param_price=prices, classes=torch.full((envs,), CLASSES)),
         clock=whole.clock.replace(epoch=whole.clock.epoch + epoch),

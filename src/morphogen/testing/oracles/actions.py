@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
 DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
-AUTO = {GERMINATED: "G1", TRAINING: "G2", BLENDING: "G3"}  # the gate in front of the next stage
+AUTO = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # the gate in front of the next stage
 HOLD = 0  # alpha mode
 BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
 BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")

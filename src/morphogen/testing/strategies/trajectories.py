@@ -18,7 +18,7 @@ def lifecycles(draw: Any) -> LifecycleSpec:
     """Quick gates, so that short episodes see whole lives; any of the first three gates may open by itself."""
     return LifecycleSpec(
         permissive_gates=draw(st.just(True) | st.booleans()),
-        auto_forward=tuple(sorted(draw(st.sets(st.sampled_from(("G1", "G2", "G3")))))),
+        auto_forward=tuple(sorted(draw(st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD")))))),
         min_prune_age=draw(st.integers(0, 2)),
         embargo_epochs=draw(st.integers(1, 2)),
         min_training_epochs=draw(st.integers(0, 2)),

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy.rows import Maybe
 from morphogen.rules.stages import known, occupied
-from morphogen.state.tree_ops import table
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.stage import Stage
 
 _LEVELS = {Stage.GERMINATED: 1.0, Stage.TRAINING: 2.0, Stage.BLENDING: 3.5, Stage.HOLDING: 5.5, Stage.FOSSILIZED: 6.0}
@@ -20,7 +20,7 @@ LEAST_SUM = 1e-8
 
 def stage_potential(stage: Tensor, epochs: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
     """Level of a stage and progress in it.  stage int64, epochs real [...] -> [...]."""
-    level = table(LEVELS, epochs.dtype, epochs.device)[known(stage)]
+    level = constant_table(LEVELS, epochs.dtype, epochs.device)[known(stage)]
     return level + (spec.stage_progress * epochs).clamp(max=spec.stage_progress_cap)
 
 

@@ -18,7 +18,7 @@ from morphogen.rules.rewards.legacy.slot_rows import rows_of
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.rules.stages import occupied
 from morphogen.state.measure import RewardInputs
-from morphogen.state.tree_ops import lift
+from morphogen.state.tree_ops import expand_mask
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -82,7 +82,7 @@ class LegacyRule:
         paid = {name: paid[name] if name == FORFEIT else torch.where(back, 0.0, paid[name]) for name in paid}
         paid[GOVERNOR] = torch.where(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
         over = {name: inputs.horizon if name == RESET else inputs.horizon | back for name in carried}
-        kept = {name: torch.where(lift(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
+        kept = {name: torch.where(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
         reward = torch.stack([paid[name] for name in self.components]).sum(0)
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 

@@ -62,7 +62,8 @@ def test_an_empty_object_is_the_default_config():
 def test_values_of_a_file_reach_their_fields():
     spec = parse_config(
         '{"task": "digits_impaired", "slots": ["r1c0", "r0c0"], "data": {"val_samples": null, "augment": false},'
-        ' "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, 4]}, "lifecycle": {"auto_forward": ["BLEND"]}}'
+        ' "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, 4]},'
+        ' "lifecycle": {"auto_forward": ["BLEND"]}}'
     )
     assert (spec.task, spec.slots, spec.data.val_samples, spec.data.augment) == (
         "digits_impaired",

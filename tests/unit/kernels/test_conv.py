@@ -42,30 +42,17 @@ def agree(x, weight, *, input_grad=True):
 
 
 @given(st.integers(1, 9), SIDES, st.integers(1, 5), CHANNELS, st.sampled_from([1, 3, 5]), st.booleans())
-@given(st.integers(1, 9), SIDES, st.integers(1, 5), CHANNELS, st.sampled_from([1, 3, 5]), st.booleans())
-def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, kernel, asked):
 def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, kernel, asked):
     inputs, outputs = channels
-    inputs, outputs = channels
-    agree(
     agree(
         normal(samples, *sides, rows, inputs),
-        normal(samples, *sides, rows, inputs),
-        normal(rows, outputs, inputs, kernel, kernel, seed=1),
         normal(rows, outputs, inputs, kernel, kernel, seed=1),
         input_grad=asked,
-        input_grad=asked,
-    )
     )
 
 
-
-
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(70, 4, 4), (37, 8, 8), (9, 32, 32)])
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(70, 4, 4), (37, 8, 8), (9, 32, 32)])
 def test_many_networks_are_worked_on_in_bundles(rows, inputs, outputs):
-def test_many_networks_are_worked_on_in_bundles(rows, inputs, outputs):
-    agree(normal(3, 8, 8, rows, inputs), normal(rows, outputs, inputs, 3, 3, seed=1))
     agree(normal(3, 8, 8, rows, inputs), normal(rows, outputs, inputs, 3, 3, seed=1))
 
 

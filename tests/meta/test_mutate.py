@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tools.mutate import ROOT, Mutant, load, main
 
-MUTANTS = load(ROOT / "tests" / "mutants")
+MUTANTS = load(ROOT / "tests" / "meta" / "mutants")
 TOY = {
     "src/toy/__init__.py": "",
     "src/toy/sums.py": "def add(a, b):\n    return a + b\n\n\ndef last(x):\n    return x[-1]\n",

@@ -21,7 +21,7 @@ from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import ImageBatch, LabelledImages, Validation
-from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.steps.init_seeds import init_seeds, new_seed_rows
 from morphogen.steps.reset import reset
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
@@ -140,10 +140,10 @@ def planted(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorit
     born = blueprint > 0
     own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha, "alpha_target": alpha}
     state = state.replace(slots=state.slots.replace(**own))
-    rows = born_rows(born, _plan(state, net, every(state, net), born))
+    rows = new_seed_rows(born, _plan(state, net, every(state, net), born))
     wide = zip(rows, net.seed_sizes, strict=True)
     noise = tuple(_noise(row, row.shape[0], size, seed=1 + s) for s, (row, size) in enumerate(wide))
-    return sow(state, rows, noise, net=net)
+    return init_seeds(state, rows, noise, net=net)
 
 
 def _fresh(net: Net, spec: RunSpec, device: torch.device) -> EnvState:

@@ -21,12 +21,18 @@ from morphogen.cli.measures import Measure, over, ratio
 from morphogen.config.spec import RewardSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
-from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
+from morphogen.rules.rewards.table import BUILDERS, build_rule
 from morphogen.state.env import EnvState
 from morphogen.state.measure import RewardInputs, StepScore
 from morphogen.steps.score import score
-from morphogen.testing.builders.synthetic_epoch import Made, Terms, begin, facts, measured
+from morphogen.testing.builders.synthetic_epoch import (
+    EpisodeSpec,
+    SyntheticMeasurements,
+    begin_episode,
+    reward_context,
+    run_steps,
+)
 from morphogen.testing.builders.tree_equality import leaves
 from morphogen.vocab.action import PLACEHOLDER, SIZES, Head
 from morphogen.vocab.limits import Limits
@@ -36,7 +42,7 @@ Call = Callable[..., Any]
 
 def lives(envs: int, device: torch.device) -> list[RewardInputs]:
     """Every step of the scripted lives, which are repeated over the envs: [E] each."""
-    whole: Any = trajectories(list(ARCHETYPES.values()), dtype=torch.float32)
+    whole: Any = archetype_inputs(list(ARCHETYPES.values()), dtype=torch.float32)
     rows = torch.arange(envs) % len(ARCHETYPES)
     return [step.clone().to(device) for step in whole[:, rows]]
 
@@ -57,12 +63,12 @@ def again(rule: Call, *, given: tuple) -> object:
 
 def paying(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
     """The step that pays by a rule, and what it is given after an epoch in which every slot holds a seed."""
-    rule, terms = build(RewardSpec(rule=name), **asdict(TERMS)), Terms(length=STEPS)
-    before = begin(scene("digits", envs, "mixed", judged=1).state.slots, terms)
+    rule, terms = build_rule(RewardSpec(rule=name), **asdict(TERMS)), EpisodeSpec(length=STEPS)
+    before = begin_episode(scene("digits", envs, "mixed", judged=1).state.slots, terms)
     before = before.replace(ledger=rule.init(envs, SLOTS))
     games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
-    whole = measured(before, torch.tensor([PLACEHOLDER] * envs), Made(torch.ones(envs), games), terms)
-    fixed = facts(before, terms)
+    whole = run_steps(before, torch.tensor([PLACEHOLDER] * envs), SyntheticMeasurements(torch.ones(envs), games), terms)
+    fixed = reward_context(before, terms)
     given = tuple(part.to(device) for part in (*whole, fixed.pop("before"), fixed.pop("host_params")))
 
     def pay(*args: Any) -> tuple[EnvState, StepScore]:
@@ -84,7 +90,7 @@ def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
     }
     steps = lives(envs, device)
     for name in BUILDERS:
-        rule = build(RewardSpec(rule=name), **asdict(TERMS))
+        rule = build_rule(RewardSpec(rule=name), **asdict(TERMS))
         whole = functools.partial(life, steps=steps, ledger=rule.init(envs, SLOTS, device))
         found[f"reward_{name}"] = (lambda *given, rule=rule: rule(*given), whole)
         pay, given = paying(envs, name, device)

@@ -19,12 +19,12 @@ from morphogen.config.spec import RewardSpec
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts
 from morphogen.engine.scheduler import Scheduler
-from morphogen.rules.rewards.plain import plain
+from morphogen.rules.rewards.plain import rule_from_function
 from morphogen.rules.rewards.table import register
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_files import load_checkpoint, load_policy
 from morphogen.storage.tensor_trees import restore_tree
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 
 PROJECT = """[build-system]
 requires = ["setuptools"]
@@ -117,7 +117,7 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
         scheduler.run()
     assert scheduler.state is not None
     found = restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs")
-    assert_same(found, scheduler.state)
+    assert_trees_equal(found, scheduler.state)
     assert found.ledger["count"].any()
     assert parse_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
     for one in told(tmp_path / "run", "EpisodeCompleted"):
@@ -126,7 +126,7 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
 
 
 def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):
-    register("still", plain(lambda inputs: {"gain": inputs.committed_acc / 100}))
+    register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
     train_ppo_vectorized(tiny(reward=RewardSpec(rule="still")), out=tmp_path / "run")
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
     scheduler = Scheduler(tiny_setup(reward=RewardSpec(rule="still")))
@@ -134,7 +134,7 @@ def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):
         scheduler.run()
     assert scheduler.state is not None
     assert list(scheduler.state.ledger.keys()) == []
-    assert_same(restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
+    assert_trees_equal(restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
 
 
 def sick(t, state):
@@ -146,7 +146,7 @@ def sick(t, state):
 @pytest.mark.parametrize(("name", "penalty"), [("delta", 3.0), ("still", 3.0), ("streak", 0.0)])
 def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(open_table, name, penalty):
     register("streak", lambda spec, terms: Streak())
-    register("still", plain(lambda inputs: {"gain": inputs.committed_acc / 100}))
+    register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
     setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
     memory, found = None, []
     for t, epoch in enumerate(live(world_of(setup), "wait", change=sick)):

@@ -9,10 +9,10 @@ from support.small_runs import live, tiny, world_of
 from morphogen.config.spec import RewardSpec
 from morphogen.engine.setup import build_setup
 from morphogen.rules.decode import decode
-from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.rules.rewards.table import BUILDERS, build_rule
 from morphogen.steps.apply import apply_action
 from morphogen.steps.score import score
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import RELEVANT, Head, Op
 
 EPOCHS, ENVS = 14, 8
@@ -28,7 +28,7 @@ class Scene:
 
     def rule(self, name):
         spec = RewardSpec(rule=name, op_cost=0.01)
-        return build(spec, param_budget=self.setup.budget, episode_length=EPOCHS, gamma=0.9)
+        return build_rule(spec, param_budget=self.setup.budget, episode_length=EPOCHS, gamma=0.9)
 
     def outcome(self, epoch, action):
         heads = decode(action, epoch.before.slots, self.setup.limits)
@@ -68,7 +68,7 @@ def test_difference_07_heads_that_the_op_does_not_use_change_no_reward(scene, na
         for one, same in zip(
             scene.paid(epoch, rule, outcome=scene.outcome(epoch, other)), scene.paid(epoch, rule), strict=True
         ):
-            assert_same(one, same)
+            assert_trees_equal(one, same)
     assert changed > 100
 
 
@@ -82,7 +82,7 @@ def test_difference_09_an_action_that_cannot_be_executed_is_paid_like_wait(scene
         waiting[:, Head.OP] = int(Op.WAIT)
         _, one = scene.paid(epoch, rule, outcome=scene.outcome(epoch, wrong))
         _, other = scene.paid(epoch, rule, outcome=scene.outcome(epoch, waiting))
-        assert_same(one, other)
+        assert_trees_equal(one, other)
         acted += int((epoch.outcome.effective_op != Op.WAIT).sum())
     assert acted > 20
 

@@ -25,7 +25,7 @@ from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.testing.audit import Watch
+from morphogen.testing.audit import HostReadMode
 from morphogen.vocab.purpose import Purpose
 
 BOTH = ("resident", "streamed")
@@ -367,7 +367,7 @@ def test_all_worlds_of_a_run_share_the_lanes_of_a_shape():
 def test_no_epoch_asks_the_host_for_streamed_data():
     setup = setup_of("streamed")
     scheduler = Scheduler(setup)
-    with Watch() as seen, torch.no_grad():
+    with HostReadMode() as seen, torch.no_grad():
         scheduler.run()
     assert scheduler.transfers.ledger["batch"] > 0
     assert seen.reads == []

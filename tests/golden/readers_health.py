@@ -7,7 +7,7 @@ import torch
 
 from morphogen.config.spec import LifecycleSpec
 from morphogen.nets.blocks import ParamIndex, grad_stats
-from morphogen.rules.health import health, layer_health, memory, ratio
+from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
 from morphogen.telemetry.drift import gradient_drift
 
 
@@ -22,7 +22,7 @@ def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
     whose = torch.arange(len(tensors)).repeat_interleave(torch.tensor([tensor.numel() for tensor in tensors]))
     index = ParamIndex(whose, torch.zeros(len(tensors), dtype=torch.int64), torch.ones_like(push, dtype=torch.bool))
     found = grad_stats(push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding)
-    assert float(health(found, found.norm.isfinite())) == close(row["health"])
+    assert float(gradient_health(found, found.norm.isfinite())) == close(row["health"])
     assert bool(found.vanishing > 0) == row["vanishing"]
     assert bool(found.exploding > 0) == row["exploding"]
     if isinstance(row["norm"], float):
@@ -32,7 +32,7 @@ def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
 def read_gradient_ratio(row: dict, dtype: torch.dtype) -> None:
     norms = {name: torch.tensor(row[f"{name}_norm"], dtype=dtype) for name in ("seed", "host")}
     counts = {name: torch.tensor(row[f"{name}_params"]) for name in ("seed", "host")}
-    assert float(ratio(norms["seed"], counts["seed"], norms["host"], counts["host"])) == close(row["ratio"])
+    assert float(gradient_ratio(norms["seed"], counts["seed"], norms["host"], counts["host"])) == close(row["ratio"])
 
 
 def read_gradient_drift(row: dict, dtype: torch.dtype) -> None:
@@ -51,7 +51,7 @@ def read_layer_health(row: dict, dtype: torch.dtype) -> None:
 
 
 def read_hidden_health(row: dict, dtype: torch.dtype) -> None:
-    found = memory(torch.tensor(row["hidden"], dtype=dtype))
+    found = hidden_stats(torch.tensor(row["hidden"], dtype=dtype))
     for name in ("rms", "env_rms_mean", "env_rms_max", "abs_max"):
         assert float(getattr(found, name)) == close(row[name]), name
     assert int(found.nonfinite) == 0

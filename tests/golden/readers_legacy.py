@@ -8,18 +8,24 @@ from support.legacy_rows import rows_of
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.basic import basic, simplified
+from morphogen.rules.rewards.legacy.basic import basic_reward, simplified_reward
 from morphogen.rules.rewards.legacy.rent import rent_and_shock_inputs
-from morphogen.rules.rewards.legacy.rows import Maybe
-from morphogen.rules.rewards.legacy.shaped import escrow, shaped
+from morphogen.rules.rewards.legacy.rows import OptionalValue
+from morphogen.rules.rewards.legacy.shaped import escrow_reward, shaped_reward
 from morphogen.rules.rewards.own import loss_progress
-from morphogen.rules.seed_detectors import detect
-from morphogen.testing.builders.scenes import slots_of
+from morphogen.rules.seed_detectors import detect_false_credit
+from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
 GAMMA = 0.995
-KERNELS = {"shaped": shaped, "escrow": escrow, "simplified": simplified, "basic": basic, "basic_plus": basic}
+KERNELS = {
+    "shaped": shaped_reward,
+    "escrow": escrow_reward,
+    "simplified": simplified_reward,
+    "basic": basic_reward,
+    "basic_plus": basic_reward,
+}
 SEED = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "interaction_sum")
 PLAIN = (
     *("epoch", "val_acc", "val_acc_delta", "host_params", "effective_seed_params", "alpha_delta_sq_sum"),
@@ -96,8 +102,8 @@ def read_rent_and_shock(given: dict, outputs: dict, dtype: torch.dtype) -> None:
 
 def read_detectors(given: dict, outputs: dict, dtype: torch.dtype) -> None:
     q, u = (torch.tensor([given[name]], dtype=dtype) for name in ("contribution", "uncommitted_improvement"))
-    slots = slots_of([[Stage.HOLDING]], contribution=q[:, None], contribution_valid=[[True]])
-    got = detect(slots, u)
+    slots = slots_by_stage([[Stage.HOLDING]], contribution=q[:, None], contribution_valid=[[True]])
+    got = detect_false_credit(slots, u)
     assert got.fired.tolist() == [[[outputs["attribution_ratio_fired"], outputs["ransomware_fired"]]]]
     assert got.critical.item() == outputs["ransomware_critical"]
     close(got.ratio[0], [outputs["attribution_ratio"] or 0.0], "attribution_ratio")
@@ -119,7 +125,7 @@ def read_part(row: dict, dtype: torch.dtype) -> None:
     empty = {"stage": torch.tensor([int(Stage.DORMANT)]), "age": torch.zeros(1, dtype=dtype)}
     empty |= {"epochs_in_stage": torch.zeros(1, dtype=dtype)}
     maybes = {
-        key: Maybe(reals.get(key, torch.full((1,), torch.nan, dtype=dtype)), torch.tensor([key in reals]))
+        key: OptionalValue(reals.get(key, torch.full((1,), torch.nan, dtype=dtype)), torch.tensor([key in reals]))
         for key in ("contribution", "uncommitted_improvement")
     }
     spec = spec_of("", row["config"])

@@ -4,10 +4,10 @@ import torch
 
 from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.alpha import advance_ramp, retarget
-from morphogen.rules.gates import gate, gate_of
-from morphogen.rules.legality import action_masks, available
+from morphogen.rules.gates import check_gate, gate_before
+from morphogen.rules.legality import action_masks, used_heads
 from morphogen.rules.transition import transition
-from morphogen.testing.builders.scenes import make
+from morphogen.testing.builders.scenes import make_slots
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -21,7 +21,7 @@ GATES = {"NONE": "NONE", "G1": "TRAIN", "G2": "BLEND", "G3": "HOLD", "G5": "FOSS
 def alpha(row: dict, dtype: torch.dtype) -> None:
     """From HOLD: retarget, then as many ticks as there are values."""
     tolerance = 1e-5 if dtype is torch.float32 else 1e-12
-    slots = make([[{"stage": Stage.BLENDING, "alpha": row["start"], "alpha_target": row["start"]}]], dtype)
+    slots = make_slots([[{"stage": Stage.BLENDING, "alpha": row["start"], "alpha_target": row["start"]}]], dtype)
     for leg in row["legs"]:
         shape = torch.tensor([[Curve[leg["curve"]]]])
         steps, steepness = torch.tensor([[leg["steps"]]]), leg["steepness"]
@@ -48,12 +48,14 @@ def _matrix(row: dict, dtype: torch.dtype) -> None:
     here = Stage[row["stage"]]
     assert [to.name for to in Stage if LEGAL_NEXT[here][to]] == sorted(row["legal_targets"], key=lambda n: Stage[n])
     for to in Stage:
-        after = transition(make([[{"stage": here}]], dtype), HERE, torch.tensor([[to]]), torch.zeros(1, dtype=dtype))
+        after = transition(
+            make_slots([[{"stage": here}]], dtype), HERE, torch.tensor([[to]]), torch.zeros(1, dtype=dtype)
+        )
         assert after.stage.item() == (to if to.name in row["legal_targets"] else here)
 
 
 def _walk(row: dict, dtype: torch.dtype) -> None:
-    slots = make([[{"stage": Stage[row["start"]], "epochs_in_stage": row["start_epochs_in_stage"]}]], dtype)
+    slots = make_slots([[{"stage": Stage[row["start"]], "epochs_in_stage": row["start_epochs_in_stage"]}]], dtype)
     for i, to in enumerate(row["try"]):
         slots = slots.replace(epochs_in_stage=slots.epochs_in_stage + row["epochs_before"][i])
         before = slots.stage.item()
@@ -72,9 +74,9 @@ def _gate(row: dict, dtype: torch.dtype) -> None:
     target = torch.tensor([[Stage[row["target"]]]])
     accuracy = torch.tensor([row["accuracy"]], dtype=dtype)
     spec = LifecycleSpec(permissive_gates=row["permissive"])
-    passed, failed = gate(make([[leaves]], dtype), accuracy, target, spec=spec)
+    passed, failed = check_gate(make_slots([[leaves]], dtype), accuracy, target, spec=spec)
     bits = [check.name.lower() for check in Check if int(failed.item()) >> check & 1]
-    assert Gate(gate_of(target).item()).name == GATES[row["gate"]]
+    assert Gate(gate_before(target).item()).name == GATES[row["gate"]]
     assert sorted(set(bits) - {"illegal_transition"}) == sorted(row["failed"])
     assert ("illegal_transition" not in bits) == row["legal"]
     assert (not row["failed"]) == row["checks_pass"]
@@ -92,12 +94,12 @@ def masks(row: dict, dtype: torch.dtype) -> None:
         max_seeds=given["max_seeds"],
         auto_forward=tuple(GATES[name] for name in given["auto_forward"]),
     )
-    found = action_masks(make([slots], dtype), limits)
+    found = action_masks(make_slots([slots], dtype), limits)
     assert [op.name for op in Op if found.op[0, op]] == wanted["op"]
     legal = {op.name: [s for s in range(len(slots)) if found.slot[0, op, s]] for op in Op}
     assert legal == wanted["legal"]
     assert [b.label for b in Blueprint if found.blueprint[0, b]] == wanted["blueprint"]
-    assert [head for head, yes in zip(HEADS, available(found)[0], strict=True) if yes] == wanted["available"]
+    assert [head for head, yes in zip(HEADS, used_heads(found)[0], strict=True) if yes] == wanted["available"]
 
 
 READERS = {"alpha": alpha, "transitions": transitions, "masks": masks}

@@ -7,9 +7,9 @@ import torch
 from morphogen.config.spec import RewardSpec
 from morphogen.learn.advantage import gae
 from morphogen.rules.attribution import attribution, coalitions
-from morphogen.rules.rewards.table import build
-from morphogen.testing.builders.reward_inputs import inputs, play
-from morphogen.testing.builders.scenes import slots_of
+from morphogen.rules.rewards.table import build_rule
+from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
+from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -36,7 +36,7 @@ def read_gae(row: dict, dtype: torch.dtype) -> None:
 def read_attribution(row: dict, dtype: torch.dtype) -> None:
     count = row["players"]
     fossilized = row["inputs"]["fossilized"]
-    slots = slots_of([[Stage.FOSSILIZED if kept else Stage.HOLDING for kept in fossilized]])
+    slots = slots_by_stage([[Stage.FOSSILIZED if kept else Stage.HOLDING for kept in fossilized]])
     coalition, evaluated = coalitions(slots, torch.zeros(1, 2, count), pairs=2)
     assert evaluated.all()
     table = torch.tensor(row["inputs"]["acc_table"], dtype=dtype)
@@ -50,15 +50,15 @@ def read_attribution(row: dict, dtype: torch.dtype) -> None:
 def read_sparse(row: dict, dtype: torch.dtype) -> None:
     given, config = row["inputs"], row["config"]
     budget = config.get("param_budget", 500_000)
-    rule = build(RewardSpec(rule="sparse"), param_budget=budget, episode_length=given["horizon"], gamma=0.995)
-    step = inputs(
+    rule = build_rule(RewardSpec(rule="sparse"), param_budget=budget, episode_length=given["horizon"], gamma=0.995)
+    step = make_reward_inputs(
         dtype=dtype,
         horizon=given["epoch"] == given["horizon"],
         committed_acc=given["committed_acc"],
         fossil_params=given["fossil_params"],
         param_price=config.get("param_price", 0.1),
     )
-    rewards, _, _ = play(rule, [step])
+    rewards, _, _ = play_rule(rule, [step])
     near(rewards[:, 0], [row["outputs"]["total"]], exact=1e-9, single=1e-5)
 
 
@@ -75,13 +75,13 @@ def read_trajectory(row: dict, dtype: torch.dtype) -> None:
             governor_penalty=config.get("governor_penalty", 1.0),
             op_cost=config.get("op_cost", 0.0),
         )
-        rule = build(
+        rule = build_rule(
             spec,
             param_budget=config.get("param_budget", 500_000),
             episode_length=len(steps),
             gamma=config.get("gamma", 0.995),
         )
-        rewards, _, _ = play(rule, steps)
+        rewards, _, _ = play_rule(rule, steps)
         near(rewards[:, 0], row["outputs"][name], exact=1e-12, single=1e-5)
 
 
@@ -92,7 +92,7 @@ def trajectory_step(step: dict, config: dict, dtype: torch.dtype, *, last: bool)
     fields |= {flag: step[name] is not None for name, flag in optional.items()}
     fields |= {name: step[name] for name in ("fossil_params", "live_params", "op_executed", "rolled_back")}
     prices = {name: config[name] for name in ("param_price", "baseline_loss", "target_loss") if name in config}
-    return inputs(dtype=dtype, horizon=last, op=int(Op[step["op"]]), **fields, **prices)
+    return make_reward_inputs(dtype=dtype, horizon=last, op=int(Op[step["op"]]), **fields, **prices)
 
 
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, trajectories
-from morphogen.rules.rewards.plain import plain
-from morphogen.rules.rewards.table import BUILDERS, Rule, build, meaning, register
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
+from morphogen.rules.rewards.plain import rule_from_function
+from morphogen.rules.rewards.table import BUILDERS, Rule, build_rule, describe_rule, register
 from morphogen.state.measure import RewardInputs
-from morphogen.testing.builders.reward_inputs import inputs, play
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import CORE, FAMILIES, RULES
 
 POLICIES = list(ARCHETYPES.values())
-WHOLE = {dtype: trajectories(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+WHOLE = {dtype: archetype_inputs(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
 every_rule = pytest.mark.parametrize("name", sorted(BUILDERS))
 
 
 def rule(name: str, **spec) -> Rule:
-    return build(RewardSpec(rule=name, **spec), **asdict(TERMS))
+    return build_rule(RewardSpec(rule=name, **spec), **asdict(TERMS))
 
 
 def thrift(inputs: RewardInputs) -> dict[str, torch.Tensor]:
@@ -61,19 +61,19 @@ def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
     assert {"sparse", "delta", "value", "rent", "loss"} <= RULES.keys()
     for name in BUILDERS:
         assert RULES[name] in FAMILIES
-        assert 20 < len(meaning(name)) <= 120
-        assert meaning(name).endswith(".")
+        assert 20 < len(describe_rule(name)) <= 120
+        assert describe_rule(name).endswith(".")
 
 
 def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_table):
     with pytest.raises(ConfigError, match=r'reward\.rule is "thrift"; want one of sparse, delta'):
         RewardSpec(rule="thrift")
-    register("thrift", plain(thrift))
+    register("thrift", rule_from_function(thrift))
     spec = parse_config('{"reward": {"rule": "thrift"}}')
     assert parse_config(dump_config(spec)) == spec
-    own = build(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
+    own = build_rule(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
     assert own.components == ("gain", "size", "acts", "governor")
-    assert meaning("thrift") == "A point of accuracy that is delivered is paid, a living parameter costs."
+    assert describe_rule("thrift") == "A point of accuracy that is delivered is paid, a living parameter costs."
     with pytest.raises(ConfigError, match=r'reward\.rule is "greed"; want one of sparse, delta.*, thrift'):
         RewardSpec(rule="greed")
 
@@ -81,11 +81,15 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
 @pytest.mark.parametrize(
     ("name", "builder", "said"),
     [
-        ("delta", plain(thrift), "reward rule delta of this program has the name of a rule of own; want another name"),
-        ("", plain(thrift), "name of a reward rule is ''; want letters and digits"),
-        ("two words", plain(thrift), "name of a reward rule is 'two words'"),
-        ("-dash", plain(thrift), "name of a reward rule is '-dash'"),
-        (7, plain(thrift), "name of a reward rule is 7"),
+        (
+            "delta",
+            rule_from_function(thrift),
+            "reward rule delta of this program has the name of a rule of own; want another name",
+        ),
+        ("", rule_from_function(thrift), "name of a reward rule is ''; want letters and digits"),
+        ("two words", rule_from_function(thrift), "name of a reward rule is 'two words'"),
+        ("-dash", rule_from_function(thrift), "name of a reward rule is '-dash'"),
+        (7, rule_from_function(thrift), "name of a reward rule is 7"),
         (
             "thrift",
             {"gain": 1},
@@ -101,16 +105,16 @@ def test_what_cannot_be_a_rule_is_refused_and_leaves_the_table_as_it_is(name, bu
 
 
 def test_a_name_is_given_once(open_table):
-    register("thrift", plain(thrift))
+    register("thrift", rule_from_function(thrift))
     with pytest.raises(ConfigError, match="thrift of this program has the name of a rule of this program"):
-        register("thrift", plain(thrift))
+        register("thrift", rule_from_function(thrift))
 
 
 def test_numbers_that_no_run_has_are_refused():
     with pytest.raises(ConfigError, match="param_budget is 0; want >= 1"):
-        build(RewardSpec(), param_budget=0, episode_length=10, gamma=0.9)
+        build_rule(RewardSpec(), param_budget=0, episode_length=10, gamma=0.9)
     with pytest.raises(ConfigError, match="episode_length is 0; want >= 1"):
-        build(RewardSpec(), param_budget=1, episode_length=0, gamma=0.9)
+        build_rule(RewardSpec(), param_budget=1, episode_length=0, gamma=0.9)
 
 
 # what holds for every rule
@@ -120,7 +124,7 @@ def test_numbers_that_no_run_has_are_refused():
 @given(whole=lives())
 def test_components_are_those_it_names_are_finite_and_sum_to_the_reward(name, whole):
     own = rule(name)
-    rewards, parts, _ = play(own, [*whole])
+    rewards, parts, _ = play_rule(own, [*whole])
     assert tuple(parts) == own.components
     assert rewards.isfinite().all()
     torch.testing.assert_close(sum(parts.values()), rewards)
@@ -130,9 +134,9 @@ def test_components_are_those_it_names_are_finite_and_sum_to_the_reward(name, wh
 @given(whole=lives())
 def test_other_envs_never_matter_and_the_past_is_in_the_ledger_only(name, whole):
     own = rule(name)
-    together, _, after = play(own, [*whole])
+    together, _, after = play_rule(own, [*whole])
     for env in range(whole.shape[1]):
-        alone, _, ledger = play(own, [*whole[:, env : env + 1]])
+        alone, _, ledger = play_rule(own, [*whole[:, env : env + 1]])
         torch.testing.assert_close(alone[:, 0], together[:, env])
         for key in ledger.keys():  # noqa: SIM118  (iterating a TensorDict walks its rows)
             torch.testing.assert_close(ledger[key][0], after[key][env])
@@ -144,7 +148,7 @@ def test_difference_07_permuting_slots_changes_no_reward(name, whole, order):
     moved = whole.replace(
         slots=whole.slots.apply(lambda leaf: leaf[..., order]), interaction=whole.interaction[..., order, :][..., order]
     )
-    torch.testing.assert_close(play(rule(name), [*moved])[0], play(rule(name), [*whole])[0])
+    torch.testing.assert_close(play_rule(rule(name), [*moved])[0], play_rule(rule(name), [*whole])[0])
 
 
 @every_rule
@@ -155,8 +159,8 @@ def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name
     copies = step.clone(), ledger.clone()
     reward, parts, after = own(step, ledger)
     potential, measured = own.potential(step, ledger)
-    assert_same(step, copies[0])
-    assert_same(ledger, copies[1])
+    assert_trees_equal(step, copies[0])
+    assert_trees_equal(ledger, copies[1])
     assert after.keys() == ledger.keys()
     for value in (reward, potential, *parts.values()):
         assert (value.shape, value.dtype) == ((whole.shape[1],), step.committed_acc.dtype)
@@ -212,8 +216,8 @@ def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
 
 @given(whole=lives())
 def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_penalty_alone(whole):
-    own = plain(thrift)(RewardSpec(governor_penalty=2.5), TERMS)
-    rewards, parts, ledger = play(own, [*whole])
+    own = rule_from_function(thrift)(RewardSpec(governor_penalty=2.5), TERMS)
+    rewards, parts, ledger = play_rule(own, [*whole])
     wanted = torch.stack([sum(thrift(step).values()) for step in whole])
     torch.testing.assert_close(rewards, torch.where(whole.rolled_back, -2.5, wanted), check_dtype=False)
     assert torch.equal(parts["governor"] != 0, whole.rolled_back)
@@ -222,8 +226,8 @@ def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_pena
 
 
 def test_a_plain_rule_has_no_potential_and_says_so():
-    own = plain(thrift)(RewardSpec().fill_defaults(), TERMS)
-    potential, measured = own.potential(inputs(2), own.init(2, 3))
+    own = rule_from_function(thrift)(RewardSpec().fill_defaults(), TERMS)
+    potential, measured = own.potential(make_reward_inputs(2), own.init(2, 3))
     assert potential.tolist() == [0.0, 0.0]
     assert measured.all()
     assert own.slot_scale == 0
@@ -231,11 +235,11 @@ def test_a_plain_rule_has_no_potential_and_says_so():
 
 def test_a_plain_rule_may_not_pay_the_penalty_itself():
     with pytest.raises(ConfigError, match="pays a component governor; that one is added for rollbacks"):
-        plain(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().fill_defaults(), TERMS)
+        rule_from_function(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().fill_defaults(), TERMS)
 
 
 def test_a_function_that_reads_values_on_the_host_makes_no_rule():
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        plain(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(
+        rule_from_function(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(
             RewardSpec().fill_defaults(), TERMS
         )

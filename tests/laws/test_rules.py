@@ -32,10 +32,10 @@ from morphogen.rules import (
     vitals,
     whitebox,
 )
-from morphogen.rules.health import Gauge
-from morphogen.rules.rewards.table import build
+from morphogen.rules.health import GradStats
+from morphogen.rules.rewards.table import build_rule
 from morphogen.steps import minibatch_tally
-from morphogen.steps.minibatch_tally import Minibatch, SeedTally, Tally
+from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute, permute_action
@@ -120,7 +120,7 @@ blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
 windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
 stage_of = slots.map(lambda part: part.stage)
 SLOTTED = {"slots": True, "slot_axis": 1}  # what belongs to slots is [E, S]
-ALL = {"but": ("neighbours",)}  # a statistic over all envs, which is what it is for
+ALL = {"skip": ("neighbours",)}  # a statistic over all envs, which is what it is for
 
 
 def turned(args, order):
@@ -134,7 +134,7 @@ def at_once(part, where, target):
 def mixed(alpha, training, spans=()):
     """One seed for every row, in the order of the rows."""
     own = torch.arange(alpha.shape[0], device=alpha.device)
-    return own, blend_slots.mix(own, alpha, training, count=alpha.shape[0], multiplied=spans)
+    return own, blend_slots.build_seed_blend(own, alpha, training, count=alpha.shape[0], multiplied=spans)
 
 
 def blended(way):
@@ -143,9 +143,9 @@ def blended(way):
     def run(delta, host, alpha, training):
         spans = ((0, host.shape[0]),) if way == "multiplied" else ()
         delta, host = delta.movedim(0, -2), host.movedim(0, -2)
-        return blend_slots.blend(host, blend_slots.Deltas([delta], spans), mixed(alpha, training, spans)[1]).movedim(
-            -2, 0
-        )
+        return blend_slots.blend(
+            host, blend_slots.SeedDeltas([delta], spans), mixed(alpha, training, spans)[1]
+        ).movedim(-2, 0)
 
     return run
 
@@ -153,7 +153,7 @@ def blended(way):
 def heard(alpha, training):
     """What is said of every row: how much counts, whether it is silent, whether it hears its own seed."""
     own, mix = mixed(alpha, training)
-    return mix.factor, mix.silent, mix.place == own
+    return mix.factor, mix.silent, mix.source == own
 
 
 def remembered(pair):
@@ -163,19 +163,19 @@ def remembered(pair):
 
 
 def health_of(norm, vanishing, exploding, count, sound):
-    return health.health(Gauge(norm, vanishing, exploding, count), sound)
+    return health.gradient_health(GradStats(norm, vanishing, exploding, count), sound)
 
 
 def added(*leaves):
-    return minibatch_tally.add(Tally(*leaves[:3]), Minibatch(*leaves[3:]))
+    return minibatch_tally.add_minibatch(EnvTally(*leaves[:3]), MinibatchStats(*leaves[3:]))
 
 
 def averaged(*leaves):
-    return minibatch_tally.averages(Tally(*leaves))
+    return minibatch_tally.env_averages(EnvTally(*leaves))
 
 
 def seeds_added(*leaves):
-    return minibatch_tally.add_seeds(SeedTally(*leaves[:6]), Gauge(*leaves[6:10]), *leaves[10:])
+    return minibatch_tally.add_seed_stats(SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:])
 
 
 def seeds_averaged(*leaves):
@@ -183,12 +183,16 @@ def seeds_averaged(*leaves):
 
 
 def signed(loss, starved, baseline, *bounds):
-    return vitals.sign(loss, starved, baseline, bounds=bounds, spec=WATCH)
+    return vitals.classify_loss(loss, starved, baseline, bounds=bounds, spec=WATCH)
 
 
 # name -> (rule, what it takes, in which ways it is asked)
 RULES = {
-    "advantage.discounted": (partial(advantage.discounted, factor=0.9), rollout.map(lambda r: r[2:4]), {"env_axis": 1}),
+    "advantage.discounted": (
+        partial(advantage.discounted_sum, factor=0.9),
+        rollout.map(lambda r: r[2:4]),
+        {"env_axis": 1},
+    ),
     "advantage.gae": (partial(advantage.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
     "advantage.standardise": (advantage.standardise, rollout.map(lambda r: r[2:4]), ALL),
     "alpha.advance_ramp": (alpha.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
@@ -201,7 +205,7 @@ RULES = {
     "attribution.attribution": (attribution.attribution, slots.map(measured), {}),
     "attribution.coalitions": (partial(attribution.coalitions, pairs=2), beside(slots, (shares, R, (2, 3))), {}),
     "attribution.measuring": (
-        partial(attribution.measuring, every=3, episode_length=9),
+        partial(attribution.is_measured_epoch, every=3, episode_length=9),
         tensors((st.integers(0, 9), I, ONE)),
         {},
     ),
@@ -211,84 +215,92 @@ RULES = {
     "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
     "counts.price_of": (
-        partial(counts.price_of, param_budget=100),
+        partial(counts.parameter_price, param_budget=100),
         tensors((st.integers(0, 900), I, CELL), (shares, R, ONE)),
         {"tolerance": 1e-6},
     ),
-    "counts.kept_channels": (partial(counts.kept_channels, channels=16), tensors((shares, R, ONE)), {}),
+    "counts.kept_channels": (partial(counts.used_channels, channels=16), tensors((shares, R, ONE)), {}),
     "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
     "decode.decode": (
-        partial(decode.decode, limits=scenes.limits_of(scenes.make([[{}] * 3]))),
+        partial(decode.decode, limits=scenes.make_limits(scenes.make_slots([[{}] * 3]))),
         slots.flatmap(acted),
-        {**SLOTTED, "turned": turned},
+        {**SLOTTED, "permute_args": turned},
     ),
-    "detectors.detect": (seed_detectors.detect, beside(slots, (points.map(lambda x: x - 50), R, ONE)), {}),
-    "features.capacity": (partial(features.capacity, limits=LIMITS), slots, {"slots": True, "tolerance": 1e-6}),
-    "features.feedback": (features.feedback, states.map(lambda s: s.signals), {}),
-    "features.grown": (features.grown, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
+    "detectors.detect": (seed_detectors.detect_false_credit, beside(slots, (points.map(lambda x: x - 50), R, ONE)), {}),
+    "features.capacity": (
+        partial(features.occupancy_features, limits=LIMITS),
+        slots,
+        {"slots": True, "tolerance": 1e-6},
+    ),
+    "features.feedback": (features.feedback_features, states.map(lambda s: s.signals), {}),
+    "features.grown": (features.size_features, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
     "features.history": (
-        partial(features.history, episode_length=20),
+        partial(features.progress_features, episode_length=20),
         beside(states, (shares, R, CELL), (shares, R, CELL)).map(remembered),
         SLOTTED,
     ),
-    "features.lifecycle": (partial(features.lifecycle, enabled=(True,) * 3), slots, SLOTTED),
-    "features.measured": (features.measured, states.map(lambda s: s.signals), {}),
-    "features.slog": (features.slog, tensors((points, R, ONE)), {"tolerance": 1e-6}),
-    "features.task": (partial(features.task, classes=10), states.map(lambda s: s.instance), {"tolerance": 1e-6}),
-    "features.worth": (features.worth, slots, SLOTTED),
-    "whitebox.accuracy": (whitebox.accuracy, states.map(ripening), {}),
+    "features.lifecycle": (partial(features.lifecycle_features, enabled=(True,) * 3), slots, SLOTTED),
+    "features.measured": (features.measurement_features, states.map(lambda s: s.signals), {}),
+    "features.slog": (features.signed_log, tensors((points, R, ONE)), {"tolerance": 1e-6}),
+    "features.task": (
+        partial(features.instance_features, classes=10),
+        states.map(lambda s: s.instance),
+        {"tolerance": 1e-6},
+    ),
+    "features.worth": (features.contribution_features, slots, SLOTTED),
+    "whitebox.accuracy": (whitebox.coalition_accuracy, states.map(ripening), {}),
     "whitebox.best": (
-        partial(whitebox.best, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
+        partial(whitebox.optimal_value, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
         states.map(lambda s: s.instance),
         {"tolerance": 1e-6},
     ),
     "whitebox.gain": (
-        whitebox.gain,
+        whitebox.seed_gain,
         tensors(*[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)),
         {},
     ),
-    "whitebox.right": (whitebox.right, tensors((shares, R, ONE)), {}),
-    "whitebox.ripe": (whitebox.ripe, tensors((shares, R, ONE)), {}),
+    "whitebox.right": (whitebox.best_blueprint, tensors((shares, R, ONE)), {}),
+    "whitebox.ripe": (whitebox.first_useful_epoch, tensors((shares, R, ONE)), {}),
     "gates.gate": (
-        partial(gates.gate, spec=LIFE),
+        partial(gates.check_gate, spec=LIFE),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
         SLOTTED,
     ),
     "gates.gate (strict)": (
-        partial(gates.gate, spec=STRICT),
+        partial(gates.check_gate, spec=STRICT),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
         SLOTTED,
     ),
-    "gates.gate_of": (gates.gate_of, stage_of, SLOTTED),
+    "gates.gate_of": (gates.gate_before, stage_of, SLOTTED),
     "health.health": (health_of, tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)), SLOTTED),
     "health.layer_health": (
         health.layer_health,
         tensors((shares, R, CELL), (shares, R, CELL), (yes, B, CELL)),
         SLOTTED,
     ),
-    "health.memory": (health.memory, tensors((points, R, (2,)), lead=(2,)), {**ALL, "env_axis": 1}),
-    "health.norm": (health.norm, tensors((points, R, CELL)), {}),
+    "health.memory": (health.hidden_stats, tensors((points, R, (2,)), lead=(2,)), {**ALL, "env_axis": 1}),
+    "health.norm": (health.safe_norm, tensors((points, R, CELL)), {}),
     "health.ratio": (
-        health.ratio,
+        health.gradient_ratio,
         tensors((shares, R, CELL), (st.integers(0, 9), I, CELL), (shares, R, (1,)), (st.integers(0, 9), I, (1,))),
         {},
     ),
-    "health.shares": (health.shares, tensors((points, R, CELL)), ALL),
-    "health.smoothed": (health.smoothed, tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "health.shares": (health.gradient_shares, tensors((points, R, CELL)), ALL),
+    "health.smoothed": (health.moving_average, tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)), SLOTTED),
     "legality.action_masks": (partial(legality.action_masks, limits=LIMITS), slots, {}),
-    "legality.available": (legality.available, slots.map(masks_of), {}),
-    "legality.choices": (legality.choices, slots.map(masks_of), {}),
+    "legality.available": (legality.used_heads, slots.map(masks_of), {}),
+    "legality.choices": (legality.action_count, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
-    "legality.control": (legality.control, slots.flatmap(declared), {}),
+    "legality.control": (legality.restrict_masks, slots.flatmap(declared), {}),
     "legality.head_choices": (
-        legality.head_choices,
+        legality.head_value_counts,
         beside(slots.map(masks_of), (st.integers(-1, 7), I, ONE)),
         {},
     ),
-    "legality.forced": (legality.forced, slots.map(masks_of), {}),
+    "legality.forced": (legality.is_forced, slots.map(masks_of), {}),
     "legality.legal": (
         legality.legal,
-        slots.map(lambda part: (part, scenes.limits_of(part))),
+        slots.map(lambda part: (part, scenes.make_limits(part))),
         {"slots": True, "slot_axis": 2},
     ),
     "shapley.interactions": (partial(shapley.interactions, positions=3), tensors((points, R, (8,))), {}),
@@ -304,7 +316,7 @@ RULES = {
         f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
         for name in ("active", "blended", "cooling", "known", "occupied")
     },
-    "stats.moments": (stats.moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
+    "stats.moments": (stats.masked_moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
     "tally.add": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
     "tally.add_seeds": (
         seeds_added,
@@ -312,8 +324,12 @@ RULES = {
         SLOTTED,
     ),
     "tally.averages": (averaged, tallies, {}),
-    "tally.no_seeds": (minibatch_tally.no_seeds, beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])), {}),
-    "tally.nothing": (minibatch_tally.nothing, tensors((shares, R, (2,))), {}),
+    "tally.no_seeds": (
+        minibatch_tally.empty_seed_tally,
+        beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])),
+        {},
+    ),
+    "tally.nothing": (minibatch_tally.empty_tally, tensors((shares, R, (2,))), {}),
     "tally.seed_averages": (
         seeds_averaged,
         st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
@@ -331,14 +347,14 @@ RULES = {
         beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),
         SLOTTED,
     ),
-    "vitals.limit": (partial(vitals.limit, spec=WATCH), windows, {}),
+    "vitals.limit": (partial(vitals.loss_limit, spec=WATCH), windows, {}),
     "vitals.panic": (
-        partial(vitals.panic, spec=WATCH),
+        partial(vitals.rollback_cause, spec=WATCH),
         tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
         {},
     ),
     "vitals.sign": (signed, tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)), {}),
-    "vitals.streak_after": (vitals.streak_after, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
+    "vitals.streak_after": (vitals.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
 }
 
 
@@ -357,7 +373,7 @@ def test_the_laws_hold(rule, given, ways, request):
 
 @pytest.mark.parametrize("name", list(REWARDS))
 def test_the_laws_of_rewards_hold(name):
-    rule = build(RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
+    rule = build_rule(RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
     check_reward(rule, examples=one_in(4), name=name, **REWARDS[name])
 
 

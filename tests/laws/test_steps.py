@@ -21,8 +21,8 @@ from morphogen.engine.policies import build_arm
 from morphogen.engine.record import build_record
 from morphogen.engine.rollout_buffer import Rollout
 from morphogen.engine.setup import build_setup
-from morphogen.learn.schedule import coefficients
-from morphogen.learn.update import deal, init_learner, update
+from morphogen.learn.schedule import coefficients_at
+from morphogen.learn.update import init_learner, minibatch_indices, update
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
@@ -32,19 +32,19 @@ from morphogen.state.measure import LabelledImages
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.init_seeds import birth, born_rows, sow
-from morphogen.steps.observe import flatten, observe
-from morphogen.steps.place_fossils import plant
+from morphogen.steps.init_seeds import init_seed_params, init_seeds, new_seed_rows
+from morphogen.steps.observe import flatten_observation, observe
+from morphogen.steps.place_fossils import place_fossils
 from morphogen.steps.reset import reset
-from morphogen.steps.score import close, reward_inputs, score, slot_inputs
+from morphogen.steps.score import close_epoch, reward_inputs, score, slot_inputs
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
-from morphogen.steps.whitebox_steps import judge, rest
+from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
-from morphogen.testing.builders.synthetic_epoch import Terms, validation
+from morphogen.testing.builders.synthetic_epoch import EpisodeSpec, synthetic_validation
 from morphogen.testing.laws import check_step
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.slot import CnnSpec
@@ -54,7 +54,7 @@ HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, class
 NET = Net(HOST, HOST.all_slots[:3])
 LIFE = LifecycleSpec(auto_forward=("TRAIN", "HOLD"), permissive_gates=False)
 WATCH = GovernorSpec(window=4, min_samples=2, snapshot_every=3)
-ALLOW = scenes.limits_of(scenes.make([[{}] * 3]), auto_forward=("TRAIN", "HOLD"), max_seeds=2)
+ALLOW = scenes.make_limits(scenes.make_slots([[{}] * 3]), auto_forward=("TRAIN", "HOLD"), max_seeds=2)
 LENGTH, MEASURED = 20, {"every": 2, "episode_length": 20, "signal_spec": SignalSpec()}
 
 states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
@@ -71,7 +71,7 @@ def validated(draw):
     """A state and made-up accuracies of its coalitions."""
     state = draw(states)
     made = draw(strategies.measurements(len(state), 3))
-    return state, validation(state, made, Terms(length=LENGTH, every=2))
+    return state, synthetic_validation(state, made, EpisodeSpec(length=LENGTH, every=2))
 
 
 @st.composite
@@ -81,7 +81,7 @@ def watched(draw):
     loss, skipped = (
         draw(st.lists(each, min_size=len(state), max_size=len(state))) for each in (losses, st.integers(0, 3))
     )
-    return state, scenes.validation(loss, [50.0] * len(state)), scenes.metrics(skipped)
+    return state, scenes.make_validation(loss, [50.0] * len(state)), scenes.make_train_metrics(skipped)
 
 
 @st.composite
@@ -104,7 +104,7 @@ def questioned(state):
 
 def judged(state, coalition, evaluated):
     split = LabelledImages(images=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
-    return judge(state, split, coalition, evaluated)
+    return validate_by_formula(state, split, coalition, evaluated)
 
 
 # name -> (step, what it takes, in which ways it is asked)
@@ -113,13 +113,13 @@ DRAWN = {
     "attribute.attribute": (partial(attribute, **MEASURED), validated(), {}),
     "govern.first_snapshot": (first_snapshot, states, {"slots": True}),
     "govern.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
-    "observe.flatten": (flatten, states.map(seen), {}),
+    "observe.flatten": (flatten_observation, states.map(seen), {}),
     "observe.observe": (seen, states, {"tolerance": 1e-6}),
-    "plant.plant": (plant, planting(), {}),
-    "score.close": (close, states, {"slots": True}),
+    "plant.plant": (place_fossils, planting(), {}),
+    "score.close": (close_epoch, states, {"slots": True}),
     "tick.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
     "whitebox.judge": (judged, states.map(questioned), {}),
-    "whitebox.rest": (rest, states, {"slots": True}),
+    "whitebox.rest": (skip_training, states, {"slots": True}),
 }
 
 
@@ -180,7 +180,7 @@ def training(s):
 
     batches = [s.world.feed.batch(s.world.feed.epoch(one.ticked), 0) for one in s.epochs]
     plan = s.plan(s.state)
-    return train, [(s.state, batch, plan) for batch in batches], {"alone": alone, "tolerance": 1e-4}
+    return train, [(s.state, batch, plan) for batch in batches], {"select_env": alone, "tolerance": 1e-4}
 
 
 def validating(s):
@@ -194,29 +194,29 @@ def validating(s):
         return validate(state, images, coalition, evaluated, plan, net=s.net)
 
     hosts = [s.state.replace(host=one.ticked.host) for one in s.epochs]
-    return call, [(state, split, *s.asked(state), plan) for state in hosts], {"alone": alone, "tolerance": 1e-4}
+    return call, [(state, split, *s.asked(state), plan) for state in hosts], {"select_env": alone, "tolerance": 1e-4}
 
 
 def sowing(s):
     born = s.births(s.epoch)
-    rows = born_rows(born, s.plan(s.state, born))
+    rows = new_seed_rows(born, s.plan(s.state, born))
     drawn = [
         tuple(u.expand(len(r), -1) for r, u in zip(rows, parts, strict=True))
         for parts in zip(*(s.noise(1, n) for n in s.net.seed_sizes), strict=True)
     ]
-    return partial(sow, net=s.net), [(s.state, rows, noise) for noise in drawn], {"but": ("neighbours",)}
+    return partial(init_seeds, net=s.net), [(s.state, rows, noise) for noise in drawn], {"skip": ("neighbours",)}
 
 
 def telling(s):
     born = s.births(s.epoch)
     plan = s.plan(s.state, born)
-    return born_rows, [(torch.roll(born, shift, 0), plan) for shift in range(5)], {"but": ("neighbours",)}
+    return new_seed_rows, [(torch.roll(born, shift, 0), plan) for shift in range(5)], {"skip": ("neighbours",)}
 
 
 def bearing(s):
     slot = s.net.slots[0]
     kinds = torch.arange(1, 8)
-    return partial(birth, slot=slot), [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])], {}
+    return partial(init_seed_params, slot=slot), [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])], {}
 
 
 def paying(s):
@@ -258,7 +258,7 @@ def resetting(s):
 def planning(s):
     call = partial(plans.plan_counts, net=s.net)
     given = [(e.ticked.slots, *s.asked(e.ticked), s.births(e)) for e in s.epochs]
-    return call, given, {"but": ("neighbours",)}  # it counts over all envs
+    return call, given, {"skip": ("neighbours",)}  # it counts over all envs
 
 
 def acting_by_policy(s):
@@ -271,14 +271,14 @@ def acting_by_policy(s):
 
 def updating(s):
     ppo = s.spec.ppo
-    deals = [deal(noise) for noise in s.noise(ppo.epochs, 8 // ppo.minibatches, ppo.minibatches)]
+    deals = [minibatch_indices(noise) for noise in s.noise(ppo.epochs, 8 // ppo.minibatches, ppo.minibatches)]
     given = [(s.learner, s.rollout.rows, dealt) for dealt in deals]
 
     def call(learner, rows, dealt):
-        return update(learner, rows, dealt, coefficients(ppo, 0), policy=s.policy, spec=ppo)
+        return update(learner, rows, dealt, coefficients_at(ppo, 0), policy=s.policy, spec=ppo)
 
     # it learns from all envs, in single precision; its minibatch is what is compiled (`test_update.py`)
-    return call, given, {"but": ("neighbours", "kinds", "graph")}
+    return call, given, {"skip": ("neighbours", "kinds", "graph")}
 
 
 def drawing(s):
@@ -323,14 +323,14 @@ def test_every_step_has_its_row():
 
 
 def test_the_slot_head_of_an_action_turns_with_the_slots():
-    whole = scenes.state(scenes.make([[{"stage": 3, "age": 9, "epochs_in_stage": 9}, {}, {}]]))
+    whole = scenes.make_state(scenes.make_slots([[{"stage": 3, "age": 9, "epochs_in_stage": 9}, {}, {}]]))
     heads = torch.tensor([[3, 0, 0, 0, 0, 0, 0, 0]])
     turned = apply_action(
         permute(whole, [2, 0, 1]),
         decode(permute_action(heads, [2, 0, 1]), permute(whole.slots, [2, 0, 1]), ALLOW),
         lifecycle=LIFE,
     )
-    assert tree_equality.same(
+    assert tree_equality.trees_equal(
         permute(apply_action(whole, decode(heads, whole.slots, ALLOW), lifecycle=LIFE), [2, 0, 1]), turned
     )
 

@@ -7,8 +7,8 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.spec import RewardSpec
-from morphogen.rules.rewards.plain import PlainRule
-from morphogen.rules.rewards.table import build
+from morphogen.rules.rewards.plain import FunctionRule
+from morphogen.rules.rewards.table import build_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -17,7 +17,7 @@ GAMMA = 0.9
 
 def paying(function):
     """The rule that pays what a function of the inputs returns."""
-    return PlainRule(function, governor_penalty=1.0, components=("paid", "governor"))
+    return FunctionRule(function, governor_penalty=1.0, components=("paid", "governor"))
 
 
 def gain(inputs):
@@ -83,7 +83,7 @@ class Numbered:
 class Shaped:
     """A rule of one ledger leaf; `delta` shapes by the potential of clean improvement."""
 
-    delta: object = build(RewardSpec(), param_budget=1000, episode_length=9, gamma=GAMMA)
+    delta: object = build_rule(RewardSpec(), param_budget=1000, episode_length=9, gamma=GAMMA)
     components: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")
     slot_scale: float = 0.01
 

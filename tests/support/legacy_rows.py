@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 import torch
 from hypothesis import strategies as st
 
-from morphogen.rules.rewards.legacy.rows import Maybe, Rows
-from morphogen.testing.builders.reward_inputs import inputs, slot_inputs
+from morphogen.rules.rewards.legacy.rows import OptionalValue, SlotRows
+from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -29,18 +29,18 @@ few = st.integers(0, 12)
 helpful = st.sampled_from((4.0, 1.0, 0.5, 9.0, -0.6, None))  # contributions that mostly earn something
 
 
-def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, **given) -> Rows:
+def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, **given) -> SlotRows:
     """Rows by hand; a value stands for all of them, None for what was not measured.  Empty slots unless given."""
     assert given.keys() <= {*OPTIONAL, *REALS, *WHOLES}, given.keys()
 
     def real(value) -> torch.Tensor:
         return torch.as_tensor(value, dtype=dtype).expand(count).clone()
 
-    def maybe(value) -> Maybe:
+    def maybe(value) -> OptionalValue:
         known = value is not None
-        return Maybe(real(value if known else torch.nan), torch.full((count,), known))
+        return OptionalValue(real(value if known else torch.nan), torch.full((count,), known))
 
-    return Rows(
+    return SlotRows(
         last=torch.as_tensor(last).expand(count).clone(),
         **{name: torch.as_tensor(given.get(name, WHOLES[name])).expand(count).clone() for name in WHOLES},
         **{name: real(given.get(name, 0.0)) for name in REALS},
@@ -194,7 +194,7 @@ def lives(draw, *, steps: int | None = None, start=None, rollbacks: bool = False
         leaves = {one.name: [[getattr(slot, one.name) for slot in slots]] for one in fields(Life)}
         pairs = torch.tensor([[draw(points) for _ in slots] for _ in slots], dtype=torch.float64)
         found.append(
-            inputs(
+            make_reward_inputs(
                 horizon=t == count - 1,
                 rolled_back=back,
                 op=int(op),
@@ -207,7 +207,7 @@ def lives(draw, *, steps: int | None = None, start=None, rollbacks: bool = False
                 next_val_acc=after,
                 clean_valid=draw(st.booleans()),
                 interaction=pairs + pairs.T,
-                slots=slot_inputs(1, places, **{name: torch.tensor(rows) for name, rows in leaves.items()}),
+                slots=make_slot_inputs(1, places, **{name: torch.tensor(rows) for name, rows in leaves.items()}),
             )
         )
         accuracy, slots = after, closed

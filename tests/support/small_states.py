@@ -13,7 +13,7 @@ from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import ImageBatch, LabelledImages
-from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.steps.init_seeds import init_seeds, new_seed_rows
 from morphogen.vocab.slot import CnnSpec
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
@@ -68,9 +68,9 @@ def grow(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm:
     own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha}
     state = state.replace(slots=state.slots.replace(**own))
     born = blueprint > 0
-    rows = born_rows(born, plan(state, net, born))
+    rows = new_seed_rows(born, plan(state, net, born))
     drawn = [noise(len(r), p, seed=7 + s) for s, (r, p) in enumerate(zip(rows, net.seed_sizes, strict=True))]
-    return sow(state, rows, tuple(drawn), net=net)
+    return init_seeds(state, rows, tuple(drawn), net=net)
 
 
 def mixed(net: Net, envs: int, seed: int = 0) -> EnvState:

@@ -8,8 +8,8 @@ from morphogen.config.spec import RewardSpec
 from morphogen.engine import extensions
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, returns
-from morphogen.rules.rewards.table import Rule, meaning
+from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_returns
+from morphogen.rules.rewards.table import Rule, describe_rule
 from morphogen.vocab.reward import RULES
 
 WIDE = 6  # rules side by side in a table
@@ -29,14 +29,14 @@ def usable() -> tuple[dict[str, Rule], list[str]]:
 def listing(rules: dict[str, Rule]) -> list[str]:
     """A line for each rule: its name, whose it is, what it pays."""
     wide, side = (max(map(len, column), default=0) for column in (rules, [RULES[name] for name in rules]))
-    return [f"{name:<{wide}}  {RULES[name]:<{side}}  {meaning(name)}" for name in rules]
+    return [f"{name:<{wide}}  {RULES[name]:<{side}}  {describe_rule(name)}" for name in rules]
 
 
 def ranking(rules: dict[str, Rule]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Tables of discounted returns, a title and rows for each: archetypes down, rules of one origin across."""
     policies = list(ARCHETYPES.values())
     first = [_facts(name) for name in ARCHETYPES]
-    paid = {name: returns(rule, policies).tolist() for name, rule in rules.items()}
+    paid = {name: archetype_returns(rule, policies).tolist() for name, rule in rules.items()}
     found = []
     for whose, group in groupby(rules, key=RULES.__getitem__):
         names = list(group)
@@ -49,4 +49,4 @@ def ranking(rules: dict[str, Rule]) -> list[tuple[str, list[dict[str, Any]]]]:
 def _facts(name: str) -> dict[str, Any]:
     """A policy, and the accuracy that it delivers, if it gets that far."""
     policy = ARCHETYPES[name]
-    return {"policy": name, "committed": None if policy.rollback else policy.committed(STEPS)}
+    return {"policy": name, "committed": None if policy.rollback_step else policy.committed_accuracy(STEPS)}

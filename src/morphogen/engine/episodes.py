@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from morphogen.device.transfers import Transfers
 from morphogen.engine.epoch import Epoch, VectorEnv, reset_hidden
-from morphogen.learn.baselines import Random
+from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.env import EnvState
 from morphogen.vocab.blueprint import EMPTY
@@ -55,7 +55,7 @@ def rollout_on_device(
 
     No policy: as the control of the world says.
     """
-    policy = Random() if policy is None else policy
+    policy = RandomPolicy() if policy is None else policy
     params = policy.init(env.key[0]) if params is None else params
     hidden = policy.initial_hidden(env.key.shape[0], device=env.setup.device)
     rows, epoch, before = [], None, state.signals.val_acc

@@ -16,8 +16,8 @@ from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
-from morphogen.learn.whitebox_policy import Optimal
-from morphogen.rules.whitebox import best
+from morphogen.learn.whitebox_policy import OptimalPolicy
+from morphogen.rules.whitebox import optimal_value
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
@@ -31,11 +31,11 @@ def is_known(setup: Setup) -> bool:
     return setup.task.kind == ANALYTIC
 
 
-def optimal_policy(setup: Setup) -> Optimal:
+def optimal_policy(setup: Setup) -> OptimalPolicy:
     """The policy that reaches the optimum; a ConfigError where none is known."""
     if not is_known(setup):
         raise ConfigError(f"the best policy of the task {setup.task.name} is not known; want the task whitebox")
-    return Optimal(setup.net.counts, setup.budget, setup.spec.episode_length, _last_start(setup))
+    return OptimalPolicy(setup.net.counts, setup.budget, setup.spec.episode_length, _last_start(setup))
 
 
 def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
@@ -54,7 +54,7 @@ def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
             purpose=Purpose.INSTANCE_HELD_OUT,
         )
         knobs = {"counts": setup.net.counts, "last": _last_start(setup), "param_budget": setup.budget}
-        found.append(best(instance, blueprints=setup.limits.allowed_blueprints, **knobs))
+        found.append(optimal_value(instance, blueprints=setup.limits.allowed_blueprints, **knobs))
     crossing = TensorDict({"optimum": torch.cat(found)}, batch_size=[])
     return transfers.read("result", crossing)["optimum"][:episodes]
 

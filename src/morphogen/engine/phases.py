@@ -20,10 +20,10 @@ from morphogen.nets import plan as plans
 from morphogen.nets.distribution import noise_lanes
 from morphogen.nets.plan import Plan
 from morphogen.nets.policy import Policy
-from morphogen.rules.attribution import coalitions, measuring
+from morphogen.rules.attribution import coalitions, is_measured_epoch
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_masks, conditions, control
+from morphogen.rules.legality import action_masks, conditions, restrict_masks
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import EnvState
@@ -31,13 +31,13 @@ from morphogen.state.measure import Attribution, GovernorReport, StepScore, Tick
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import govern
-from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.steps.init_seeds import init_seeds, new_seed_rows
 from morphogen.steps.observe import observe
 from morphogen.steps.score import score
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
-from morphogen.steps.whitebox_steps import judge, rest
+from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.stage import Stage
@@ -88,12 +88,15 @@ def act_phase(
     spec, limits = setup.spec, setup.limits
     met = conditions(state.slots, limits)
     seen = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
-    observation, masks = observe(state, limits, met=met, **seen), action_masks(state.slots, limits, met=met)
+    observation, masks = (
+        observe(state, limits, conditions_met=met, **seen),
+        action_masks(state.slots, limits, conditions_met=met),
+    )
     missed = torch.zeros_like(masks.op[:, 0])
     if action_control is not None:
-        masks, missed = control(masks, *action_control.at(state.clock.epoch, key[:, 2]))
+        masks, missed = restrict_masks(masks, *action_control.at(state.clock.epoch, key[:, 2]))
     choice = policy.act(params, observation, masks, hidden, _action_noise(state, key, policy.purpose))
-    action = decode(choice.action, state.slots, limits, met=met)
+    action = decode(choice.action, state.slots, limits, conditions_met=met)
     acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
     ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
     coalition, evaluated = requested_coalitions(ticked, key, setup=setup)
@@ -115,16 +118,16 @@ def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple
     pairs, clock = spec.attribution.permutation_pairs, state.clock
     stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
     noise = rng.uniform(stream, pairs * slots).unflatten(-1, (pairs, slots))
-    full = measuring(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
+    full = is_measured_epoch(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 
 
 def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, setup: Setup) -> EnvState:
     """The envs with the parameters of the seeds that were born.  born bool [E, S]."""
-    rows, net = born_rows(born, plan), setup.net
+    rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
     noise = [_seed_noise(state, key, row, slot, (size - gate, gate)) for row, slot, size, gate in sizes]
-    return sow(state, rows, tuple(noise), net=net)
+    return init_seeds(state, rows, tuple(noise), net=net)
 
 
 def _seed_noise(state: EnvState, key: Tensor, rows: Tensor, slot: SlotSpec, sizes: tuple[int, int]) -> Tensor:
@@ -198,7 +201,7 @@ def phase_fns(plan: Plan, *, setup: Setup) -> PhaseFns:
     spec, net = setup.spec, setup.net
     return PhaseFns(
         train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
-        validate=judge if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
+        validate=validate_by_formula if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
         tail=partial(score_phase, setup=setup),
     )
 
@@ -235,7 +238,7 @@ def train_phase(
     analytic = setup.task.kind == ANALYTIC
     ready = top.ticked if analytic else init_new_seeds(top.ticked, top.born, key, plan, setup=setup)
     trained, metrics = (
-        rest(ready) if analytic else train_epoch(ready, plan, fns=fns, feed=feed, setup=setup, timer=timer)
+        skip_training(ready) if analytic else train_epoch(ready, plan, fns=fns, feed=feed, setup=setup, timer=timer)
     )
     timer.mark("validate")
     validation = fns.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)

@@ -71,8 +71,8 @@ def build_arm(name: str, setup: Setup) -> Arm:
         return _init_arm(optimal_policy(setup), None, setup)
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
-        return _init_arm(baselines.Random(), build_control(schedule, spec, setup.device), setup)
-    own = baselines.make(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)
+        return _init_arm(baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
+    own = baselines.make_baseline(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)
     return _init_arm(own, None, setup)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.engine.epoch import Epoch
-from morphogen.rules.legality import head_choices
+from morphogen.rules.legality import head_value_counts
 from morphogen.state.env import Signals, Slots
 from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import Head
@@ -140,7 +140,7 @@ def _action_values(epoch: Epoch) -> dict[str, Tensor]:
         "missed": epoch.missed,
         "op_prob": choice.op_prob,
         "op_legal": epoch.masks.op,
-        "legal_choices": head_choices(epoch.masks, choice.action[:, Head.OP]),
+        "legal_choices": head_value_counts(epoch.masks, choice.action[:, Head.OP]),
         "log_prob": choice.log_prob,
         "entropy": choice.entropy,
         "value": choice.value,

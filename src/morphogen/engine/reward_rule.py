@@ -7,8 +7,8 @@ from torch import Tensor
 from morphogen.config.spec import RewardSpec
 from morphogen.engine import extensions
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards import archetypes
-from morphogen.rules.rewards.table import BUILDERS, Rule, build, register
+from morphogen.rules.rewards import archetypes, table
+from morphogen.rules.rewards.table import BUILDERS, Rule, register
 from morphogen.vocab.reward import FAMILIES, RULES
 
 
@@ -17,9 +17,9 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
     _load_extension(spec.rule)
     terms = {"param_budget": param_budget, "episode_length": episode_length, "gamma": gamma}
     if RULES.get(spec.rule) in FAMILIES:
-        return build(spec, **terms)
+        return table.build_rule(spec, **terms)
     try:
-        rule = build(spec, **terms)
+        rule = table.build_rule(spec, **terms)
         wrong = find_violation(rule)
     except Exception as error:
         raise _rule_error(spec.rule, f"cannot be used: {_error_line(error)}") from error
@@ -59,7 +59,7 @@ def find_violation(rule: Rule) -> str:
     names = rule.components
     if not isinstance(names, tuple) or not names or len(set(names)) < len(names):
         return f"its components are {names!a}; want a tuple of names, each once"
-    inputs = archetypes.trajectories(list(archetypes.ARCHETYPES.values()), dtype=torch.float32)
+    inputs = archetypes.archetype_inputs(list(archetypes.ARCHETYPES.values()), dtype=torch.float32)
     envs = inputs.batch_size[1]
     ledger = rule.init(envs, archetypes.SLOTS)
     for step in range(archetypes.STEPS):

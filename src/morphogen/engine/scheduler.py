@@ -24,9 +24,9 @@ from morphogen.engine.reporter import Reporter
 from morphogen.engine.rollout_buffer import Rollout
 from morphogen.engine.setup import Setup
 from morphogen.errors import TrainingDiverged
-from morphogen.learn.rollout_stats import survey
-from morphogen.learn.schedule import coefficients
-from morphogen.learn.update import deal, init_learner, minibatch_step, update
+from morphogen.learn.rollout_stats import rollout_stats
+from morphogen.learn.schedule import coefficients_at
+from morphogen.learn.update import init_learner, minibatch_indices, minibatch_step, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.state import rng
 from morphogen.state.env import EnvState
@@ -200,19 +200,19 @@ class Scheduler:
         """Train the policy on the rollout; what is told of both.  A baseline learns nothing.  hidden [E], the last."""
         spec, rows, used = self.setup.spec, self.rollout.rows, self.params.get("observation", None)
         if self.learner is None or not isinstance(self.policy, RecurrentPolicy):
-            return survey(rows["observation"], hidden, None, None)
+            return rollout_stats(rows["observation"], hidden, None, None)
         self.learner, metrics = update(
             self.learner,
             rows,
             self._minibatches(),
-            coefficients(spec.ppo, self.round),
+            coefficients_at(spec.ppo, self.round),
             policy=self.policy,
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
             step=self.compiled.unit("update", minibatch_step),
         )
         self.params = self.learner.params
-        return metrics.update(survey(rows["observation"], hidden, used, self.params["observation"]))
+        return metrics.update(rollout_stats(rows["observation"], hidden, used, self.params["observation"]))
 
     def _minibatches(self) -> torch.Tensor:
         """Which envs each minibatch of each PPO epoch holds: int64 [K, n, E / n]."""
@@ -221,7 +221,7 @@ class Scheduler:
         blocks = rng.env_keys(spec.seed, 0, spec.envs // n, self.setup.device)
         pass_ = torch.arange(spec.ppo.epochs, device=self.setup.device).unsqueeze(-1)
         stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=self.round, epoch=pass_)
-        return deal(rng.uniform(stream, n))
+        return minibatch_indices(rng.uniform(stream, n))
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:

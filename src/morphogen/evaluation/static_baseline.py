@@ -16,7 +16,7 @@ from morphogen.engine.setup import Setup
 from morphogen.evaluation.schedule_search import Ground, held_out_grounds
 from morphogen.nets import plan as plans
 from morphogen.state.env import EnvState
-from morphogen.steps.place_fossils import plant
+from morphogen.steps.place_fossils import place_fossils
 
 
 def replay(setup: Setup, fences: Transfers, *, kept: Array, algorithm: Array) -> EpisodeTraces:
@@ -49,7 +49,7 @@ def _trained(setup: Setup, fences: Transfers, ground: Ground, grown: Array) -> T
 def planted(world: VectorEnv, episode: int, blueprint: Tensor, algorithm: Tensor) -> EnvState:
     """The envs of an episode with fossils from the start, measured.  blueprint, algorithm int64 [E, S]."""
     setup = world.setup
-    state = plant(world.init_state(episode), blueprint, algorithm)
+    state = place_fossils(world.init_state(episode), blueprint, algorithm)
     born = blueprint > 0
     counts = plans.plan_counts(
         state.slots, *phases.requested_coalitions(state, world.key, setup=setup), born, net=setup.net

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from morphogen.rules.stats import moments
+from morphogen.rules.stats import masked_moments
 
 
-def discounted(x: Tensor, ended: Tensor, *, factor: float) -> Tensor:
+def discounted_sum(x: Tensor, ended: Tensor, *, factor: float) -> Tensor:
     """`y[t] = x[t] + factor * y[t+1]`, starting anew at an end and at the last row.  x, ended [T, E] -> [T, E]."""
     rows, after = [], torch.zeros_like(x[0])
     for now, end in zip(x.unbind(0)[::-1], ended.unbind(0)[::-1], strict=True):
@@ -35,7 +35,7 @@ def gae(
     behind = torch.cat((value[1:], next_value[-1:]))
     behind = torch.where(truncated, next_value, behind)
     error = reward + gamma * torch.where(terminated, 0.0, behind) - value
-    advantage = discounted(error, terminated | truncated, factor=gamma * gae_lambda)
+    advantage = discounted_sum(error, terminated | truncated, factor=gamma * gae_lambda)
     return advantage, advantage + value
 
 
@@ -44,5 +44,5 @@ def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1) -> Tenso
 
     Shapes: advantage, free bool [T, E] -> [T, E].  `floor`: least deviation to divide by, in return units.
     """
-    mean, variance, _ = moments(advantage, free)
+    mean, variance, _ = masked_moments(advantage, free)
     return (advantage - mean) / variance.sqrt().clamp_min(floor)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.heuristic import Heuristic, decided, rotation_of
+from morphogen.learn.heuristic import HeuristicPolicy, blueprint_rotation, deterministic_output
 from morphogen.nets.distribution import (
     NO_FLOOR,
     ROWS,
@@ -26,10 +26,10 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 
-NAMES = ("random", "heuristic")
+BASELINES = ("random", "heuristic")
 
 
-class _Mindless:
+class _ParameterFree:
     """A policy without parameters and memory."""
 
     purpose: ClassVar[Purpose] = Purpose.BASELINE
@@ -44,7 +44,7 @@ class _Mindless:
 
 
 @dataclass(frozen=True)
-class Random(_Mindless):
+class RandomPolicy(_ParameterFree):
     """Uniform over the legal ops, then over their legal slots, then over the values.  Under a control: as declared."""
 
     def act(
@@ -58,20 +58,20 @@ class Random(_Mindless):
         )
         dist = normalise_tables(even, legal, build_lookups(NO_FLOOR, noise.device))
         action = sample_action(dist, noise)
-        out = decided(action, masks, hidden)
+        out = deterministic_output(action, masks, hidden)
         return out.replace(op_prob=dist.floored.op.exp(), entropy=head_entropy(dist, action))
 
 
-def make(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:
+def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:
     """A baseline by name.  A ConfigError lists the known ones."""
     if name == "heuristic":
         least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
-        return Heuristic(
-            rotation=rotation_of(limits),
+        return HeuristicPolicy(
+            rotation=blueprint_rotation(limits),
             episode_length=episode_length,
             min_training_epochs=lifecycle.min_training_epochs,
-            fossilize=least,
+            min_contribution=least,
         )
-    if name not in NAMES:
-        raise ConfigError(f"policy_name is {name!r}; want one of {', '.join(NAMES)}")
-    return Random()
+    if name not in BASELINES:
+        raise ConfigError(f"policy_name is {name!r}; want one of {', '.join(BASELINES)}")
+    return RandomPolicy()

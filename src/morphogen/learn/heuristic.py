@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.errors import ConfigError
-from morphogen.rules.legality import choices
+from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op
@@ -18,7 +18,7 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import ENV, SLOT, column_index
 from morphogen.vocab.purpose import Purpose
 
-ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
+DEFAULT_ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
     "cnn": (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.ATTENTION, Blueprint.NORM, Blueprint.DEPTHWISE),
     "transformer": (
         Blueprint.NORM,
@@ -29,18 +29,18 @@ ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
     ),
 }
 _ENV, _SLOT = column_index(ENV), column_index(SLOT)
-_RANK = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # which wish an env takes
+_OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # which wish an env takes
 _ALPHA_FULL = 1.0 - 1e-6
-_NOT_WORTH = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
+_RANSOM_CONTRIBUTION = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
 
 
-def rotation_of(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
+def blueprint_rotation(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
     """Codes of the blueprints that are tried in turn: the given names or the default, reduced to the allowed ones."""
     own = {blueprint.label: blueprint for blueprint in BY_TOPOLOGY[limits.topology]}
     for name in names:
         if name not in own:
             raise ConfigError(f"rotation names {name!r}; a {limits.topology} host has {', '.join(own)}")
-    wanted = tuple(own[name] for name in names) or ROTATIONS[limits.topology]
+    wanted = tuple(own[name] for name in names) or DEFAULT_ROTATIONS[limits.topology]
     found = tuple(int(blueprint) for blueprint in wanted if blueprint in limits.allowed_blueprints)
     if not found:
         allowed = ", ".join(Blueprint(code).label for code in limits.allowed_blueprints)
@@ -49,7 +49,7 @@ def rotation_of(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Heuristic:
+class HeuristicPolicy:
     """Germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
 
     Reads raw observations and masks; its memory lives in `hidden`, so a rollback clears it.
@@ -59,16 +59,16 @@ class Heuristic:
     rotation: tuple[int, ...]
     episode_length: int
     min_training_epochs: int = 10
-    fossilize: float = 0.5  # points of contribution
-    patience: int = 5  # epochs in a stage
-    stuck: int = 20  # epochs in a stage, the most that an observation shows
-    drop: float = -2.0  # points since the stage began
-    plateau: int = 3  # epochs
-    earliest: int = 5  # epoch of the first germination
+    min_contribution: float = 0.5  # points of contribution
+    min_epochs_in_stage: int = 5  # epochs in a stage
+    max_epochs_in_stage: int = 20  # epochs in a stage, the most that an observation shows
+    max_drop: float = -2.0  # points since the stage began
+    min_plateau: int = 3  # epochs
+    first_germination_epoch: int = 5  # epoch of the first germination
     decay: float = 0.5  # of penalties, per epoch
-    forgiven: float = 0.1  # penalties below are dropped
+    min_penalty: float = 0.1  # penalties below are dropped
     penalty: float = 2.0  # for a pruned seed's blueprint
-    threshold: float = 3.0  # penalty from which a blueprint is passed over
+    skip_penalty: float = 3.0  # penalty from which a blueprint is passed over
 
     def init(self, key: Tensor) -> TensorDict:
         """No parameters."""
@@ -88,13 +88,13 @@ class Heuristic:
     ) -> ActOutput:
         """The most urgent legal wish, else a new seed where it is time, else WAIT.  The noise is not used."""
         penalty = hidden["penalty"] * self.decay
-        penalty = torch.where(penalty < self.forgiven, 0.0, penalty)
-        op, slot = urgent(self.wishes(obs.slots), masks)
+        penalty = torch.where(penalty < self.min_penalty, 0.0, penalty)
+        op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
         empty = masks.slot[:, int(Op.GERMINATE)]
-        grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.is_time(obs.env)
+        grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.should_germinate(obs.env)
         op = torch.where(grow, int(Op.GERMINATE), op)
         slot = torch.where(grow, empty.int().argmax(-1), slot)
-        place, blueprint = self.choose(penalty, hidden["next"])
+        place, blueprint = self.next_blueprint(penalty, hidden["next"])
         held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
         blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
         memory = {
@@ -104,9 +104,9 @@ class Heuristic:
         action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
         columns = {Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)}
         action = torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
-        return decided(action, masks, hidden.replace(**memory))
+        return deterministic_output(action, masks, hidden.replace(**memory))
 
-    def wishes(self, slots: Tensor) -> Tensor:
+    def requested_ops(self, slots: Tensor) -> Tensor:
         """What each slot asks for: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
         on = {
             name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in ("germinated", "training", "blending", "holding")
@@ -117,16 +117,16 @@ class Heuristic:
             slots[..., _SLOT[name]] * 10.0 for name in ("stage_improvement", "age_improvement", "contribution")
         )
         measured = slots[..., _SLOT["contribution_valid"]] > 0
-        patient = epochs >= self.patience
+        patient = epochs >= self.min_epochs_in_stage
         rules = (
             (on["germinated"], Op.ADVANCE),
-            ((on["training"] | on["holding"] | rest) & (epochs >= self.stuck), Op.PRUNE),
-            ((on["training"] | on["blending"]) & patient & (gain < self.drop), Op.PRUNE),
+            ((on["training"] | on["holding"] | rest) & (epochs >= self.max_epochs_in_stage), Op.PRUNE),
+            ((on["training"] | on["blending"]) & patient & (gain < self.max_drop), Op.PRUNE),
             (on["training"] & (epochs >= self.min_training_epochs), Op.ADVANCE),
             (rest & (slots[..., _SLOT["alpha"]] >= _ALPHA_FULL), Op.ADVANCE),
             (on["holding"] & ~measured, Op.WAIT),
-            (on["holding"] & (worth > _NOT_WORTH) & (since_birth < 0), Op.PRUNE),
-            (on["holding"] & (worth >= self.fossilize), Op.FOSSILIZE),
+            (on["holding"] & (worth > _RANSOM_CONTRIBUTION) & (since_birth < 0), Op.PRUNE),
+            (on["holding"] & (worth >= self.min_contribution), Op.FOSSILIZE),
             (on["holding"] & patient, Op.PRUNE),
         )
         wish = torch.zeros_like(epochs, dtype=torch.int64)
@@ -134,13 +134,15 @@ class Heuristic:
             wish = torch.where(applies, int(op), wish)
         return wish
 
-    def is_time(self, env: Tensor) -> Tensor:
+    def should_germinate(self, env: Tensor) -> Tensor:
         """The host is stable, on a plateau, and not brand-new.  env float32 [E, 52] raw -> bool [E]."""
         epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
         plateau = (env[:, _ENV["plateau"]] * 10.0).round()
-        return (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.plateau) & (epoch >= self.earliest)
+        return (
+            (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.min_plateau) & (epoch >= self.first_germination_epoch)
+        )
 
-    def choose(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def next_blueprint(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """Next blueprint: the first from `start` that is not passed over, else the least penalised.
 
         Shapes: penalty float32 [E, 13], start int64 [E] -> place int64 [E], code int64 [E].
@@ -149,29 +151,29 @@ class Heuristic:
         size = len(self.rotation)
         own = penalty[:, codes]
         order = (torch.arange(size, device=penalty.device) + start.unsqueeze(-1)) % size
-        free = own.gather(1, order) < self.threshold
+        free = own.gather(1, order) < self.skip_penalty
         first = order.gather(1, free.int().argmax(-1, keepdim=True)).squeeze(1)
         place = torch.where(free.any(-1), first, own.argmin(-1))
         return place, codes[place]
 
 
-def urgent(wish: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
+def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
     """The most urgent legal wish of each env, the lowest slot among equals; WAIT if there is none.
 
     Shapes: wish int64 [E, S] -> op int64 [E], slot int64 [E].
     """
-    slots = wish.shape[1]
-    legal = masks.slot.gather(1, wish.unsqueeze(1)).squeeze(1) & (wish != int(Op.WAIT))
-    ranks = constant_table(tuple(_RANK.get(op, len(_RANK)) for op in Op), torch.int64, wish.device)
-    place = torch.arange(slots, device=wish.device)
-    key = torch.where(legal, ranks[wish] * slots + place, len(Op) * slots)
+    slots = requested.shape[1]
+    legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
+    ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)
+    place = torch.arange(slots, device=requested.device)
+    key = torch.where(legal, ranks[requested] * slots + place, len(Op) * slots)
     slot = torch.where(legal.any(-1), key.argmin(-1), 0)
-    return torch.where(legal.any(-1), wish.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
+    return torch.where(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
 
 
-def decided(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:
+def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:
     """The output of a policy without probabilities.  action int64 [E, 8]."""
-    count = choices(masks)
+    count = action_count(masks)
     nothing = torch.zeros(action.shape[0], len(HEADS), device=action.device)
     return ActOutput(
         action=action,

@@ -5,16 +5,16 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
-from morphogen.learn.metrics import Measured, mean, mean_by_head
+from morphogen.learn.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
 from morphogen.nets.policy import Evaluation, RecurrentPolicy
 
-_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
+_MAX_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 
 
-def objective(
+def minibatch_objective(
     net: ControllerParams,
     rows: TensorDict,
     hidden: TensorDict,
@@ -22,44 +22,46 @@ def objective(
     policy: RecurrentPolicy,
     spec: PpoSpec,
     weights: Coefficients,
-    look_up: Lookups,
+    lookups: Lookups,
     factors: Tensor,
-) -> tuple[Tensor, Measured]:
+) -> tuple[Tensor, Metrics]:
     """The loss of one minibatch and what was measured.  rows [T, B] as `update.prepare` makes them; hidden [B]."""
-    found = policy.rescore(net, rows, look_up, hidden)
+    found = policy.rescore(net, rows, lookups, hidden)
     return ppo_loss(
-        found, rows, look_up.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
+        found, rows, lookups.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
     )
 
 
 def ppo_loss(
-    found: Evaluation, rows: TensorDict, relevant: Tensor, *, spec: PpoSpec, weights: Coefficients, factors: Tensor
-) -> tuple[Tensor, Measured]:
+    evaluation: Evaluation, rows: TensorDict, relevant: Tensor, *, spec: PpoSpec, weights: Coefficients, factors: Tensor
+) -> tuple[Tensor, Metrics]:
     """`policy + value_coef value - entropy_coef bonus + contribution_coef contribution`.
 
     Shapes: rows [T, B] with log_prob [8], advantage, target (return - offset), free and known (weights 0 or 1);
     relevant bool [T, B, 8]; factors float32 [8] of the bonus -> (0-d, measured).
     """
     free = rows["free"]
-    heads, joint = log_ratios(found.log_prob, rows["log_prob"])
+    heads, joint = log_ratios(evaluation.log_prob, rows["log_prob"])
     used = relevant.to(free.dtype) * free.unsqueeze(-1)
     r_heads, r = heads.exp(), joint.exp()
     if spec.ratio == "head":
-        policy = -mean_by_head(surrogate(r_heads, rows["advantage"].unsqueeze(-1), spec.clip), used)[0].sum()
+        policy = -masked_mean_by_head(clipped_surrogate(r_heads, rows["advantage"].unsqueeze(-1), spec.clip), used)[
+            0
+        ].sum()
     else:
-        policy = -mean(surrogate(r, rows["advantage"], spec.clip), free)[0]
+        policy = -masked_mean(clipped_surrogate(r, rows["advantage"], spec.clip), free)[0]
     some_free = (free > 0).any()
-    value, some_known = mean(0.5 * (found.value - rows["target"]).square(), rows["known"])
-    bonus = mean(found.diversity @ factors, free)[0]
+    value, some_known = masked_mean(0.5 * (evaluation.value - rows["target"]).square(), rows["known"])
+    bonus = masked_mean(evaluation.diversity @ factors, free)[0]
     loss = policy + weights.value * value - weights.entropy * bonus
-    contribution = contribution_loss(found.contribution, rows)
+    contribution = contribution_loss(evaluation.contribution, rows)
     loss = loss + spec.contribution_coef * contribution[0]
-    measured: Measured = {
+    measured: Metrics = {
         "policy_loss": (policy, some_free),
         "value_loss": (value, some_known),
         "contribution_loss": contribution,
-        "entropy": mean(found.entropy, free),
-        "entropy_head": _head_entropy(found, free),
+        "entropy": masked_mean(evaluation.entropy, free),
+        "entropy_head": _head_entropy(evaluation, free),
         **ratio_metrics(heads, joint, used, free, clip=spec.clip),
         "behaviour_gap": ((heads.abs() * rows["known"].unsqueeze(-1)).amax(), some_known),
     }
@@ -69,15 +71,15 @@ def ppo_loss(
 def log_ratios(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
     """Log-ratio of each head and of the whole action, clamped to +-20.  [..., 8] -> [..., 8], [...]."""
     heads = new - old
-    return heads.clamp(-_LOG_RATIO, _LOG_RATIO), heads.sum(-1).clamp(-_LOG_RATIO, _LOG_RATIO)
+    return heads.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO), heads.sum(-1).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
 
 
-def surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """The pessimistic one of the plain and the clipped gain.  Shapes broadcast."""
     return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
 
 
-def divergence(log_ratio: Tensor) -> Tensor:
+def kl_estimate(log_ratio: Tensor) -> Tensor:
     """An unbiased estimate of the KL divergence from the behaviour, never negative: `r - 1 - log r`.  Same shape."""
     return log_ratio.expm1() - log_ratio
 
@@ -87,22 +89,22 @@ def contribution_loss(predicted: Tensor | None, rows: TensorDict) -> tuple[Tenso
     if predicted is None:
         zero = torch.zeros_like(rows["free"][0, 0])
         return zero, zero > 0
-    return mean(0.5 * (predicted - rows["contribution"]).square(), rows["contribution_valid"])
+    return masked_mean(0.5 * (predicted - rows["contribution"]).square(), rows["contribution_valid"])
 
 
-def ratio_metrics(heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float) -> Measured:
+def ratio_metrics(heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float) -> Metrics:
     """KL, clip shares and the extreme ratios over free rows.  heads, used [T, B, 8]; joint, free [T, B]."""
     r, some = joint.exp(), (free > 0).any()
     return {
-        "kl": mean(divergence(joint), free),
-        "clip_share": mean(((r - 1.0).abs() > clip).to(free.dtype), free),
-        "clip_share_head": mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used),
+        "kl": masked_mean(kl_estimate(joint), free),
+        "clip_share": masked_mean(((r - 1.0).abs() > clip).to(free.dtype), free),
+        "clip_share_head": masked_mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used),
         "ratio_max": (torch.where(free > 0, r, 0.0).amax(), some),
         "ratio_min": (torch.where(free > 0, r, torch.inf).amin(), some),
     }
 
 
-def _head_entropy(found: Evaluation, free: Tensor) -> tuple[Tensor, Tensor]:
+def _head_entropy(evaluation: Evaluation, free: Tensor) -> tuple[Tensor, Tensor]:
     weight = free.unsqueeze(-1)
-    spread, reach = (found.diversity * weight).sum((0, 1)), (found.reach * weight).sum((0, 1))
+    spread, reach = (evaluation.diversity * weight).sum((0, 1)), (evaluation.reach * weight).sum((0, 1))
     return torch.where(reach > 0, spread / torch.where(reach > 0, reach, 1.0), 0.0), reach > 0

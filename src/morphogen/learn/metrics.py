@@ -10,9 +10,9 @@ from torch import Tensor
 from morphogen.nets.controller import controller_leaves
 from morphogen.vocab.action import HEADS
 
-Measured = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
+Metrics = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
 # Parameters of the policy, whatever its size; those of a head that a run does without are never valid.
-LAYERS = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
+LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
 
 
 class Reduction(Enum):
@@ -27,7 +27,7 @@ class Reduction(Enum):
 
 
 # Every metric of a minibatch step.  A step that measures another set of names is refused.
-STEP: dict[str, Reduction] = {
+STEP_REDUCTIONS: dict[str, Reduction] = {
     "policy_loss": Reduction.MEAN,
     "value_loss": Reduction.MEAN,
     "contribution_loss": Reduction.MEAN,
@@ -51,14 +51,14 @@ STEP: dict[str, Reduction] = {
     "layer_health": Reduction.MEAN,
 }
 # Metrics of several numbers, and what each is about.
-PARTS = {
+METRIC_PARTS = {
     "entropy_head": HEADS,
     "clip_share_head": HEADS,
     "gradient_norm_head": (*HEADS, "value"),
-    "layer_health": LAYERS,
+    "layer_health": LAYER_NAMES,
 }
 # Metrics of the round as a whole.
-ONCE: tuple[str, ...] = (
+ROUND_METRICS: tuple[str, ...] = (
     "epochs_done",
     "explained_variance",
     "value_mean",
@@ -83,35 +83,35 @@ ONCE: tuple[str, ...] = (
 
 
 def _labels(name: str) -> tuple[str, ...]:
-    return tuple(f"{name}.{part}" for part in PARTS[name]) if name in PARTS else (name,)
+    return tuple(f"{name}.{part}" for part in METRIC_PARTS[name]) if name in METRIC_PARTS else (name,)
 
 
-STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP for label in _labels(name))
-NAMES: tuple[str, ...] = (*STEP_NAMES, *ONCE)  # `<name>_valid` beside each
+STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP_REDUCTIONS for label in _labels(name))
+METRIC_NAMES: tuple[str, ...] = (*STEP_NAMES, *ROUND_METRICS)  # `<name>_valid` beside each
 
 
-def mean(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def masked_mean(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Mean over the rows of weight 1, and whether there was any.  Equal shapes, weights 0 or 1 -> 0-d."""
     total = weight.sum()
     return (x * weight).sum() / total.clamp(min=1.0), total > 0
 
 
-def mean_by_head(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def masked_mean_by_head(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The same for each head.  [..., 8], weights 0 or 1 -> [8]."""
     total = weight.flatten(0, -2).sum(0)
     return (x * weight).flatten(0, -2).sum(0) / total.clamp(min=1.0), total > 0
 
 
-def pack(measured: Measured) -> tuple[Tensor, Tensor]:
+def pack_metrics(metrics: Metrics) -> tuple[Tensor, Tensor]:
     """One step's metrics in the order of `STEP_NAMES`, finite or not.  -> value float64 [M], valid bool [M]."""
-    if measured.keys() != STEP.keys():
-        raise ValueError(f"metrics are {sorted(measured)}; want {sorted(STEP)}")
-    values = torch.cat([measured[name][0].detach().reshape(-1).double() for name in STEP])
-    valid = torch.cat([measured[name][1].expand_as(measured[name][0]).reshape(-1) for name in STEP])
+    if metrics.keys() != STEP_REDUCTIONS.keys():
+        raise ValueError(f"metrics are {sorted(metrics)}; want {sorted(STEP_REDUCTIONS)}")
+    values = torch.cat([metrics[name][0].detach().reshape(-1).double() for name in STEP_REDUCTIONS])
+    valid = torch.cat([metrics[name][1].expand_as(metrics[name][0]).reshape(-1) for name in STEP_REDUCTIONS])
     return values, valid
 
 
-def reduce(values: Tensor, valid: Tensor, counted: Tensor) -> Measured:
+def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
     """Reduce over the counted steps; a metric that no step measured is invalid.
 
     Shapes: values, valid [N, M]; counted bool [N] -> name of `STEP_NAMES` -> 0-d.
@@ -127,7 +127,7 @@ def reduce(values: Tensor, valid: Tensor, counted: Tensor) -> Measured:
         Reduction.MIN: torch.where(use, values, torch.inf).amin(0),
         Reduction.FIRST: values[0],
     }
-    kinds = [kind for name, kind in STEP.items() for _ in _labels(name)]
+    kinds = [kind for name, kind in STEP_REDUCTIONS.items() for _ in _labels(name)]
     found = {}
     for i, (name, kind) in enumerate(zip(STEP_NAMES, kinds, strict=True)):
         good = valid[0, i] if kind is Reduction.FIRST else number[i] > 0
@@ -135,10 +135,10 @@ def reduce(values: Tensor, valid: Tensor, counted: Tensor) -> Measured:
     return found
 
 
-def assemble(found: Mapping[str, tuple[Tensor, Tensor]]) -> TensorDict:
+def assemble_metrics(metrics: Mapping[str, tuple[Tensor, Tensor]]) -> TensorDict:
     """One flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of `NAMES`."""
-    if set(found) != set(NAMES):
-        raise ValueError(f"metrics differ from the table: {sorted(set(found) ^ set(NAMES))}")
-    flat = {name: found[name][0].double() for name in NAMES}
-    flags = {f"{name}_valid": found[name][1] for name in NAMES}
+    if set(metrics) != set(METRIC_NAMES):
+        raise ValueError(f"metrics differ from the table: {sorted(set(metrics) ^ set(METRIC_NAMES))}")
+    flat = {name: metrics[name][0].double() for name in METRIC_NAMES}
+    flags = {f"{name}_valid": metrics[name][1] for name in METRIC_NAMES}
     return TensorDict({**flat, **flags}, batch_size=[])

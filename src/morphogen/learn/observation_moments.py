@@ -9,13 +9,13 @@ from morphogen.state.decision import Observation
 from morphogen.vocab.observation import VECTORS
 
 
-def observe_rows(stats: TensorDict, observation: Observation) -> TensorDict:
+def update_observation_stats(stats: TensorDict, observation: Observation) -> TensorDict:
     """The statistics with all rows of a rollout taken in.  observation [T, E]; slots are pooled."""
-    merged = {name: merge(stats[name], moments(observation, name)) for name in VECTORS}
+    merged = {name: merge_moments(stats[name], feature_moments(observation, name)) for name in VECTORS}
     return TensorDict(merged, batch_size=[], device=stats.device)
 
 
-def moments(observation: Observation, name: str) -> dict[str, Tensor]:
+def feature_moments(observation: Observation, name: str) -> dict[str, Tensor]:
     """Count, mean and sum of squared deviations of the entries that count.  -> float64 [D] each; 0 if unmarked."""
     raw = getattr(observation, name).double().flatten(0, -2)
     counted = valid_entries(observation, name).flatten(0, -2) & normalised_features(name, raw.device)
@@ -25,7 +25,7 @@ def moments(observation: Observation, name: str) -> dict[str, Tensor]:
     return {"count": count, "mean": mean, "m2": m2}
 
 
-def merge(a: TensorDict | dict[str, Tensor], b: TensorDict | dict[str, Tensor]) -> dict[str, Tensor]:
+def merge_moments(a: TensorDict | dict[str, Tensor], b: TensorDict | dict[str, Tensor]) -> dict[str, Tensor]:
     """Statistics of the union of two disjoint sets of entries."""
     total = a["count"] + b["count"]
     step = b["mean"] - a["mean"]

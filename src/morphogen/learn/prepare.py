@@ -8,19 +8,19 @@ from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
 from morphogen.learn.advantage import gae, standardise
-from morphogen.learn.metrics import Measured
-from morphogen.learn.return_scale import ScaleState, rescale, return_scale, running_mean
+from morphogen.learn.metrics import Metrics
+from morphogen.learn.return_scale import ScaleState, rescale_rewards, return_scale, running_mean
 from morphogen.nets.policy import RecurrentPolicy
-from morphogen.rules.stats import moments
+from morphogen.rules.stats import masked_moments
 from morphogen.state.tree_ops import expand_mask
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
-_LEAST_VARIANCE = 1e-8  # of returns, for the explained variance
+_MIN_VARIANCE = 1e-8  # of returns, for the explained variance
 # Of a reward, value or log-prob that is believed: one that is beyond would set the unit of everybody's returns.
-_LARGEST = 1e9
+_MAX_ABS = 1e9
 
 
-class Units(NamedTuple):
+class ScaledCritic(NamedTuple):
     """The critic in the units of this round."""
 
     net: TensorDict
@@ -28,27 +28,27 @@ class Units(NamedTuple):
     scale: ScaleState
 
 
-def prepare(
+def prepare_rows(
     params: TensorDict, scale: ScaleState, rollout: TensorDict, *, policy: RecurrentPolicy, spec: PpoSpec, kind: str
-) -> tuple[Units, TensorDict, Measured]:
+) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Return units, advantages, weights.
 
     Shapes: rollout [T, E] -> (units, rows [T, E], metrics of the round).
     Promise: what an env without sane numbers holds in reward, value, log-prob and observation reaches nothing.
     """
-    known = sane_envs(rollout)
+    known = finite_envs(rollout)
     fields = ("reward", "value", "next_value", "log_prob")
-    clean = {name: _of_envs(known, rollout[name]) for name in fields}
+    clean = {name: _zero_other_envs(known, rollout[name]) for name in fields}
     ends = (rollout["terminated"], rollout["truncated"])
-    after, reward, factor = rescale(scale, clean["reward"], ends[0], spec.gamma, known, kind=kind)
-    units, shift = rescaled_critic(params, factor, before=scale, after=after)
+    after, reward, factor = rescale_rewards(scale, clean["reward"], ends[0], spec.gamma, known, kind=kind)
+    units, shift = rescale_critic(params, factor, before=scale, after=after)
     value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
     advantage, returns = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda)
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
     rows = policy.replay_inputs(params, rollout)
-    rows = rows.update({name: _of_envs(known, leaf) for name, leaf in rows.items()}).update(
+    rows = rows.update({name: _zero_other_envs(known, leaf) for name, leaf in rows.items()}).update(
         {
             "log_prob": clean["log_prob"],
             "advantage": standardise(advantage, free),
@@ -61,27 +61,27 @@ def prepare(
     once = {
         **_value_metrics(value, returns, counts, unit=return_scale(after)),
         **_round_metrics(rollout, advantage, error, counts, free=free),
-        "contribution_targets": _always(rows["contribution_valid"].sum()),
-        "return_scale": _always(return_scale(after)),
-        "value_offset": _always(units.offset),
+        "contribution_targets": _always_valid(rows["contribution_valid"].sum()),
+        "return_scale": _always_valid(return_scale(after)),
+        "value_offset": _always_valid(units.offset),
     }
     return units, rows, once
 
 
-def sane_envs(rollout: TensorDict) -> Tensor:
+def finite_envs(rollout: TensorDict) -> Tensor:
     """Envs whose rewards, values and log-probs are finite and below 1e9 in every row.  rollout [T, E] -> bool [E]."""
     fields = (rollout["reward"], rollout["value"], rollout["next_value"], rollout["log_prob"].abs().amax(-1))
-    return torch.stack([(field.abs() <= _LARGEST).all(0) for field in fields]).all(0)
+    return torch.stack([(field.abs() <= _MAX_ABS).all(0) for field in fields]).all(0)
 
 
-def _of_envs(known: Tensor, leaf: Tensor) -> Tensor:
+def _zero_other_envs(finite: Tensor, leaf: Tensor) -> Tensor:
     """A leaf [T, E, ...] with 0 for the real numbers of all other envs.  known bool [E]."""
-    return torch.where(expand_mask(known, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
+    return torch.where(expand_mask(finite, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
 
 
-def rescaled_critic(
+def rescale_critic(
     params: TensorDict, factor: Tensor, *, before: ScaleState, after: ScaleState
-) -> tuple[Units, Tensor]:
+) -> tuple[ScaledCritic, Tensor]:
     """The critic in new units: no value changes in reward units.  -> (units, shift of stored values []).
 
     In the first round the offset appears: it is added to what was predicted, and the last layer stays.
@@ -94,7 +94,7 @@ def rescaled_critic(
         "value.out.weight": torch.where(first, weight, factor * weight),
         "value.out.bias": torch.where(first, bias, factor * (bias + old) - offset),
     }
-    return Units(net.clone(recurse=False).update(moved), offset, after), torch.where(first, offset, 0.0)
+    return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), torch.where(first, offset, 0.0)
 
 
 def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tensor]:
@@ -104,13 +104,13 @@ def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tenso
     return {"contribution": points / _CONTRIBUTION_UNIT, "contribution_valid": valid.float()}
 
 
-def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tensor) -> Measured:
+def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tensor) -> Metrics:
     """How well the critic explained the returns, and both in reward units."""
     value, returns = value.double(), returns.double()
-    value_mean, value_variance, number = moments(value, counts)
-    return_mean, return_variance, _ = moments(returns, counts)
-    left = moments(returns - value, counts)[1]
-    some, spread = number > 0, return_variance >= _LEAST_VARIANCE
+    value_mean, value_variance, number = masked_moments(value, counts)
+    return_mean, return_variance, _ = masked_moments(returns, counts)
+    left = masked_moments(returns - value, counts)[1]
+    some, spread = number > 0, return_variance >= _MIN_VARIANCE
     return {
         "explained_variance": (1.0 - left / torch.where(spread, return_variance, 1.0), some & spread),
         "value_mean": (value_mean * unit, some),
@@ -120,19 +120,19 @@ def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tens
     }
 
 
-def _round_metrics(rollout: TensorDict, advantage: Tensor, error: Tensor, counts: Tensor, *, free: Tensor) -> Measured:
-    advantage_mean, advantage_variance, number = moments(advantage, free)
-    surprise, _, known = moments(error.abs(), counts)
+def _round_metrics(rollout: TensorDict, advantage: Tensor, error: Tensor, counts: Tensor, *, free: Tensor) -> Metrics:
+    advantage_mean, advantage_variance, number = masked_moments(advantage, free)
+    surprise, _, known = masked_moments(error.abs(), counts)
     return {
         "advantage_mean": (advantage_mean, number > 0),
         "advantage_std": (advantage_variance.sqrt(), number > 0),
         "td_error_abs_mean": (surprise, known > 0),
-        "free_steps": _always(free.sum()),
-        "forced_share": _always(rollout["forced"].double().mean()),
-        "rollback_rows": _always(rollout["terminated"][:-1].sum()),
-        "nonfinite.rollout": _always((~counts[0]).sum()),
+        "free_steps": _always_valid(free.sum()),
+        "forced_share": _always_valid(rollout["forced"].double().mean()),
+        "rollback_rows": _always_valid(rollout["terminated"][:-1].sum()),
+        "nonfinite.rollout": _always_valid((~counts[0]).sum()),
     }
 
 
-def _always(x: Tensor) -> tuple[Tensor, Tensor]:
+def _always_valid(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, torch.ones_like(x, dtype=torch.bool)

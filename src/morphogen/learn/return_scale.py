@@ -4,10 +4,10 @@ import torch
 from tensordict import TensorClass
 from torch import Tensor
 
-from morphogen.learn.advantage import discounted
+from morphogen.learn.advantage import discounted_sum
 
-DECAY = 0.9  # of the running moments, per round
-LEAST = 0.05  # of the scale, in reward units
+SCALE_DECAY = 0.9  # of the running moments, per round
+MIN_SCALE = 0.05  # of the scale, in reward units
 
 
 class ScaleState(TensorClass["frozen"]):
@@ -26,17 +26,17 @@ def init_scale(device: torch.device | str = "cpu") -> ScaleState:
 
 def running_mean(state: ScaleState) -> Tensor:
     """Mean of the returns seen, in reward units: float64 []; 0 before the first round."""
-    return state.first / _weight(state)
+    return state.first / _total_weight(state)
 
 
 def return_scale(state: ScaleState) -> Tensor:
     """Reward units in one return unit: float64 [], >= 0.05; 1 before the first round."""
     mean = running_mean(state)
-    deviation = (state.second / _weight(state) - mean.square()).clamp_min(0.0).sqrt().clamp_min(LEAST)
+    deviation = (state.second / _total_weight(state) - mean.square()).clamp_min(0.0).sqrt().clamp_min(MIN_SCALE)
     return torch.where(state.rounds > 0, deviation, 1.0)
 
 
-def rescale(
+def rescale_rewards(
     state: ScaleState, reward: Tensor, terminated: Tensor, gamma: float, executed: Tensor, *, kind: str = "running"
 ) -> tuple[ScaleState, Tensor, Tensor]:
     """Learn the spread of one round's returns and express its rewards in it.
@@ -50,14 +50,14 @@ def rescale(
         return state, reward, torch.ones_like(reward[0, 0])
     counts = executed.expand_as(reward)
     known = torch.where(counts, reward, 0.0)
-    returns = discounted(known.to(torch.float64), terminated, factor=gamma)
+    returns = discounted_sum(known.to(torch.float64), terminated, factor=gamma)
     number = counts.sum()
     total = number.clamp_min(1)
     first = torch.where(counts, returns, 0.0).sum() / total
     second = torch.where(counts, returns.square(), 0.0).sum() / total
     learned = state.replace(
-        first=torch.where(number > 0, DECAY * state.first + (1 - DECAY) * first, state.first),
-        second=torch.where(number > 0, DECAY * state.second + (1 - DECAY) * second, state.second),
+        first=torch.where(number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first),
+        second=torch.where(number > 0, SCALE_DECAY * state.second + (1 - SCALE_DECAY) * second, state.second),
         rounds=state.rounds + (number > 0).to(torch.int64),
     )
     unit = return_scale(learned)
@@ -65,7 +65,7 @@ def rescale(
     return learned, (known / unit).to(reward.dtype), factor.to(reward.dtype)
 
 
-def _weight(state: ScaleState) -> Tensor:
+def _total_weight(state: ScaleState) -> Tensor:
     """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 where there are none."""
-    weight = 1.0 - DECAY ** state.rounds.to(torch.float64)
+    weight = 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64)
     return torch.where(state.rounds > 0, weight, 1.0)

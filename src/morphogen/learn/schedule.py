@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
 
-_VALUE_START = 0.1
+_INITIAL_VALUE_COEF = 0.1
 
 
 class Coefficients(NamedTuple):
@@ -17,25 +17,27 @@ class Coefficients(NamedTuple):
     entropy: float | Tensor
     value: float | Tensor
 
-    def on(self, device: torch.device) -> "Coefficients":
+    def to_device(self, device: torch.device) -> "Coefficients":
         """The same as 0-d tensors, float32: a graph takes them like data."""
         return Coefficients(*(torch.full((), x, dtype=torch.float32, device=device) for x in self))
 
 
-def linear(start: float, end: float, rounds: int, at: int) -> float:
+def linear_schedule(start: float, end: float, rounds: int, round_index: int) -> float:
     """`start` at round 0, `end` from round `rounds` on; the end at once if `rounds` is 0."""
-    return start + (end - start) * min(1.0, at / rounds) if rounds else end
+    return start + (end - start) * min(1.0, round_index / rounds) if rounds else end
 
 
-def coefficients(spec: PpoSpec, at: int) -> Coefficients:
+def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
     """The coefficients of round `at`."""
     return Coefficients(
-        lr=_annealed(spec.lr, spec.lr_end, spec.lr_anneal_rounds, at),
-        entropy=_annealed(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, at),
-        value=linear(_VALUE_START * spec.value_coef, spec.value_coef, spec.value_warmup_rounds, at),
+        lr=_anneal(spec.lr, spec.lr_end, spec.lr_anneal_rounds, round_index),
+        entropy=_anneal(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, round_index),
+        value=linear_schedule(
+            _INITIAL_VALUE_COEF * spec.value_coef, spec.value_coef, spec.value_warmup_rounds, round_index
+        ),
     )
 
 
-def _annealed(start: float, end: float | None, rounds: int, at: int) -> float:
+def _anneal(start: float, end: float | None, rounds: int, round_index: int) -> float:
     """`linear`, or the start for good where there is no end."""
-    return start if end is None else linear(start, end, rounds, at)
+    return start if end is None else linear_schedule(start, end, rounds, round_index)

@@ -13,22 +13,22 @@ from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
-from morphogen.learn.loss import objective
-from morphogen.learn.metrics import LAYERS, STEP_NAMES, Measured, assemble, pack, reduce
-from morphogen.learn.observation_moments import observe_rows
-from morphogen.learn.prepare import Units, prepare
+from morphogen.learn.loss import minibatch_objective
+from morphogen.learn.metrics import LAYER_NAMES, STEP_NAMES, Metrics, assemble_metrics, pack_metrics, reduce_metrics
+from morphogen.learn.observation_moments import update_observation_stats
+from morphogen.learn.prepare import ScaledCritic, prepare_rows
 from morphogen.learn.return_scale import ScaleState, init_scale
 from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import ROWS, SCORES, build_lookups
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import RecurrentPolicy
-from morphogen.rules.health import layer_health, shares
+from morphogen.rules.health import gradient_shares, layer_health
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import SIZES, Head
 
 BETAS, EPS = (0.9, 0.999), 1e-5
-KL_STOP = 1.5  # times the target
+KL_STOP_FACTOR = 1.5  # times the target
 _DECAYED = ("value.in.weight", "value.mid.weight", "value.out.weight")
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
@@ -44,7 +44,7 @@ class Learner(TensorClass["frozen"]):
     skip_streak: Tensor  # int64 [], rounds in a row without an applied step
 
 
-class Carry(NamedTuple):
+class UpdateState(NamedTuple):
     """What passes from one minibatch step to the next."""
 
     net: ControllerParams
@@ -54,14 +54,14 @@ class Carry(NamedTuple):
     stopped: Tensor  # bool []
 
 
-class Sums(NamedTuple):
+class FiniteChecks(NamedTuple):
     """What has to be finite for a step to be taken, 0-d each."""
 
     loss: Tensor
     gradient: Tensor  # L2 norm
     step: Tensor  # L2 norm of the parameters and second moments that it leads to
 
-    def finite(self) -> Tensor:
+    def all_finite(self) -> Tensor:
         """All of them."""
         return torch.stack([*self]).isfinite().all()
 
@@ -82,7 +82,7 @@ def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
     )
 
 
-def deal(noise: Tensor) -> Tensor:
+def minibatch_indices(noise: Tensor) -> Tensor:
     """Minibatches of whole envs: in every block of n neighbours each minibatch gets one.
 
     Shapes: noise float32 [K, E / n, n], uniform -> int64 [K, n, E / n], env indices.
@@ -112,47 +112,51 @@ def update(
     bit; rows of an env without sane numbers have no weight.
     """
     memory = policy.initial_hidden(rollout.shape[1], device=rollout["action"].device) if hidden is None else hidden
-    units, rows, once = prepare(
+    units, rows, once = prepare_rows(
         learner.params, learner.return_scale, rollout, policy=policy, spec=spec, kind=return_scale
     )
     state = learner.optimiser
     trees = {name: dict(part.items()) for name, part in (("net", units.net), ("m", state["m"]), ("v", state["v"]))}
-    carry = Carry(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
+    carry = UpdateState(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
     move = partial(step or minibatch_step, policy=policy, spec=spec)
-    carry, steps = descend(carry, rows, memory, assignment, weights.on(carry.step.device), step=move)
-    found = reduce(*steps)
-    seen = observe_rows(learner.params["observation"], rollout["observation"])
-    after = _taught(learner, carry, units, seen, took=found["steps_done"][0] > 0)
+    carry, steps = run_minibatches(carry, rows, memory, assignment, weights.to_device(carry.step.device), step=move)
+    found = reduce_metrics(*steps)
+    seen = update_observation_stats(learner.params["observation"], rollout["observation"])
+    after = _next_learner(learner, carry, units, seen, applied=found["steps_done"][0] > 0)
     done = epochs_done(steps[0], assignment.shape[0])
-    return after, assemble({**found, **once, **_used(weights, after.skip_streak), "epochs_done": done})
-
-
-def _taught(learner: Learner, carry: Carry, units: Units, seen: TensorDict, *, took: Tensor) -> Learner:
-    """The learner after a round.  took bool []: a step was applied; without one only counts and observations move."""
-    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (carry.net, carry.m, carry.v))
-    old = learner.params
-    return learner.replace(
-        params=old.replace(
-            net=net.apply(partial(torch.where, took), old["net"]),
-            observation=seen,
-            value_offset=torch.where(took, units.offset, old["value_offset"]),
-        ),
-        optimiser=learner.optimiser.replace(m=m, v=v, step=carry.step),
-        return_scale=units.scale.apply(partial(torch.where, took), learner.return_scale),
-        rounds=learner.rounds + 1,
-        skip_streak=torch.where(took, 0, learner.skip_streak + 1),
+    return after, assemble_metrics(
+        {**found, **once, **_coefficient_metrics(weights, after.skip_streak), "epochs_done": done}
     )
 
 
-def descend(
-    carry: Carry,
+def _next_learner(
+    learner: Learner, state: UpdateState, critic: ScaledCritic, observation: TensorDict, *, applied: Tensor
+) -> Learner:
+    """The learner after a round.  took bool []: a step was applied; without one only counts and observations move."""
+    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (state.net, state.m, state.v))
+    old = learner.params
+    return learner.replace(
+        params=old.replace(
+            net=net.apply(partial(torch.where, applied), old["net"]),
+            observation=observation,
+            value_offset=torch.where(applied, critic.offset, old["value_offset"]),
+        ),
+        optimiser=learner.optimiser.replace(m=m, v=v, step=state.step),
+        return_scale=critic.scale.apply(partial(torch.where, applied), learner.return_scale),
+        rounds=learner.rounds + 1,
+        skip_streak=torch.where(applied, 0, learner.skip_streak + 1),
+    )
+
+
+def run_minibatches(
+    state: UpdateState,
     rows: TensorDict,
     hidden: TensorDict,
     assignment: Tensor,
     weights: Coefficients,
     *,
     step: Callable,
-) -> tuple[Carry, tuple[Tensor, Tensor, Tensor]]:
+) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
     """All K x n minibatch steps -> carry, (values [K n, M], valid [K n, M], counted bool [K n]).
 
     `step` takes carry, rows, hidden, weights.  Steps behind the one that trips the KL stop are not counted.
@@ -161,37 +165,43 @@ def descend(
     for index in assignment.flatten(0, 1).unbind(0):
         take = partial(torch.index_select, dim=1, index=index)
         batch = rows.apply(take, batch_size=[rows.shape[0], index.shape[0]])
-        before = carry.stopped
-        carry, measured = step(carry, batch, hidden[index], weights)
-        steps.append((*pack(measured), ~before))
+        before = state.stopped
+        state, measured = step(state, batch, hidden[index], weights)
+        steps.append((*pack_metrics(measured), ~before))
     values, valid, counted = (torch.stack(part) for part in zip(*steps, strict=True))
-    return carry, (values, valid, counted)
+    return state, (values, valid, counted)
 
 
 def minibatch_step(
-    carry: Carry, rows: TensorDict, hidden: TensorDict, weights: Coefficients, *, policy: RecurrentPolicy, spec: PpoSpec
-) -> tuple[Carry, Measured]:
+    state: UpdateState,
+    rows: TensorDict,
+    hidden: TensorDict,
+    weights: Coefficients,
+    *,
+    policy: RecurrentPolicy,
+    spec: PpoSpec,
+) -> tuple[UpdateState, Metrics]:
     """One step of Adam on one minibatch.  rows [T, B] of `prepare`, hidden [B] -> (carry, measured)."""
-    device = carry.step.device
+    device = state.step.device
     loss_of = partial(
-        objective,
+        minibatch_objective,
         rows=rows,
         hidden=hidden,
         policy=policy,
         spec=spec,
         weights=weights,
-        look_up=build_lookups(policy.floor, device),
+        lookups=build_lookups(policy.floor, device),
         factors=constant_table(spec.entropy_coef_head, torch.float32, device),
     )
-    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(carry.net)
-    norm = _norm(list(grads.values()))
-    new = _moved(carry, _clipped(grads, norm, spec.max_grad_norm), lr=weights.lr, spec=spec)
-    sums = Sums(loss, norm, _norm([*new.net.values(), *new.v.values()]))
-    ok = sums.finite() & (rows["known"].sum() > 0)
+    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(state.net)
+    norm = _global_norm(list(grads.values()))
+    new = _adam_step(state, _clip_gradients(grads, norm, spec.max_grad_norm), lr=weights.lr, spec=spec)
+    sums = FiniteChecks(loss, norm, _global_norm([*new.net.values(), *new.v.values()]))
+    ok = sums.all_finite() & (rows["known"].sum() > 0)
     limit = spec.target_kl
-    stopped = carry.stopped if limit is None else carry.stopped | (measured["kl"][0] > KL_STOP * limit)
-    after = _chosen(ok & ~stopped, new, carry)._replace(stopped=stopped)
-    parts = {"gradient_norm_head": (_head_norms(grads), ok), "layer_health": _layers(grads)}
+    stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
+    after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
+    parts = {"gradient_norm_head": (_head_norms(grads), ok), "layer_health": _layer_health(grads)}
     return after, {**measured, **_step_metrics(sums, ok, stopped, spec), **parts}
 
 
@@ -202,42 +212,42 @@ def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
     return count, torch.ones_like(count, dtype=torch.bool)
 
 
-def _clipped(grads: ControllerParams, norm: Tensor, limit: float | None) -> ControllerParams:
+def _clip_gradients(grads: ControllerParams, norm: Tensor, limit: float | None) -> ControllerParams:
     """Gradients of global norm at most `limit`; what is not finite is 0 before it enters a product."""
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
     factor = torch.where(norm.isfinite(), factor, 0.0)
     return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
 
 
-def _moved(carry: Carry, grads: ControllerParams, *, lr: float | Tensor, spec: PpoSpec) -> Carry:
+def _adam_step(state: UpdateState, grads: ControllerParams, *, lr: float | Tensor, spec: PpoSpec) -> UpdateState:
     """A step of Adam."""
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
-    step = carry.step + 1
-    net, m, v = adamw(carry.net, grads, carry.m, carry.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
-    return carry._replace(net=net, m=m, v=v, step=step)
+    step = state.step + 1
+    net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
+    return state._replace(net=net, m=m, v=v, step=step)
 
 
-def _chosen(apply: Tensor, new: Carry, old: Carry) -> Carry:
+def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> UpdateState:
     """The new leaves where they apply, bit for bit the old ones where they do not.  apply bool []."""
     pairs = ((getattr(new, name), getattr(old, name)) for name in ("net", "m", "v"))
-    net, m, v = ({name: torch.where(apply, a[name], b[name]) for name in b} for a, b in pairs)
-    return old._replace(net=net, m=m, v=v, step=torch.where(apply, new.step, old.step))
+    net, m, v = ({name: torch.where(applied, a[name], b[name]) for name in b} for a, b in pairs)
+    return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
 
 
-def _step_metrics(sums: Sums, ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Measured:
-    always, norm = torch.ones_like(ok), sums.gradient
+def _step_metrics(checks: FiniteChecks, ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Metrics:
+    always, norm = torch.ones_like(ok), checks.gradient
     clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
     flags = {
         "steps_done": ok & ~stopped,
         "steps_skipped": ~ok,
         "stopped_by_kl": stopped,
-        **{f"nonfinite.{name}": ~value.isfinite() for name, value in sums._asdict().items()},
+        **{f"nonfinite.{name}": ~value.isfinite() for name, value in checks._asdict().items()},
     }
-    counted: Measured = {name: (flag.float(), always) for name, flag in flags.items()}
+    counted: Metrics = {name: (flag.float(), always) for name, flag in flags.items()}
     return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}
 
 
-def _norm(parts: list[Tensor]) -> Tensor:
+def _global_norm(parts: list[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in parts]))
 
 
@@ -248,22 +258,22 @@ def _head_norms(grads: ControllerParams) -> Tensor:
         tuple(tuple(float(head == own) for head in Head) for own in _LEAF_HEADS), leaf.dtype, leaf.device
     )
     heads = (leaf @ owner).sqrt()
-    op = _norm([grads["op.out.weight"], grads["op.out.bias"]])
-    value = _norm([grad for name, grad in grads.items() if name.startswith("value.")])
+    op = _global_norm([grads["op.out.weight"], grads["op.out.bias"]])
+    value = _global_norm([grad for name, grad in grads.items() if name.startswith("value.")])
     return torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
 
 
-def _layers(grads: ControllerParams) -> tuple[Tensor, Tensor]:
+def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
     """Health of every layer's gradient, and whether there is such a layer.  -> float, bool [LAYERS]."""
-    signs = [shares(grads[name]) for name in LAYERS if name in grads]
+    signs = [gradient_shares(grads[name]) for name in LAYER_NAMES if name in grads]
     found = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health
-    valid = torch.arange(len(LAYERS), device=found.device) < len(signs)  # what a run does without comes last
-    return F.pad(found, (0, len(LAYERS) - len(signs))), valid
+    valid = torch.arange(len(LAYER_NAMES), device=found.device) < len(signs)  # what a run does without comes last
+    return F.pad(found, (0, len(LAYER_NAMES) - len(signs))), valid
 
 
-def _used(weights: Coefficients, streak: Tensor) -> Measured:
+def _coefficient_metrics(weights: Coefficients, streak: Tensor) -> Metrics:
     """The coefficients as metrics, and the counter after the round."""
     always = torch.ones_like(streak, dtype=torch.bool)
     numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    found: Measured = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
+    found: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
     return {**found, "skip_streak": (streak, always)}

@@ -7,10 +7,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.learn.heuristic import decided, urgent
-from morphogen.rules.counts import price_of
-from morphogen.rules.features import NO_PRICE_VALUE
-from morphogen.rules.whitebox import gain, right
+from morphogen.learn.heuristic import deterministic_output, most_urgent_op
+from morphogen.rules.counts import parameter_price
+from morphogen.rules.features import NO_PRICE_FEATURE
+from morphogen.rules.whitebox import best_blueprint, seed_gain
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
@@ -21,7 +21,7 @@ _ENV, _TASK = column_index(ENV), column_index(INSTANCE)
 
 
 @dataclass(frozen=True, slots=True)
-class Optimal:
+class OptimalPolicy:
     """Germinates the right blueprint in the cheapest slot once the host is ripe, if it pays, and keeps it.
 
     It reads nothing but what every policy is shown, and needs no memory.
@@ -31,7 +31,7 @@ class Optimal:
     counts: tuple[tuple[int, ...], ...]  # [S][13] parameters
     param_budget: int
     episode_length: int
-    last: int  # the last epoch from which a germinated seed can still be kept
+    last_germination_epoch: int  # the last epoch from which a germinated seed can still be kept
 
     def init(self, key: Tensor) -> TensorDict:
         """Nothing is learned."""
@@ -47,8 +47,8 @@ class Optimal:
         """The action that leads to the largest network value.  The noise is not used."""
         move = {op: masks.slot[:, int(op)] for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE)}
         onward = torch.where(move[Op.ADVANCE], int(Op.ADVANCE), int(Op.WAIT))
-        op, slot = urgent(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
-        kind, cheapest, pays = self.chance(obs, move[Op.GERMINATE])
+        op, slot = most_urgent_op(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
+        kind, cheapest, pays = self.best_germination(obs, move[Op.GERMINATE])
         grow = (op == int(Op.WAIT)) & pays & masks.blueprint.gather(1, kind.unsqueeze(-1)).squeeze(-1)
         action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
         columns = {
@@ -58,19 +58,19 @@ class Optimal:
             Head.TEMPO: torch.where(grow, int(Tempo.FAST), action[:, Head.TEMPO]),
         }
         action = torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
-        return decided(action, masks, hidden)
+        return deterministic_output(action, masks, hidden)
 
-    def chance(self, obs: Observation, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def best_germination(self, obs: Observation, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What could be germinated now, where, and whether it pays.
 
         Shapes: free bool [E, S], slots that may take a seed -> blueprint int64 [E], slot int64 [E], pays bool [E].
         """
         width, noise, price = (obs.instance[:, _TASK[name]] for name in ("width", "label_noise", "param_price"))
         epoch = (obs.env[:, _ENV["progress"]] * self.episode_length).round().to(torch.int64)
-        kind = right(width)
+        kind = best_blueprint(width)
         sizes = constant_table(self.counts, torch.int64, kind.device)[:, kind].T
-        price = torch.where(price > NO_PRICE_VALUE, 0.1 * price.exp(), 0.0)
-        costs = torch.where(free, price_of(sizes, price, param_budget=self.param_budget), torch.inf)
-        worth = gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
+        price = torch.where(price > NO_PRICE_FEATURE, 0.1 * price.exp(), 0.0)
+        costs = torch.where(free, parameter_price(sizes, price, param_budget=self.param_budget), torch.inf)
+        worth = seed_gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
         alone = (obs.blueprints < 0).all(-1)
-        return kind, costs.argmin(-1), alone & (epoch <= self.last) & (worth > costs.amin(-1))
+        return kind, costs.argmin(-1), alone & (epoch <= self.last_germination_epoch) & (worth > costs.amin(-1))

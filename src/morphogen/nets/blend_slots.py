@@ -16,34 +16,34 @@ from morphogen import kernels
 from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes, Spans
 from morphogen.kernels.function import AutogradFunction
 
-_ROWS = -2
+_ROW_AXIS = -2
 
 
-class Mix(NamedTuple):
+class SeedBlend(NamedTuple):
     """How the N seeds of a slot are blended in, M of which multiply."""
 
     rows: Tensor  # int64 [N], rows of the features that they belong to
     factor: Tensor  # float [N], share of the delta that counts
     silent: Tensor  # bool [N], nothing is added, whatever the delta holds
-    place: Tensor  # int64 [R], the seed that every row hears; N = none
-    product: Tensor  # int64 [R], the same among those that multiply; M = none
+    source: Tensor  # int64 [R], the seed that every row hears; N = none
+    product_source: Tensor  # int64 [R], the same among those that multiply; M = none
 
 
-class Gates(NamedTuple):
+class SeedGates(NamedTuple):
     """Gates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
-    at: Tensor  # int64 [G], places among the seeds; one behind the last belongs to nobody
+    seed_positions: Tensor  # int64 [G], places among the seeds; one behind the last belongs to nobody
 
 
-class Deltas(NamedTuple):
+class SeedDeltas(NamedTuple):
     """What seeds add to the features, before it is blended."""
 
     blocks: Sequence[Tensor]  # float [B, ..., n, C] each; all together, one after the other, the N seeds
     multiplied: Spans = ()  # the seeds that multiply
 
 
-def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> Mix:
+def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> SeedBlend:
     """How seeds are blended in.
 
     Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: those of the N that multiply.
@@ -53,10 +53,12 @@ def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied
     place = order[-1:].expand(count + 1).index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
     which = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
     product = torch.full_like(order, which.shape[0]).index_copy(0, which, order[: which.shape[0]])[place]
-    return Mix(rows, torch.where(training, 1.0, alpha), silent, place, product)
+    return SeedBlend(rows, torch.where(training, 1.0, alpha), silent, place, product)
 
 
-def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None, *, pooled: bool = False) -> Tensor:
+def blend(
+    features: Tensor, deltas: SeedDeltas, seeds: SeedBlend, gates: SeedGates | None = None, *, pooled: bool = False
+) -> Tensor:
     """The features with all seeds of a slot blended in, pooled 2x2 at once if asked; no gates = all open.
 
     Shapes: features [B, ..., R, C] -> the same; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
@@ -75,15 +77,15 @@ class _Blend(AutogradFunction):
     @staticmethod
     def forward(
         features: Tensor,
-        opened: Tensor | None,
-        at: Tensor | None,
-        seeds: Mix,
-        how: tuple[Spans, bool],
+        openness: Tensor | None,
+        seed_positions: Tensor | None,
+        seeds: SeedBlend,
+        options: tuple[Spans, bool],
         *blocks: Tensor,
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
-        spans, pooled = how
-        factor = _factor(seeds, opened, at, samples=features.shape[0]).to(features.dtype)
-        where = BlendIndex(seeds.rows, seeds.place, seeds.product, factor)
+        spans, pooled = options
+        factor = _delta_factors(seeds, openness, seed_positions, samples=features.shape[0]).to(features.dtype)
+        where = BlendIndex(seeds.rows, seeds.source, seeds.product_source, factor)
         out, turned, winner = kernels.blend(features, blocks, where, spans, pooled=pooled)
         return out, factor, turned, winner
 
@@ -91,11 +93,11 @@ class _Blend(AutogradFunction):
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
         features, opened, at, seeds, (spans, _), *blocks = inputs
         _, factor, turned, winner = output
-        ctx.of = BlendSizes(spans, [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS])
+        ctx.of = BlendSizes(spans, [block.shape[_ROW_AXIS] for block in blocks], features.shape[1:_ROW_AXIS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         gates = None if opened is None else at.clamp(max=seeds.rows.shape[0] - 1)
-        places = (seeds.rows, seeds.place, seeds.product, factor)
+        places = (seeds.rows, seeds.source, seeds.product_source, factor)
         own = features if spans else None, turned, winner, *(blocks if opened is not None else ())
         ctx.save_for_backward(seeds.factor, seeds.silent, gates, *places, *own)
 
@@ -110,9 +112,9 @@ class _Blend(AutogradFunction):
         return found.features, opened, None, None, None, *found.blocks
 
 
-def _factor(seeds: Mix, opened: Tensor | None, at: Tensor | None, *, samples: int) -> Tensor:
+def _delta_factors(seeds: SeedBlend, openness: Tensor | None, seed_positions: Tensor | None, *, samples: int) -> Tensor:
     """What the delta of every seed is multiplied by.  [N], or [B, N] with gates."""
-    if opened is None or at is None:
+    if openness is None or seed_positions is None:
         return seeds.factor
-    whole = F.pad(seeds.factor, (0, 1)).to(opened.dtype)
-    return whole.repeat(samples, 1).index_copy_(1, at, whole[at] * opened)[:, :-1]
+    whole = F.pad(seeds.factor, (0, 1)).to(openness.dtype)
+    return whole.repeat(samples, 1).index_copy_(1, seed_positions, whole[seed_positions] * openness)[:, :-1]

@@ -18,7 +18,7 @@ from morphogen.nets.layout import ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan
 from morphogen.nets.sites import SlotIndex, SlotParams, slot_layouts
-from morphogen.rules.health import Gauge
+from morphogen.rules.health import GradStats
 
 
 class ParamIndex(NamedTuple):
@@ -90,7 +90,7 @@ def build_param_index(
     return ParamIndex(tensor, owner, (owner < envs * slots).index_select(0, tensor))
 
 
-def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
+def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> GradStats:
     """Norms of the gradients of all seeds, and what is wrong with them.  push [N]; like float [E, S]."""
     squares = grad.new_zeros(index.owner.shape).index_add(0, index.tensor, grad.square())
     norms = squares.sqrt()
@@ -99,7 +99,7 @@ def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: floa
     envs, slots = like.shape
     sums = norms.new_zeros((envs + 1) * slots, 4).index_add(0, index.owner, columns)
     square, *counts = sums.view(envs + 1, slots, 4)[:envs].unbind(-1)
-    return Gauge(square.sqrt(), *counts)
+    return GradStats(square.sqrt(), *counts)
 
 
 def mask_padding(grad: Tensor, index: ParamIndex) -> Tensor:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from morphogen.kernels import take_row_blocks, take_rows
-from morphogen.nets.blend_slots import Deltas, Gates, blend
+from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
 from morphogen.nets.hosts import cnn
 from morphogen.nets.innermost import images_innermost, max_pool2d
 from morphogen.nets.net import Net
@@ -59,6 +59,8 @@ def _apply_slot(
     sizes = seeds.input_sizes(parts)
     # No seed sends a gradient back through its input.
     seen = take_row_blocks(h.detach(), site.input_rows, [*sizes, plan.gates] if plan.gates else sizes)
-    gates = Gates(seeds.gate_openness(grown.gates, seen[-1].mean((1, 2))), site.gate_position) if plan.gates else None
-    deltas = Deltas(seeds.seed_deltas(parts, seen[: len(sizes)]), plan.multiplied_spans)
+    gates = (
+        SeedGates(seeds.gate_openness(grown.gates, seen[-1].mean((1, 2))), site.gate_position) if plan.gates else None
+    )
+    deltas = SeedDeltas(seeds.seed_deltas(parts, seen[: len(sizes)]), plan.multiplied_spans)
     return blend(h, deltas, site.mix, gates, pooled=pooled), rows

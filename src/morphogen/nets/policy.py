@@ -27,7 +27,7 @@ from morphogen.nets.distribution import (
     sample_action,
 )
 from morphogen.nets.normalise import init_stats, normalise
-from morphogen.rules.legality import choices
+from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import Op
@@ -106,7 +106,7 @@ class RecurrentPolicy:
             controller.logit_tables(net, z, controller.slot_context(net, z, u), legal, look_up), legal, look_up
         )
         action = sample_action(dist, noise)
-        count = choices(masks)
+        count = action_count(masks)
         return unsafe_new(
             ActOutput,
             obs,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.blend_slots import Mix, mix
+from morphogen.nets.blend_slots import SeedBlend, build_seed_blend
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, PaddedRows, Plan, SlotPlan, training_membership, validation_membership
@@ -25,7 +25,7 @@ class SlotIndex(NamedTuple):
 
     env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
     target_env: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
-    mix: Mix  # all groups; rows of the features after a split
+    mix: SeedBlend  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows that the seeds see, and then the gates
     gate_position: Tensor  # int64 [G], positions among these; one behind the last where padded
     gate_env: Tensor  # int64 [G]
@@ -71,10 +71,10 @@ class _FeatureRows(NamedTuple):
     split: tuple[Tensor, Tensor] | None = None  # int64 [rows after] each: parent and env of every row
 
 
-def _blend_rows(candidates: _Candidates, seats: PaddedRows, plan: SlotPlan, features: _FeatureRows) -> Mix:
+def _blend_rows(candidates: _Candidates, seats: PaddedRows, plan: SlotPlan, features: _FeatureRows) -> SeedBlend:
     at, taken = seats
     alpha, training = torch.where(taken, candidates.alpha[at], 0.0), candidates.training[at] & taken
-    return mix(candidates.row[at], alpha, training, count=features.rows, multiplied=plan.multiplied_spans)
+    return build_seed_blend(candidates.row[at], alpha, training, count=features.rows, multiplied=plan.multiplied_spans)
 
 
 def _slot_index(seats: PaddedRows, plan: SlotPlan, candidates: _Candidates, features: _FeatureRows) -> SlotIndex:

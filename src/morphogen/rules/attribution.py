@@ -21,18 +21,18 @@ from morphogen.state.measure import Attribution
 from morphogen.state.tree_ops import expand_mask, unsafe_new
 from morphogen.vocab.stage import Stage
 
-EXACT = 4  # players up to which every coalition is evaluated
+MAX_EXACT_PLAYERS = 4  # players up to which every coalition is evaluated
 
 
-class Worth(NamedTuple):
+class CoalitionValues(NamedTuple):
     """Accuracies and shares that a regime finds; what concerns a slot that is no player is arbitrary but finite."""
 
-    host: Tensor  # [E], all off
-    committed: Tensor  # [E], only the fossilized on
-    without: Tensor  # [E, S], all on but this one
+    host_acc: Tensor  # [E], all off
+    committed_acc: Tensor  # [E], only the fossilized on
+    leave_one_out: Tensor  # [E, S], all on but this one
     shapley: Tensor  # [E, S]
     interaction: Tensor  # [E, S, S]
-    table: Tensor  # [E, 2^N], accuracy with exactly the positions of the column's bits on
+    acc_table: Tensor  # [E, 2^N], accuracy with exactly the positions of the column's bits on
 
 
 def players(slots: Slots) -> Tensor:
@@ -40,12 +40,12 @@ def players(slots: Slots) -> Tensor:
     return blended(slots.stage) & (slots.alpha > 0)
 
 
-def configurations(slots: int, pairs: int) -> int:
+def configuration_count(slots: int, pairs: int) -> int:
     """K: the most configurations that an env with so many slots can need."""
-    return 2**slots if slots <= EXACT else 3 + slots + 2 * pairs * (slots - 1)
+    return 2**slots if slots <= MAX_EXACT_PLAYERS else 3 + slots + 2 * pairs * (slots - 1)
 
 
-def measuring(epoch: Tensor, *, every: int, episode_length: int) -> Tensor:
+def is_measured_epoch(epoch: Tensor, *, every: int, episode_length: int) -> Tensor:
     """Epochs that are not skipped: every n-th and the last.  epoch int64 [E], completed before it -> bool [E]."""
     done = epoch + 1
     return (done % every == 0) | (done >= episode_length)
@@ -59,17 +59,17 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
     Promise: column 0 is all on and evaluated; a column that is not evaluated says all on.
     """
     live = players(slots)
-    kept = live & _fossil(slots)
-    count = configurations(live.shape[-1], pairs)
+    kept = live & _is_fossil(slots)
+    count = configuration_count(live.shape[-1], pairs)
     coalition, evaluated = _exact_columns(live, count)
-    if live.shape[-1] > EXACT:
-        many = _many(live).unsqueeze(-1)
+    if live.shape[-1] > MAX_EXACT_PLAYERS:
+        many = _is_sampled(live).unsqueeze(-1)
         sampled, needed = _sampled_columns(live, kept, noise)
         coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)
-    everyone = _bits(live).unsqueeze(-1)
+    everyone = _slot_bits(live).unsqueeze(-1)
     if full is not None:
         column = torch.arange(count, device=live.device)
-        committed = _bits(kept).unsqueeze(-1).expand_as(coalition)
+        committed = _slot_bits(kept).unsqueeze(-1).expand_as(coalition)
         needed = (column == 0) | (column == 1) & live.any(-1, keepdim=True)
         coalition = torch.where(full.unsqueeze(-1) | (column == 0), coalition, committed)
         evaluated = torch.where(full.unsqueeze(-1), evaluated, needed)
@@ -87,101 +87,105 @@ def attribution(
     live = players(slots)
     measured = torch.ones_like(live[:, 0]) if full is None else full | ~live.any(-1)  # no players: nothing is skipped
     accuracy = torch.where(evaluated, accuracy, accuracy[:, :1])
-    worth = _exact_worth(accuracy, live, _fossil(slots))
-    if live.shape[-1] > EXACT:
-        sampled = _sampled_worth(accuracy, coalition, live)
-        worth = Worth(*(torch.where(expand_mask(_many(live), a), b, a) for a, b in zip(worth, sampled, strict=True)))
-    worth = worth._replace(committed=torch.where(measured, worth.committed, accuracy[:, 1]))
-    exact = measured & ~_many(live)
-    own = _conclude(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
+    worth = _exact_values(accuracy, live, _is_fossil(slots))
+    if live.shape[-1] > MAX_EXACT_PLAYERS:
+        sampled = _sampled_values(accuracy, coalition, live)
+        worth = CoalitionValues(
+            *(torch.where(expand_mask(_is_sampled(live), a), b, a) for a, b in zip(worth, sampled, strict=True))
+        )
+    worth = worth._replace(committed_acc=torch.where(measured, worth.committed_acc, accuracy[:, 1]))
+    exact = measured & ~_is_sampled(live)
+    own = _attribution_leaves(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
     return unsafe_new(Attribution, slots, **own, forwards=evaluated.sum(-1))
 
 
-def _conclude(val_acc: Tensor, worth: Worth, judged: Tensor, *, measured: Tensor, exact: Tensor) -> dict[str, Tensor]:
+def _attribution_leaves(
+    val_acc: Tensor, values: CoalitionValues, judged: Tensor, *, measured: Tensor, exact: Tensor
+) -> dict[str, Tensor]:
     """The leaves of an attribution, but for the number of forward passes."""
     known = judged & exact.unsqueeze(-1)
     pairs = known.unsqueeze(-1) & known.unsqueeze(-2)
-    interaction = torch.where(pairs, worth.interaction, 0.0)
+    interaction = torch.where(pairs, values.interaction, 0.0)
     return {
         "val_acc": val_acc,
-        "committed_acc": worth.committed,
-        "host_acc": torch.where(measured, worth.host, 0.0),
-        "clean_improvement": torch.where(measured, val_acc - worth.host, 0.0),
-        "uncommitted_improvement": val_acc - worth.committed,
-        "contribution": torch.where(judged, val_acc.unsqueeze(-1) - worth.without, 0.0),
+        "committed_acc": values.committed_acc,
+        "host_acc": torch.where(measured, values.host_acc, 0.0),
+        "clean_improvement": torch.where(measured, val_acc - values.host_acc, 0.0),
+        "uncommitted_improvement": val_acc - values.committed_acc,
+        "contribution": torch.where(judged, val_acc.unsqueeze(-1) - values.leave_one_out, 0.0),
         "contribution_valid": judged,
-        "shapley": torch.where(judged, worth.shapley, 0.0),
+        "shapley": torch.where(judged, values.shapley, 0.0),
         "interaction": interaction,
         "interaction_sum": interaction.sum(-1),
         "boost_received": interaction.amax(-1),  # at least the 0 of the diagonal
         "interaction_valid": known,
-        "acc_table": torch.where(exact.unsqueeze(-1), worth.table, 0.0),
+        "acc_table": torch.where(exact.unsqueeze(-1), values.acc_table, 0.0),
         "measured": measured,
         "exact": exact,
     }
 
 
-def _fossil(slots: Slots) -> Tensor:
+def _is_fossil(slots: Slots) -> Tensor:
     return slots.stage == int(Stage.FOSSILIZED)
 
 
-def _many(live: Tensor) -> Tensor:
-    return live.sum(-1) > EXACT
+def _is_sampled(live: Tensor) -> Tensor:
+    return live.sum(-1) > MAX_EXACT_PLAYERS
 
 
-def _bits(members: Tensor) -> Tensor:
+def _slot_bits(members: Tensor) -> Tensor:
     """Bit set of a mask over slots.  bool [..., S] -> int64 [...]."""
     place = torch.arange(members.shape[-1], device=members.device)
     return (members.to(torch.int64) << place).sum(-1)
 
 
-def _members(coalition: Tensor, slots: int) -> Tensor:
+def _slot_mask(coalition: Tensor, slots: int) -> Tensor:
     """Mask over slots of a bit set.  int64 [...] -> bool [..., S]."""
     place = torch.arange(slots, device=coalition.device)
     return (coalition.unsqueeze(-1) >> place & 1).to(torch.bool)
 
 
-def _position(live: Tensor) -> Tensor:
+def _table_position(live: Tensor) -> Tensor:
     """Position of each slot in the table of the exact regime: int64 [E, S]; only read where the slot is a player."""
-    if live.shape[-1] <= EXACT:
+    if live.shape[-1] <= MAX_EXACT_PLAYERS:
         return torch.arange(live.shape[-1], device=live.device).expand_as(live)
-    return (live.cumsum(-1) - 1).clamp(0, EXACT - 1)
+    return (live.cumsum(-1) - 1).clamp(0, MAX_EXACT_PLAYERS - 1)
 
 
-def _seats(chosen: Tensor, position: Tensor) -> Tensor:
+def _position_bits(members: Tensor, position: Tensor) -> Tensor:
     """Bit set over positions of a mask over slots with distinct positions.  bool [E, S] -> int64 [E]."""
-    return (chosen.to(torch.int64) << position).sum(-1)
+    return (members.to(torch.int64) << position).sum(-1)
 
 
 def _exact_columns(live: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    position = _position(live)
+    position = _table_position(live)
     column = torch.arange(count, device=live.device)
     off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
-    empty_seats = ~_seats(live, position)
-    return _bits(live.unsqueeze(1) & (off == 0)), column & empty_seats.unsqueeze(-1) == 0
+    empty_seats = ~_position_bits(live, position)
+    return _slot_bits(live.unsqueeze(1) & (off == 0)), column & empty_seats.unsqueeze(-1) == 0
 
 
-def _exact_worth(accuracy: Tensor, live: Tensor, fossil: Tensor) -> Worth:
-    positions = min(live.shape[-1], EXACT)
-    position = _position(live)
+def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionValues:
+    positions = min(live.shape[-1], MAX_EXACT_PLAYERS)
+    position = _table_position(live)
     everyone = 2**positions - 1
     column = torch.arange(2**positions, device=live.device)
-    seats = torch.where(_many(live), 0, _seats(live, position)).unsqueeze(-1)
+    seats = torch.where(_is_sampled(live), 0, _position_bits(live, position)).unsqueeze(-1)
     values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
-    uncommitted = torch.where(_many(live), 0, _seats(live & ~fossil, position)).unsqueeze(-1)
+    uncommitted = torch.where(_is_sampled(live), 0, _position_bits(live & ~fossil, position)).unsqueeze(-1)
     pairs = interactions(values, positions)
     rows = pairs.gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
-    return Worth(
-        host=values[:, 0],
-        committed=accuracy.gather(1, uncommitted).squeeze(-1),
-        without=accuracy.gather(1, torch.ones_like(position) << position),
+    return CoalitionValues(
+        host_acc=values[:, 0],
+        committed_acc=accuracy.gather(1, uncommitted).squeeze(-1),
+        leave_one_out=accuracy.gather(1, torch.ones_like(position) << position),
         shapley=shapley(values, positions).gather(1, position),
         interaction=rows.gather(2, position.unsqueeze(1).expand(-1, position.shape[1], -1)),
-        table=values,
+        acc_table=values,
     )
 
 
-def _sampled_columns(live: Tensor, kept: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     slots = live.shape[-1]
     players_of = live.unsqueeze(1)
     order = torch.where(players_of, noise, 2.0).argsort(dim=-1, stable=True)  # the players first
@@ -193,25 +197,25 @@ def _sampled_columns(live: Tensor, kept: Tensor, noise: Tensor) -> tuple[Tensor,
     proper = (length < live.sum(-1, keepdim=True)).unsqueeze(1).expand(prefixes.shape[:3])
     alone = torch.eye(slots, dtype=torch.bool, device=live.device)
     named = torch.stack((live, torch.zeros_like(live)), dim=1)
-    sets = torch.cat((named, players_of & ~alone, kept.unsqueeze(1), prefixes.flatten(1, 2)), dim=1)
+    sets = torch.cat((named, players_of & ~alone, fossil.unsqueeze(1), prefixes.flatten(1, 2)), dim=1)
     always = torch.ones_like(live[:, :1])
-    return _bits(sets), torch.cat((always, always, live, always, proper.flatten(1, 2)), dim=1)
+    return _slot_bits(sets), torch.cat((always, always, live, always, proper.flatten(1, 2)), dim=1)
 
 
-def _sampled_worth(accuracy: Tensor, coalition: Tensor, live: Tensor) -> Worth:
+def _sampled_values(accuracy: Tensor, coalition: Tensor, live: Tensor) -> CoalitionValues:
     envs, slots = live.shape
     first = 3 + slots
     along = accuracy[:, first:].unflatten(1, (-1, slots - 1))  # [E, 2P, S-1]
-    inside = _members(coalition[:, first:], slots).unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
+    inside = _slot_mask(coalition[:, first:], slots).unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
     edge = (envs, along.shape[1], 1)
     value = torch.cat((accuracy[:, 1, None, None].expand(edge), along, accuracy[:, 0, None, None].expand(edge)), dim=2)
     everyone = live[:, None, None, :].expand(*edge, slots)
     members = torch.cat((torch.zeros_like(everyone), inside, everyone), dim=2)
-    return Worth(
-        host=accuracy[:, 1],
-        committed=accuracy[:, 2 + slots],
-        without=accuracy[:, 2 : 2 + slots],
+    return CoalitionValues(
+        host_acc=accuracy[:, 1],
+        committed_acc=accuracy[:, 2 + slots],
+        leave_one_out=accuracy[:, 2 : 2 + slots],
         shapley=marginals(value, members[:, :, 1:] & ~members[:, :, :-1]),
         interaction=torch.zeros_like(accuracy[:, :1]).unsqueeze(-1).expand(envs, slots, slots),
-        table=accuracy[:, : 2**EXACT],
+        acc_table=accuracy[:, : 2**MAX_EXACT_PLAYERS],
     )

@@ -10,14 +10,14 @@ from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Algorithm
 
 
-def kept_channels(width: Tensor, channels: int) -> Tensor:
+def used_channels(width: Tensor, channels: int) -> Tensor:
     """Channels in use, `ceil(width C - 1e-6)`, at least 1.  width float [E], share -> int64 [E]."""
     return torch.ceil(width.double() * channels - 1e-6).clamp(min=1.0).to(torch.int64)
 
 
 def host_params(instance: Instance, host: CnnSpec) -> Tensor:
     """Parameters of the host in use under the width, the reach and the classes of each env.  int64 [E]."""
-    kept = [kept_channels(instance.width, channels) for channels in host.channels]
+    kept = [used_channels(instance.width, channels) for channels in host.channels]
     taps = (2 * instance.reach + 1).clamp(max=host.kernel) ** 2
     total = kept[-1] * instance.classes + instance.classes
     before: Tensor | int = host.channels_in
@@ -39,7 +39,7 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
     return torch.where(occupied(slots.stage), seed + gate, torch.zeros_like(seed))
 
 
-def price_of(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:
+def parameter_price(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:
     """What so many parameters cost, in points of accuracy.
 
     Shapes: params int64 [E, N] or [N], price float32 [E], of `param_budget` parameters -> float32 [E, N].

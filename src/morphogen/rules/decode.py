@@ -28,7 +28,7 @@ from morphogen.vocab.stage import DEFAULT_STEEPNESS
 _NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
 
 
-def decode(action: Tensor, slots: Slots, limits: Limits, *, met: Tensor | None = None) -> ActionSpec:
+def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionSpec:
     """The action in meaning instead of indices; WAIT with a reason where it is not valid.
 
     Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].  met: `conditions` of slots and limits, where known.
@@ -39,8 +39,8 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, met: Tensor | None =
     index = torch.minimum(action.clamp(min=0), sizes - 1)
     relevant = constant_table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
     in_range = ((action == index) | ~relevant).all(-1)
-    every = conditions(slots, limits) if met is None else met
-    reason = torch.where(in_range, _refusal(index, relevant, every, limits), int(Reason.OUT_OF_RANGE))
+    every = conditions(slots, limits) if conditions_met is None else conditions_met
+    reason = torch.where(in_range, _invalid_reason(index, relevant, every, limits), int(Reason.OUT_OF_RANGE))
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
     slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
@@ -51,19 +51,19 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, met: Tensor | None =
         op=torch.where(valid, index[:, Head.OP], int(Op.WAIT)),
         slot=slot,
         target=(torch.arange(count, device=device) == slot[:, None]) & used[:, Head.SLOT, None],
-        **_values(index, used, slots.alpha.dtype),
+        **_head_values(index, used, slots.alpha.dtype),
         valid=valid,
         reason=reason,
     )
 
 
-def _refusal(index: Tensor, relevant: Tensor, every: Tensor, limits: Limits) -> Tensor:
+def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, limits: Limits) -> Tensor:
     """Smallest reason why the action is not legal; 0 none.
 
     Shapes: index int64 [E, 8] in range, every bool [7, E, 6, S], the conditions -> int64 [E].
     """
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
-    met = every[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
+    met = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
     allowed = constant_table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
     codes = constant_table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
@@ -71,26 +71,26 @@ def _refusal(index: Tensor, relevant: Tensor, every: Tensor, limits: Limits) -> 
     return torch.where(smallest == _NO_REASON, int(Reason.NONE), smallest)
 
 
-def _values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
+def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
 
     germinates = used[:, Head.BLUEPRINT]
     retargets = used[:, Head.ALPHA_CURVE]
-    style_curve = _look(STYLE_CURVE, index, Head.STYLE)
-    ramp_curve = _look(CURVE_SHAPE, index, Head.ALPHA_CURVE)
-    steepness = _look(CURVE_STEEPNESS, index, Head.ALPHA_CURVE, real)
-    target = _look(ALPHA_TARGETS, index, Head.ALPHA_TARGET, real)
+    style_curve = _look_up(STYLE_CURVE, index, Head.STYLE)
+    ramp_curve = _look_up(CURVE_SHAPE, index, Head.ALPHA_CURVE)
+    steepness = _look_up(CURVE_STEEPNESS, index, Head.ALPHA_CURVE, real)
+    target = _look_up(ALPHA_TARGETS, index, Head.ALPHA_TARGET, real)
     return {
         "blueprint": torch.where(germinates, index[:, Head.BLUEPRINT], EMPTY),
-        "algorithm": torch.where(used[:, Head.STYLE], _look(STYLE_ALGORITHM, index, Head.STYLE), 0),
-        "tempo": torch.where(used[:, Head.TEMPO], _look(TEMPO_EPOCHS, index, Head.TEMPO), 0),
+        "algorithm": torch.where(used[:, Head.STYLE], _look_up(STYLE_ALGORITHM, index, Head.STYLE), 0),
+        "tempo": torch.where(used[:, Head.TEMPO], _look_up(TEMPO_EPOCHS, index, Head.TEMPO), 0),
         "alpha_target": torch.where(used[:, Head.ALPHA_TARGET], target, 0.0),
-        "alpha_steps": torch.where(used[:, Head.ALPHA_SPEED], _look(SPEED_TICKS, index, Head.ALPHA_SPEED), 0),
+        "alpha_steps": torch.where(used[:, Head.ALPHA_SPEED], _look_up(SPEED_TICKS, index, Head.ALPHA_SPEED), 0),
         "curve": torch.where(germinates, style_curve, torch.where(retargets, ramp_curve, 0)),
         "steepness": torch.where(retargets, steepness, DEFAULT_STEEPNESS),
     }
 
 
-def _look(values: tuple, index: Tensor, head: Head, dtype: torch.dtype = torch.int64) -> Tensor:
+def _look_up(values: tuple, index: Tensor, head: Head, dtype: torch.dtype = torch.int64) -> Tensor:
     """The meaning of one head's index.  index int64 [E, 8] -> [E]."""
     return constant_table(tuple(values), dtype, index.device)[index[:, head]]

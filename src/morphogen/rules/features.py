@@ -6,7 +6,7 @@ Blocks may hold non-finite numbers where the state does; `steps.observe` removes
 import torch
 from torch import Tensor
 
-from morphogen.rules.stages import known, occupied
+from morphogen.rules.stages import clamp_stage, occupied
 from morphogen.state.env import Instance, Signals, Slots
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import Op, Outcome
@@ -14,37 +14,37 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES
 from morphogen.vocab.stage import COOLING, Algorithm, AlphaMode, Stage
 
-_DEVELOPING = (Stage.GERMINATED, Stage.TRAINING)
-_GROUPS = (_DEVELOPING, (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
-_SHARES = tuple(tuple(float(stage in group) for group in _GROUPS) for stage in Stage)
-_BLENDS = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)
-_NO_PRICE, NO_PRICE_VALUE = 1e-4, -7.0
+_DEVELOPING_STAGES = (Stage.GERMINATED, Stage.TRAINING)
+_STAGE_GROUPS = (_DEVELOPING_STAGES, (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
+_STAGE_GROUP_ROWS = tuple(tuple(float(stage in group) for group in _STAGE_GROUPS) for stage in Stage)
+_BLEND_ALGORITHMS = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)
+_MIN_PRICE, NO_PRICE_FEATURE = 1e-4, -7.0
 
 
-def slog(x: Tensor) -> Tensor:
+def signed_log(x: Tensor) -> Tensor:
     """`sign(x) ln(1 + |x|)`: odd, monotone, linear near 0.  Same shape."""
     return x.sign() * x.abs().log1p()
 
 
-def measured(signals: Signals) -> Tensor:
+def measurement_features(signals: Signals) -> Tensor:
     """Features 1-25: histories, training, plateau, committed accuracy.  float32 [E, 25]."""
     single = (
         signals.best_acc / 100.0,
-        slog(signals.train_loss) / 7.0,
+        signed_log(signals.train_loss) / 7.0,
         signals.train_acc / 100.0,
         signals.train_measured.float(),
         signals.plateau.clamp(max=10) / 10.0,
         signals.stabilized.float(),
         signals.rollbacks.clamp(max=5) / 5.0,
         signals.committed_acc / 100.0,
-        _points(signals.clean_improvement),
+        _scaled_points(signals.clean_improvement),
         signals.clean_valid.float(),
     )
-    history = (slog(signals.loss_history) / 7.0, signals.acc_history / 100.0, signals.history_valid.float())
+    history = (signed_log(signals.loss_history) / 7.0, signals.acc_history / 100.0, signals.history_valid.float())
     return torch.cat((*history, torch.stack(single, dim=-1)), dim=-1).float()
 
 
-def grown(slots: Slots, share: Tensor) -> Tensor:
+def size_features(slots: Slots, share: Tensor) -> Tensor:
     """Features 26-27: parameters of all seeds, and of the fossilized ones, against those of the host.
 
     Shapes: slots [E], share float32 [E, S], parameters / host parameters -> float32 [E, 2].
@@ -53,26 +53,28 @@ def grown(slots: Slots, share: Tensor) -> Tensor:
     return torch.log1p(torch.stack((share.sum(-1), fossil.sum(-1)), dim=-1))
 
 
-def capacity(slots: Slots, limits: Limits) -> Tensor:
+def occupancy_features(slots: Slots, limits: Limits) -> Tensor:
     """Features 28-35: seeds, seeds left (a share, so at most 1), whether there is a limit, shares of stages."""
     total = slots.stage.shape[-1]
     count = occupied(slots.stage).sum(-1)
     limited = limits.max_seeds > 0
     left = (limits.max_seeds - count).clamp(0, total) if limited else torch.full_like(count, total)
     three = torch.stack((count / total, left / total, torch.full_like(count, int(limited)).float()), dim=-1)
-    shares = constant_table(_SHARES, torch.float32, slots.stage.device)[known(slots.stage)]
+    shares = constant_table(_STAGE_GROUP_ROWS, torch.float32, slots.stage.device)[clamp_stage(slots.stage)]
     return torch.cat((three, shares.sum(1) / total), dim=-1)
 
 
-def feedback(signals: Signals) -> Tensor:
+def feedback_features(signals: Signals) -> Tensor:
     """Features 41-51: what was asked in the last epoch and what became of it.  float32 [E, 11]."""
     op, outcome = _one_hot(signals.last_op, Op), _one_hot(signals.last_outcome, Outcome)
     return torch.cat((op, outcome, signals.rolled_back.float().unsqueeze(-1)), dim=-1)
 
 
-def task(instance: Instance, classes: int) -> Tensor:
+def instance_features(instance: Instance, classes: int) -> Tensor:
     """The instance block; `classes`: all classes of the task.  float32 [E, 8]."""
-    free = instance.param_price.abs() < _NO_PRICE  # a price below 0 is none: its logarithm is not finite and is noticed
+    free = (
+        instance.param_price.abs() < _MIN_PRICE
+    )  # a price below 0 is none: its logarithm is not finite and is noticed
     price = torch.where(free, 1.0, instance.param_price)
     features = (
         instance.width,
@@ -80,14 +82,14 @@ def task(instance: Instance, classes: int) -> Tensor:
         instance.label_noise,
         instance.classes / classes,
         instance.reach,
-        torch.where(free, NO_PRICE_VALUE, torch.log(price / 0.1)),
-        slog(instance.baseline_loss) / 7.0,
+        torch.where(free, NO_PRICE_FEATURE, torch.log(price / 0.1)),
+        signed_log(instance.baseline_loss) / 7.0,
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
     )
     return torch.stack(features, dim=-1).float()
 
 
-def lifecycle(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
+def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
     seed = occupied(slots.stage)
     may_act = constant_table(enabled, torch.bool, seed.device).expand_as(seed)
@@ -98,22 +100,22 @@ def lifecycle(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
         torch.stack((may_act.float(), slots.alpha, torch.where(seed, slots.alpha_target, 0.0)), dim=-1),
         _one_hot(slots.alpha_mode, AlphaMode) * held,
         ramp.unsqueeze(-1),
-        _one_hot(slots.algorithm, _BLENDS) * held,
+        _one_hot(slots.algorithm, _BLEND_ALGORITHMS) * held,
         (slots.tempo / 8.0 * seed).unsqueeze(-1),
     )
     return torch.cat(parts, dim=-1).float()
 
 
-def worth(slots: Slots) -> Tensor:
+def contribution_features(slots: Slots) -> Tensor:
     """Slot features 20-31: contribution, velocity, interaction, gradients, each with its flag.  float32 [E, S, 12]."""
     ratio = slots.gradient_ratio
     features = (
-        _points(slots.contribution),
+        _scaled_points(slots.contribution),
         slots.contribution_valid.float(),
         slots.since_measured.clamp(max=10) / 10.0,
-        _points(slots.velocity),
+        _scaled_points(slots.velocity),
         slots.velocity_valid.float(),
-        _points(slots.interaction_sum),
+        _scaled_points(slots.interaction_sum),
         slots.interaction_valid.float(),
         slots.gradient_health,
         slots.gradient_valid.float(),
@@ -124,7 +126,7 @@ def worth(slots: Slots) -> Tensor:
     return torch.stack(features, dim=-1).float()
 
 
-def history(slots: Slots, signals: Signals, share: Tensor, cost: Tensor, *, episode_length: int) -> Tensor:
+def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tensor, *, episode_length: int) -> Tensor:
     """Slot features 32-37: improvements (0 while the env is not measured), clocks, size, what keeping it costs.
 
     Shapes: slots, signals [E], share, cost float32 [E, S], parameters / host parameters and the price of the parameters
@@ -133,17 +135,17 @@ def history(slots: Slots, signals: Signals, share: Tensor, cost: Tensor, *, epis
     seed = occupied(slots.stage)
     now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
     features = (
-        torch.where(valid, _points(now - slots.accuracy_at_stage_start), 0.0),
-        torch.where(valid, _points(now - slots.accuracy_at_germination), 0.0),
+        torch.where(valid, _scaled_points(now - slots.accuracy_at_stage_start), 0.0),
+        torch.where(valid, _scaled_points(now - slots.accuracy_at_germination), 0.0),
         slots.epochs_in_stage.clamp(max=20) / 20.0,
         slots.age.clamp(max=episode_length) / episode_length * seed,
         torch.log1p(share),
-        _points(cost),
+        _scaled_points(cost),
     )
     return torch.stack(features, dim=-1).float()
 
 
-def _points(x: Tensor) -> Tensor:
+def _scaled_points(x: Tensor) -> Tensor:
     """Points clamped to +-50, in tens; what is not finite stays so, where a clamp alone would turn infinity into 50."""
     return x.clamp(-50.0, 50.0) / 10.0 + (x - x)
 

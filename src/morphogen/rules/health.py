@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Gauge(NamedTuple):
+class GradStats(NamedTuple):
     """Gradient of every seed in one minibatch, its gate included; 0 where nothing runs."""
 
     norm: Tensor  # float [E, S], L2
@@ -15,14 +15,14 @@ class Gauge(NamedTuple):
     tensors: Tensor  # float [E, S], number of tensors
 
 
-def health(gauge: Gauge, sound: Tensor) -> Tensor:
+def gradient_health(stats: GradStats, finite: Tensor) -> Tensor:
     """Health in [0, 1]; 0 where the seed is not sound (gradient or parameters not finite).  float [E, S]."""
-    count = gauge.tensors.clamp(min=1.0)
-    score = 1.0 - 0.5 * gauge.vanishing / count - 0.8 * gauge.exploding / count
-    return torch.where(sound, score.clamp(0.0, 1.0), 0.0)
+    count = stats.tensors.clamp(min=1.0)
+    score = 1.0 - 0.5 * stats.vanishing / count - 0.8 * stats.exploding / count
+    return torch.where(finite, score.clamp(0.0, 1.0), 0.0)
 
 
-def ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params: Tensor) -> Tensor:
+def gradient_ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params: Tensor) -> Tensor:
     """Gradient of a seed per parameter against that of the host; 0 where either has none."""
     dtype = seed_norm.dtype
     seed = seed_norm / seed_params.clamp(min=1).to(dtype).sqrt()
@@ -31,22 +31,22 @@ def ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params
     return torch.where(none, 0.0, seed / (host + 1e-8))
 
 
-def smoothed(before: Tensor, valid: Tensor, now: Tensor) -> Tensor:
+def moving_average(average: Tensor, valid: Tensor, now: Tensor) -> Tensor:
     """Moving average; the first measurement is taken as it is."""
-    return torch.where(valid, 0.9 * before + 0.1 * now, now)
+    return torch.where(valid, 0.9 * average + 0.1 * now, now)
 
 
-LARGE = 10.0  # gradient from which an element of a layer counts as large
+LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large
 
 
-def norm(x: Tensor) -> Tensor:
+def safe_norm(x: Tensor) -> Tensor:
     """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square leaves the range."""
     most = x.abs().amax(-1)
     unit = torch.where(most > 0, most, 1.0).unsqueeze(-1)
     return most * (x / unit).square().sum(-1).sqrt()
 
 
-class Layer(NamedTuple):
+class LayerHealth(NamedTuple):
     """What the gradient of a layer is like."""
 
     health: Tensor  # float [...], in [0, 1]
@@ -54,7 +54,7 @@ class Layer(NamedTuple):
     exploding: Tensor  # bool [...]
 
 
-def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> Layer:
+def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> LayerHealth:
     """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign decides.
 
     Shapes: zero, large float [...]; finite bool [...], all elements are.
@@ -63,17 +63,17 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> Layer:
     score = torch.where((zero > 0.5) | (large > 0.05), 0.5, score)
     score = torch.where(large > 0.1, 0.1, score)
     dead = zero > 0.9
-    return Layer(torch.where(dead | ~finite, 0.0, score), dead, large > 0.1)
+    return LayerHealth(torch.where(dead | ~finite, 0.0, score), dead, large > 0.1)
 
 
-def shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def gradient_shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What `layer_health` judges a gradient [...] by; each 0-d."""
-    kinds = (gradient == 0, gradient.abs() > LARGE)
+    kinds = (gradient == 0, gradient.abs() > LARGE_GRADIENT)
     zero, large = (kind.to(gradient.dtype).mean() for kind in kinds)
     return zero, large, gradient.isfinite().all()
 
 
-class Memory(NamedTuple):
+class HiddenStats(NamedTuple):
     """The size of a hidden state; what is not finite counts as 0.  All 0-d."""
 
     rms: Tensor  # over all elements
@@ -83,13 +83,13 @@ class Memory(NamedTuple):
     nonfinite: Tensor  # int64, elements
 
 
-def memory(hidden: Tensor) -> Memory:
+def hidden_stats(hidden: Tensor) -> HiddenStats:
     """How large a hidden state is.  float [L, E, H] -> each 0-d."""
     finite = hidden.isfinite()
     known = torch.where(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
-    per_env = norm(known) / known.shape[1] ** 0.5
-    return Memory(
-        rms=norm(per_env) / known.shape[0] ** 0.5,
+    per_env = safe_norm(known) / known.shape[1] ** 0.5
+    return HiddenStats(
+        rms=safe_norm(per_env) / known.shape[0] ** 0.5,
         env_rms_mean=per_env.mean(),
         env_rms_max=per_env.amax(),
         abs_max=known.abs().amax(),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.rules.stages import cooling, known, occupied
+from morphogen.rules.stages import clamp_stage, cooling, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import constant_table, replace, select, unsafe_new
@@ -13,7 +13,7 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import AlphaMode, Gate, Stage
 
 # ALLOWED_IN[op] = stages of a slot that the op may address.
-ALLOWED_IN: dict[Op, tuple[Stage, ...]] = {
+ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
     Op.WAIT: tuple(Stage),
     Op.GERMINATE: (Stage.DORMANT,),
     Op.SET_ALPHA_TARGET: (Stage.BLENDING, Stage.HOLDING),
@@ -21,7 +21,7 @@ ALLOWED_IN: dict[Op, tuple[Stage, ...]] = {
     Op.FOSSILIZE: (Stage.HOLDING,),
     Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
 }
-_ALLOWED = tuple(tuple(stage in ALLOWED_IN[op] for stage in Stage) for op in Op)
+_ALLOWED_TABLE = tuple(tuple(stage in ALLOWED_STAGES[op] for stage in Stage) for op in Op)
 # Reasons of the conditions, in the order in which they are stacked.
 CONDITIONS: tuple[Reason, ...] = (
     Reason.OP_DISABLED,
@@ -37,7 +37,7 @@ _AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAININ
 
 def conditions(slots: Slots, limits: Limits) -> Tensor:
     """Every condition of legality by itself, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
-    stage, device = known(slots.stage), slots.stage.device
+    stage, device = clamp_stage(slots.stage), slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device)
     developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
     busy = (enabled & (developing | cooling(stage))).any(-1)[:, None, None]
@@ -45,15 +45,15 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
     full = (seeds >= limits.max_seeds) & (limits.max_seeds > 0)
     young = (slots.age < limits.min_prune_age)[:, None]
     moving = (slots.alpha_mode != int(AlphaMode.HOLD))[:, None]
-    germinate = _ops(device, Op.GERMINATE)
+    germinate = _op_mask(device, Op.GERMINATE)
     terms = (
-        _by_stage(_usable(limits), stage),
+        _by_stage(_usable_table(limits), stage),
         enabled,
-        _by_stage(_ALLOWED, stage),
+        _by_stage(_ALLOWED_TABLE, stage),
         ~(busy & germinate),
         ~(full & germinate),
-        ~(young & _ops(device, Op.PRUNE)),
-        ~(moving & _ops(device, Op.PRUNE, Op.SET_ALPHA_TARGET)),
+        ~(young & _op_mask(device, Op.PRUNE)),
+        ~(moving & _op_mask(device, Op.PRUNE, Op.SET_ALPHA_TARGET)),
     )
     shape = (stage.shape[0], len(Op), stage.shape[1])
     return torch.stack([term.expand(shape) for term in terms])
@@ -64,12 +64,12 @@ def legal(slots: Slots, limits: Limits) -> Tensor:
     return conditions(slots, limits).all(0)
 
 
-def action_masks(slots: Slots, limits: Limits, *, met: Tensor | None = None) -> ActionMasks:
+def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionMasks:
     """What may be chosen, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
 
     met: `conditions` of slots and limits, where they are known.
     """
-    allowed = legal(slots, limits) if met is None else met.all(0)
+    allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     device, envs = slots.stage.device, slots.stage.shape[0]
     blueprints = tuple(code in limits.allowed_blueprints for code in Blueprint)
     free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
@@ -83,14 +83,14 @@ def action_masks(slots: Slots, limits: Limits, *, met: Tensor | None = None) -> 
     )
 
 
-def available(masks: ActionMasks) -> Tensor:
+def used_heads(masks: ActionMasks) -> Tensor:
     """Heads that some allowed op uses; `op` itself always.  -> bool [E, 8]."""
     device = masks.op.device
     used = (masks.op[:, :, None] & constant_table(RELEVANT, torch.bool, device)).any(1)
     return used | constant_table(tuple(head is Head.OP for head in Head), torch.bool, device)
 
 
-def choices(masks: ActionMasks) -> Tensor:
+def action_count(masks: ActionMasks) -> Tensor:
     """Number of distinct complete actions.  -> int64 [E]."""
     relevant = constant_table(RELEVANT, torch.bool, masks.op.device)
     values = torch.stack([getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1)
@@ -99,7 +99,7 @@ def choices(masks: ActionMasks) -> Tensor:
     return (masks.op * slots * combinations).sum(-1)
 
 
-def head_choices(masks: ActionMasks, op: Tensor) -> Tensor:
+def head_value_counts(masks: ActionMasks, op: Tensor) -> Tensor:
     """Number of legal values of each head once the op is chosen; 0 for heads it does not use.  [E] -> int64 [E, 8]."""
     ops = op.clamp(0, len(Op) - 1)
     slots = masks.slot.sum(-1).gather(-1, ops.unsqueeze(-1)).squeeze(-1)
@@ -108,12 +108,12 @@ def head_choices(masks: ActionMasks, op: Tensor) -> Tensor:
     return torch.where(relevant, torch.stack([{**counts, Head.SLOT: slots}[head] for head in Head], dim=-1), 0)
 
 
-def forced(masks: ActionMasks) -> Tensor:
+def is_forced(masks: ActionMasks) -> Tensor:
     """There is nothing to choose.  -> bool [E]."""
-    return choices(masks) == 1
+    return action_count(masks) == 1
 
 
-def control(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
+def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
     """Masks narrowed to a declared action; to WAIT where none is declared, or where the declared one is not allowed.
 
     Shapes: masks [E]; entry int64 [E, 8] or [1, 8] (`Head` order); present bool [E] or [1] -> (masks [E], missed bool
@@ -121,33 +121,33 @@ def control(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionM
     Promise: no False becomes True; every env for which WAIT is allowed keeps exactly one action.
     """
     envs = masks.op.shape[0]
-    declared = _only(masks, entry.expand(envs, -1))
-    wait = _only(masks, constant_table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1))
-    obeyed = present & (choices(declared) == 1)
+    declared = _keep_action(masks, entry.expand(envs, -1))
+    wait = _keep_action(masks, constant_table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1))
+    obeyed = present & (action_count(declared) == 1)
     return select(obeyed, declared, wait), present & ~obeyed
 
 
-def _only(masks: ActionMasks, action: Tensor) -> ActionMasks:
+def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
     """The masks without every other action; nothing is left where this one is not allowed.  action int64 [E, 8]."""
     relevant = constant_table(RELEVANT, torch.bool, action.device)[action[:, Head.OP].clamp(0, len(Op) - 1)]
     sizes = {**SIZES, Head.SLOT: masks.slot.shape[-1]}
-    named = {head: _is(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head}
+    named = {head: _one_hot(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head}
     left = {head.label: getattr(masks, head.label) & named[head] for head in Head if head is not Head.SLOT}
     slot = masks.slot & left[Head.OP.label].unsqueeze(-1) & named[Head.SLOT].unsqueeze(1)
     return replace(masks, **left, slot=slot)
 
 
-def _is(index: Tensor, count: int) -> Tensor:
+def _one_hot(index: Tensor, count: int) -> Tensor:
     """One-hot; nothing is True for an index outside of 0 .. count-1.  int64 [E] -> bool [E, count]."""
     return index.unsqueeze(-1) == torch.arange(count, device=index.device)
 
 
-def _ops(device: torch.device, *ops: Op) -> Tensor:
+def _op_mask(device: torch.device, *ops: Op) -> Tensor:
     """True for the given ops.  -> bool [6, 1]."""
     return constant_table(tuple((op in ops,) for op in Op), torch.bool, device)
 
 
-def _usable(limits: Limits) -> tuple[tuple[bool, ...], ...]:
+def _usable_table(limits: Limits) -> tuple[tuple[bool, ...], ...]:
     """[6][10]: the op is not disabled, and the stage is not one that `tick` advances by itself."""
     auto = [_AUTO_STAGE[name] for name in limits.auto_forward]
     return tuple(

@@ -18,7 +18,7 @@ class Detection(NamedTuple):
     critical: Tensor  # bool [E, S], the second fired for a seed of a whole point
 
 
-def detect(slots: Slots, uncommitted_improvement: Tensor) -> Detection:
+def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detection:
     """Inflated credit and ransom.
 
     Shapes: slots [E]; uncommitted_improvement float32 [E], points, all on minus only the fossilized on.

@@ -35,19 +35,19 @@ def interaction_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     return tuple(row(i, j) for i in range(positions) for j in range(positions))
 
 
-POSITIONS = range(1, 5)  # table sizes that are used: one to four positions
-SHAPLEY = {n: shapley_weights(n) for n in POSITIONS}
-INTERACTION = {n: interaction_weights(n) for n in POSITIONS}
+POSITION_COUNTS = range(1, 5)  # table sizes that are used: one to four positions
+SHAPLEY = {n: shapley_weights(n) for n in POSITION_COUNTS}
+INTERACTION = {n: interaction_weights(n) for n in POSITION_COUNTS}
 
 
 def shapley(values: Tensor, positions: int) -> Tensor:
     """Exact Shapley values.  values [E, 2^N] -> [E, N]; they sum to v(all) - v(none)."""
-    return _apply(SHAPLEY[positions], values)
+    return _apply_weights(SHAPLEY[positions], values)
 
 
 def interactions(values: Tensor, positions: int) -> Tensor:
     """Pairwise interactions on the bare host.  values [E, 2^N] -> [E, N, N], symmetric, diagonal 0."""
-    return _apply(INTERACTION[positions], values).unflatten(-1, (positions, positions))
+    return _apply_weights(INTERACTION[positions], values).unflatten(-1, (positions, positions))
 
 
 def marginals(values: Tensor, joined: Tensor) -> Tensor:
@@ -59,6 +59,6 @@ def marginals(values: Tensor, joined: Tensor) -> Tensor:
     return torch.where(joined, gain.unsqueeze(-1), 0.0).sum(dim=2).mean(dim=1)
 
 
-def _apply(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
+def _apply_weights(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
     # a product and a sum, not a matrix product: each row has the same rounding whatever stands beside it
     return (values.unsqueeze(-2) * constant_table(weights, values.dtype, values.device)).sum(-1)

@@ -24,7 +24,7 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     loss_delta = torch.where(delta_valid, signals.val_loss - loss, 0.0)
     acc_delta = torch.where(delta_valid, accuracy - signals.val_acc, 0.0)
     flat = torch.where(acc_delta < spec.plateau_points, signals.plateau + 1, 0)
-    stable = _stable(signals, loss_delta, delta_valid, spec=spec)
+    stable = _stable_count(signals, loss_delta, delta_valid, spec=spec)
     clean = measured & attribution.measured
     has_best = signals.history_valid.any(-1)
     return replace(
@@ -32,9 +32,9 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
         val_loss=loss,
         val_acc=accuracy,
         measured=measured,
-        loss_history=_push(signals.loss_history, loss),
-        acc_history=_push(signals.acc_history, accuracy),
-        history_valid=_push(signals.history_valid, measured),
+        loss_history=_append(signals.loss_history, loss),
+        acc_history=_append(signals.acc_history, accuracy),
+        history_valid=_append(signals.history_valid, measured),
         loss_delta=loss_delta,
         acc_delta=acc_delta,
         delta_valid=delta_valid,
@@ -56,11 +56,11 @@ def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
     return torch.where(valid.any(-1), least, 0.0), valid.any(-1)
 
 
-def _push(history: Tensor, newest: Tensor) -> Tensor:
+def _append(history: Tensor, newest: Tensor) -> Tensor:
     return torch.cat((history[:, 1:], newest.unsqueeze(-1)), dim=-1)
 
 
-def _stable(signals: Signals, loss_delta: Tensor, delta_valid: Tensor, *, spec: SignalSpec) -> Tensor:
+def _stable_count(signals: Signals, loss_delta: Tensor, delta_valid: Tensor, *, spec: SignalSpec) -> Tensor:
     """Stable epochs in a row: the relative gain lies strictly between two bounds.  Counts until the latch."""
     comparable = delta_valid & (signals.val_loss > MIN_LOSS)
     gain = loss_delta / torch.where(comparable, signals.val_loss, 1.0)

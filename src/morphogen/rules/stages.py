@@ -5,7 +5,7 @@ from torch import Tensor
 from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, OCCUPIED, Stage
 
 
-def known(stage: Tensor) -> Tensor:
+def clamp_stage(stage: Tensor) -> Tensor:
     """The stage with codes outside the table as UNKNOWN: safe to look up."""
     return stage.masked_fill((stage < 0) | (stage >= len(Stage)), int(Stage.UNKNOWN))
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def moments(x: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def masked_moments(x: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, population variance and number of the entries under a mask; 0 without any.  x, where bool [...] -> 0-d."""
     count = where.sum()
     total = count.clamp_min(1).to(x.dtype)

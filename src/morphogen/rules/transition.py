@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from morphogen.rules.alpha import retarget
-from morphogen.rules.stages import known, occupied
+from morphogen.rules.stages import clamp_stage, occupied
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
 from morphogen.state.tree_ops import constant_table, masked_update
@@ -12,7 +12,7 @@ from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Stag
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
 _NAMES = tuple(_EMPTY)
-_WITH_SEED = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # what a removed seed takes along
+_REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # what a removed seed takes along
 
 
 def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
@@ -20,8 +20,8 @@ def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slo
 
     Shapes: where bool [E, S], to int64 [E, S] (`Stage`), accuracy float32 [E] (measured, points).
     """
-    legal = constant_table(LEGAL_NEXT, torch.bool, to.device)[known(slots.stage), known(to)]
-    moved = masked_update(slots, where & legal, **_entered(slots, to))
+    legal = constant_table(LEGAL_NEXT, torch.bool, to.device)[clamp_stage(slots.stage), clamp_stage(to)]
+    moved = masked_update(slots, where & legal, **_stage_entry(slots, to))
     return masked_update(moved, where & legal & occupied(to), accuracy_at_stage_start=accuracy[:, None])
 
 
@@ -51,7 +51,7 @@ def remove(slots: Slots, where: Tensor) -> Slots:
     Shapes: where bool [E, S].  Takes any stage: a rollback removes fossils too.
     """
     pruned = torch.full_like(slots.stage, int(Stage.PRUNED))
-    return masked_update(slots, where, **_entered(slots, pruned), **_WITH_SEED)
+    return masked_update(slots, where, **_stage_entry(slots, pruned), **_REMOVED_LEAVES)
 
 
 def clear(slots: Slots, where: Tensor) -> Slots:
@@ -59,7 +59,7 @@ def clear(slots: Slots, where: Tensor) -> Slots:
     return masked_update(slots, where, **_EMPTY)
 
 
-def _entered(slots: Slots, to: Tensor) -> dict[str, Tensor | float]:
+def _stage_entry(slots: Slots, to: Tensor) -> dict[str, Tensor | float]:
     return {
         "previous_stage": slots.stage,
         "previous_epochs_in_stage": slots.epochs_in_stage,

@@ -7,7 +7,7 @@ from morphogen.config.spec import GovernorSpec
 from morphogen.vocab.stage import Panic
 
 
-def limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
+def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
     """The largest loss that is still normal, the mean of the normal losses, and whether they are enough to judge.
 
     Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss of guessing, nats)
@@ -23,7 +23,7 @@ def limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec
     return torch.where(seasoned, learned, spec.warmup_limit * baseline), mean, seasoned
 
 
-def sign(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
+def classify_loss(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
     """What the epoch shows, as a `Panic` code; 0 = normal.
 
     Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds as `limit` gives
@@ -38,15 +38,15 @@ def sign(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec
     return torch.where(loss.isfinite(), first, int(Panic.NONFINITE))
 
 
-def streak_after(streak: Tensor, seen: Tensor) -> Tensor:
+def next_streak(streak: Tensor, seen: Tensor) -> Tensor:
     """Anomalies in a row with this epoch: a normal one ends the row, a sudden panic leaves it.  int64 [E]."""
     anomaly = (seen == int(Panic.DIVERGENCE)) | (seen == int(Panic.STARVED))
     kept = torch.where(seen == int(Panic.NONE), 0, streak)
     return kept + anomaly
 
 
-def panic(seen: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
+def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
     """The sign where it calls for a rollback: at once, or once enough anomalies came in a row.  int64 [E]."""
-    sudden = (seen == int(Panic.NONFINITE)) | (seen == int(Panic.CHANCE))
-    lasting = (seen != int(Panic.NONE)) & (streak >= spec.panics)
-    return torch.where(sudden | lasting, seen, int(Panic.NONE))
+    sudden = (anomaly == int(Panic.NONFINITE)) | (anomaly == int(Panic.CHANCE))
+    lasting = (anomaly != int(Panic.NONE)) & (streak >= spec.panics)
+    return torch.where(sudden | lasting, anomaly, int(Panic.NONE))

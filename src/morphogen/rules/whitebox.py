@@ -6,51 +6,51 @@ from torch import Tensor
 from morphogen.config import whitebox_spec
 from morphogen.config.whitebox_spec import BASE_POINTS, DELAY_PENALTY, GAIN_POINTS, MATURITY_EPOCHS
 from morphogen.rules.attribution import players
-from morphogen.rules.counts import price_of
+from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
 from morphogen.state.tree_ops import constant_table
 
-_ENDS = tuple(end for end, _ in whitebox_spec.BEST_BLUEPRINT[:-1])
-_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.BEST_BLUEPRINT)
+_WIDTH_ENDS = tuple(end for end, _ in whitebox_spec.BEST_BLUEPRINT[:-1])
+_BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.BEST_BLUEPRINT)
 
 
-def right(width: Tensor) -> Tensor:
+def best_blueprint(width: Tensor) -> Tensor:
     """The blueprint that pays in a host of that width.  float32 [...], share -> int64 [...], a `Blueprint`."""
-    place = torch.bucketize(width.contiguous(), constant_table(_ENDS, torch.float32, width.device))
-    return constant_table(_CODES, torch.int64, width.device)[place]
+    place = torch.bucketize(width.contiguous(), constant_table(_WIDTH_ENDS, torch.float32, width.device))
+    return constant_table(_BLUEPRINT_CODES, torch.int64, width.device)[place]
 
 
-def ripe(label_noise: Tensor) -> Tensor:
+def first_useful_epoch(label_noise: Tensor) -> Tensor:
     """The first epoch in which a seed can be germinated that will add anything.  float32 [...] -> int64 [...]."""
     return (label_noise * MATURITY_EPOCHS).round().to(torch.int64)
 
 
-def gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, born: Tensor) -> Tensor:
+def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch: Tensor) -> Tensor:
     """What a seed adds at full alpha, in points.
 
     Shapes: width, label_noise float32 [E] (shares), blueprint and born int64 [E, N] (a `Blueprint`, the epoch of
     germination) -> float32 [E, N].
     Promise: 0 for a wrong blueprint or one that came too early; once it is not, never more for one that came later.
     """
-    delay = born - ripe(label_noise).unsqueeze(-1)
-    fits = (blueprint == right(width).unsqueeze(-1)) & (delay >= 0)
+    delay = birth_epoch - first_useful_epoch(label_noise).unsqueeze(-1)
+    fits = (blueprint == best_blueprint(width).unsqueeze(-1)) & (delay >= 0)
     return torch.where(fits, GAIN_POINTS * (1.0 - DELAY_PENALTY * delay).clamp(min=0.0), 0.0)
 
 
-def accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
+def coalition_accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
     """Points of every coalition: those of the host, and of the best seed that is on; a host has use for one.
 
     Shapes: instance, slots [E]; epoch int64 [E], the present one; coalition int64 [E, K], as in `rules.attribution`
     -> float32 [E, K].
     """
     born = epoch.unsqueeze(-1) - slots.age
-    worth = slots.alpha * gain(instance.width, instance.label_noise, slots.blueprint, born)
+    worth = slots.alpha * seed_gain(instance.width, instance.label_noise, slots.blueprint, born)
     place = torch.arange(worth.shape[-1], device=worth.device)
     on = (coalition.unsqueeze(-1) >> place & 1).bool() & players(slots).unsqueeze(1)
     return BASE_POINTS + torch.where(on, worth.unsqueeze(1), 0.0).amax(-1)
 
 
-def best(
+def optimal_value(
     instance: Instance,
     *,
     counts: tuple[tuple[int, ...], ...],
@@ -70,6 +70,6 @@ def best(
         return alone.squeeze(-1) / 100.0
     kinds, births, sizes = constant_table(tuple(zip(*plans, strict=True)), torch.int64, width.device)
     envs = width.shape[0]
-    grown = gain(width, noise, kinds.expand(envs, -1), births.expand(envs, -1))
-    worth = BASE_POINTS + grown - price_of(sizes, instance.param_price, param_budget=param_budget)
+    grown = seed_gain(width, noise, kinds.expand(envs, -1), births.expand(envs, -1))
+    worth = BASE_POINTS + grown - parameter_price(sizes, instance.param_price, param_budget=param_budget)
     return torch.cat((alone, worth), dim=-1).amax(-1) / 100.0

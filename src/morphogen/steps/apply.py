@@ -5,8 +5,8 @@ from torch import Tensor
 
 from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.alpha import retarget
-from morphogen.rules.gates import gate, gate_of
-from morphogen.rules.stages import known
+from morphogen.rules.gates import check_gate, gate_before
+from morphogen.rules.stages import clamp_stage
 from morphogen.rules.transition import clear, promote, remove
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
@@ -14,8 +14,8 @@ from morphogen.state.tree_ops import constant_table, masked_update, replace, uns
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.stage import Stage
 
-_UP = {Stage.GERMINATED: Stage.TRAINING, Stage.TRAINING: Stage.BLENDING, Stage.BLENDING: Stage.HOLDING}
-_NEXT_UP = tuple(int(_UP.get(stage, Stage.UNKNOWN)) for stage in Stage)
+_NEXT_STAGE = {Stage.GERMINATED: Stage.TRAINING, Stage.TRAINING: Stage.BLENDING, Stage.BLENDING: Stage.HOLDING}
+_NEXT_STAGE_CODES = tuple(int(_NEXT_STAGE.get(stage, Stage.UNKNOWN)) for stage in Stage)
 
 
 def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec) -> tuple[EnvState, ActionOutcome]:
@@ -29,8 +29,8 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     op = torch.where(vetoed, int(Op.WAIT), spec.op)
     at = {kind: spec.target & (op == int(kind))[:, None] for kind in Op}
     asked = at[Op.ADVANCE] | at[Op.FOSSILIZE]
-    upward = torch.where(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), _next_up(state.slots.stage))
-    passed, failed = gate(state.slots, accuracy, upward, spec=lifecycle)
+    upward = torch.where(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), _next_stage(state.slots.stage))
+    passed, failed = check_gate(state.slots, accuracy, upward, spec=lifecycle)
 
     partial = at[Op.SET_ALPHA_TARGET] & (spec.alpha_target < 1)[:, None]
     at_once = at[Op.PRUNE] & ((spec.alpha_steps == 0)[:, None] | (state.slots.alpha == 0))
@@ -44,16 +44,18 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     slots = _germinate(slots, at[Op.GERMINATE], spec, accuracy)
     slots = masked_update(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
     slots = remove(slots, at_once)
-    slots = _ramp(slots, at[Op.SET_ALPHA_TARGET], fading, spec)
+    slots = _start_ramp(slots, at[Op.SET_ALPHA_TARGET], fading, spec)
 
-    outcome = _outcome(spec, op, torch.where(asked, gate_of(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1))
+    outcome = _build_outcome(
+        spec, op, torch.where(asked, gate_before(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1)
+    )
     signals = replace(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
     return replace(state, slots=slots, signals=signals), outcome
 
 
-def _next_up(stage: Tensor) -> Tensor:
+def _next_stage(stage: Tensor) -> Tensor:
     """The stage that ADVANCE leads to; UNKNOWN where there is none.  int64 [E, S]."""
-    return constant_table(_NEXT_UP, torch.int64, stage.device)[known(stage)]
+    return constant_table(_NEXT_STAGE_CODES, torch.int64, stage.device)[clamp_stage(stage)]
 
 
 def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
@@ -69,14 +71,14 @@ def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) 
     )
 
 
-def _ramp(slots: Slots, asked: Tensor, fading: Tensor, spec: ActionSpec) -> Slots:
+def _start_ramp(slots: Slots, retargets: Tensor, fading: Tensor, spec: ActionSpec) -> Slots:
     """Alpha on its way to the target that was asked for, or to 0, where the seed is removed.  bool [E, S]."""
     target = spec.alpha_target[:, None].expand_as(slots.alpha).masked_fill(fading, 0.0)
     steps, shape, steepness = spec.alpha_steps[:, None], spec.curve[:, None], spec.steepness[:, None]
-    return retarget(slots, asked | fading, target, steps=steps, shape=shape, steepness=steepness)
+    return retarget(slots, retargets | fading, target, steps=steps, shape=shape, steepness=steepness)
 
 
-def _outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> ActionOutcome:
+def _build_outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> ActionOutcome:
     """First match: INVALID, VETOED, DECLINED, EXECUTED.  op: the effective one; asked: gate code; all int64 [E]."""
     vetoed = spec.valid & (op != spec.op)
     outcome = torch.where(failed != 0, int(Outcome.DECLINED), int(Outcome.EXECUTED))

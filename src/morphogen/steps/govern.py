@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.spec import GovernorSpec
 from morphogen.rules.stages import occupied
 from morphogen.rules.transition import remove
-from morphogen.rules.vitals import limit, panic, sign, streak_after
+from morphogen.rules.vitals import classify_loss, loss_limit, next_streak, rollback_cause
 from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.seeds import select_slots, zero_empty_slots
@@ -22,12 +22,12 @@ def govern(
     Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; an env never
     sees another one.  An env that was rolled back `max_rollbacks` times in its episode is judged and left as it is.
     """
-    verdict = _judge(state, validation.loss, train.skipped >= minibatches, spec)
+    verdict = _assess_epoch(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
     calm = replace(state.signals, rolled_back=torch.zeros_like(back))
-    record = _record(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
-    record = _emptied(back, streak=verdict["streak"], **record)
-    watch = replace(state.governor, **record, **_snapshot(state, calm, due))
+    record = _record_loss(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
+    record = _zero_where(back, streak=verdict["streak"], **record)
+    watch = replace(state.governor, **record, **_update_snapshot(state, calm, due))
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
@@ -35,8 +35,8 @@ def govern(
         state,
         host=select(back, watch.host, state.host),
         seeds=zero_empty_slots(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
-        slots=_restored_slots(state.slots, watch.slots, fossils, pruned),
-        signals=select(back, _restored_signals(watch.signals, state.signals), calm),
+        slots=_restore_slots(state.slots, watch.slots, fossils, pruned),
+        signals=select(back, _restore_signals(watch.signals, state.signals), calm),
         governor=watch,
     )
     report = unsafe_new(
@@ -69,32 +69,32 @@ def first_snapshot(state: EnvState) -> EnvState:
     return replace(state, governor=fresh)
 
 
-def _judge(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:
+def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:
     """What the epoch shows and calls for, as fields of the report."""
     watch, baseline = state.governor, state.instance.baseline_loss
-    bounds = limit(watch.window, watch.count, baseline, spec=spec)
-    seen = sign(loss, starved, baseline, bounds=bounds, spec=spec)
-    streak = streak_after(watch.streak, seen)
-    alarm = panic(seen, streak, spec=spec)
+    bounds = loss_limit(watch.window, watch.count, baseline, spec=spec)
+    seen = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
+    streak = next_streak(watch.streak, seen)
+    alarm = rollback_cause(seen, streak, spec=spec)
     return {
-        "rolled_back": (alarm != int(Panic.NONE)) & _may_return(state.signals, spec),
+        "rolled_back": (alarm != int(Panic.NONE)) & _may_roll_back(state.signals, spec),
         "panic": alarm,
         "limit": bounds[0],
         "streak": streak,
         "anomaly": seen,
         "loss": loss,
-        "snapshot_taken": (seen == int(Panic.NONE)) & _wants_snapshot(state, spec.snapshot_every) & _sane(state),
+        "snapshot_taken": (seen == int(Panic.NONE)) & _snapshot_due(state, spec.snapshot_every) & _is_restorable(state),
     }
 
 
-def _may_return(signals: Signals, spec: GovernorSpec) -> Tensor:
+def _may_roll_back(signals: Signals, spec: GovernorSpec) -> Tensor:
     """Whether a panic is answered with a rollback.  bool [E]."""
     if spec.max_rollbacks is None:
         return torch.full_like(signals.rolled_back, spec.enabled)
     return (signals.rollbacks < spec.max_rollbacks) & spec.enabled
 
 
-def _sane(state: EnvState) -> Tensor:
+def _is_restorable(state: EnvState) -> Tensor:
     """Squares of all that a rollback would bring back are numbers: hosts and fossils, with their momentum.  bool [E].
 
     A loss can be normal without: momentum has not moved anything yet, a norm hides the size of a weight.
@@ -106,27 +106,27 @@ def _sane(state: EnvState) -> Tensor:
     return torch.stack(sizes).isfinite().all(0)
 
 
-def _wants_snapshot(state: EnvState, every: int) -> Tensor:
+def _snapshot_due(state: EnvState, every: int) -> Tensor:
     """It is time, or there is a fossil that the snapshot does not hold.  bool [E]."""
     now, then = state.slots.stage, state.governor.slots.stage
     missing = (now == int(Stage.FOSSILIZED)) & (then != int(Stage.FOSSILIZED))
     return ((state.clock.epoch + 1) % every == 0) | missing.any(-1)
 
 
-def _record(watch: Governor, loss: Tensor, normal: Tensor) -> dict[str, Tensor]:
+def _record_loss(governor: Governor, loss: Tensor, normal: Tensor) -> dict[str, Tensor]:
     """The ring buffer with a normal loss in it; others never enter."""
-    size = watch.window.shape[1]
-    here = torch.arange(size, device=loss.device) == (watch.count % size)[:, None]
-    window = torch.where(here & normal[:, None], loss[:, None], watch.window)
-    return {"window": window, "count": watch.count + normal}
+    size = governor.window.shape[1]
+    here = torch.arange(size, device=loss.device) == (governor.count % size)[:, None]
+    window = torch.where(here & normal[:, None], loss[:, None], governor.window)
+    return {"window": window, "count": governor.count + normal}
 
 
-def _emptied(back: Tensor, **leaves: Tensor) -> dict[str, Tensor]:
+def _zero_where(back: Tensor, **leaves: Tensor) -> dict[str, Tensor]:
     """Zeros where the env was rolled back: a host that lost its seeds has another level of losses."""
     return {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in leaves.items()}
 
 
-def _snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
+def _update_snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
     """The parts of the snapshot, taken anew where due."""
     kept = state.governor
     return {
@@ -138,12 +138,12 @@ def _snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
     }
 
 
-def _restored_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) -> Slots:
+def _restore_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) -> Slots:
     """Fossils of the snapshot as they were, other seeds removed."""
     return select(fossils, then, remove(now, pruned))
 
 
-def _restored_signals(then: Signals, now: Signals) -> Signals:
+def _restore_signals(then: Signals, now: Signals) -> Signals:
     """The snapshot's signals; the rollback itself is news, and the last action is forgotten."""
     return replace(
         then,

@@ -14,16 +14,16 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.slot import SlotSpec
 
 
-def born_rows(born: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
     """Envs in which a slot got a seed; padded with E, which is no env.  born bool [E, S] -> per slot int64 [births]."""
-    envs = born.shape[0]
-    order = (~born).to(torch.uint8).argsort(dim=0, stable=True)
-    taken = torch.arange(envs, device=born.device).unsqueeze(-1) < born.sum(0)
+    envs = is_new.shape[0]
+    order = (~is_new).to(torch.uint8).argsort(dim=0, stable=True)
+    taken = torch.arange(envs, device=is_new.device).unsqueeze(-1) < is_new.sum(0)
     rows = torch.where(taken, order, envs)
     return tuple(rows[:count, s] for s, count in enumerate(plan.births))
 
 
-def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
+def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
     """Fresh parameters and zero momentum for born seeds.
 
     Shapes: per slot rows int64 [n] from `born_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init` in
@@ -34,18 +34,18 @@ def sow(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *,
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=last), s]
-            grown[slot.name] = _sow(grown[slot.name], where, birth(blueprint, uniform, slot=slot))
+            grown[slot.name] = _write_rows(grown[slot.name], where, init_seed_params(blueprint, uniform, slot=slot))
     return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 
-def _sow(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
+def _write_rows(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
     """One row more than there are envs, for what is padded, is cut off again."""
     params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
     params = params.index_copy(0, rows, fresh.to(params.dtype))
     return {"params": params[:-1], "momentum": momentum.index_fill(0, rows, 0.0)[:-1]}
 
 
-def birth(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
+def init_seed_params(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
     """Storage rows of newborn seeds.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
     gate = seeds.gate_layout(slot.channels)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])

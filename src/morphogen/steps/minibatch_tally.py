@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.rules.health import Gauge, health
+from morphogen.rules.health import GradStats, gradient_health
 
 
-class Minibatch(NamedTuple):
+class MinibatchStats(NamedTuple):
     """What one minibatch measured of the envs."""
 
     loss: Tensor  # float [E], nats per sample
@@ -18,7 +18,7 @@ class Minibatch(NamedTuple):
     norm: Tensor  # float [E], gradient of the host before clipping, L2
 
 
-class Tally(NamedTuple):
+class EnvTally(NamedTuple):
     """Sums over minibatches; losses, answers and norms over the finite ones."""
 
     sums: Tensor  # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
@@ -31,13 +31,13 @@ class SeedTally(NamedTuple):
 
     square: Tensor  # float [E, S], of the gradient norm
     health: Tensor  # float [E, S]
-    sound: Tensor  # int64 [E, S], minibatches
+    finite: Tensor  # int64 [E, S], minibatches
     vanishing: Tensor  # bool [E, S], in any minibatch
     exploding: Tensor  # bool [E, S]
-    broken: Tensor  # bool [E, S]
+    skipped: Tensor  # bool [E, S]
 
 
-class Averages(NamedTuple):
+class EnvAverages(NamedTuple):
     """An epoch of the envs; 0 where no minibatch was finite."""
 
     loss: Tensor  # float [E], nats per sample
@@ -50,56 +50,56 @@ class SeedAverages(NamedTuple):
 
     norm: Tensor  # float [E, S], root mean square of the gradient norm
     health: Tensor  # float [E, S]
-    steady: Tensor  # bool [E, S], every minibatch was sound
+    all_finite: Tensor  # bool [E, S], every minibatch was sound
 
 
-def nothing(like: Tensor) -> Tally:
+def empty_tally(like: Tensor) -> EnvTally:
     """An epoch before its first minibatch.  like float [E, ...].
 
     No two leaves are the same tensor: a graph is made for tensors that are, or for tensors that are not.
     """
     zeros = partial(torch.zeros, like.shape[:1], device=like.device)
-    return Tally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
+    return EnvTally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
 
 
-def no_seeds(like: Tensor, slots: Tensor) -> SeedTally:
+def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
     """The seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
     zeros = partial(torch.zeros, slots.shape, device=slots.device)
     return SeedTally(*(zeros(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)))
 
 
-def add(tally: Tally, seen: Minibatch) -> Tally:
+def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
     """The tally with one more minibatch."""
-    found = torch.stack((seen.loss, seen.correct, seen.norm.square()), dim=-1)
-    sums = tally.sums + torch.where(seen.finite.unsqueeze(-1), found, 0.0)
-    return Tally(sums, tally.finite + seen.finite, tally.total + 1)
+    found = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
+    sums = tally.sums + torch.where(stats.finite.unsqueeze(-1), found, 0.0)
+    return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
 
 
-def add_seeds(tally: SeedTally, gauge: Gauge, sound: Tensor, broken: Tensor) -> SeedTally:
+def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: Tensor) -> SeedTally:
     """The tally with one more minibatch.
 
     sound bool [E, S]: gradient and parameters of the seed are finite; broken: an incubating seed skipped its own step.
     """
     return SeedTally(
-        square=tally.square + torch.where(sound, gauge.norm, 0.0).square(),
-        health=tally.health + health(gauge, sound),
-        sound=tally.sound + sound,
-        vanishing=tally.vanishing | (gauge.vanishing > 0),
-        exploding=tally.exploding | (gauge.exploding > 0) | ~sound,
-        broken=tally.broken | broken,
+        square=tally.square + torch.where(finite, stats.norm, 0.0).square(),
+        health=tally.health + gradient_health(stats, finite),
+        finite=tally.finite + finite,
+        vanishing=tally.vanishing | (stats.vanishing > 0),
+        exploding=tally.exploding | (stats.exploding > 0) | ~finite,
+        skipped=tally.skipped | skipped,
     )
 
 
-def averages(tally: Tally) -> Averages:
+def env_averages(tally: EnvTally) -> EnvAverages:
     """Means over the finite minibatches of the epoch."""
     loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
-    return Averages(loss, 100.0 * correct, square.sqrt())
+    return EnvAverages(loss, 100.0 * correct, square.sqrt())
 
 
 def seed_averages(tally: SeedTally, total: Tensor) -> SeedAverages:
     """Means over the minibatches of the epoch.  total int64 [E], their number."""
     return SeedAverages(
-        norm=(tally.square / tally.sound.clamp(min=1)).sqrt(),
+        norm=(tally.square / tally.finite.clamp(min=1)).sqrt(),
         health=tally.health / total.clamp(min=1).unsqueeze(-1),
-        steady=tally.sound == total.unsqueeze(-1),
+        all_finite=tally.finite == total.unsqueeze(-1),
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.nets.net import Net
 from morphogen.rules import features
-from morphogen.rules.counts import host_params, price_of, seed_params
+from morphogen.rules.counts import host_params, parameter_price, seed_params
 from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
@@ -27,7 +27,7 @@ def observe(
     net: Net,
     episode_length: int,
     param_budget: int,
-    met: Tensor | None = None,
+    conditions_met: Tensor | None = None,
 ) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
@@ -37,17 +37,17 @@ def observe(
     large, becomes 0 together with its flag and makes `finite` False.
     """
     slots = state.slots
-    allowed = legal(slots, limits) if met is None else met.all(0)
+    allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     allowed = allowed[:, int(Op.GERMINATE) :]  # every op but WAIT
     host = host_params(state.instance, net.host).float().unsqueeze(-1)
     params = seed_params(slots, net.counts, net.gate_counts)
-    share, cost = params.float() / host, price_of(params, state.instance.param_price, param_budget=param_budget)
+    share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
     now = (state.clock.epoch / episode_length).unsqueeze(-1)
-    task = features.task(state.instance, net.host.classes)
-    env, env_ok = _finite(torch.cat((now, *_host(state, limits, share, allowed)), dim=-1), "env")
-    instance, instance_ok = _finite(task, "instance")
-    history = features.history(slots, state.signals, share, cost, episode_length=episode_length)
-    each, each_ok = _finite(torch.cat(_slots(slots, limits, history, allowed, net=net), -1), "slots")
+    task = features.instance_features(state.instance, net.host.classes)
+    env, env_ok = _remove_nonfinite(torch.cat((now, *_env_features(state, limits, share, allowed)), dim=-1), "env")
+    instance, instance_ok = _remove_nonfinite(task, "instance")
+    history = features.progress_features(slots, state.signals, share, cost, episode_length=episode_length)
+    each, each_ok = _remove_nonfinite(torch.cat(_slot_features(slots, limits, history, allowed, net=net), -1), "slots")
     good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)
     return unsafe_new(
         Observation,
@@ -61,42 +61,42 @@ def observe(
     )
 
 
-def flatten(observation: Observation) -> Tensor:
+def flatten_observation(observation: Observation) -> Tensor:
     """One vector per env for adapters: the env block, then the slots in slot order.  float32 [E, 52 + 46 S]."""
     return torch.cat((observation.env, observation.slots.flatten(1)), dim=-1)
 
 
-def _host(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tuple[Tensor, ...]:
+def _env_features(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tuple[Tensor, ...]:
     """The env block but for the time.  share float32 [E, S], parameters / host parameters; allowed bool [E, 5, S]."""
     return (
-        features.measured(state.signals),
-        features.grown(state.slots, share),
-        features.capacity(state.slots, limits),
+        features.measurement_features(state.signals),
+        features.size_features(state.slots, share),
+        features.occupancy_features(state.slots, limits),
         allowed.any(-1).float(),
-        features.feedback(state.signals),
+        features.feedback_features(state.signals),
     )
 
 
-def _slots(slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net) -> tuple[Tensor, ...]:
+def _slot_features(slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net) -> tuple[Tensor, ...]:
     """The slot block.  history [E, S, 6], allowed [E, 5, S]."""
     return (
-        features.lifecycle(slots, limits.enabled),
-        features.worth(slots),
+        features.lifecycle_features(slots, limits.enabled),
+        features.contribution_features(slots),
         history,
         allowed.mT.float(),
-        _static(net, slots.stage),
+        _static_features(net, slots.stage),
         occupied(slots.stage).unsqueeze(-1).float(),
     )
 
 
-def _static(net: Net, like: Tensor) -> Tensor:
+def _static_features(net: Net, like: Tensor) -> Tensor:
     """Place in the execution order and channels of every slot.  like [E, S] -> float32 [E, S, 2]."""
     declared = len(net.host.all_slots)
     rows = tuple(((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots)
     return constant_table(rows, torch.float32, like.device).expand(like.shape[0], -1, -1)
 
 
-def _finite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
+def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
     """Values behind a flag of 0 are 0, and what is no sane number is 0 with its flag.  -> clean, was sane; as `raw`."""
     owner = constant_table(_FLAGS[vector], torch.int64, raw.device)
     always = torch.ones_like(raw[..., :1])  # the flag of the features that have none

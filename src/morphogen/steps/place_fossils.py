@@ -8,7 +8,7 @@ from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
 
-def plant(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
+def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
     """Fossils at alpha 1 in empty slots, of which nothing has been measured yet.
 
     Shapes: state [E]; blueprint int64 [E, S], -1 = left alone; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].

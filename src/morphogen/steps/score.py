@@ -7,7 +7,7 @@ from torch import Tensor
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
-from morphogen.rules.seed_detectors import detect
+from morphogen.rules.seed_detectors import detect_false_credit
 from morphogen.rules.signals import recent_min_accuracy
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
@@ -45,8 +45,8 @@ def score(
     paid_for = (outcome, attribution, report, validation)
     facts = {"before": before, "host_params": host_params, "target_loss": target_loss, "episode_length": episode_length}
     inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
-    paid, ledger = _paid(inputs, state.ledger, attribution.shapley, rule)
-    found = detect(state.slots, attribution.uncommitted_improvement)
+    paid, ledger = _apply_rule(inputs, state.ledger, attribution.shapley, rule)
+    found = detect_false_credit(state.slots, attribution.uncommitted_improvement)
     scored = unsafe_new(
         StepScore,
         state,
@@ -58,7 +58,7 @@ def score(
         fossil_params=inputs.fossil_params,
         live_params=inputs.live_params,
     )
-    return close(replace(state, ledger=ledger)), scored
+    return close_epoch(replace(state, ledger=ledger)), scored
 
 
 def reward_inputs(
@@ -94,16 +94,16 @@ def reward_inputs(
         clean_valid=clean,
         val_loss=torch.where(sane, loss, 0.0),
         loss_valid=sane,
-        **_parameters(state, have, host_params),
+        **_parameter_fields(state, have, host_params),
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
-        **_accuracies(before, state, attribution, kept),
+        **_accuracy_fields(before, state, attribution, kept),
         interaction=torch.where(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )
 
 
-def _parameters(state: EnvState, params: Tensor, host: Tensor) -> dict[str, Tensor]:
+def _parameter_fields(state: EnvState, params: Tensor, host: Tensor) -> dict[str, Tensor]:
     """Parameters and their price, as fields of the inputs.  state [E]; params int64 [E, S], host int64 [E]."""
     fossil = state.slots.stage == int(Stage.FOSSILIZED)
     return {
@@ -114,7 +114,7 @@ def _parameters(state: EnvState, params: Tensor, host: Tensor) -> dict[str, Tens
     }
 
 
-def _accuracies(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:
+def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:
     """When the step was, and the accuracies on both sides of it, as fields of the inputs."""
     was, now = before.signals, after.signals
     reached = torch.where(kept, attribution.val_acc, now.val_acc)
@@ -157,7 +157,7 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
     )
 
 
-def close(state: EnvState) -> EnvState:
+def close_epoch(state: EnvState) -> EnvState:
     """The epoch is over: one more epoch in its stage for every slot that is not empty, in its life for every seed."""
     stage = state.slots.stage
     epochs = state.slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
@@ -166,7 +166,7 @@ def close(state: EnvState) -> EnvState:
     return replace(state, slots=slots, clock=replace(state.clock, epoch=state.clock.epoch + 1))
 
 
-def _paid(
+def _apply_rule(
     inputs: RewardInputs, ledger: TensorDict, shapley: Tensor, rule: Rule
 ) -> tuple[dict[str, Tensor], TensorDict]:
     """What the rule makes of the inputs, as leaves of a score, and the next ledger."""

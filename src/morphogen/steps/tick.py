@@ -5,7 +5,7 @@ from torch import Tensor
 
 from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.alpha import advance_ramp
-from morphogen.rules.gates import gate
+from morphogen.rules.gates import check_gate
 from morphogen.rules.stages import occupied
 from morphogen.rules.transition import clear, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
@@ -14,7 +14,7 @@ from morphogen.state.seeds import zero_empty_slots
 from morphogen.state.tree_ops import replace, unsafe_new
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
-_FROM = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.HOLD: Stage.BLENDING}
+_SOURCE_STAGE = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.HOLD: Stage.BLENDING}
 
 
 def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickReport]:
@@ -23,12 +23,12 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
     """
     accuracy, was = state.signals.val_acc, state.slots.stage
-    slots = _cool(state.slots, accuracy, lifecycle.embargo_epochs)
-    slots, early = _forward(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
+    slots = _advance_cooling(state.slots, accuracy, lifecycle.embargo_epochs)
+    slots, early = _auto_advance(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
     slots = advance_ramp(slots, slots.stage == int(Stage.BLENDING))
     faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
     slots = remove(slots, faded)
-    slots, late = _forward(slots, state, (Gate.HOLD,), lifecycle)
+    slots, late = _auto_advance(slots, state, (Gate.HOLD,), lifecycle)
     report = unsafe_new(
         TickReport,
         state,
@@ -38,7 +38,7 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     return replace(state, slots=slots, seeds=zero_empty_slots(state.seeds, occupied(slots.stage))), report
 
 
-def _cool(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:
+def _advance_cooling(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:
     """PRUNED -> EMBARGOED -> RESETTING -> DORMANT, each by the epochs completed in the stage."""
     stage, epochs = slots.stage, slots.epochs_in_stage
     to = torch.full_like(stage, int(Stage.UNKNOWN))
@@ -48,7 +48,7 @@ def _cool(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:
     return clear(transition(slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
 
 
-def _forward(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: LifecycleSpec) -> tuple[Slots, Tensor]:
+def _auto_advance(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: LifecycleSpec) -> tuple[Slots, Tensor]:
     """Slots moved up where a gate is auto-forwarded and passes, with its code [E, S].
 
     Only a slot that was in the stage before at the start of the tick, and only on a measured accuracy, as an action.
@@ -59,10 +59,10 @@ def _forward(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: Lifec
         return slots, kind
     to = torch.full_like(slots.stage, int(Stage.UNKNOWN))
     for which in automatic:
-        here = int(_FROM[which])
+        here = int(_SOURCE_STAGE[which])
         asked = (state.slots.stage == here) & (slots.stage == here)
         to = torch.where(asked, int(GATE_TARGET[which]), to)
         kind = torch.where(asked, int(which), kind)
-    passed, _ = gate(slots, state.signals.val_acc, to, spec=spec)
+    passed, _ = check_gate(slots, state.signals.val_acc, to, spec=spec)
     passed = passed & state.signals.measured[:, None]
     return promote(slots, passed, to, state.signals.val_acc), torch.where(passed, kind, 0)

@@ -23,29 +23,29 @@ from morphogen.nets.optim import clip_by_norm, clip_factor, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import SlotIndex
 from morphogen.rules.counts import host_params, seed_params
-from morphogen.rules.health import Gauge, ratio, smoothed
+from morphogen.rules.health import GradStats, gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
 from morphogen.state.tree_ops import replace, unsafe_new
 from morphogen.steps import minibatch_tally
-from morphogen.steps.minibatch_tally import Minibatch, SeedTally, Tally
+from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.stage import AlphaMode, Stage
 
-_GRADIENT = (  # leaves of slots that tell of an epoch's gradients
+_GRADIENT_LEAVES = (  # leaves of slots that tell of an epoch's gradients
     *("gradient_norm", "gradient_health", "gradient_valid", "gradient_ratio", "gradient_ratio_valid"),
     *("vanishing", "exploding"),
 )
 
 
-class Weights(NamedTuple):
+class TrainedParams(NamedTuple):
     """What is trained, or its velocity."""
 
     host: Tensor  # [E, P]
-    grown: Tensor  # [N], everything that runs beside the hosts (`nets.blocks`)
+    seeds: Tensor  # [N], everything that runs beside the hosts (`nets.blocks`)
 
 
-class Running(NamedTuple):
+class ActiveSeeds(NamedTuple):
     """The seeds that run, where any do."""
 
     index: blocks.ParamIndex
@@ -55,34 +55,34 @@ class Running(NamedTuple):
     finite: Tensor  # bool [E, S], parameters of the seed
 
 
-class Fixed(NamedTuple):
+class EpochContext(NamedTuple):
     """What does not change within an epoch."""
 
-    frame: cnn.InstanceMasks
-    sites: tuple[SlotIndex | None, ...]
-    running: Running | None
+    masks: cnn.InstanceMasks
+    indices: tuple[SlotIndex | None, ...]
+    active: ActiveSeeds | None
 
 
-class Weighed(NamedTuple):
+class SeedGrads(NamedTuple):
     """What a minibatch says about the seeds."""
 
-    gauge: Gauge
-    sound: Tensor  # bool [E, S], gradient and parameters of the seed are finite
-    finite: Tensor  # bool [E], the env takes its step
+    stats: GradStats
+    seed_finite: Tensor  # bool [E, S], gradient and parameters of the seed are finite
+    env_finite: Tensor  # bool [E], the env takes its step
 
 
-class Progress(NamedTuple):
+class TrainState(NamedTuple):
     """An epoch under way."""
 
-    weights: Weights
-    velocity: Weights
+    weights: TrainedParams
+    velocity: TrainedParams
     streak: Tensor  # int64 [E, S]
-    tally: Tally
-    seeds: SeedTally | None  # None where no seed runs
-    fixed: Fixed
+    tally: EnvTally
+    seed_tally: SeedTally | None  # None where no seed runs
+    context: EpochContext
 
 
-def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
+def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     """Gather everything that trains in this epoch.  state [E] after `tick`."""
     slots, host = state.slots, state.host
     where = sites.training_indices(slots, plan, net=net)
@@ -91,17 +91,17 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> Progress:
         for leaf in ("params", "momentum")
     )
     index = blocks.build_param_index(plan.train, where, host.params.shape[0], net=net)
-    running = None if index is None else _running(state, index, net=net)
-    fixed = Fixed(cnn.build_masks(state.instance, net.host, host.params), where, running)
-    pair = Weights(host.params, weights), Weights(host.momentum, velocity)
-    seeds = None if running is None else minibatch_tally.no_seeds(host.params, slots.stage)
-    return Progress(*pair, slots.skip_streak, minibatch_tally.nothing(host.params), seeds, fixed)
+    running = None if index is None else _active_seeds(state, index, net=net)
+    fixed = EpochContext(cnn.build_masks(state.instance, net.host, host.params), where, running)
+    pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
+    seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
+    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, fixed)
 
 
-def _running(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Running:
+def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
     slots = state.slots
     whole = [state.seeds[name, "params"].sum(-1) for name in net.names]
-    return Running(
+    return ActiveSeeds(
         index=index,
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
@@ -111,12 +111,12 @@ def _running(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Running:
 
 
 def train_minibatch(
-    progress: Progress, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
-) -> tuple[Progress, Minibatch]:
+    train_state: TrainState, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
+) -> tuple[TrainState, MinibatchStats]:
     """One optimiser step of every host and seed.  batch [E, B, ...]."""
-    fixed, weights = progress.fixed, progress.weights
-    objective = functools.partial(_objective, batch=batch, fixed=fixed, plan=plan, net=net)
-    running, seeds = fixed.running, progress.seeds
+    fixed, weights = train_state.context, train_state.weights
+    objective = functools.partial(_objective, batch=batch, context=fixed, plan=plan, net=net)
+    running, seeds = fixed.active, train_state.seed_tally
     (host_push, *pushes), (loss, correct) = grad_and_value(objective, weights[:1] if running is None else weights)
     norm = torch.linalg.vector_norm(host_push, dim=-1)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
@@ -126,26 +126,26 @@ def train_minibatch(
         gauge = blocks.grad_stats(push, running.index, seeds.square, **limits)
         sound = torch.isfinite(gauge.norm) & running.finite
         finite = finite & (sound | ~running.blended).all(-1)
-        progress = _step_seeds(progress, (running, seeds), push, Weighed(gauge, sound, finite), spec=spec)
-    seen = Minibatch(loss, correct, finite, norm)
-    host, velocity = _step_host(progress, host_push, seen, spec=spec)
-    return progress._replace(
-        weights=progress.weights._replace(host=host),
-        velocity=progress.velocity._replace(host=velocity),
-        tally=minibatch_tally.add(progress.tally, seen),
+        train_state = _step_seeds(train_state, (running, seeds), push, SeedGrads(gauge, sound, finite), spec=spec)
+    seen = MinibatchStats(loss, correct, finite, norm)
+    host, velocity = _step_host(train_state, host_push, seen, spec=spec)
+    return train_state._replace(
+        weights=train_state.weights._replace(host=host),
+        velocity=train_state.velocity._replace(host=velocity),
+        tally=minibatch_tally.add_minibatch(train_state.tally, seen),
     ), seen
 
 
 def _objective(
-    leaves: tuple[Tensor, ...], *, batch: ImageBatch, fixed: Fixed, plan: Plan, net: Net
+    leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net
 ) -> tuple[Tensor, tuple]:
     """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E]).
 
     leaves: the hosts, and what runs beside them if anything does.
     """
-    rows = cnn.HostRows(cnn.host_layout(net.host).split(leaves[0]), fixed.frame, None)
+    rows = cnn.HostRows(cnn.host_layout(net.host).split(leaves[0]), context.masks, None)
     grown = blocks.split_params(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
-    growth = SlotSeeds(plan.train, fixed.sites, grown)
+    growth = SlotSeeds(plan.train, context.indices, grown)
     logits = forward(batch.images, rows, growth, net=net)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
@@ -153,80 +153,91 @@ def _objective(
     return loss.sum(), (loss.detach(), correct)
 
 
-def _step_host(progress: Progress, grads: Tensor, seen: Minibatch, *, spec: HostSpec) -> tuple[Tensor, Tensor]:
-    clipped = clip_by_norm(grads, seen.norm, max_norm=spec.max_grad_norm)
+def _step_host(
+    train_state: TrainState, grads: Tensor, stats: MinibatchStats, *, spec: HostSpec
+) -> tuple[Tensor, Tensor]:
+    clipped = clip_by_norm(grads, stats.norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
-    return sgd(progress.weights.host, progress.velocity.host, clipped, seen.finite, **knobs)
+    return sgd(train_state.weights.host, train_state.velocity.host, clipped, stats.finite, **knobs)
 
 
 def _step_seeds(
-    progress: Progress, there: tuple[Running, SeedTally], push: Tensor, seen: Weighed, *, spec: HostSpec
-) -> Progress:
+    train_state: TrainState,
+    active: tuple[ActiveSeeds, SeedTally],
+    grad: Tensor,
+    seed_grads: SeedGrads,
+    *,
+    spec: HostSpec,
+) -> TrainState:
     """The step of everything that runs beside the hosts.  push [N]."""
-    (running, seeds), (gauge, sound, finite) = there, seen
+    (running, seeds), (gauge, sound, finite) = active, seed_grads
     live = finite.unsqueeze(-1) & sound & running.measured
     broken = finite.unsqueeze(-1) & ~sound & running.training
     factor = blocks.expand_to_params(
         torch.where(live, clip_factor(gauge.norm, max_norm=spec.max_grad_norm), -1.0), running.index
     )
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
-    grown, velocity = sgd(progress.weights.grown, progress.velocity.grown, push * factor, factor >= 0, **knobs)
-    return progress._replace(
-        weights=progress.weights._replace(grown=grown),
-        velocity=progress.velocity._replace(grown=velocity),
-        streak=torch.where(broken, progress.streak + 1, torch.where(live, 0, progress.streak)),
-        seeds=minibatch_tally.add_seeds(seeds, gauge, sound, broken),
+    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad * factor, factor >= 0, **knobs)
+    return train_state._replace(
+        weights=train_state.weights._replace(seeds=grown),
+        velocity=train_state.velocity._replace(seeds=velocity),
+        streak=torch.where(broken, train_state.streak + 1, torch.where(live, 0, train_state.streak)),
+        seed_tally=minibatch_tally.add_seed_stats(seeds, gauge, sound, broken),
     )
 
 
-def finish_epoch(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
+def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put what was trained back into the state, with the statistics of the epoch."""
-    mean, valid, seeds = minibatch_tally.averages(progress.tally), progress.tally.finite > 0, progress.seeds
+    mean, valid, seeds = (
+        minibatch_tally.env_averages(train_state.tally),
+        train_state.tally.finite > 0,
+        train_state.seed_tally,
+    )
     metrics = unsafe_new(
         TrainMetrics,
         state,
         loss=mean.loss,
         accuracy=mean.accuracy,
         valid=valid,
-        skipped=progress.tally.total - progress.tally.finite,
+        skipped=train_state.tally.total - train_state.tally.finite,
         host_gradient_norm=mean.norm,
-        seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.broken.any(-1),
+        seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.skipped.any(-1),
     )
     after = replace(
         state,
-        host=replace(state.host, params=progress.weights.host, momentum=progress.velocity.host),
-        seeds=state.seeds if seeds is None else _settled(state, progress, plan, net=net),
-        slots=_measured(state, progress, mean.norm, net=net),
+        host=replace(state.host, params=train_state.weights.host, momentum=train_state.velocity.host),
+        seeds=state.seeds if seeds is None else _write_back(state, train_state, plan, net=net),
+        slots=_gradient_signals(state, train_state, mean.norm, net=net),
         signals=replace(state.signals, train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
     )
     return after, metrics
 
 
-def _settled(state: EnvState, progress: Progress, plan: Plan, *, net: Net) -> TensorDict:
+def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> TensorDict:
     """The storage with everything that ran put back."""
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
-    for leaf, buffer in (("params", progress.weights.grown), ("momentum", progress.velocity.grown)):
+    for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
         ran = blocks.split_params(buffer, plan.train, net=net)
-        for slot, *own in zip(net.slots, ran, progress.fixed.sites, plan.train, strict=True):
+        for slot, *own in zip(net.slots, ran, train_state.context.indices, plan.train, strict=True):
             storage = state.seeds[slot.name, leaf]
             seeds[slot.name][leaf] = sites.scatter_params(storage, *own, channels=slot.channels)
     return unsafe_new(TensorDict, state, **seeds)
 
 
-def _measured(state: EnvState, progress: Progress, norm: Tensor, *, net: Net) -> Slots:
+def _gradient_signals(state: EnvState, train_state: TrainState, norm: Tensor, *, net: Net) -> Slots:
     """Slots with the gradient leaves of the epoch; invalid where a seed does not run or is frozen.
 
     norm [E], of the host's gradient.
     """
-    slots, sums, running = state.slots, progress.seeds, progress.fixed.running
+    slots, sums, running = state.slots, train_state.seed_tally, train_state.context.active
     if sums is None or running is None:
-        return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT})
-    mean, valid = minibatch_tally.seed_averages(sums, progress.tally.total), running.measured
+        return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES})
+    mean, valid = minibatch_tally.seed_averages(sums, train_state.tally.total), running.measured
     own = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
-    now = ratio(mean.norm, own, norm.unsqueeze(-1), host)
-    steady = valid & mean.steady
-    average = smoothed(slots.gradient_ratio, slots.gradient_ratio_valid, now)
+    now = gradient_ratio(mean.norm, own, norm.unsqueeze(-1), host)
+    steady = valid & mean.all_finite
+    average = moving_average(slots.gradient_ratio, slots.gradient_ratio_valid, now)
     return replace(
         slots,
         gradient_norm=torch.where(valid, mean.norm, 0.0),
@@ -236,5 +247,5 @@ def _measured(state: EnvState, progress: Progress, norm: Tensor, *, net: Net) ->
         gradient_valid=valid,
         gradient_ratio=torch.where(steady, average, 0.0),
         gradient_ratio_valid=steady,
-        skip_streak=progress.streak,
+        skip_streak=train_state.streak,
     )

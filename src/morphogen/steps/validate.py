@@ -20,17 +20,17 @@ from morphogen.state.tree_ops import unsafe_new
 CHUNK = 128  # samples in one pass; a constant, so that a result does not depend on who else is evaluated
 
 
-class _Counts(NamedTuple):
+class _SampleCounts(NamedTuple):
     correct: Tensor  # int64 [R]
-    nats: Tensor  # float [E], of the env as it is
+    loss_sum: Tensor  # float [E], of the env as it is
     total: Tensor  # int64 [E], samples that count
 
 
-class _Ends(NamedTuple):
+class _OutputRows(NamedTuple):
     """The rows behind the last slot."""
 
     env: Tensor  # int64 [R]
-    now: Tensor  # int64 [E], row of the env as it is
+    current: Tensor  # int64 [E], row of the env as it is
 
 
 @torch.no_grad()
@@ -57,47 +57,49 @@ def validate(
         growth = SlotSeeds(
             plan.evaluate, where, sites.gather_params(state.seeds, "params", plan.evaluate, where, net=net)
         )
-        ends, number = _ends(limbs, plan, coalition), limbs.number[-1]
+        ends, number = _output_rows(limbs, plan, coalition), limbs.number[-1]
     frame = cnn.build_masks(state.instance, net.host, state.host.params)
     rows = cnn.HostRows(cnn.host_layout(net.host).split(state.host.params), frame, None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
-    counts = [_score(forward(images, rows, growth, net=net), own, ends) for images, own in pieces]
+    counts = [_count_correct(forward(images, rows, growth, net=net), own, ends) for images, own in pieces]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
-    return _validation(_Counts(correct, nats, total), number, state, (coalition, evaluated))
+    return _build_validation(_SampleCounts(correct, nats, total), number, state, (coalition, evaluated))
 
 
-def _ends(limbs: CoalitionTree, plan: Plan, coalition: Tensor) -> _Ends | None:
+def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> _OutputRows | None:
     """None where every row is an env."""
     envs, width = coalition.shape
     if not plan.padded and plan.rows[-1] == envs:
         return None
-    return _Ends(sites.row_candidates(limbs, len(plan.rows), plan.rows[-1]) // width, limbs.number[-1][:, 0])
+    return _OutputRows(sites.row_candidates(tree, len(plan.rows), plan.rows[-1]) // width, tree.number[-1][:, 0])
 
 
-def _score(logits: Tensor, labels: Tensor, ends: _Ends | None) -> _Counts:
+def _count_correct(logits: Tensor, labels: Tensor, output_rows: _OutputRows | None) -> _SampleCounts:
     """Counts of one piece; without ends every row is an env.
 
     Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use.
     """
     counted = labels >= 0
-    wanted, own = (labels, logits) if ends is None else (labels[ends.env], logits[ends.now])
+    wanted, own = (labels, logits) if output_rows is None else (labels[output_rows.env], logits[output_rows.current])
     right = (wanted == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
     nats = F.cross_entropy(own.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
-    return _Counts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
+    return _SampleCounts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
 
 
-def _validation(counts: _Counts, number: Tensor | None, state: EnvState, asked: tuple[Tensor, Tensor]) -> Validation:
+def _build_validation(
+    counts: _SampleCounts, number: Tensor | None, state: EnvState, coalitions: tuple[Tensor, Tensor]
+) -> Validation:
     """Shares of right answers.  number int64 [E, K]: row of every coalition; None = that of its env."""
-    coalition, evaluated = asked
+    coalition, evaluated = coalitions
     total = counts.total.clamp(min=1)
     correct = counts.correct.unsqueeze(-1) if number is None else counts.correct[number.clamp(min=0)]
-    points = 100.0 * correct.to(counts.nats.dtype) / total.unsqueeze(-1)
+    points = 100.0 * correct.to(counts.loss_sum.dtype) / total.unsqueeze(-1)
     return unsafe_new(
         Validation,
         state,
-        loss=counts.nats / total,
+        loss=counts.loss_sum / total,
         accuracy=torch.where(evaluated, points, 0.0),
         coalition=coalition,
         evaluated=evaluated,

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from morphogen.rules.stages import active
-from morphogen.rules.whitebox import accuracy
+from morphogen.rules.whitebox import coalition_accuracy
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, TrainMetrics, Validation
 from morphogen.state.tree_ops import replace, unsafe_new
 from morphogen.vocab.stage import AlphaMode
 
 
-def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
+def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     """An epoch in which nothing is trained and every seed that runs is in good health.  state [E] after `tick`."""
     slots, signals = state.slots, state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
@@ -44,14 +44,14 @@ def rest(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     )
 
 
-def judge(state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor) -> Validation:
+def validate_by_formula(state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor) -> Validation:
     """What `validate` measures, by formula; the split is not looked at.
 
     Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing
     to 0 as the accuracy rises.
     """
     del split
-    points = accuracy(state.instance, state.slots, state.clock.epoch, coalition)
+    points = coalition_accuracy(state.instance, state.slots, state.clock.epoch, coalition)
     return Validation(
         loss=state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0),
         accuracy=torch.where(evaluated, points, 0.0),

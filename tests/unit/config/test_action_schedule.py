@@ -22,12 +22,12 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError, ScheduleError
 from morphogen.evaluation.play import play
-from morphogen.learn.baselines import Random
+from morphogen.learn.baselines import RandomPolicy
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import RELEVANT, Head, Op, Outcome
 from morphogen.vocab.stage import Stage
 
-NONE = Random().init(torch.zeros(3))
+NONE = RandomPolicy().init(torch.zeros(3))
 SPEC = tiny(envs=3, episode_length=20)  # slots r0c0, r0c1, r1c0
 GROW = {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "norm"}
 
@@ -343,7 +343,13 @@ def test_an_illegal_action_on_held_out_instances_is_told_as_well():
     control = build_control(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
     setup = build_setup(SPEC)
     with torch.no_grad(), pytest.raises(ScheduleError, match="held-out instances, epoch 2, env 1: the schedule mine"):
-        play(setup, Transfers(setup.device, time.perf_counter), Arm(Random(), control, NONE), name="mine", episodes=5)
+        play(
+            setup,
+            Transfers(setup.device, time.perf_counter),
+            Arm(RandomPolicy(), control, NONE),
+            name="mine",
+            episodes=5,
+        )
 
 
 def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):

@@ -27,7 +27,7 @@ from morphogen.evaluation.schedule_search import (
     training_ground,
 )
 from morphogen.state import rng
-from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.purpose import Purpose
@@ -50,7 +50,7 @@ def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_
     worlds = [sibling(setup, number) for number in range(3)]
     states = [world.init_state(5) for world in worlds]
     for other in states[1:]:
-        assert same(states[0].instance, other.instance)
+        assert trees_equal(states[0].instance, other.instance)
         assert (states[0].host.params != other.host.params).any(-1).all()
     draws = [world.feed.epoch(state) for world, state in zip(worlds, states, strict=True)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -60,7 +60,7 @@ def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_
 def test_the_sibling_of_number_zero_is_the_world_itself():
     setup = tiny_setup()
     plain = VectorEnv(setup, fences(setup), instances=Purpose.INSTANCE, envs=6)
-    assert same(plain.init_state(2), sibling(setup, 0).init_state(2))
+    assert trees_equal(plain.init_state(2), sibling(setup, 0).init_state(2))
 
 
 def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_path):

@@ -39,7 +39,7 @@ from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.codec import packed, unpacked
 from morphogen.telemetry.writer import Kept
 from morphogen.testing.builders import tree_equality
-from morphogen.testing.laws.graph import Counting
+from morphogen.testing.laws.graph import GraphCounter
 
 NET = small_states.net()
 ENVS = 6
@@ -223,7 +223,7 @@ def same(found, wanted):
 
 
 def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_no_graph(tmp_path):
-    counter, file = Counting("eager"), tmp_path / "life.json"
+    counter, file = GraphCounter("eager"), tmp_path / "life.json"
     scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), counter)
     compiled, fixed = scheduler.compiled, 2  # head and tail; a schedule learns nothing
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
@@ -293,7 +293,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
 
 
 def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round_make_no_new_one():
-    counter, ppo = Counting("eager"), PpoSpec(epochs=1, entropy_anneal_rounds=2)
+    counter, ppo = GraphCounter("eager"), PpoSpec(epochs=1, entropy_anneal_rounds=2)
     fields = {"rounds": 3, "episode_length": 2, "ppo": ppo}
     scheduler, history, states = episode(small(**fields, engine=engine(max_graphs=1)), counter)
     assert [one.updated for one in history] == [True, True, True]
@@ -322,7 +322,7 @@ def lived(setup, length=8):
 
 def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
     torch.compiler.reset()
-    counter = Counting("eager")
+    counter = GraphCounter("eager")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own
         call, given, plan, exact = lived(build_setup(small()))
@@ -338,7 +338,7 @@ def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
 def test_a_cuda_graph_replays_a_whole_epoch():
     with torch.no_grad():
         call, given, plan, exact = lived(build_setup(small(engine=EngineSpec(devices=("cuda",)))))
-        static, graph, beside = tree_equality.copied(given[0]), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        static, graph, beside = tree_equality.copy_tree(given[0]), torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.stream(beside):
             for _ in range(3):
                 call(*static, plan=plan)

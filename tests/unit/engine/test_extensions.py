@@ -17,7 +17,7 @@ from morphogen.engine import extensions
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
-from morphogen.rules.rewards.plain import PlainRule, plain
+from morphogen.rules.rewards.plain import FunctionRule, rule_from_function
 from morphogen.rules.rewards.table import BUILDERS, register
 from morphogen.vocab.reward import FAMILIES, RULES
 
@@ -208,7 +208,10 @@ def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
 @usable
 def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
     for i in range(8):
-        register(f"rule{i}", plain(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}))
+        register(
+            f"rule{i}",
+            rule_from_function(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}),
+        )
     rules, faults = rewards.usable()
     tables = rewards.ranking({name: rules[name] for name in rules if name.startswith("rule")})
     assert faults == []
@@ -287,6 +290,6 @@ def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
 def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     straight = Crooked()
     register("straight", lambda spec, terms: replace(straight))
-    register("plain", plain(lambda inputs: {"gain": inputs.clean_improvement / 100}))
+    register("plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100}))
     assert build_rule(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
-    assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), PlainRule)
+    assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), FunctionRule)

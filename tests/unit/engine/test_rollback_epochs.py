@@ -9,8 +9,8 @@ from support.small_runs import live, tiny_setup, world_of
 from morphogen.config.spec import GovernorSpec, LifecycleSpec
 from morphogen.data.feed import Feed
 from morphogen.rules.legality import action_masks
-from morphogen.testing.builders.scenes import make
-from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.builders.scenes import make_slots
+from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.stage import Panic, Stage
 
 S = Stage
@@ -73,7 +73,7 @@ def test_a_rollback_in_the_first_a_middle_or_the_last_epoch_works_alike(world, e
     paid = torch.stack([now.score.components[:, names.index("governor")] for now in epochs])
     assert (paid != 0).nonzero().tolist() == [[epoch, SICK]]
     back = epochs[epoch]
-    assert same(back.after.host[SICK], back.before.governor.host[SICK])
+    assert trees_equal(back.after.host[SICK], back.before.governor.host[SICK])
     assert not ((back.after.slots.stage[SICK] >= S.GERMINATED) & (back.after.slots.stage[SICK] <= S.HOLDING)).any()
 
 
@@ -92,9 +92,9 @@ def seen_next(epoch, world):
     assert observed.finite.all()
     stages = epoch.before.slots.stage[SICK].tolist()
     assert stages == [S.DORMANT, S.PRUNED, S.DORMANT]
-    bare = make([[{"stage": stage} for stage in stages]])
+    bare = make_slots([[{"stage": stage} for stage in stages]])
     masks = action_masks(epoch.before.slots, world.setup.limits)
-    assert same(masks[SICK : SICK + 1], action_masks(bare, world.setup.limits))
+    assert trees_equal(masks[SICK : SICK + 1], action_masks(bare, world.setup.limits))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from morphogen.config.spec import GovernorSpec, HostSpec
 from morphogen.engine.rollout_buffer import Rollout
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.learn.heuristic import decided
+from morphogen.learn.heuristic import deterministic_output
 from morphogen.vocab.action import PLACEHOLDER
 from morphogen.vocab.purpose import Purpose
 
@@ -32,7 +32,7 @@ class Counting:
     def act(self, params, obs, masks, hidden, noise):
         self.seen.append(hidden["epochs"].tolist())
         wait = torch.tensor(PLACEHOLDER).repeat(len(masks.op), 1)
-        return decided(wait, masks, hidden.replace({"epochs": hidden["epochs"] + 1}))
+        return deterministic_output(wait, masks, hidden.replace({"epochs": hidden["epochs"] + 1}))
 
 
 def test_difference_06_memory_lasts_until_a_rollback_and_no_longer():

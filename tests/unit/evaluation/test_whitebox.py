@@ -25,8 +25,8 @@ from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.final_evaluation import shares
 from morphogen.evaluation.play import play
-from morphogen.learn.whitebox_policy import Optimal
-from morphogen.rules.whitebox import gain, right, ripe
+from morphogen.learn.whitebox_policy import OptimalPolicy
+from morphogen.rules.whitebox import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import Blueprint
@@ -123,7 +123,7 @@ def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
 class Wrong:
     """The best policy with one thing wrong."""
 
-    own: Optimal
+    own: OptimalPolicy
     flaw: str
 
     @property
@@ -172,13 +172,13 @@ def test_the_best_policy_with_a_flaw_earns_less(flaw):
 def test_growing_pays_for_some_instances_only_and_every_kind_and_time_is_asked_for():
     pays = most() > 0.2 + 1e-6
     assert 0.3 < pays.mean() < 0.9
-    assert right(torch.tensor([0.25, 0.5, 0.75, 1.0])).tolist() == [
+    assert best_blueprint(torch.tensor([0.25, 0.5, 0.75, 1.0])).tolist() == [
         Blueprint.CONV_LIGHT,
         Blueprint.CONV_LIGHT,
         Blueprint.CONV_HEAVY,
         Blueprint.BOTTLENECK,
     ]
-    assert ripe(torch.tensor([0.0, 0.1, 0.31, 0.5])).tolist() == [0, 1, 3, 5]
+    assert first_useful_epoch(torch.tensor([0.0, 0.1, 0.31, 0.5])).tolist() == [0, 1, 3, 5]
 
 
 hosts = st.tuples(st.sampled_from((0.5, 0.75, 1.0)), st.floats(0, 1, width=32))
@@ -190,19 +190,19 @@ def test_gains_are_bounded_and_an_env_does_not_see_its_neighbours(rows, kinds, b
     width, noise = torch.tensor(rows).unbind(-1)
     kind = torch.tensor(kinds).expand(len(rows), -1)
     when = torch.full_like(kind, born)
-    found = gain(width, noise, kind, when)
+    found = seed_gain(width, noise, kind, when)
     assert ((found >= 0) & (found <= 60)).all()
     turned = torch.arange(len(rows)).flip(0)
-    assert torch.equal(gain(width[turned], noise[turned], kind, when), found[turned])
+    assert torch.equal(seed_gain(width[turned], noise[turned], kind, when), found[turned])
     assert (found[(kind == -1)] == 0).all()
 
 
 @given(hosts, st.integers(0, 20))
 def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
     width, noise = torch.tensor([host]).unbind(-1)
-    kind = right(width).unsqueeze(-1)
-    now, later = (gain(width, noise, kind, torch.tensor([[epoch]])) for epoch in (born, born + 1))
-    assert (now == 0) if born < ripe(noise) else (later <= now)
+    kind = best_blueprint(width).unsqueeze(-1)
+    now, later = (seed_gain(width, noise, kind, torch.tensor([[epoch]])) for epoch in (born, born + 1))
+    assert (now == 0) if born < first_useful_epoch(noise) else (later <= now)
 
 
 def test_shares_are_of_the_mean_optimum_and_only_where_it_is_known():

@@ -8,7 +8,7 @@ from support.profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from morphogen.learn.advantage import gae, standardise
-from morphogen.learn.return_scale import LEAST, ScaleState, init_scale, rescale, return_scale, running_mean
+from morphogen.learn.return_scale import MIN_SCALE, ScaleState, init_scale, rescale_rewards, return_scale, running_mean
 from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
 
 GAMMA, LAMBDA = 0.9, 0.8
@@ -164,7 +164,7 @@ def counted(reward):
 def play_rounds(rounds, gamma=GAMMA):
     state = init_scale()
     for reward, terminated in rounds:
-        state, scaled, factor = rescale(state, reward, terminated, gamma, counted(reward))
+        state, scaled, factor = rescale_rewards(state, reward, terminated, gamma, counted(reward))
     return state, scaled, factor
 
 
@@ -195,7 +195,7 @@ def test_one_positive_constant_for_all_that_does_not_depend_on_the_order_of_envs
     order = torch.randperm(reward.shape[1], generator=torch.Generator().manual_seed(seed))
     one, scaled, factor = play_rounds([(reward, terminated)])
     other, _, _ = play_rounds([(reward[:, order], terminated[:, order])])
-    assert return_scale(one) >= LEAST
+    assert return_scale(one) >= MIN_SCALE
     torch.testing.assert_close(scaled * return_scale(one), reward)
     torch.testing.assert_close(return_scale(one), return_scale(other))
     assert factor == 1
@@ -205,7 +205,7 @@ def test_one_positive_constant_for_all_that_does_not_depend_on_the_order_of_envs
 def test_rewards_without_spread_keep_a_finite_scale(level):
     reward, end = torch.full((1, 4), level), torch.ones(1, 4, dtype=torch.bool)
     state, scaled, _ = play_rounds([(reward, end)])
-    assert return_scale(state) == pytest.approx(LEAST)
+    assert return_scale(state) == pytest.approx(MIN_SCALE)
     assert scaled.isfinite().all()
 
 
@@ -214,7 +214,7 @@ def test_a_single_reward_among_zeros_keeps_a_finite_scale_and_the_zeros(place, v
     reward = torch.zeros(3, 4)
     reward.view(-1)[place] = value
     state, scaled, _ = play_rounds([(reward, torch.zeros(3, 4, dtype=torch.bool))])
-    assert LEAST <= return_scale(state).item() < 1e7
+    assert MIN_SCALE <= return_scale(state).item() < 1e7
     assert torch.equal(scaled != 0, reward != 0)
     torch.testing.assert_close(scaled.double() * return_scale(state), reward.double())
 
@@ -227,16 +227,18 @@ def test_a_scale_that_was_saved_goes_on_as_if_it_had_not_been(rounds, tmp_path_f
     path = save_checkpoint(tmp_path_factory.mktemp("scale"), round=1, epoch=0, envs={}, shared=state, facts={})
     back = ScaleState(**load_checkpoint(path)["shared"], batch_size=[])
     reward, terminated = before[-1]
-    first, second = (rescale(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back))
+    first, second = (rescale_rewards(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back))
     assert all(torch.equal(a, b) for a, b in zip(first[1:], second[1:], strict=True))
     assert torch.equal(return_scale(first[0]), return_scale(second[0]))
 
 
 def test_the_value_factor_turns_old_units_into_new_ones():
     end = torch.ones(1, 2, dtype=torch.bool)
-    state, _, _ = rescale(init_scale(), torch.tensor([[-1.0, 1.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool))
+    state, _, _ = rescale_rewards(
+        init_scale(), torch.tensor([[-1.0, 1.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool)
+    )
     old = return_scale(state)
-    state, _, factor = rescale(state, torch.tensor([[-4.0, 4.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool))
+    state, _, factor = rescale_rewards(state, torch.tensor([[-4.0, 4.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool))
     torch.testing.assert_close(factor.double(), old / return_scale(state), rtol=1e-6, atol=0)
 
 
@@ -247,13 +249,13 @@ def test_an_env_that_does_not_count_teaches_nothing_whatever_it_holds(rollout, w
     end = torch.zeros_like(terminated[:, :1])
     executed = torch.ones(reward.shape[1] + 1, dtype=torch.bool)
     executed[-1] = False
-    wide, scaled, _ = rescale(
+    wide, scaled, _ = rescale_rewards(
         init_scale(), torch.cat((reward, extra), 1), torch.cat((terminated, end), 1), GAMMA, executed
     )
     alone, _, _ = play_rounds([(reward, terminated)])
     torch.testing.assert_close(return_scale(wide), return_scale(alone))
     assert scaled.isfinite().all()
-    none, _, factor = rescale(alone, reward, terminated, GAMMA, torch.zeros(reward.shape[1], dtype=torch.bool))
+    none, _, factor = rescale_rewards(alone, reward, terminated, GAMMA, torch.zeros(reward.shape[1], dtype=torch.bool))
     assert torch.equal(none.rounds, alone.rounds)
     assert torch.equal(none.second, alone.second)
     assert factor == 1
@@ -261,7 +263,9 @@ def test_an_env_that_does_not_count_teaches_nothing_whatever_it_holds(rollout, w
 
 def test_a_fixed_scale_is_the_identity():
     reward, end = torch.tensor([[3.0, -2.0]]), torch.ones(1, 2, dtype=torch.bool)
-    state, scaled, factor = rescale(init_scale(), reward, end, GAMMA, torch.ones(2, dtype=torch.bool), kind="fixed")
+    state, scaled, factor = rescale_rewards(
+        init_scale(), reward, end, GAMMA, torch.ones(2, dtype=torch.bool), kind="fixed"
+    )
     assert torch.equal(scaled, reward)
     assert (state.rounds, factor, return_scale(state), running_mean(state)) == (0, 1, 1, 0)
 
@@ -273,7 +277,7 @@ def test_advantages_and_the_unit_of_returns_are_one_graph_each():
     flags = {"gamma": GAMMA, "gae_lambda": LAMBDA}
     traced = torch.compile(gae, fullgraph=True, backend="eager")
     torch.testing.assert_close(traced(x, x, x, end, end, **flags), gae(x, x, x, end, end, **flags))
-    scaled = torch.compile(rescale, fullgraph=True, backend="eager")
+    scaled = torch.compile(rescale_rewards, fullgraph=True, backend="eager")
     torch.testing.assert_close(
-        scaled(init_scale(), x, end, GAMMA, all_envs)[1], rescale(init_scale(), x, end, GAMMA, all_envs)[1]
+        scaled(init_scale(), x, end, GAMMA, all_envs)[1], rescale_rewards(init_scale(), x, end, GAMMA, all_envs)[1]
     )

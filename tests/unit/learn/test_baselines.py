@@ -8,9 +8,9 @@ from support.made_up_rollouts import masks, noise, observation
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.baselines import NAMES
-from morphogen.learn.baselines import make as baseline
-from morphogen.learn.heuristic import Heuristic, rotation_of
+from morphogen.learn.baselines import BASELINES
+from morphogen.learn.baselines import make_baseline as baseline
+from morphogen.learn.heuristic import HeuristicPolicy, blueprint_rotation
 from morphogen.nets.net import Net
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
@@ -18,7 +18,7 @@ from morphogen.state import rng
 from morphogen.steps.apply import apply_action
 from morphogen.steps.observe import observe
 from morphogen.steps.tick import tick
-from morphogen.testing.builders.scenes import close, limits_of, make, state
+from morphogen.testing.builders.scenes import advance_counters, make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
@@ -36,7 +36,7 @@ def policy_of(name: str, **spec):
 
 
 def look(whole, bounds=None):
-    bounds = bounds or limits_of(whole.slots)
+    bounds = bounds or make_limits(whole.slots)
     net = Net(HOST, HOST.all_slots[: whole.slots.stage.shape[1]])
     return observe(whole, bounds, net=net, episode_length=LENGTH, param_budget=1000), action_masks(whole.slots, bounds)
 
@@ -55,21 +55,21 @@ def decide(policy, whole, bounds=None, hidden=None):
     return policy.act(policy.init(torch.zeros(3)), obs, legal, memory, noise(envs, slots, 0))
 
 
-def gardener(**knobs) -> Heuristic:
-    return Heuristic(**{"rotation": rotation_of(CNN), "episode_length": LENGTH, **knobs})
+def gardener(**knobs) -> HeuristicPolicy:
+    return HeuristicPolicy(**{"rotation": blueprint_rotation(CNN), "episode_length": LENGTH, **knobs})
 
 
 def wish(**row) -> tuple[str, int]:
     """What the gardener does with one seed."""
     full = {"blueprint": 1, "algorithm": 1, "age": 12, **row}
-    out = decide(gardener(), state(make([[full]])))
+    out = decide(gardener(), make_state(make_slots([[full]])))
     return Op(int(out.action[0, 0])).name, int(out.action[0, 1])
 
 
-@given(slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(NAMES), st.booleans())
+@given(slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(BASELINES), st.booleans())
 def test_every_baseline_takes_legal_actions_only(world, name, grown):
     slots, bounds = world
-    whole = ready(state(slots)) if grown else state(slots)
+    whole = ready(make_state(slots)) if grown else make_state(slots)
     policy = baseline(name, Limits("cnn", bounds.enabled), lifecycle=LifecycleSpec(), episode_length=LENGTH)
     if name == "heuristic":
         bounds = Limits("cnn", bounds.enabled, bounds.max_seeds, bounds.min_prune_age, bounds.auto_forward)
@@ -132,11 +132,11 @@ def test_it_takes_fossilize_before_prune_before_advance_and_then_the_lowest_slot
         ([move, {}, {}], (5, 0)),
         ([keep, drop, keep], (4, 0)),
     ):
-        assert tuple(decide(gardener(), state(make([row]))).action[0, :2].tolist()) == expected
+        assert tuple(decide(gardener(), make_state(make_slots([row]))).action[0, :2].tolist()) == expected
 
 
 def test_it_germinates_only_in_a_stable_host_on_a_plateau_after_a_few_epochs():
-    empty = state(make([[{}, {}]]))
+    empty = make_state(make_slots([[{}, {}]]))
     assert decide(gardener(), ready(empty)).action[0].tolist() == [1, 0, 1, 2, 1, 2, 0, 0]
     assert decide(gardener(), ready(empty, epoch=5)).action[0, 0] == 1
     assert decide(gardener(), ready(empty, epoch=4)).action[0, 0] == 0
@@ -146,7 +146,7 @@ def test_it_germinates_only_in_a_stable_host_on_a_plateau_after_a_few_epochs():
 
 
 def test_blueprints_come_in_rotation_past_those_that_were_pruned():
-    policy, whole = gardener(), ready(state(make([[{}]])))
+    policy, whole = gardener(), ready(make_state(make_slots([[{}]])))
     hidden, found = policy.initial_hidden(1), []
     for _ in range(6):
         out = decide(policy, whole, hidden=hidden)
@@ -163,34 +163,34 @@ def test_blueprints_come_in_rotation_past_those_that_were_pruned():
 
 def test_pruning_is_remembered_and_forgotten():
     row = {"stage": 3, "blueprint": 4, "algorithm": 1, "age": 12, "epochs_in_stage": 30}
-    out = decide(gardener(), state(make([[row]])))
+    out = decide(gardener(), make_state(make_slots([[row]])))
     assert out.hidden["penalty"][0, 4] == 2.0
     hidden = out.hidden
     for expected in (1.0, 0.5, 0.25, 0.125, 0.0):
-        hidden = decide(gardener(), state(make([[{}]])), hidden=hidden).hidden
+        hidden = decide(gardener(), make_state(make_slots([[{}]])), hidden=hidden).hidden
         assert hidden["penalty"][0, 4] == expected
 
 
 def test_strict_gates_raise_the_bar_to_the_one_of_the_gate():
-    assert policy_of("heuristic").fossilize == 0.5
-    assert policy_of("heuristic", permissive_gates=False, min_contribution=1.5).fossilize == 1.5
-    assert policy_of("heuristic", permissive_gates=False, min_contribution=0.1).fossilize == 0.5
+    assert policy_of("heuristic").min_contribution == 0.5
+    assert policy_of("heuristic", permissive_gates=False, min_contribution=1.5).min_contribution == 1.5
+    assert policy_of("heuristic", permissive_gates=False, min_contribution=0.1).min_contribution == 0.5
 
 
 def test_a_rotation_that_cannot_be_used_is_refused_by_name():
     with pytest.raises(ConfigError, match="lora"):
-        rotation_of(CNN, ("lora",))
+        blueprint_rotation(CNN, ("lora",))
     with pytest.raises(ConfigError, match="rotation"):
-        rotation_of(Limits("cnn", (True,), blueprints=("bottleneck",)))
+        blueprint_rotation(Limits("cnn", (True,), blueprints=("bottleneck",)))
     with pytest.raises(ConfigError, match="want one of random, heuristic"):
         policy_of("gardener")
-    names = [Blueprint(code).label for code in rotation_of(Limits("transformer", (True,)))]
+    names = [Blueprint(code).label for code in blueprint_rotation(Limits("transformer", (True,)))]
     assert names == ["norm", "lora", "mlp_small", "attention", "lora_large"]
 
 
 @given(slot_states(max_envs=3), st.data())
 def test_rows_of_the_gardener_do_not_depend_on_each_other(slots, data):
-    whole = ready(state(slots))
+    whole = ready(make_state(slots))
     every = decide(gardener(), whole)
     row = data.draw(st.integers(0, slots.stage.shape[0] - 1))
     alone = decide(gardener(), whole[row : row + 1])
@@ -200,14 +200,14 @@ def test_rows_of_the_gardener_do_not_depend_on_each_other(slots, data):
 def live(worth: list[float], epochs: int = 120):
     """Envs under the gardener: an empty host on a plateau, healthy gradients, seeds worth the given points each."""
     lifecycle, policy = LifecycleSpec(), gardener(episode_length=epochs)
-    whole = ready(state(make([[{}, {}] for _ in worth])))
+    whole = ready(make_state(make_slots([[{}, {}] for _ in worth])))
     hidden, seen = policy.initial_hidden(len(worth)), []
     points = torch.tensor(worth).unsqueeze(-1).expand(-1, 2)
     for t in range(epochs):
         whole = ready(whole, epoch=t)
         out = decide(policy, whole, hidden=hidden)
         hidden = out.hidden
-        spec = decode(out.action, whole.slots, limits_of(whole.slots))
+        spec = decode(out.action, whole.slots, make_limits(whole.slots))
         assert spec.valid.all()
         whole, _ = apply_action(whole, spec, lifecycle=lifecycle)
         whole, _ = tick(whole, lifecycle=lifecycle)
@@ -219,7 +219,7 @@ def live(worth: list[float], epochs: int = 120):
             contribution=torch.where(measured, points, 0.0),
             contribution_valid=measured,
         )
-        whole = whole.replace(slots=close(slots))
+        whole = whole.replace(slots=advance_counters(slots))
         seen.append((whole.slots.stage, whole.slots.epochs_in_stage, out.action[:, 0]))
     return tuple(torch.stack(part) for part in zip(*seen, strict=True))
 
@@ -235,10 +235,10 @@ def test_difference_15_the_gardener_leaves_training_keeps_what_is_good_and_prune
         assert epochs[stage == int(waiting)].max() <= 21
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BASELINES)
 def test_no_baseline_asks_the_host(name):
     policy = policy_of(name)
-    whole = state(make([[{}, {}]]))
+    whole = make_state(make_slots([[{}, {}]]))
     obs, legal = look(whole)
     params = policy.init(torch.zeros(3, device="meta"))
     out = policy.act(

@@ -13,8 +13,15 @@ from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
 from morphogen.config.groups import PpoSpec
-from morphogen.learn.loss import divergence, log_ratios, objective, ppo_loss, ratio_metrics, surrogate
-from morphogen.learn.prepare import prepare
+from morphogen.learn.loss import (
+    clipped_surrogate,
+    kl_estimate,
+    log_ratios,
+    minibatch_objective,
+    ppo_loss,
+    ratio_metrics,
+)
+from morphogen.learn.prepare import prepare_rows
 from morphogen.learn.return_scale import init_scale
 from morphogen.learn.schedule import Coefficients
 from morphogen.learn.torchrl import FactoredDistribution, to_torchrl
@@ -75,11 +82,11 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
         0.1 * torch.randn(rollout["log_prob"].shape, generator=source(1)) * (rollout["log_prob"] != 0)
     )
     spec = PpoSpec(ratio="joint", contribution_coef=0.0)
-    _, rows, _ = prepare(learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed")
+    _, rows, _ = prepare_rows(learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed")
     rows["free"] = torch.ones_like(rows["free"])
     net, keys = dict(learned["net"].items()), d.build_lookups(FLOOR, CPU)
-    _, measured = objective(
-        net, rows, policy.initial_hidden(4), policy=policy, spec=spec, weights=WEIGHTS, look_up=keys, factors=ONES
+    _, measured = minibatch_objective(
+        net, rows, policy.initial_hidden(4), policy=policy, spec=spec, weights=WEIGHTS, lookups=keys, factors=ONES
     )
     batch = to_torchrl(rollout)
     batch["advantage"] = rows["advantage"].T.unsqueeze(-1)
@@ -165,8 +172,8 @@ def test_rows_without_a_choice_carry_no_policy_loss_and_full_value_loss():
 @given(st.integers(0, 500))
 def test_kl_is_never_negative_zero_only_at_ratio_one_and_deaf_to_forced_rows(seed):
     x = torch.randn(50, generator=source(seed))
-    assert (divergence(x) >= 0).all()
-    assert divergence(torch.zeros(1)).item() == 0
+    assert (kl_estimate(x) >= 0).all()
+    assert kl_estimate(torch.zeros(1)).item() == 0
     found, rows, relevant = made_up(seed=seed)
     heads, joint = log_ratios(found.log_prob, rows["log_prob"])
     forced = rows["free"] == 0
@@ -181,7 +188,7 @@ def test_kl_of_two_heads_that_moved_is_about_the_sum_of_both():
     draw = source(0)
     small_step[..., 0] = 0.1 * torch.randn(20_000, 1, generator=draw)
     small_step[..., 1] = 0.1 * torch.randn(20_000, 1, generator=draw)
-    of = lambda x: divergence(x).mean().item()  # noqa: E731
+    of = lambda x: kl_estimate(x).mean().item()  # noqa: E731
     both = of(small_step.sum(-1))
     assert both == pytest.approx(of(small_step[..., 0]) + of(small_step[..., 1]), rel=0.1)
 
@@ -197,7 +204,7 @@ def test_difference_12_the_loss_uses_the_stored_log_probs():
 def test_log_ratios_are_clamped_so_that_ratios_stay_finite():
     heads, joint = log_ratios(torch.zeros(1, 8), torch.full((1, 8), -1e4))
     assert heads.max() == joint.max() == 20.0
-    assert surrogate(joint.exp(), torch.ones(1), 0.2).item() == pytest.approx(1.2)
+    assert clipped_surrogate(joint.exp(), torch.ones(1), 0.2).item() == pytest.approx(1.2)
 
 
 def test_the_contribution_loss_is_half_the_squared_error_over_measured_slots():

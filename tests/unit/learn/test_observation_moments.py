@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import observation, source
 
-from morphogen.learn.observation_moments import moments, observe_rows
+from morphogen.learn.observation_moments import feature_moments, update_observation_stats
 from morphogen.nets.normalise import init_stats, normalise
 from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT, VECTORS, column_index
 
@@ -51,7 +51,7 @@ def test_any_split_merged_in_any_order_is_one_pass_over_all(seed, cut, turn):
     parts = parts[::-1] if turn % 2 else parts
     merged = init_stats()
     for part in parts:
-        merged = observe_rows(merged, part)
+        merged = update_observation_stats(merged, part)
     for name in VECTORS:
         for i, marked in enumerate(MARKED[name]):
             x = entries(whole, name, i)
@@ -66,7 +66,7 @@ def test_any_split_merged_in_any_order_is_one_pass_over_all(seed, cut, turn):
 @given(st.integers(0, 100))
 def test_seen_features_get_mean_zero_and_variance_one_and_others_pass_bit_for_bit(seed):
     seen = rows(40, 5, seed=seed)
-    found = normalise(observe_rows(init_stats(), seen), seen)
+    found = normalise(update_observation_stats(init_stats(), seen), seen)
     for name in VECTORS:
         raw, leaf = getattr(seen, name), getattr(found, name)
         assert leaf.dtype == torch.float32
@@ -82,7 +82,7 @@ def test_seen_features_get_mean_zero_and_variance_one_and_others_pass_bit_for_bi
 
 def test_an_entry_that_does_not_count_is_zero_and_changes_no_statistic():
     seen = rows(20, 4)
-    stats = observe_rows(init_stats(), seen)
+    stats = update_observation_stats(init_stats(), seen)
     found = normalise(stats, seen)
     assert (found.env[~seen.finite][:, torch.tensor(MARKED["env"])] == 0).all()
     empty = seen.slots[..., HAS_SEED] == 0
@@ -92,7 +92,7 @@ def test_an_entry_that_does_not_count_is_zero_and_changes_no_statistic():
     flags = planted.slots[..., HAS_SEED].clone()
     planted.slots[empty] = 1e6
     planted.slots[..., HAS_SEED] = flags
-    other = observe_rows(init_stats(), planted)
+    other = update_observation_stats(init_stats(), planted)
     assert all(torch.equal(stats[key], other[key]) for key in stats.keys(True, True))
 
 
@@ -104,11 +104,11 @@ def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
         slots=torch.ones(*lead, 3, 46),
         finite=torch.ones(lead, dtype=torch.bool),
     )
-    stats = observe_rows(init_stats(), same)
+    stats = update_observation_stats(init_stats(), same)
     found = normalise(stats, same)
     assert all(getattr(found, name).isfinite().all() for name in VECTORS)
     assert (found.instance == 0).all()
-    nothing = observe_rows(stats, same.replace(finite=torch.zeros(lead, dtype=torch.bool)))
+    nothing = update_observation_stats(stats, same.replace(finite=torch.zeros(lead, dtype=torch.bool)))
     assert all(torch.equal(nothing[key], stats[key]) for key in stats.keys(True, True))
 
 
@@ -120,7 +120,7 @@ def test_before_the_first_round_everything_passes():
 
 def test_normalising_stored_rows_again_is_bitwise_what_acting_saw():
     seen = rows(6, 4)
-    stats = observe_rows(init_stats(), rows(9, 4, seed=1))
+    stats = update_observation_stats(init_stats(), rows(9, 4, seed=1))
     together = normalise(stats, seen)
     for t in range(6):
         step = normalise(stats, seen[t])
@@ -128,15 +128,15 @@ def test_normalising_stored_rows_again_is_bitwise_what_acting_saw():
 
 
 def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
-    stats = observe_rows(init_stats(), rows(5, 3, slots=4))
+    stats = update_observation_stats(init_stats(), rows(5, 3, slots=4))
     assert [stats[name, "mean"].shape[0] for name in VECTORS] == [len(ENV), len(INSTANCE), len(SLOT)]
     seen = rows(5, 3)
-    a, b = (moments(part, "slots") for part in (seen, seen.transpose(0, 1)))
+    a, b = (feature_moments(part, "slots") for part in (seen, seen.transpose(0, 1)))
     assert all(torch.allclose(a[key], b[key], rtol=1e-12) for key in a)
 
 
 def test_a_far_feature_is_clamped():
-    stats = observe_rows(init_stats(), rows(20, 4))
+    stats = update_observation_stats(init_stats(), rows(20, 4))
     far = rows(1, 1).replace(env=torch.full((1, 1, 52), FEATURE_LIMIT), finite=torch.ones(1, 1, dtype=torch.bool))
     assert normalise(stats, far).env[0, 0, 16] == 10.0
 
@@ -148,7 +148,10 @@ def test_statistics_take_in_no_number_that_is_none_whatever_its_row_says(bad):
     column = [feature.name for feature in ENV].index("best_acc")
     env = seen.env.clone()
     env[2, 3, column] = bad
-    stats, whole = observe_rows(init_stats(), seen.replace(env=env)), observe_rows(init_stats(), seen)
+    stats, whole = (
+        update_observation_stats(init_stats(), seen.replace(env=env)),
+        update_observation_stats(init_stats(), seen),
+    )
     others = torch.cat((seen.env[..., column].flatten()[:11], seen.env[..., column].flatten()[12:])).double()
     assert stats["env", "count"][column] == 23
     torch.testing.assert_close(stats["env", "mean"][column], others.mean())

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from tensordict import TensorDict
 
-from morphogen.learn.observation_moments import observe_rows
-from morphogen.learn.rollout_stats import clipped, normaliser, raw, survey
+from morphogen.learn.observation_moments import update_observation_stats
+from morphogen.learn.rollout_stats import clip_shares, normaliser_stats, raw_feature_stats, rollout_stats
 from morphogen.nets.normalise import init_stats
-from morphogen.rules.health import layer_health, memory, norm, shares
+from morphogen.rules.health import gradient_shares, hidden_stats, layer_health, safe_norm
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS
 
 
@@ -27,7 +27,7 @@ def spread(values):
 
 def test_blocks_are_those_of_the_table_of_features():
     seen = observation(4, 3)
-    found = numbers(raw(seen))
+    found = numbers(raw_feature_stats(seen))
     for block in ("host", "feedback"):
         own = [
             seen.env[t, e, i].item() for t in range(4) for e in range(3) for i, f in enumerate(ENV) if f.block == block
@@ -42,13 +42,13 @@ def test_an_outlier_is_judged_by_its_own_feature():
     flat["env"][..., 0] = 1e6  # large, and always the same
     flat["env"][4, 1, 3] = 1.0  # small, and once in 20
     flat["slots"][..., 2, 7] = torch.tensor([1.0, -1.0])
-    found = numbers(raw(quiet.replace(**flat)))
+    found = numbers(raw_feature_stats(quiet.replace(**flat)))
     assert found["outlier_share"] == pytest.approx(1 / (20 * (len(ENV) + len(INSTANCE) + 3 * len(SLOT))))
 
 
 def test_what_was_not_finite_is_a_share_of_all_elements():
     seen = observation(5, 2).replace(nonfinite=torch.tensor([[0, 3], [0, 0], [1, 0], [0, 0], [0, 0]]))
-    assert numbers(raw(seen))["nonfinite_share"] == pytest.approx(4 / (10 * (52 + 8 + 3 * 46)), rel=1e-6)
+    assert numbers(raw_feature_stats(seen))["nonfinite_share"] == pytest.approx(4 / (10 * (52 + 8 + 3 * 46)), rel=1e-6)
 
 
 def narrow(stats):
@@ -66,21 +66,21 @@ def test_near_and_at_the_limit_count_in_normalised_units(size, near, at):
     seen, which = observation(2, 2), [i for i, f in enumerate(ENV) if f.normalised and f.flag is None]
     empty = {name: torch.zeros_like(getattr(seen, name)) for name in ("env", "instance", "slots")}
     empty["env"][1, 0, which[2]] = size
-    found = clipped(seen.replace(**empty), narrow(init_stats()))
+    found = clip_shares(seen.replace(**empty), narrow(init_stats()))
     counted = 4 * (len(which) + sum(f.normalised and f.flag is None for f in INSTANCE))
     assert {name: valid.item() for name, (_, valid) in found.items()} == {"near_clip_share": True, "clip_share": True}
     assert [found[name][0].item() * counted for name in ("near_clip_share", "clip_share")] == pytest.approx([near, at])
 
 
 def test_a_policy_that_has_seen_nothing_clips_nothing_it_could_tell():
-    found = clipped(observation(2, 2), init_stats())
+    found = clip_shares(observation(2, 2), init_stats())
     assert not any(valid.item() for _, valid in found.values())
 
 
 def test_the_scale_is_that_of_the_features_that_are_normalised():
     seen = observation(30, 4)
-    stats = observe_rows(init_stats(), seen)
-    found = normaliser(stats)
+    stats = update_observation_stats(init_stats(), seen)
+    found = normaliser_stats(stats)
     wide = sum(feature.normalised for features in VECTORS.values() for feature in features)
     assert found["mean"].shape == found["std"].shape == (wide,)
     names = [feature.name for features in VECTORS.values() for feature in features if feature.normalised]
@@ -95,11 +95,11 @@ def groups(found):
 
 
 def test_a_policy_without_memory_and_statistics_is_surveyed_all_the_same():
-    bare = survey(observation(2, 3), TensorDict({}, batch_size=[3]), None, None)
+    bare = rollout_stats(observation(2, 3), TensorDict({}, batch_size=[3]), None, None)
     assert groups(bare) == {"observation"}
     hidden = TensorDict({"h": torch.ones(3, 4), "c": torch.zeros(3, 4)}, batch_size=[3])
     stats = init_stats()
-    full = survey(observation(2, 3), hidden, stats, stats)
+    full = rollout_stats(observation(2, 3), hidden, stats, stats)
     assert groups(full) == {"observation", "normaliser", "hidden"}
     assert (full["hidden.h_rms"].item(), full["hidden.c_abs_max"].item()) == (1.0, 0.0)
 
@@ -108,7 +108,7 @@ def test_the_memory_of_one_env_does_not_hide_in_the_mean():
     hidden = torch.zeros(2, 4, 8)
     hidden[:, 1] = 3.0
     hidden[0, 2, 5], hidden[1, 2, 5] = math.nan, math.inf
-    found = memory(hidden)
+    found = hidden_stats(hidden)
     assert found.env_rms_max.item() == pytest.approx(3.0)
     assert found.env_rms_mean.item() == pytest.approx(0.75)
     assert found.rms.item() == pytest.approx(1.5)
@@ -119,7 +119,7 @@ def test_the_memory_of_one_env_does_not_hide_in_the_mean():
 def test_a_norm_scales_with_what_it_is_of(scale, values):
     x = torch.tensor(values)
     wanted = math.sqrt(sum(value**2 for value in x.double().tolist())) * scale
-    assert norm(x * scale).item() == pytest.approx(wanted, rel=1e-4, abs=1e-37)
+    assert safe_norm(x * scale).item() == pytest.approx(wanted, rel=1e-4, abs=1e-37)
 
 
 @given(zero=st.floats(0, 1), large=st.floats(0, 1), more=st.floats(0, 1))
@@ -133,7 +133,7 @@ def test_a_layer_with_more_zeros_or_more_large_elements_is_never_healthier(zero,
 
 def test_a_layer_is_judged_by_its_zeros_and_its_large_elements():
     gradient = torch.tensor([0.0, 0.0, 0.0, 20.0, 1.0, -11.0, 10.0, -10.0])
-    zero, large, finite = shares(gradient)
+    zero, large, finite = gradient_shares(gradient)
     assert (zero.item(), large.item(), finite.item()) == (3 / 8, 2 / 8, True)
-    broken = shares(torch.tensor([1.0, math.nan]))
+    broken = gradient_shares(torch.tensor([1.0, math.nan]))
     assert layer_health(*broken).health.item() == 0.0

@@ -13,12 +13,12 @@ from tensordict import TensorDict
 
 from morphogen.config.groups import PpoSpec
 from morphogen.learn import metrics
-from morphogen.learn.loss import objective
-from morphogen.learn.observation_moments import observe_rows
-from morphogen.learn.prepare import prepare, rescaled_critic
-from morphogen.learn.return_scale import init_scale, rescale, return_scale
-from morphogen.learn.schedule import Coefficients, coefficients, linear
-from morphogen.learn.update import Carry, deal, init_learner, minibatch_step, update
+from morphogen.learn.loss import minibatch_objective
+from morphogen.learn.observation_moments import update_observation_stats
+from morphogen.learn.prepare import prepare_rows, rescale_critic
+from morphogen.learn.return_scale import init_scale, rescale_rewards, return_scale
+from morphogen.learn.schedule import Coefficients, coefficients_at, linear_schedule
+from morphogen.learn.update import UpdateState, init_learner, minibatch_indices, minibatch_step, update
 from morphogen.nets.distribution import build_lookups
 
 POLICY = small()
@@ -71,7 +71,7 @@ def test_another_view_than_that_of_the_rollout_shows_in_the_behaviour_gap(what):
     elif what == "masks":
         rollout["masks"] = rollout["masks"].replace(blueprint=torch.ones(6, 4, 13, dtype=torch.bool))
     else:
-        stats = observe_rows(learner.params["observation"], observation(20, 4, seed=9))
+        stats = update_observation_stats(learner.params["observation"], observation(20, 4, seed=9))
         learner = learner.replace(params=learner.params.replace(observation=stats))
     _, found = learn(rollout, learner, policy=policy)
     assert number(found, "behaviour_gap") > 1e-4
@@ -108,15 +108,15 @@ def test_an_env_with_a_number_that_is_not_finite_counts_for_nothing(field, t, ot
     assert not same(a.params["net"], LEARNER.params["net"])
 
 
-def carry_of(learner) -> Carry:
+def carry_of(learner) -> UpdateState:
     state = learner.optimiser
     trees = {"net": learner.params["net"], "m": state["m"], "v": state["v"]}
     no = torch.zeros((), dtype=torch.bool)
-    return Carry(**{name: dict(tree.items()) for name, tree in trees.items()}, step=state["step"], stopped=no)
+    return UpdateState(**{name: dict(tree.items()) for name, tree in trees.items()}, step=state["step"], stopped=no)
 
 
 def rows_of(rollout, spec=SPEC):
-    return prepare(LEARNER.params, LEARNER.return_scale, rollout, policy=POLICY, spec=spec, kind="running")[1]
+    return prepare_rows(LEARNER.params, LEARNER.return_scale, rollout, policy=POLICY, spec=spec, kind="running")[1]
 
 
 def test_a_step_that_is_not_finite_changes_nothing_and_is_not_counted():
@@ -210,11 +210,11 @@ def test_every_layer_is_judged_before_clipping_and_one_that_is_not_there_is_not(
         carry_of(LEARNER), rows_of(ROLLOUT), POLICY.initial_hidden(4), steep, policy=POLICY, spec=SPEC
     )
     score, valid = found["layer_health"]
-    named = dict(zip(metrics.LAYERS, score.tolist(), strict=True))
+    named = dict(zip(metrics.LAYER_NAMES, score.tolist(), strict=True))
     assert (named["value.out.weight"], named["value.out.bias"]) == (pytest.approx(0.1), pytest.approx(0.1))
     assert named["op.out.bias"] > 0.1
-    assert dict(zip(metrics.LAYERS, valid.tolist(), strict=True)) == {
-        name: not name.startswith("contribution") for name in metrics.LAYERS
+    assert dict(zip(metrics.LAYER_NAMES, valid.tolist(), strict=True)) == {
+        name: not name.startswith("contribution") for name in metrics.LAYER_NAMES
     }
 
 
@@ -268,12 +268,12 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
     end = torch.zeros(6, 4, dtype=torch.bool)
     end[-1] = True
     ok = torch.ones(4, dtype=torch.bool)
-    first, _, _ = rescale(scale, torch.randn(6, 4, generator=source(seed)), end, 0.99, ok)
+    first, _, _ = rescale_rewards(scale, torch.randn(6, 4, generator=source(seed)), end, 0.99, ok)
     offset = torch.tensor(0.37)
     params = LEARNER.params.replace(value_offset=offset)
     reward = level + size * torch.randn(6, 4, generator=source(seed + 1))
-    second, _, factor = rescale(first, reward, end, 0.99, ok)
-    units, shift = rescaled_critic(params, factor, before=first, after=second)
+    second, _, factor = rescale_rewards(first, reward, end, 0.99, ok)
+    units, shift = rescale_critic(params, factor, before=first, after=second)
     assert shift == 0
     before = POLICY.evaluate(params, ROLLOUT).value.double() * return_scale(first)
     moved = params.replace(net=units.net, value_offset=units.offset)
@@ -341,7 +341,7 @@ def test_forced_rows_teach_the_value_only():
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(0, 99))
 def test_every_env_is_in_exactly_one_minibatch_per_epoch_and_every_block_is_dealt_out(epochs, n, blocks, seed):
-    dealt = deal(torch.rand(epochs, blocks, n, generator=source(seed)))
+    dealt = minibatch_indices(torch.rand(epochs, blocks, n, generator=source(seed)))
     assert dealt.shape == (epochs, n, blocks)
     for epoch in dealt:
         assert sorted(epoch.flatten().tolist()) == list(range(n * blocks))
@@ -372,30 +372,30 @@ def test_this_round_is_normalised_by_the_statistics_it_was_played_with():
 
 
 def test_every_metric_is_there_has_a_reduction_and_is_finite():
-    _, found = learn(ROLLOUT, assignment=deal(torch.rand(3, 2, 2, generator=source(0))))
-    assert set(found.keys()) == {*metrics.NAMES, *(f"{name}_valid" for name in metrics.NAMES)}
-    assert all(found[name].shape == () and found[name].isfinite() for name in metrics.NAMES)
+    _, found = learn(ROLLOUT, assignment=minibatch_indices(torch.rand(3, 2, 2, generator=source(0))))
+    assert set(found.keys()) == {*metrics.METRIC_NAMES, *(f"{name}_valid" for name in metrics.METRIC_NAMES)}
+    assert all(found[name].shape == () and found[name].isfinite() for name in metrics.METRIC_NAMES)
     assert number(found, "free_steps") + 24 * number(found, "forced_share") == 24
     assert number(found, "steps_done") == 6
     assert number(found, "epochs_done") == 3
     assert number(found, "contribution_loss") is None
     assert number(found, "learning_rate") == 1e-2
-    assert all(isinstance(kind, metrics.Reduction) for kind in metrics.STEP.values())
+    assert all(isinstance(kind, metrics.Reduction) for kind in metrics.STEP_REDUCTIONS.values())
     with pytest.raises(ValueError, match="want"):
-        metrics.pack({"unknown": (torch.zeros(()), torch.ones((), dtype=torch.bool))})
+        metrics.pack_metrics({"unknown": (torch.zeros(()), torch.ones((), dtype=torch.bool))})
 
 
 def test_reductions_see_the_counted_steps_only():
     size = len(metrics.STEP_NAMES)
     values = torch.tensor([1.0, 5.0, 100.0]).unsqueeze(-1).expand(3, size).double()
     valid = torch.ones(3, size, dtype=torch.bool)
-    found = metrics.reduce(values, valid, torch.tensor([True, True, False]))
+    found = metrics.reduce_metrics(values, valid, torch.tensor([True, True, False]))
     assert found["policy_loss"][0] == 3.0
     assert found["ratio_max"][0] == 5.0
     assert found["ratio_min"][0] == 1.0
     assert found["behaviour_gap"][0] == 1.0
     assert found["steps_done"][0] == 6.0
-    nothing = metrics.reduce(values, ~valid, torch.tensor([True, True, True]))
+    nothing = metrics.reduce_metrics(values, ~valid, torch.tensor([True, True, True]))
     assert not any(flag for _, flag in nothing.values())
 
 
@@ -422,7 +422,9 @@ def test_the_contribution_head_learns_a_fixed_rollout():
 def test_the_update_is_that_of_torch_optim_on_the_same_losses():
     """The twin: backward, clip_grad_norm_ and AdamW, with decay on the value matrices."""
     spec = PpoSpec(target_kl=None, weight_decay=0.1)
-    units, rows, _ = prepare(LEARNER.params, LEARNER.return_scale, ROLLOUT, policy=POLICY, spec=spec, kind="running")
+    units, rows, _ = prepare_rows(
+        LEARNER.params, LEARNER.return_scale, ROLLOUT, policy=POLICY, spec=spec, kind="running"
+    )
     net = {name: leaf.clone().requires_grad_() for name, leaf in units.net.items()}
     decayed = [leaf for name, leaf in net.items() if name.startswith("value.") and leaf.dim() == 2]
     others = [leaf for leaf in net.values() if not any(leaf is x for x in decayed)]
@@ -430,14 +432,14 @@ def test_the_update_is_that_of_torch_optim_on_the_same_losses():
     optimiser = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.999), eps=1e-5)
     for _ in range(5):
         optimiser.zero_grad()
-        loss, _ = objective(
+        loss, _ = minibatch_objective(
             net,
             rows,
             POLICY.initial_hidden(4),
             policy=POLICY,
             spec=spec,
             weights=WEIGHTS,
-            look_up=build_lookups(FLOOR, torch.device("cpu")),
+            lookups=build_lookups(FLOOR, torch.device("cpu")),
             factors=torch.ones(8),
         )
         loss.backward()
@@ -450,14 +452,14 @@ def test_the_update_is_that_of_torch_optim_on_the_same_losses():
 
 
 def test_schedules_start_end_and_do_not_care_how_long_the_run_is():
-    assert linear(1.0, 0.0, 4, 0) == 1.0
-    assert linear(1.0, 0.0, 4, 1) == 0.75
-    assert linear(1.0, 0.0, 4, 4) == linear(1.0, 0.0, 4, 99) == 0.0
-    assert linear(1.0, 0.0, 0, 0) == 0.0
+    assert linear_schedule(1.0, 0.0, 4, 0) == 1.0
+    assert linear_schedule(1.0, 0.0, 4, 1) == 0.75
+    assert linear_schedule(1.0, 0.0, 4, 4) == linear_schedule(1.0, 0.0, 4, 99) == 0.0
+    assert linear_schedule(1.0, 0.0, 0, 0) == 0.0
     spec = PpoSpec(value_warmup_rounds=10)
-    assert coefficients(spec, 0) == pytest.approx((1e-3, 0.05, 0.05))
-    assert coefficients(spec, 40) == pytest.approx((1e-3, 0.01, 0.5))
-    assert coefficients(PpoSpec(entropy_coef_end=None), 1000).entropy == 0.05
+    assert coefficients_at(spec, 0) == pytest.approx((1e-3, 0.05, 0.05))
+    assert coefficients_at(spec, 40) == pytest.approx((1e-3, 0.01, 0.5))
+    assert coefficients_at(PpoSpec(entropy_coef_end=None), 1000).entropy == 0.05
 
 
 def test_the_update_never_asks_the_host():

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
-from morphogen.nets.blend_slots import Deltas, Gates, blend, mix
+from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_seed_blend
 from morphogen.nets.seeds import cnn
-from morphogen.steps.init_seeds import birth
+from morphogen.steps.init_seeds import init_seed_params
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import SlotSpec
 
@@ -33,7 +33,7 @@ def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.T
     """Parameters and gate of fresh seeds."""
     gate = gate_param_count(channels)
     size = max(cnn_param_count(b, channels) for b in CNN_BLUEPRINTS) + gate
-    row = birth(torch.full((rows,), int(blueprint)), small_states.noise(rows, size), slot=slot(channels))
+    row = init_seed_params(torch.full((rows,), int(blueprint)), small_states.noise(rows, size), slot=slot(channels))
     return row[:, : cnn_param_count(blueprint, channels)], row[:, size - gate :]
 
 
@@ -51,12 +51,12 @@ def norms(layout, row):
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """What one seed adds to features h [B, H, W, 1, C]."""
     row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
-    own = mix(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
+    own = build_seed_blend(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
     gates = None
     if algorithm == "gate" and not training:
         leaves = cnn.gate_layout(h.shape[-1]).split(gate)
-        gates = Gates(cnn.gate_openness(leaves, h.detach().mean((1, 2))), row)
-    return blend(h, Deltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
+        gates = SeedGates(cnn.gate_openness(leaves, h.detach().mean((1, 2))), row)
+    return blend(h, SeedDeltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
@@ -126,5 +126,5 @@ def test_a_newborn_row_holds_its_leaves_and_zeros():
     assert not leaves["bias"].any()
     assert not leaves["scale"].any()
     size = max(cnn_param_count(b, 4) for b in CNN_BLUEPRINTS) + gate_param_count(4)
-    row = birth(torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), slot=slot(4))
+    row = init_seed_params(torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), slot=slot(4))
     assert not row[:, 152 : size - gate_param_count(4)].any()

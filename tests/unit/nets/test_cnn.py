@@ -12,7 +12,7 @@ from support import small_states
 from morphogen.nets.forward import SlotSeeds, forward
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
-from morphogen.rules.counts import host_params, kept_channels, seed_params
+from morphogen.rules.counts import host_params, seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.vocab.slot import CnnSpec
@@ -79,7 +79,7 @@ def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_cou
 
 @pytest.mark.parametrize(("width", "kept"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.375, 3), (0.01, 1)])
 def test_a_share_of_the_channels_is_rounded_up(width, kept):
-    assert int(kept_channels(torch.tensor(width), 8)) == kept
+    assert int(used_channels(torch.tensor(width), 8)) == kept
 
 
 def test_initial_loss_is_below_one_and_a_half_times_guessing():

@@ -11,7 +11,7 @@ from support import small_states
 from morphogen.nets import blocks
 from morphogen.nets.padding import bucket, build_slot_plans, capacity, join_plans, pad_plan
 from morphogen.nets.plan import BlueprintGroup, SlotPlan, empty_plan
-from morphogen.steps.init_seeds import born_rows, sow
+from morphogen.steps.init_seeds import init_seeds, new_seed_rows
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.testing.builders import tree_equality
@@ -65,7 +65,7 @@ PADDINGS = {"buckets": lambda plan: pad_plan(plan, ENVS), "all": lambda plan: fu
 def sick(state):
     """The seed of the first env of every group in the first slot has a NaN in its parameters."""
     plan = small_states.plan(state, NET)
-    site = start_epoch(state, plan, net=NET).fixed.sites[0]
+    site = start_epoch(state, plan, net=NET).context.indices[0]
     assert site is not None
     first = torch.stack([env[0] for env in site.env])
     out = state.clone()
@@ -155,11 +155,11 @@ def test_room_for_births_bears_only_who_is_born():
     plan = small_states.plan(state, NET, born)
     results = []
     for one in (plan, pad_plan(plan, ENVS)):
-        rows = born_rows(born, one)
+        rows = new_seed_rows(born, one)
         noise = tuple(
             small_states.noise(ENVS, size, seed=s)[where.clamp(max=ENVS - 1)]
             for s, (where, size) in enumerate(zip(rows, NET.seed_sizes, strict=True))
         )
-        results.append(sow(state, rows, noise, net=NET))
-    assert [len(rows) for rows in born_rows(born, pad_plan(plan, ENVS))] == [4, 1, 0]
+        results.append(init_seeds(state, rows, noise, net=NET))
+    assert [len(rows) for rows in new_seed_rows(born, pad_plan(plan, ENVS))] == [4, 1, 0]
     assert (results[0] == results[1]).all()

@@ -10,14 +10,14 @@ from support.small_runs import live, tiny_setup, world_of
 from morphogen.cli import options, parser
 from morphogen.config.spec import LifecycleSpec, resolve
 from morphogen.config.spec import build_limits as limits_of_spec
-from morphogen.learn.baselines import Random
+from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_masks, available, choices, control, forced
+from morphogen.rules.legality import action_count, action_masks, is_forced, restrict_masks, used_heads
 from morphogen.steps.apply import apply_action
-from morphogen.testing.builders.scenes import limits_of, make, one, state
-from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots, make_state
+from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.vocab.action import RELEVANT, Head, Op
 from morphogen.vocab.blueprint import Blueprint
@@ -34,7 +34,7 @@ PARAMS = POLICY.init(torch.zeros(3, dtype=torch.int64))
 
 def controlled(masks, action, present=True):
     entry = torch.as_tensor(action).view(-1, 8)
-    return control(masks, entry, torch.as_tensor(present).expand(len(entry)))
+    return restrict_masks(masks, entry, torch.as_tensor(present).expand(len(entry)))
 
 
 def sampled(masks, seed=0, policy=POLICY, params=PARAMS):
@@ -58,7 +58,7 @@ def situations(draw, low: int = -2, high: int = 13):
 def test_a_control_never_allows_what_was_not_allowed(situation):
     slots, allow, entry, present = situation
     masks = action_masks(slots, allow)
-    narrow, _ = control(masks, entry, present)
+    narrow, _ = restrict_masks(masks, entry, present)
     for name, leaf in masks.items():
         assert (narrow.get(name) <= leaf).all(), name
 
@@ -66,9 +66,9 @@ def test_a_control_never_allows_what_was_not_allowed(situation):
 @given(situations())
 def test_under_a_control_every_env_has_exactly_one_action_left_which_is_valid(situation):
     slots, allow, entry, present = situation
-    narrow, _ = control(action_masks(slots, allow), entry, present)
-    assert (choices(narrow) == 1).all()
-    assert forced(narrow).all()
+    narrow, _ = restrict_masks(action_masks(slots, allow), entry, present)
+    assert (action_count(narrow) == 1).all()
+    assert is_forced(narrow).all()
     assert torch.equal(narrow.op, narrow.slot.any(-1))
     out = sampled(narrow)
     assert decode(out.action, slots, allow).valid.all()
@@ -77,14 +77,14 @@ def test_under_a_control_every_env_has_exactly_one_action_left_which_is_valid(si
 @given(situations())
 def test_an_action_is_missed_iff_it_is_declared_and_decode_would_refuse_it(situation):
     slots, allow, entry, present = situation
-    _, missed = control(action_masks(slots, allow), entry, present)
+    _, missed = restrict_masks(action_masks(slots, allow), entry, present)
     assert torch.equal(missed, present & ~decode(entry, slots, allow).valid)
 
 
 @given(situations(0, 6), st.integers(0, 9))
 def test_what_is_declared_is_done_and_all_else_is_waited_through(situation, seed):
     slots, allow, entry, present = situation
-    narrow, missed = control(action_masks(slots, allow), entry, present)
+    narrow, missed = restrict_masks(action_masks(slots, allow), entry, present)
     out = sampled(narrow, seed)
     relevant = torch.tensor(RELEVANT)[entry[:, 0].clamp(0, 5)]
     done = torch.where(relevant, entry, torch.tensor(WAITING))
@@ -95,7 +95,7 @@ def test_what_is_declared_is_done_and_all_else_is_waited_through(situation, seed
 @given(situations(), st.integers(0, 9))
 def test_a_controlled_step_is_forced_with_log_prob_and_entropy_exactly_zero(situation, seed):
     slots, allow, entry, present = situation
-    narrow, _ = control(action_masks(slots, allow), entry, present)
+    narrow, _ = restrict_masks(action_masks(slots, allow), entry, present)
     out = sampled(narrow, seed)
     assert out.forced.all()
     assert (out.log_prob == 0).all()
@@ -108,43 +108,45 @@ def test_what_an_irrelevant_head_of_an_entry_holds_does_not_matter(situation):
     slots, allow, entry, present = situation
     masks, relevant = action_masks(slots, allow), torch.tensor(RELEVANT)[entry[:, 0].clamp(0, 5)]
     other = torch.where(relevant, entry, entry * 7 + 3)
-    assert same(control(masks, entry, present)[0], control(masks, other, present)[0])
+    assert trees_equal(restrict_masks(masks, entry, present)[0], restrict_masks(masks, other, present)[0])
 
 
 @given(situations())
 def test_an_env_does_not_see_what_is_declared_for_its_neighbours(situation):
     slots, allow, entry, present = situation
     masks = action_masks(slots, allow)
-    narrow, missed = control(masks, entry, present)
+    narrow, missed = restrict_masks(masks, entry, present)
     for e in range(len(slots)):
         row = slice(e, e + 1)
-        alone, own = control(masks[row], entry[row], present[row])
-        assert same(alone, narrow[row])
+        alone, own = restrict_masks(masks[row], entry[row], present[row])
+        assert trees_equal(alone, narrow[row])
         assert torch.equal(own, missed[row])
 
 
 @given(slot_states(), st.booleans())
 def test_one_entry_may_stand_for_all_envs(slots, present):
-    masks = action_masks(slots, limits_of(slots))
+    masks = action_masks(slots, make_limits(slots))
     entry, flag = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]]), torch.tensor([present])
-    one_row = control(masks, entry, flag)
-    rows = control(masks, entry.repeat(len(slots), 1), flag.repeat(len(slots)))
-    assert same(one_row[0], rows[0])
+    one_row = restrict_masks(masks, entry, flag)
+    rows = restrict_masks(masks, entry.repeat(len(slots), 1), flag.repeat(len(slots)))
+    assert trees_equal(one_row[0], rows[0])
     assert torch.equal(one_row[1], rows[1])
 
 
 @given(slot_states())
 def test_without_an_entry_only_waiting_is_left_and_nothing_is_missed(slots):
-    masks = action_masks(slots, limits_of(slots))
+    masks = action_masks(slots, make_limits(slots))
     narrow, missed = controlled(masks, WAITING, present=False)
     assert narrow.op.tolist() == [[True] + [False] * 5] * len(slots)
-    assert available(narrow).tolist() == [[True] + [False] * 7] * len(slots)
+    assert used_heads(narrow).tolist() == [[True] + [False] * 7] * len(slots)
     assert not missed.any()
-    assert sampled(narrow, 3, Random(), Random().init(torch.zeros(3))).action.tolist() == [WAITING] * len(slots)
+    assert sampled(narrow, 3, RandomPolicy(), RandomPolicy().init(torch.zeros(3))).action.tolist() == [WAITING] * len(
+        slots
+    )
 
 
 def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_stay():
-    masks = action_masks(make([[{}, {}]]), limits_of(make([[{}, {}]])))
+    masks = action_masks(make_slots([[{}, {}]]), make_limits(make_slots([[{}, {}]])))
     narrow, missed = controlled(masks, [Op.GERMINATE, 1, 6, 0, 2, 1, 99, 99])
     assert not missed.any()
     assert [narrow.op[0].nonzero().item(), narrow.slot[0].nonzero().tolist()] == [Op.GERMINATE, [[Op.GERMINATE, 1]]]
@@ -156,19 +158,19 @@ def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_sta
 @pytest.mark.parametrize(
     ("slots", "action", "knobs"),
     [
-        (one(), [Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], {}),
-        (one(), [Op.GERMINATE, 1, 3, 2, 1, 2, 0, 0], {}),
-        (one(), [Op.GERMINATE, 0, 0, 2, 1, 2, 0, 0], {}),
-        (one(), [Op.GERMINATE, 0, 3, 4, 1, 2, 0, 0], {}),
-        (one(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"disabled_ops": ("GERMINATE",)}),
-        (one(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"blueprints": ("attention",)}),
-        (one(), [6, 0, 0, 0, 0, 0, 0, 0], {}),
-        (one(stage=S.TRAINING, age=4), [Op.PRUNE, 0, 0, 0, 0, 0, 0, 0], {}),
-        (one(stage=S.TRAINING, age=9), [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0], {"auto_forward": ("BLEND",)}),
+        (make_slot(), [Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], {}),
+        (make_slot(), [Op.GERMINATE, 1, 3, 2, 1, 2, 0, 0], {}),
+        (make_slot(), [Op.GERMINATE, 0, 0, 2, 1, 2, 0, 0], {}),
+        (make_slot(), [Op.GERMINATE, 0, 3, 4, 1, 2, 0, 0], {}),
+        (make_slot(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"disabled_ops": ("GERMINATE",)}),
+        (make_slot(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"blueprints": ("attention",)}),
+        (make_slot(), [6, 0, 0, 0, 0, 0, 0, 0], {}),
+        (make_slot(stage=S.TRAINING, age=4), [Op.PRUNE, 0, 0, 0, 0, 0, 0, 0], {}),
+        (make_slot(stage=S.TRAINING, age=9), [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0], {"auto_forward": ("BLEND",)}),
     ],
 )
 def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, knobs):
-    narrow, missed = controlled(action_masks(slots, limits_of(slots, **knobs)), action)
+    narrow, missed = controlled(action_masks(slots, make_limits(slots, **knobs)), action)
     assert missed.tolist() == [True]
     assert narrow.op[0].tolist() == [True] + [False] * 5
 
@@ -177,12 +179,12 @@ def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, 
 def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed):
     slots, allow, entry, present = situation
     free = action_masks(slots, allow)
-    masks = control(free, entry, present)[0] if held else free
+    masks = restrict_masks(free, entry, present)[0] if held else free
     drawn = tables(len(slots), slots=slots.stage.shape[1], seed=seed)
     uncertainty = action_entropy(
         normalise_tables(drawn, build_support(masks), build_lookups(FLOOR, torch.device("cpu")))
     )
-    assert torch.equal(uncertainty == 0, forced(masks))
+    assert torch.equal(uncertainty == 0, is_forced(masks))
 
 
 def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
@@ -190,7 +192,7 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
     spec = resolve(options.spec_of(parser.parse(["train", "--preset", "smoke", *words], "0")))
     held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
-    masks = action_masks(make([[{}, held, held]]), limits_of_spec(spec))
+    masks = action_masks(make_slots([[{}, held, held]]), limits_of_spec(spec))
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]
     assert not masks.slot[:, [Op.PRUNE, Op.GERMINATE]].any()
     assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
@@ -201,12 +203,12 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
 
 
 def test_decode_and_apply_know_nothing_of_controls():
-    before = state(one())
-    narrow, _ = controlled(action_masks(before.slots, limits_of(before.slots)), WAITING, present=False)
+    before = make_state(make_slot())
+    narrow, _ = controlled(action_masks(before.slots, make_limits(before.slots)), WAITING, present=False)
     assert not narrow.op[0, Op.GERMINATE]
     action = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]])
     after, outcome = apply_action(
-        before, decode(action, before.slots, limits_of(before.slots)), lifecycle=LifecycleSpec()
+        before, decode(action, before.slots, make_limits(before.slots)), lifecycle=LifecycleSpec()
     )
     assert outcome.executed.all()
     assert after.slots.stage.item() == S.GERMINATED
@@ -221,7 +223,7 @@ def test_a_control_is_one_graph_for_all_values_and_runs_without_them():
         return graph.forward
 
     def narrowed(slots, entry, present):
-        return control(action_masks(slots, TWO), entry, present)
+        return restrict_masks(action_masks(slots, TWO), entry, present)
 
     compiled = torch.compile(narrowed, fullgraph=True, backend=backend)
     held = {"stage": S.HOLDING, "age": 9}
@@ -229,10 +231,10 @@ def test_a_control_is_one_graph_for_all_values_and_runs_without_them():
         ([[{}, {}], [held, {}]], [[1, 0, 3, 2, 1, 2, 0, 0], [4, 0] + [0] * 6]),
         ([[held, {}], [{}, held]], [[4, 1] + [0] * 6, [9] * 8]),
     ):
-        given_now = (make(rows), torch.tensor(entry), torch.tensor([True, True]))
+        given_now = (make_slots(rows), torch.tensor(entry), torch.tensor([True, True]))
         ghost = narrowed(*(part.to("meta") for part in given_now))
         assert {leaf.device.type for leaf in (*ghost[0].values(), ghost[1])} == {"meta"}
         expected, found = narrowed(*given_now), compiled(*given_now)
-        assert same(found[0], expected[0])
+        assert trees_equal(found[0], expected[0])
         assert torch.equal(found[1], expected[1])
     assert len(graphs) == 1

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.rules.alpha import advance_ramp, curve, retarget
-from morphogen.testing.builders.scenes import LEAVES, make, one
-from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.builders.scenes import SLOT_LEAVES, make_slot, make_slots
+from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import AlphaMode, Curve, Stage
 
@@ -56,7 +56,7 @@ def at(t, shape, steepness, dtype=torch.float64):
 
 @pytest.mark.parametrize(("ticks", "shape", "steepness", "expected"), RAMPS)
 def test_a_ramp_takes_the_tabled_values_tick_by_tick(ticks, shape, steepness, expected):
-    seen, slots = ride(start(one(stage=Stage.BLENDING), 1.0, ticks, shape, steepness), ticks)
+    seen, slots = ride(start(make_slot(stage=Stage.BLENDING), 1.0, ticks, shape, steepness), ticks)
     assert seen == pytest.approx(expected, abs=6e-5)
     assert (slots.alpha.item(), slots.alpha_mode.item()) == (1.0, AlphaMode.HOLD)
 
@@ -89,7 +89,7 @@ def test_only_the_sigmoid_reads_the_steepness(steepness, shape):
     steepnesses,
 )
 def test_a_ramp_stays_between_its_ends_is_monotone_and_lands_exactly(begin, target, steps, shape, steepness):
-    slots = one(stage=Stage.BLENDING, alpha=begin, alpha_target=begin)
+    slots = make_slot(stage=Stage.BLENDING, alpha=begin, alpha_target=begin)
     slots = start(slots, target, steps, shape, steepness)
     seen, after = ride(slots, steps)
     path = [slots.alpha.item(), *seen]
@@ -107,14 +107,14 @@ def test_ticks_of_resting_slots_change_nothing(slots):
     resting = slots.alpha_mode == AlphaMode.HOLD
     for name in ("alpha", "alpha_mode", "alpha_done"):
         assert torch.equal(getattr(after, name)[resting], getattr(slots, name)[resting])
-    assert differing(slots, after) <= {"alpha", "alpha_mode", "alpha_done"}
+    assert differing_leaves(slots, after) <= {"alpha", "alpha_mode", "alpha_done"}
 
 
 @given(slot_states(), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 8))
 def test_a_moving_alpha_cannot_be_retargeted(slots, target, steps):
     after = start(slots, target, steps)
     moving = slots.alpha_mode != AlphaMode.HOLD
-    for name in LEAVES:
+    for name in SLOT_LEAVES:
         assert torch.equal(getattr(after, name)[moving], getattr(slots, name)[moving]), name
 
 
@@ -128,26 +128,26 @@ def test_a_ramp_to_the_present_alpha_takes_no_time(slots, steps):
 
 
 def test_a_ramp_of_no_ticks_is_immediate():
-    after = start(one(stage=Stage.BLENDING, alpha=0.5, alpha_target=0.5), 1.0, 0)
+    after = start(make_slot(stage=Stage.BLENDING, alpha=0.5, alpha_target=0.5), 1.0, 0)
     assert (after.alpha.item(), after.alpha_mode.item(), after.alpha_start.item()) == (1.0, AlphaMode.HOLD, 0.5)
 
 
 def test_up_and_down_are_told_apart():
-    slots = make([[{"alpha": 0.5}, {"alpha": 0.5}]])
+    slots = make_slots([[{"alpha": 0.5}, {"alpha": 0.5}]])
     target = torch.tensor([[0.7, 0.0]])
     assert start(slots, target, 3).alpha_mode.tolist() == [[AlphaMode.UP, AlphaMode.DOWN]]
 
 
 @given(st.integers(1, 8), st.integers(1, 7))
 def test_saving_and_restoring_in_mid_ramp_changes_nothing(steps, cut):
-    slots = start(one(stage=Stage.BLENDING), 0.7, steps, Curve.SIGMOID)
+    slots = start(make_slot(stage=Stage.BLENDING), 0.7, steps, Curve.SIGMOID)
     _, whole = ride(slots, steps)
     _, half = ride(slots, min(cut, steps))
     _, rest = ride(half.clone(), steps - min(cut, steps))
-    assert same(whole, rest)
+    assert trees_equal(whole, rest)
 
 
 def test_double_precision_stays_double():
-    slots = start(make([[{"stage": Stage.BLENDING}]], torch.float64), 0.7, 3, Curve.SIGMOID)
+    slots = start(make_slots([[{"stage": Stage.BLENDING}]], torch.float64), 0.7, 3, Curve.SIGMOID)
     after = advance_ramp(slots, HERE)
     assert after.alpha.dtype is torch.float64

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from morphogen.config.spec import RewardSpec
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, returns, trajectories
-from morphogen.rules.rewards.table import BUILDERS, build
-from morphogen.testing.builders.reward_inputs import discount, play
+from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs, archetype_returns
+from morphogen.rules.rewards.table import BUILDERS, build_rule
+from morphogen.testing.builders.reward_inputs import discounted_return, play_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, TRANSITIONS, Stage
 
@@ -43,8 +43,8 @@ ORDER = {  # "=": equal to 1e-6, ">": at least a thousandth less
 
 
 def earned(name: str) -> dict[str, float]:
-    rule = build(RewardSpec(rule=name), **asdict(TERMS))
-    return dict(zip(ARCHETYPES, returns(rule, POLICIES).tolist(), strict=True))
+    rule = build_rule(RewardSpec(rule=name), **asdict(TERMS))
+    return dict(zip(ARCHETYPES, archetype_returns(rule, POLICIES).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("rule", list(ORDER))
@@ -73,18 +73,18 @@ def test_every_rule_of_the_table_pays_every_archetype_a_finite_return(rule):
 
 
 def test_a_return_is_the_discounted_sum_of_the_rewards_up_to_a_rollback():
-    rule = build(RewardSpec(rule="rent"), **asdict(TERMS))
-    inputs = trajectories(POLICIES)
-    rewards, _, _ = play(rule, [inputs[t] for t in range(STEPS)])
-    got = returns(rule, POLICIES)
-    torch.testing.assert_close(got[:-1], discount(rewards, TERMS.gamma)[:-1])
-    torch.testing.assert_close(got[-1], discount(rewards[:50], TERMS.gamma)[-1])
+    rule = build_rule(RewardSpec(rule="rent"), **asdict(TERMS))
+    inputs = archetype_inputs(POLICIES)
+    rewards, _, _ = play_rule(rule, [inputs[t] for t in range(STEPS)])
+    got = archetype_returns(rule, POLICIES)
+    torch.testing.assert_close(got[:-1], discounted_return(rewards, TERMS.gamma)[:-1])
+    torch.testing.assert_close(got[-1], discounted_return(rewards[:50], TERMS.gamma)[-1])
     assert inputs.rolled_back[:, -1].nonzero().flatten().tolist() == [49]
     assert not inputs.rolled_back[:, :-1].any()
 
 
 def test_the_synthetic_worlds_end_where_they_should():
-    final = trajectories(POLICIES).committed_acc[-1]
+    final = archetype_inputs(POLICIES).committed_acc[-1]
     for i, (name, (committed, _, _)) in enumerate(WANTED.items()):
         if committed is not None:
             assert final[i].item() == pytest.approx(committed, abs=5e-5), name
@@ -94,7 +94,7 @@ def test_the_synthetic_worlds_end_where_they_should():
 
 
 def by_name(name: str):
-    return trajectories([ARCHETYPES[name]])[:, 0]
+    return archetype_inputs([ARCHETYPES[name]])[:, 0]
 
 
 def test_a_scripted_seed_goes_its_way_step_by_step():

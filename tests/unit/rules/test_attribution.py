@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen.config.spec import SignalSpec
-from morphogen.rules.attribution import attribution, coalitions, configurations, measuring, players
+from morphogen.rules.attribution import attribution, coalitions, configuration_count, is_measured_epoch, players
 from morphogen.rules.shapley import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
 from morphogen.steps.attribute import attribute
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.scenes import slots_of
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.scenes import slots_by_stage
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.stage import Stage
 
 BARE = (Stage.DORMANT, Stage.GERMINATED, Stage.TRAINING, Stage.PRUNED, Stage.EMBARGOED)
@@ -58,7 +58,7 @@ def worlds(draw, max_slots: int = 4, max_envs: int = 3):
     stages = draw(st.lists(st.lists(stage, min_size=count, max_size=count), min_size=envs, max_size=envs))
     row = st.lists(st.integers(0, 1000), min_size=2**count, max_size=2**count)
     games = draw(st.lists(row, min_size=envs, max_size=envs))
-    return torch.tensor(games, dtype=torch.float64) / 10, slots_of(stages)
+    return torch.tensor(games, dtype=torch.float64) / 10, slots_by_stage(stages)
 
 
 def close(a, b, room: float = 1e-9):
@@ -69,14 +69,14 @@ def close(a, b, room: float = 1e-9):
 
 
 def test_a_player_is_a_blended_slot_that_is_not_at_alpha_zero():
-    slots = slots_of([list(Stage)[1:]])
+    slots = slots_by_stage([list(Stage)[1:]])
     assert players(slots).tolist() == [[False, False, False, True, True, True, False, False, False]]
-    resting = slots_of([[Stage.BLENDING, Stage.BLENDING]], [[0.0, 0.01]])
+    resting = slots_by_stage([[Stage.BLENDING, Stage.BLENDING]], [[0.0, 0.01]])
     assert players(resting).tolist() == [[False, True]]
 
 
 def test_with_three_slots_column_k_switches_off_the_slots_of_its_bits():
-    slots = slots_of([[Stage.HOLDING] * 3, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED], [Stage.DORMANT] * 3])
+    slots = slots_by_stage([[Stage.HOLDING] * 3, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED], [Stage.DORMANT] * 3])
     coalition, evaluated = coalitions(slots, fresh_noise(3, 2, 3), pairs=2)
     assert coalition[0].tolist() == [0b111, 0b110, 0b101, 0b100, 0b011, 0b010, 0b001, 0b000]
     assert evaluated[1].nonzero().flatten().tolist() == [0, 1, 4, 5]
@@ -90,10 +90,10 @@ def test_with_three_slots_column_k_switches_off_the_slots_of_its_bits():
 )
 def test_the_number_of_passes_follows_the_number_of_players(live, passes):
     stages = [Stage.DORMANT] * (10 - live) + [Stage.HOLDING] * live
-    slots = slots_of([stages, [Stage.HOLDING] * 10])
+    slots = slots_by_stage([stages, [Stage.HOLDING] * 10])
     coalition, evaluated = coalitions(slots, fresh_noise(2, 2, 10), pairs=2)
     assert evaluated.sum(1).tolist() == [passes, 49]
-    assert coalition.shape[1] == configurations(10, 2) == 49
+    assert coalition.shape[1] == configuration_count(10, 2) == 49
     assert coalition[0, 0] == bits(range(10 - live, 10))
 
 
@@ -117,16 +117,16 @@ def test_only_players_are_ever_on_and_every_coalition_is_asked_that_the_regime_n
 
 
 def test_a_skipped_epoch_asks_for_all_on_and_committed_only():
-    slots = slots_of([[Stage.HOLDING, Stage.FOSSILIZED, Stage.BLENDING], [Stage.DORMANT] * 3])
+    slots = slots_by_stage([[Stage.HOLDING, Stage.FOSSILIZED, Stage.BLENDING], [Stage.DORMANT] * 3])
     coalition, evaluated = coalitions(slots, fresh_noise(2, 2, 3), pairs=2, full=torch.tensor([False, False]))
     assert evaluated.sum(1).tolist() == [2, 1]
     assert coalition[0, :2].tolist() == [0b111, 0b010]
 
 
 def test_every_nth_epoch_and_the_last_one_are_measured():
-    got = measuring(torch.arange(8), every=3, episode_length=8)
+    got = is_measured_epoch(torch.arange(8), every=3, episode_length=8)
     assert got.tolist() == [False, False, True, False, False, True, False, True]
-    assert measuring(torch.arange(8), every=1, episode_length=8).all()
+    assert is_measured_epoch(torch.arange(8), every=1, episode_length=8).all()
 
 
 # laws of the exact regime
@@ -258,7 +258,7 @@ def test_two_seeds_that_can_be_exchanged_get_the_same(world):
 
 def test_two_interchangeable_seeds_share_what_they_do_together():
     games = torch.tensor([[10.0, 17.0, 17.0, 19.0]], dtype=torch.float64)
-    got = measure(games, slots_of([[Stage.HOLDING, Stage.FOSSILIZED]]))
+    got = measure(games, slots_by_stage([[Stage.HOLDING, Stage.FOSSILIZED]]))
     close(got.shapley, [[4.5, 4.5]])
     close(got.interaction, [[[0.0, -5.0], [-5.0, 0.0]]])
 
@@ -266,10 +266,10 @@ def test_two_interchangeable_seeds_share_what_they_do_together():
 @given(value=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
 def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_their_lone_worth(value):
     games = torch.tensor([value], dtype=torch.float64) / 10
-    alone = measure(games, slots_of([[Stage.DORMANT, Stage.HOLDING]]))
+    alone = measure(games, slots_by_stage([[Stage.DORMANT, Stage.HOLDING]]))
     assert alone.contribution[0, 1] == alone.clean_improvement[0] == games[0, 2] - games[0, 0]
     close(alone.shapley[0, 1], alone.clean_improvement[0])
-    pair = measure(games, slots_of([[Stage.FOSSILIZED, Stage.HOLDING]]))
+    pair = measure(games, slots_by_stage([[Stage.FOSSILIZED, Stage.HOLDING]]))
     for i, lone in ((0, games[0, 1]), (1, games[0, 2])):
         close(pair.interaction[0, i, 1 - i], pair.contribution[0, i] - (lone - games[0, 0]))
 
@@ -295,14 +295,14 @@ def test_an_env_is_measured_alike_alone_and_among_others(world):
     games, slots = world
     together = measure(games, slots)
     for e in range(len(games)):
-        assert_same(measure(games[e : e + 1], slots[e : e + 1]), together[e : e + 1])
+        assert_trees_equal(measure(games[e : e + 1], slots[e : e + 1]), together[e : e + 1])
 
 
 @given(world=worlds(max_slots=3))
 def test_empty_places_in_the_table_change_no_value(world):
     games, slots = world
     count = slots.stage.shape[1]
-    wider = slots_of([[*row, *[Stage.DORMANT] * (6 - count)] for row in slots.stage.tolist()])
+    wider = slots_by_stage([[*row, *[Stage.DORMANT] * (6 - count)] for row in slots.stage.tolist()])
     wide_games = games.repeat(1, 2 ** (6 - count))
     small, wide = measure(games, slots), measure(wide_games, wider)
     close(wide.shapley[:, :count], small.shapley)
@@ -319,7 +319,7 @@ def game_of_five(seed: int = 3) -> torch.Tensor:
 
 
 def test_all_permutations_give_the_exact_value():
-    games, slots = game_of_five(), slots_of([[Stage.HOLDING] * 3 + [Stage.FOSSILIZED] * 2])
+    games, slots = game_of_five(), slots_by_stage([[Stage.HOLDING] * 3 + [Stage.FOSSILIZED] * 2])
     orders = torch.tensor(list(itertools.permutations(range(5))), dtype=torch.float32) / 5
     got = measure(games, slots, pairs=len(orders), noise=orders.unsqueeze(0))
     shares = brute_shapley(lambda c: games[0, c].item(), range(5))
@@ -335,7 +335,7 @@ def test_all_permutations_give_the_exact_value():
 @given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
 def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
     """The players that have joined after i steps one way are those that are still missing i steps before the end."""
-    slots = slots_of([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
+    slots = slots_by_stage([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
     coalition, evaluated = coalitions(slots, fresh_noise(1, pairs, 7, seed), pairs=pairs)
     everyone, prefixes = int(coalition[0, 0]), coalition[0, 10:].view(pairs, 2, 6)
     assert evaluated[0, 10:].view(pairs, 2, 6)[:, :, :5].all()
@@ -347,29 +347,29 @@ def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
 
 
 def test_another_noise_asks_for_other_orders():
-    slots = slots_of([[Stage.HOLDING] * 6])
+    slots = slots_by_stage([[Stage.HOLDING] * 6])
     asked = {tuple(coalitions(slots, fresh_noise(1, 2, 6, seed), pairs=2)[0][0].tolist()) for seed in range(8)}
     assert len(asked) == 8
 
 
 @given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
 def test_sampled_shares_sum_exactly_and_the_same_noise_gives_the_same(seed, pairs):
-    slots = slots_of([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
+    slots = slots_by_stage([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
     games = torch.rand(1, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     noise = fresh_noise(1, pairs, 7, seed)
     one = measure(games, slots, pairs=pairs, noise=noise)
     close(one.shapley.sum(1), one.clean_improvement, 1e-12)
     assert one.shapley[0, 1] == 0
-    assert_same(one, measure(games, slots, pairs=pairs, noise=noise))
+    assert_trees_equal(one, measure(games, slots, pairs=pairs, noise=noise))
 
 
 def test_envs_of_both_regimes_stand_side_by_side():
     stages = [[Stage.HOLDING] * 5, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED, Stage.DORMANT, Stage.BLENDING]]
     games = torch.cat((game_of_five(1), game_of_five(2)))
-    got = measure(games, slots_of(stages))
-    alone = measure(games[1:], slots_of(stages[1:]))
+    got = measure(games, slots_by_stage(stages))
+    alone = measure(games[1:], slots_by_stage(stages[1:]))
     assert got.exact.tolist() == [False, True]
-    assert_same(got[1:], alone)
+    assert_trees_equal(got[1:], alone)
 
 
 # skipped epochs and what is remembered
@@ -377,7 +377,7 @@ def test_envs_of_both_regimes_stand_side_by_side():
 
 def test_a_skipped_epoch_knows_accuracy_and_committed_accuracy_and_nothing_else():
     games = torch.tensor([[10.0, 20.0, 30.0, 60.0]] * 2, dtype=torch.float64)
-    slots = slots_of([[Stage.HOLDING, Stage.FOSSILIZED], [Stage.DORMANT] * 2])
+    slots = slots_by_stage([[Stage.HOLDING, Stage.FOSSILIZED], [Stage.DORMANT] * 2])
     got = measure(games, slots, full=torch.tensor([False, False]))
     assert got.val_acc.tolist() == [60.0, 10.0]
     assert got.committed_acc.tolist() == [30.0, 10.0]
@@ -399,7 +399,7 @@ def validation(games: torch.Tensor, state, *, full=None) -> Validation:
 
 def epoch(state, games, *, every: int = 1):
     """One epoch of measuring only."""
-    full = measuring(state.clock.epoch, every=every, episode_length=99)
+    full = is_measured_epoch(state.clock.epoch, every=every, episode_length=99)
     state, out = attribute(
         state, validation(games, state, full=full), every=every, episode_length=99, signal_spec=SignalSpec()
     )
@@ -407,7 +407,7 @@ def epoch(state, games, *, every: int = 1):
 
 
 def test_difference_13_velocity_and_freshness_are_measured():
-    state = scenes.state(slots_of([[Stage.HOLDING, Stage.TRAINING]]), measured=False)
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING, Stage.TRAINING]]), measured=False)
     for points in (4.0, 6.0, 6.0):
         before = state.slots
         state, _ = epoch(state, torch.tensor([[50.0, 50.0 + points, 0.0, 0.0]]))
@@ -419,7 +419,7 @@ def test_difference_13_velocity_and_freshness_are_measured():
 
 
 def test_difference_13_an_unmeasured_epoch_is_marked_and_keeps_the_last_measurement():
-    state = scenes.state(slots_of([[Stage.HOLDING, Stage.HOLDING]]), measured=False)
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING, Stage.HOLDING]]), measured=False)
     ages, kept = [], []
     for t in range(6):
         state, _ = epoch(state, torch.tensor([[50.0, 52.0 + t, 50.0, 55.0 + t]]), every=3)
@@ -432,7 +432,7 @@ def test_difference_13_an_unmeasured_epoch_is_marked_and_keeps_the_last_measurem
 
 
 def test_a_constant_contribution_drives_velocity_to_zero():
-    state = scenes.state(slots_of([[Stage.HOLDING]]), measured=False)
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING]]), measured=False)
     state, _ = epoch(state, torch.tensor([[50.0, 51.0]]))
     for _ in range(40):
         state, _ = epoch(state, torch.tensor([[50.0, 58.0]]))
@@ -443,18 +443,18 @@ def test_a_constant_contribution_drives_velocity_to_zero():
 @given(world=worlds(max_slots=3), loss=st.sampled_from([0.5, float("nan"), float("inf")]))
 def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
     games, slots = world
-    state = scenes.state(slots, measured=False)
+    state = scenes.make_state(slots, measured=False)
     copy = state.clone()
     seen = validation(games.float(), state).replace(loss=torch.full((len(games),), loss))
     after, _ = attribute(state, seen, every=1, episode_length=9, signal_spec=SignalSpec())
-    assert_same(state, copy)
+    assert_trees_equal(state, copy)
     own = {"contribution", "contribution_valid", "velocity", "velocity_valid", "since_measured"}
     own |= {"interaction_sum", "boost_received", "interaction_valid"}
     for name, leaf in after.slots.to_dict().items():
         assert leaf.isfinite().all(), name
         assert name in own or torch.equal(leaf, getattr(state.slots, name)), name
     assert all(leaf.isfinite().all() for leaf in after.signals.to_dict().values())
-    assert_same(after.replace(slots=state.slots, signals=state.signals), state)
+    assert_trees_equal(after.replace(slots=state.slots, signals=state.signals), state)
 
 
 @given(world=worlds(max_slots=6), size=st.sampled_from([1.0, 1e-30, 1e12, -1e12]), skip=st.booleans())
@@ -479,8 +479,8 @@ def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world,
 
 
 def test_attribute_never_asks_the_host():
-    state = scenes.state(slots_of([[Stage.HOLDING] * 6]), measured=False).to("meta")
-    full = measuring(state.clock.epoch, every=2, episode_length=9)
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 6]), measured=False).to("meta")
+    full = is_measured_epoch(state.clock.epoch, every=2, episode_length=9)
     coalition, evaluated = coalitions(state.slots, torch.zeros(1, 2, 6, device="meta"), pairs=2, full=full)
     seen = Validation(
         loss=torch.zeros(1, device="meta"),
@@ -495,7 +495,7 @@ def test_attribute_never_asks_the_host():
 
 @pytest.mark.filterwarnings("ignore:Using lock_")
 def test_measuring_is_one_graph():
-    slots = slots_of([[Stage.HOLDING] * 5])
+    slots = slots_by_stage([[Stage.HOLDING] * 5])
     coalition, evaluated = coalitions(slots, fresh_noise(1, 2, 5), pairs=2)
     accuracy = torch.where(evaluated, game_of_five().gather(1, coalition), 0.0)
     traced = torch.compile(attribution, fullgraph=True, backend="eager")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, legal
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import limits_of, make, one
-from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
+from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, Head, Op, Reason
 from morphogen.vocab.stage import Algorithm, AlphaMode, Curve, Stage
@@ -19,7 +19,7 @@ HUGE = [-(2**63), -1, 0, 1, 5, 6, 13, 2**31, 2**63 - 1]
 
 
 def spec_of(action, slots, **knobs):
-    return decode(torch.tensor([action]), slots, limits_of(slots, **knobs))
+    return decode(torch.tensor([action]), slots, make_limits(slots, **knobs))
 
 
 def fields(spec) -> dict:
@@ -71,7 +71,7 @@ def test_an_irrelevant_head_may_hold_anything(data, slots):
     action = data.draw(actions(slots, 0, 6))
     noise = data.draw(actions(slots, -(2**40), 2**40))
     relevant = torch.tensor(RELEVANT)[action[:, 0].clamp(0, 5)]
-    assert same(decode(action, slots, allow), decode(torch.where(relevant, action, noise), slots, allow))
+    assert trees_equal(decode(action, slots, allow), decode(torch.where(relevant, action, noise), slots, allow))
 
 
 @given(st.data(), slot_states())
@@ -90,7 +90,7 @@ def test_every_choice_under_the_masks_is_valid(data, slots):
 
 
 def test_germinate_reads_the_curve_of_the_style():
-    spec = spec_of([Op.GERMINATE, 0, 3, 2, 2, 1, 1, 1], one())
+    spec = spec_of([Op.GERMINATE, 0, 3, 2, 2, 1, 1, 1], make_slot())
     assert fields(spec) == {
         "requested_op": Op.GERMINATE,
         "op": Op.GERMINATE,
@@ -112,7 +112,7 @@ def test_germinate_reads_the_curve_of_the_style():
     [(0, Curve.LINEAR, 1), (1, Curve.LINEAR, 2), (2, Curve.SIGMOID, 1), (3, Curve.LINEAR, 3)],
 )
 def test_a_style_is_a_curve_and_an_algorithm(style, curve, algorithm):
-    spec = spec_of([Op.GERMINATE, 0, 1, style, 0, 0, 0, 0], one())
+    spec = spec_of([Op.GERMINATE, 0, 1, style, 0, 0, 0, 0], make_slot())
     assert (spec.curve.item(), spec.algorithm.item()) == (curve, algorithm)
 
 
@@ -120,7 +120,7 @@ def test_a_style_is_a_curve_and_an_algorithm(style, curve, algorithm):
     ("index", "curve", "steepness"), [(0, 1, 12.0), (1, 2, 12.0), (2, 3, 6.0), (3, 3, 12.0), (4, 3, 24.0)]
 )
 def test_set_alpha_target_reads_speed_and_curve_and_only_the_algorithm_of_the_style(index, curve, steepness):
-    spec = spec_of([Op.SET_ALPHA_TARGET, 0, 99, 2, 99, 0, 2, index], one(stage=S.HOLDING, alpha=1.0))
+    spec = spec_of([Op.SET_ALPHA_TARGET, 0, 99, 2, 99, 0, 2, index], make_slot(stage=S.HOLDING, alpha=1.0))
     assert (spec.curve.item(), spec.steepness.item()) == (curve, steepness)
     assert (spec.algorithm.item(), spec.alpha_steps.item(), spec.alpha_target.item()) == (Algorithm.ADD, 5, 0.5)
     assert (spec.blueprint.item(), spec.tempo.item()) == (-1, 0)
@@ -128,7 +128,7 @@ def test_set_alpha_target_reads_speed_and_curve_and_only_the_algorithm_of_the_st
 
 @pytest.mark.parametrize(("speed", "ticks"), [(0, 0), (1, 3), (2, 5), (3, 8)])
 def test_prune_reads_speed_and_curve(speed, ticks):
-    spec = spec_of([Op.PRUNE, 0, 0, 0, 0, 0, speed, 1], one(stage=S.HOLDING, alpha=1.0, age=9))
+    spec = spec_of([Op.PRUNE, 0, 0, 0, 0, 0, speed, 1], make_slot(stage=S.HOLDING, alpha=1.0, age=9))
     assert (spec.alpha_steps.item(), spec.curve.item(), spec.alpha_target.item()) == (ticks, Curve.COSINE, 0.0)
     assert spec.algorithm.item() == Algorithm.NONE
 
@@ -172,9 +172,9 @@ def to(op, slot=0, **heads):
     ],
 )
 def test_the_smallest_matching_reason_is_given(slots, action, knobs, reason):
-    spec = spec_of(action, make([slots]), **knobs)
+    spec = spec_of(action, make_slots([slots]), **knobs)
     assert (Reason(spec.reason.item()), spec.valid.item(), spec.op.item()) == (reason, False, Op.WAIT)
-    wait = fields(spec_of([Op.WAIT] + [0] * 7, make([slots]), **knobs))
+    wait = fields(spec_of([Op.WAIT] + [0] * 7, make_slots([slots]), **knobs))
     aside = {"requested_op", "valid", "reason"}
     assert {k: v for k, v in fields(spec).items() if k not in aside} == {
         k: v for k, v in wait.items() if k not in aside
@@ -187,9 +187,9 @@ def test_difference_07_wait_is_bound_to_no_slot(data, slots):
     """WAIT addresses nothing whatever the slot head says, and permuting slots changes nothing of it."""
     heads = data.draw(actions(slots))
     heads[:, Head.OP] = int(Op.WAIT)
-    spec = decode(heads, slots, limits_of(slots))
+    spec = decode(heads, slots, make_limits(slots))
     order = data.draw(st.permutations(range(slots.stage.shape[1])))
     assert spec.valid.all()
     assert not spec.target.any()
-    assert same(spec, decode(heads, permute(slots, order), limits_of(slots)))
-    assert spec_of([Op.WAIT] + [0] * 7, make([[{}, {}]]), enabled=(False, True)).valid.item()
+    assert trees_equal(spec, decode(heads, permute(slots, order), make_limits(slots)))
+    assert spec_of([Op.WAIT] + [0] * 7, make_slots([[{}, {}]]), enabled=(False, True)).valid.item()

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.rules.gates import gate
+from morphogen.rules.gates import check_gate
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import make, one
+from morphogen.testing.builders.scenes import make_slot, make_slots
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import AlphaMode, Check, Stage
 
@@ -34,14 +34,14 @@ READY = {
 def ask(slots, spec, to=None, accuracy=50.0):
     """Whether the single slot passes, and the checks that failed."""
     target = torch.tensor([[UP.get(slots.stage.item(), 0) if to is None else to]])
-    passed, failed = gate(slots, torch.tensor([accuracy]), target, spec=spec)
+    passed, failed = check_gate(slots, torch.tensor([accuracy]), target, spec=spec)
     return passed.item(), {check for check in Check if int(failed.item()) >> check & 1}
 
 
 @pytest.mark.parametrize("spec", [PERMISSIVE, STRICT], ids=["permissive", "strict"])
 @pytest.mark.parametrize("stage", READY)
 def test_a_slot_at_the_boundary_of_every_check_passes(stage, spec):
-    assert ask(one(stage=stage, **READY[stage]), spec) == (True, set())
+    assert ask(make_slot(stage=stage, **READY[stage]), spec) == (True, set())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_slot_at_the_boundary_of_every_check_passes(stage, spec):
     ],
 )
 def test_each_check_alone_is_enough_to_decline(stage, spec, worse, check):
-    assert ask(one(stage=stage, **{**READY[stage], **worse}), spec) == (False, {check})
+    assert ask(make_slot(stage=stage, **{**READY[stage], **worse}), spec) == (False, {check})
 
 
 @pytest.mark.parametrize(
@@ -80,28 +80,28 @@ def test_each_check_alone_is_enough_to_decline(stage, spec, worse, check):
     ],
 )
 def test_what_was_not_measured_is_not_judged(stage, spec, worse, check):
-    assert ask(one(stage=stage, **{**READY[stage], **worse}), spec) == (False, {Check(check)})
+    assert ask(make_slot(stage=stage, **{**READY[stage], **worse}), spec) == (False, {Check(check)})
 
 
 def test_an_alpha_within_the_tolerance_is_at_its_target():
-    near = one(stage=S.BLENDING, alpha=1 - 5e-7, alpha_target=1.0)
+    near = make_slot(stage=S.BLENDING, alpha=1 - 5e-7, alpha_target=1.0)
     assert ask(near, PERMISSIVE) == (True, set())
 
 
 def test_numbers_that_are_not_numbers_never_pass():
     nan = float("nan")
-    assert not ask(one(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_health": nan}), PERMISSIVE)[0]
-    assert not ask(one(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_ratio": nan}), STRICT)[0]
-    assert not ask(one(stage=S.HOLDING, **{**READY[S.HOLDING], "contribution": nan}), STRICT)[0]
-    assert not ask(one(stage=S.TRAINING, **READY[S.TRAINING]), STRICT, accuracy=nan)[0]
-    assert not ask(one(stage=S.BLENDING, **{**READY[S.BLENDING], "alpha": nan}), PERMISSIVE)[0]
+    assert not ask(make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_health": nan}), PERMISSIVE)[0]
+    assert not ask(make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_ratio": nan}), STRICT)[0]
+    assert not ask(make_slot(stage=S.HOLDING, **{**READY[S.HOLDING], "contribution": nan}), STRICT)[0]
+    assert not ask(make_slot(stage=S.TRAINING, **READY[S.TRAINING]), STRICT, accuracy=nan)[0]
+    assert not ask(make_slot(stage=S.BLENDING, **{**READY[S.BLENDING], "alpha": nan}), PERMISSIVE)[0]
 
 
 @given(slot_states(), st.sampled_from(list(S)), st.booleans())
 def test_a_gate_never_opens_for_a_move_that_is_no_transition(slots, to, permissive):
     target = torch.full_like(slots.stage, int(to))
     accuracy = torch.full((len(slots),), 80.0)
-    passed, failed = gate(slots, accuracy, target, spec=LifecycleSpec(permissive_gates=permissive))
+    passed, failed = check_gate(slots, accuracy, target, spec=LifecycleSpec(permissive_gates=permissive))
     here = [stage for stage, up in UP.items() if up == to] + ([S.HOLDING] if to is S.BLENDING else [])
     allowed = sum((slots.stage == int(stage) for stage in here), torch.zeros_like(slots.stage)).bool()
     assert not passed[~allowed].any()
@@ -151,7 +151,7 @@ def test_what_was_not_measured_never_passes_whatever_else_holds(slots, permissiv
 
 def up(slots, spec, accuracy=60.0):
     target = torch.tensor([UP.get(stage, 0) for stage in map(S, slots.stage.flatten().tolist())])
-    return gate(slots, torch.full((len(slots),), accuracy), target.view_as(slots.stage), spec=spec)
+    return check_gate(slots, torch.full((len(slots),), accuracy), target.view_as(slots.stage), spec=spec)
 
 
 @given(slot_states(stages=(S.BLENDING, S.HOLDING)))
@@ -184,6 +184,6 @@ def test_the_strict_gate_never_keeps_a_seed_that_hurts(slots, harm):
 
 def test_limits_of_the_configuration_are_the_ones_asked_for():
     spec = LifecycleSpec(min_training_epochs=2, min_gradient_health=0.2)
-    slots = make([[{"stage": S.TRAINING, "epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}]])
+    slots = make_slots([[{"stage": S.TRAINING, "epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}]])
     assert ask(slots, spec) == (True, set())
     assert ask(slots, PERMISSIVE)[1] == {Check.TOO_EARLY, Check.UNHEALTHY_GRADIENT}

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from morphogen.rules.health import Gauge, health, ratio, smoothed
+from morphogen.rules.health import GradStats, gradient_health, gradient_ratio, moving_average
 from morphogen.steps import minibatch_tally
-from morphogen.steps.minibatch_tally import Minibatch
+from morphogen.steps.minibatch_tally import MinibatchStats
 
 
 def _gauge(norm=1.0, vanishing=0, exploding=0, tensors=4):
-    return Gauge(*(torch.tensor([[float(value)]]) for value in (norm, vanishing, exploding, tensors)))
+    return GradStats(*(torch.tensor([[float(value)]]) for value in (norm, vanishing, exploding, tensors)))
 
 
 @pytest.mark.parametrize(
@@ -17,42 +17,42 @@ def _gauge(norm=1.0, vanishing=0, exploding=0, tensors=4):
     [(0, 0, 1.0), (1, 0, 0.875), (4, 0, 0.5), (0, 1, 0.8), (0, 4, 0.2), (2, 2, 0.35), (4, 4, 0.0)],
 )
 def test_health_falls_with_the_share_of_vanishing_and_exploding_tensors(vanishing, exploding, wanted):
-    found = health(_gauge(vanishing=vanishing, exploding=exploding), torch.tensor([[True]]))
+    found = gradient_health(_gauge(vanishing=vanishing, exploding=exploding), torch.tensor([[True]]))
     assert float(found) == pytest.approx(wanted)
 
 
 def test_a_seed_that_is_not_sound_has_no_health():
-    assert float(health(_gauge(), torch.tensor([[False]]))) == 0.0
+    assert float(gradient_health(_gauge(), torch.tensor([[False]]))) == 0.0
 
 
 def test_ratio_compares_gradients_per_root_parameter():
     args = (torch.tensor(2.0), torch.tensor(100), torch.tensor(1.0), torch.tensor(400))
-    assert float(ratio(*args)) == pytest.approx((2 / 10) / (1 / 20), rel=1e-6)
+    assert float(gradient_ratio(*args)) == pytest.approx((2 / 10) / (1 / 20), rel=1e-6)
 
 
 @pytest.mark.parametrize("at", range(4))
 def test_ratio_is_zero_where_there_is_nothing_to_compare(at):
     args = [torch.tensor(2.0), torch.tensor(100), torch.tensor(1.0), torch.tensor(400)]
     args[at] = torch.zeros_like(args[at])
-    assert float(ratio(*args)) == 0.0
+    assert float(gradient_ratio(*args)) == 0.0
 
 
 def test_the_first_ratio_is_taken_as_it_is_and_later_ones_move_the_average():
     before, now = torch.tensor([3.0, 3.0]), torch.tensor([1.0, 1.0])
-    found = smoothed(before, torch.tensor([True, False]), now)
+    found = moving_average(before, torch.tensor([True, False]), now)
     assert found.tolist() == pytest.approx([2.8, 1.0])
 
 
 def _minibatch(loss, norm, finite=True):
-    return Minibatch(*(torch.tensor([value]) for value in (loss, 0.5, finite, norm)))
+    return MinibatchStats(*(torch.tensor([value]) for value in (loss, 0.5, finite, norm)))
 
 
 def test_an_epoch_averages_its_finite_minibatches():
-    sums = minibatch_tally.nothing(torch.zeros(1, 3))
+    sums = minibatch_tally.empty_tally(torch.zeros(1, 3))
     nan = float("nan")
     for seen in (_minibatch(2.0, 3.0), _minibatch(4.0, 4.0), _minibatch(nan, nan, finite=False)):
-        sums = minibatch_tally.add(sums, seen)
-    mean = minibatch_tally.averages(sums)
+        sums = minibatch_tally.add_minibatch(sums, seen)
+    mean = minibatch_tally.env_averages(sums)
     assert float(mean.loss) == pytest.approx(3.0)
     assert float(mean.accuracy) == pytest.approx(50.0)
     assert float(mean.norm) == pytest.approx(12.5**0.5)
@@ -61,25 +61,27 @@ def test_an_epoch_averages_its_finite_minibatches():
 
 def test_an_epoch_averages_the_sound_minibatches_of_a_seed_and_remembers_the_others():
     yes, no = torch.tensor([[True]]), torch.tensor([[False]])
-    sums = minibatch_tally.no_seeds(torch.zeros(1, 3), torch.zeros(1, 1))
-    assert not bool(sums.vanishing | sums.exploding | sums.broken)
-    sums = minibatch_tally.add_seeds(sums, _gauge(norm=1.0), yes, no)
-    sums = minibatch_tally.add_seeds(sums, _gauge(norm=7.0, vanishing=1), yes, yes)
-    sums = minibatch_tally.add_seeds(sums, _gauge(norm=float("nan"), exploding=4), no, no)
+    sums = minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1))
+    assert not bool(sums.vanishing | sums.exploding | sums.skipped)
+    sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=1.0), yes, no)
+    sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=7.0, vanishing=1), yes, yes)
+    sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=float("nan"), exploding=4), no, no)
     mean = minibatch_tally.seed_averages(sums, torch.tensor([3]))
     assert float(mean.norm) == pytest.approx(5.0)
     assert float(mean.health) == pytest.approx((1 + 0.875 + 0) / 3)
-    assert mean.steady.tolist() == [[False]]
-    assert bool(sums.vanishing & sums.exploding & sums.broken)
+    assert mean.all_finite.tolist() == [[False]]
+    assert bool(sums.vanishing & sums.exploding & sums.skipped)
 
 
 def test_an_epoch_without_a_finite_minibatch_has_zeros():
     nan, no = float("nan"), torch.tensor([[False]])
-    mean = minibatch_tally.averages(
-        minibatch_tally.add(minibatch_tally.nothing(torch.zeros(1, 3)), _minibatch(nan, nan, finite=False))
+    mean = minibatch_tally.env_averages(
+        minibatch_tally.add_minibatch(
+            minibatch_tally.empty_tally(torch.zeros(1, 3)), _minibatch(nan, nan, finite=False)
+        )
     )
     assert [float(value) for value in mean] == [0.0, 0.0, 0.0]
-    sums = minibatch_tally.add_seeds(
-        minibatch_tally.no_seeds(torch.zeros(1, 3), torch.zeros(1, 1)), _gauge(norm=nan), no, no
+    sums = minibatch_tally.add_seed_stats(
+        minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1)), _gauge(norm=nan), no, no
     )
     assert [float(value) for value in minibatch_tally.seed_averages(sums, torch.tensor([1]))] == [0.0, 0.0, 0.0]

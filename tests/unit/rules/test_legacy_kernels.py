@@ -11,14 +11,14 @@ from support.config_strategies import groups
 from support.legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.rules.rewards.legacy.basic import basic, simplified
-from morphogen.rules.rewards.legacy.rows import Rows
-from morphogen.rules.rewards.legacy.shaped import escrow, ratio_penalty, shaped
+from morphogen.rules.rewards.legacy.basic import basic_reward, simplified_reward
+from morphogen.rules.rewards.legacy.rows import SlotRows
+from morphogen.rules.rewards.legacy.shaped import escrow_reward, ratio_penalty, shaped_reward
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
 GAMMA = 0.995
-KERNELS = {"shaped": shaped, "escrow": escrow, "simplified": simplified, "basic": basic}
+KERNELS = {"shaped": shaped_reward, "escrow": escrow_reward, "simplified": simplified_reward, "basic": basic_reward}
 SPEC = LegacyRewardSpec(drip_fraction=0.7)
 STAGES = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage")
 GROWTH = ("host_params", "effective_seed_params", "alpha_delta_sq_sum", "n_active_seeds", "n_fossilized")
@@ -34,15 +34,15 @@ credits = pytest.mark.parametrize("name", ["shaped", "escrow"])
 legacy_specs = st.just(SPEC) | groups(LegacyRewardSpec).map(lambda spec: replace(spec, drip_fraction=0.7))
 
 
-def pay(name: str, row: Rows, spec: LegacyRewardSpec = SPEC):
+def pay(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC):
     return KERNELS[name](row, spec=spec, gamma=GAMMA)
 
 
-def total(name: str, row: Rows, spec: LegacyRewardSpec = SPEC) -> float:
+def total(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC) -> float:
     return sum(pay(name, row, spec).components.values()).item()
 
 
-def attribution(name: str, row: Rows, spec: LegacyRewardSpec = SPEC) -> float:
+def attribution(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC) -> float:
     return pay(name, row, spec).components["attribution"].item()
 
 
@@ -52,7 +52,7 @@ def attribution(name: str, row: Rows, spec: LegacyRewardSpec = SPEC) -> float:
 @every_kernel
 @given(one=rows(), other=rows())
 def test_inputs_that_a_rule_does_not_list_change_nothing(name, one, other):
-    unread = {field: getattr(other, field) for field in Rows._fields if field not in READS[name]}
+    unread = {field: getattr(other, field) for field in SlotRows._fields if field not in READS[name]}
     for got, want in zip(pay(name, one._replace(**unread)), pay(name, one), strict=True):
         assert got.keys() == want.keys()
         assert all(torch.equal(got[key], want[key]) for key in got)
@@ -69,7 +69,7 @@ def test_every_number_is_finite_whatever_the_constants(name, row, spec):
 @given(one=fields_of_a_row(), other=fields_of_a_row())
 def test_a_row_alone_is_the_row_in_the_batch(name, one, other):
     pair = [rows_of(**found) for found in (one, other)]
-    both = Rows(*(_joined(a, b) for a, b in zip(*pair, strict=True)))
+    both = SlotRows(*(_joined(a, b) for a, b in zip(*pair, strict=True)))
     for part, alone in zip(pay(name, both), pay(name, pair[0]), strict=True):
         for key, value in part.items():
             torch.testing.assert_close(value[:1], alone[key], rtol=0, atol=1e-12)
@@ -281,4 +281,4 @@ def test_a_bonus_and_a_record_need_an_executed_fossilize(found, op):
 
 
 def test_the_rows_made_by_hand_have_every_field():
-    assert {*OPTIONAL, *REALS, *WHOLES, "last"} == set(Rows._fields)
+    assert {*OPTIONAL, *REALS, *WHOLES, "last"} == set(SlotRows._fields)

@@ -9,8 +9,8 @@ from support.legacy_rows import SEEDS, few, points
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.rent import Growth, rent_and_shock_inputs
-from morphogen.testing.builders.scenes import slots_of
+from morphogen.rules.rewards.legacy.rent import RentInputs, rent_and_shock_inputs
+from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 
 SPEC = LegacyRewardSpec()
@@ -22,7 +22,7 @@ def real(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def grow(stage, alpha, params, was: Growth | None = None, host: int = 5000) -> Growth:
+def grow(stage, alpha, params, was: RentInputs | None = None, host: int = 5000) -> RentInputs:
     """Rent and shock inputs of one env after another step."""
     before = (real(*alpha)[None] * 0, torch.zeros(1, len(alpha), dtype=torch.int64)) if was is None else was[2:]
     now = torch.tensor([[int(s) for s in stage]]), real(*alpha)[None], torch.tensor([params])
@@ -124,7 +124,7 @@ def test_a_removal_is_charged_once_and_a_first_activation_never(alpha, params):
 
 @given(stages=st.lists(st.sampled_from(SEEDS), min_size=3, max_size=3), data=st.data())
 def test_freezing_a_seed_changes_neither_its_rent_nor_its_shock(stages, data):
-    slots = slots_of([stages], blueprint=[[1, 2, 3]], algorithm=[[int(Algorithm.GATE)] * 3])
+    slots = slots_by_stage([stages], blueprint=[[1, 2, 3]], algorithm=[[int(Algorithm.GATE)] * 3])
     place = data.draw(st.integers(0, 2))
     frozen = slots.replace(
         alpha_mode=slots.alpha_mode.index_fill(1, torch.tensor(place), int(AlphaMode.HOLD)),

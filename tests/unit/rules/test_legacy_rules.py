@@ -14,13 +14,13 @@ from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.spec import LegacyRewardSpec, RewardSpec
 from morphogen.engine.setup import build_setup
-from morphogen.rules.rewards.legacy.hindsight import hindsight, next_scaffold
-from morphogen.rules.rewards.table import BUILDERS, build
+from morphogen.rules.rewards.legacy.hindsight import hindsight_payment, next_scaffold
+from morphogen.rules.rewards.table import BUILDERS, build_rule
 from morphogen.state.tree_ops import expand_mask
 from morphogen.storage import checkpoint_files
 from morphogen.storage.tensor_trees import restore_tree
-from morphogen.testing.builders.reward_inputs import inputs, play, slot_inputs
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import LEGACY, RULES
 from morphogen.vocab.stage import Stage
@@ -36,7 +36,7 @@ PER_SLOT = {*BY_SLOT, "fossilize_bonus", "drip"}
 
 def rule(name: str, *, length: int = LENGTH, **legacy):
     spec = RewardSpec(rule=name, legacy=LegacyRewardSpec(**legacy))
-    return build(spec, param_budget=1, episode_length=length, gamma=GAMMA)
+    return build_rule(spec, param_budget=1, episode_length=length, gamma=GAMMA)
 
 
 def paid(name: str, row, ledger=None, **legacy):
@@ -60,7 +60,7 @@ def one_slot(stage: Stage, op: Op = Op.WAIT, *, places: int = 1, **fields):
     empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
     rows = {**given, **fields}
     wide = {name: [[value] + [empty.get(name, type(value)(0))] * (places - 1)] for name, value in rows.items()}
-    return slot_inputs(1, places, **{name: torch.tensor(row) for name, row in wide.items()})
+    return make_slot_inputs(1, places, **{name: torch.tensor(row) for name, row in wide.items()})
 
 
 def permuted(row, place):
@@ -76,7 +76,7 @@ def permuted(row, place):
 @given(steps=lives(start=GROWN, rollbacks=True))
 def test_components_sum_to_the_reward_and_all_is_finite(name, steps):
     own = rule(name)
-    rewards, parts, ledger = play(own, steps)
+    rewards, parts, ledger = play_rule(own, steps)
     assert tuple(parts) == own.components
     torch.testing.assert_close(sum(parts.values()), rewards, rtol=0, atol=1e-12)
     assert rewards.isfinite().all()
@@ -98,9 +98,9 @@ def test_what_is_not_valid_is_not_read(name, steps, wrong):
         pairs = torch.where(expand_mask(row.clean_valid, row.interaction), row.interaction, wrong)
         return row.replace(slots=slots.replace(**bad), interaction=pairs)
 
-    got, want = play(rule(name), [spoiled(row) for row in steps]), play(rule(name), steps)
+    got, want = play_rule(rule(name), [spoiled(row) for row in steps]), play_rule(rule(name), steps)
     assert torch.equal(got[0], want[0])
-    assert_same(got[2], want[2])
+    assert_trees_equal(got[2], want[2])
 
 
 @every_rule
@@ -123,8 +123,8 @@ def test_accuracies_that_were_not_measured_are_not_read(name, step, wrong):
 @given(steps=lives(start=GROWN, rollbacks=True), order=st.permutations(range(3)))
 def test_difference_07_permuting_slots_changes_no_reward(name, steps, order):
     place = torch.tensor(order)
-    moved, parts, ledger = play(rule(name), [permuted(row, place) for row in steps])
-    rewards, wanted, kept = play(rule(name), steps)
+    moved, parts, ledger = play_rule(rule(name), [permuted(row, place) for row in steps])
+    rewards, wanted, kept = play_rule(rule(name), steps)
     torch.testing.assert_close(moved, rewards, rtol=0, atol=1e-9)
     for part, amount in parts.items():
         torch.testing.assert_close(amount, wanted[part], rtol=0, atol=1e-9)
@@ -140,9 +140,9 @@ def test_difference_07_permuting_slots_changes_no_reward(name, steps, order):
 @given(one=lives(steps=4, rollbacks=True), other=lives(steps=4, start=GROWN, rollbacks=True))
 def test_other_envs_never_matter(name, one, other):
     pairs = [torch.cat((a, b)) for a, b in zip(one, other, strict=True)]
-    together, _, ledger = play(rule(name), pairs)
+    together, _, ledger = play_rule(rule(name), pairs)
     for place, alone in enumerate((one, other)):
-        rewards, _, kept = play(rule(name), alone)
+        rewards, _, kept = play_rule(rule(name), alone)
         torch.testing.assert_close(together[:, place], rewards[:, 0], rtol=0, atol=1e-12)
         for key, leaf in kept.items():
             torch.testing.assert_close(ledger[key][place], leaf[0], rtol=0, atol=1e-12)
@@ -154,7 +154,7 @@ def test_other_envs_never_matter(name, one, other):
 def test_difference_09_what_a_slot_did_not_execute_is_paid_like_wait(name, steps, data):
     asked = [row.replace(op=torch.full_like(row.op, data.draw(st.integers(0, 5)))) for row in steps]
     declined = [row.replace(op_executed=torch.zeros_like(row.op_executed)) for row in asked]
-    assert torch.equal(play(rule(name), declined)[0], play(rule(name), steps)[0])
+    assert torch.equal(play_rule(rule(name), declined)[0], play_rule(rule(name), steps)[0])
 
 
 @every_rule
@@ -175,7 +175,7 @@ def test_a_rule_reads_the_state_before_the_step_and_the_end_of_an_episode_after_
 @fewer
 @given(steps=lives(start=GROWN, rollbacks=True))
 def test_difference_06_a_rollback_pays_its_penalty_and_forfeits_and_nothing_else(name, steps):
-    rewards, parts, _ = play(rule(name), steps)
+    rewards, parts, _ = play_rule(rule(name), steps)
     back = torch.stack([row.rolled_back for row in steps])
     forfeit = parts.get("escrow_forfeit", torch.zeros_like(rewards))
     torch.testing.assert_close(rewards[back], forfeit[back] - 10)
@@ -207,8 +207,8 @@ def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name
     ledger = own.init(1, 3)
     copies = row.clone(), ledger.clone()
     reward, parts, after = own(row, ledger)
-    assert_same(row, copies[0])
-    assert_same(ledger, copies[1])
+    assert_trees_equal(row, copies[0])
+    assert_trees_equal(ledger, copies[1])
     assert {key: (leaf.shape, leaf.dtype) for key, leaf in after.items()} == {
         key: (leaf.shape, leaf.dtype) for key, leaf in ledger.items()
     }
@@ -218,7 +218,7 @@ def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name
 @every_rule
 def test_a_rule_never_asks_the_host(name):
     own = rule(name)
-    row = inputs(2, dtype=torch.float32).to("meta")
+    row = make_reward_inputs(2, dtype=torch.float32).to("meta")
     reward, parts, ledger = own(row, own.init(2, 3, "meta"))
     leaves = (reward, *parts.values(), *ledger.values(), *own.potential(row, ledger))
     assert {leaf.device.type for leaf in leaves} == {"meta"}
@@ -261,23 +261,25 @@ def test_what_slots_earn_is_summed_and_what_an_env_owes_is_counted_once(name, st
 
 @every_rule
 def test_an_empty_env_pays_the_same_whatever_its_number_of_slots(name):
-    few, many = (inputs(horizon=True, next_val_acc=70.0, slots=slot_inputs(1, count)) for count in (1, 6))
+    few, many = (
+        make_reward_inputs(horizon=True, next_val_acc=70.0, slots=make_slot_inputs(1, count)) for count in (1, 6)
+    )
     assert paid(name, few)[:2] == paid(name, many)[:2]
 
 
 def test_occupied_slots_and_fossils_cost_rent_once_per_env():
     stages = [[Stage.TRAINING, Stage.HOLDING, Stage.FOSSILIZED]]
-    slots = slot_inputs(1, 3, stage=torch.tensor(stages), alpha=torch.tensor([[0.0, 0.5, 1.0]]), params=100)
-    _, parts, _ = paid("shaped", inputs(host_params=1000, slots=slots))
+    slots = make_slot_inputs(1, 3, stage=torch.tensor(stages), alpha=torch.tensor([[0.0, 0.5, 1.0]]), params=100)
+    _, parts, _ = paid("shaped", make_reward_inputs(host_params=1000, slots=slots))
     assert parts["occupancy_rent"] == pytest.approx(-0.01 * 2)
     assert parts["fossil_rent"] == pytest.approx(-0.002)
     assert parts["rent"] == pytest.approx(-0.5 * math.log(1 + (2 * 3.9 + 50 + 100) / 1000))
-    _, parts, _ = paid("basic", inputs(host_params=1000, slots=slots))
+    _, parts, _ = paid("basic", make_reward_inputs(host_params=1000, slots=slots))
     assert parts["rent"] == pytest.approx(-0.1 * (2 * 3.9 + 50 + 100) / 500_000)
 
 
 def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
-    still, moved = (inputs(slots=one_slot(Stage.BLENDING, alpha=alpha)) for alpha in (0.25, 1.0))
+    still, moved = (make_reward_inputs(slots=one_slot(Stage.BLENDING, alpha=alpha)) for alpha in (0.25, 1.0))
     _, parts, ledger = paid("shaped", still)
     assert parts["alpha_shock"] == 0
     assert (ledger["prev_alpha"].item(), ledger["prev_params"].item()) == (0.25, 300)
@@ -289,11 +291,11 @@ def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
 def test_progress_counts_from_germination_and_a_stand_in_from_the_entry_into_the_stage():
     marks = {"accuracy_at_germination": 40.0, "accuracy_at_stage_start": 43.0, "contribution": 4.0}
     seen = {"val_acc": 42.0, "stable_val_acc": 41.0, "uncommitted_improvement": 4.0, "epoch": 30}
-    measured = inputs(slots=one_slot(Stage.TRAINING, **marks, contribution_valid=True), **seen)
+    measured = make_reward_inputs(slots=one_slot(Stage.TRAINING, **marks, contribution_valid=True), **seen)
     assert paid("shaped", measured)[1]["attribution"] == pytest.approx(2 * 2 * 4 / (2 + 4))
     assert paid("escrow", measured)[1]["attribution"] == pytest.approx(2.0)  # sqrt(1 * 4)
     seen["val_acc"] = 45.0
-    unknown = inputs(slots=one_slot(Stage.BLENDING, **marks), **seen)
+    unknown = make_reward_inputs(slots=one_slot(Stage.BLENDING, **marks), **seen)
     assert paid("shaped", unknown)[1]["attribution"] == pytest.approx(0.3 * 2)
     assert paid("escrow", unknown)[1]["attribution"] == 0
 
@@ -305,11 +307,11 @@ def test_progress_counts_from_germination_and_a_stand_in_from_the_entry_into_the
 @given(accuracies=st.lists(st.integers(0, 100), min_size=3, max_size=6), back=st.booleans())
 def test_the_terminal_part_counts_accuracy_from_the_reset_also_after_a_rollback(name, accuracies, back):
     steps = [
-        inputs(epoch=t + 1, val_acc=before, next_val_acc=after, rolled_back=back and t == 0)
+        make_reward_inputs(epoch=t + 1, val_acc=before, next_val_acc=after, rolled_back=back and t == 0)
         for t, (before, after) in enumerate(itertools.pairwise(accuracies))
     ]
     steps[-1] = steps[-1].replace(horizon=~steps[-1].horizon)
-    _, parts, ledger = play(rule(name), steps)
+    _, parts, ledger = play_rule(rule(name), steps)
     assert (parts["terminal"][:-1] == 0).all()
     assert parts["terminal"][-1].item() == pytest.approx(0.05 * (accuracies[-1] - accuracies[0]))
     assert ledger["reset_acc"] == 0
@@ -324,10 +326,10 @@ def test_good_fossils_count_as_they_are_after_the_step():
         next_contribution_valid=True,
     )
     base = {"horizon": True, "next_val_acc": 50.0}
-    assert paid("simplified", inputs(slots=kept, **base))[1]["terminal"] == pytest.approx(1.5 + 2)
+    assert paid("simplified", make_reward_inputs(slots=kept, **base))[1]["terminal"] == pytest.approx(1.5 + 2)
     for worse in ({"next_contribution": 0.9}, {"next_contribution_valid": False}, {"next_stage": int(Stage.HOLDING)}):
         slots = kept.replace(**{leaf: torch.full_like(getattr(kept, leaf), value) for leaf, value in worse.items()})
-        assert paid("simplified", inputs(slots=slots, **base))[1]["terminal"] == pytest.approx(1.5)
+        assert paid("simplified", make_reward_inputs(slots=slots, **base))[1]["terminal"] == pytest.approx(1.5)
 
 
 # drip
@@ -340,19 +342,19 @@ def test_a_bonus_is_dripped_as_long_as_the_fossil_helps():
     harmful = one_slot(Stage.FOSSILIZED, places=2, contribution=-40.0, contribution_valid=True)
     unknown = one_slot(Stage.FOSSILIZED, places=2)
     now, later = {"epoch": 3, "uncommitted_improvement": 4.0}, {"epoch": 4}
-    _, first, ledger = paid("basic_plus", inputs(slots=kept, **now))
+    _, first, ledger = paid("basic_plus", make_reward_inputs(slots=kept, **now))
     full = 0.3 + 0.5 * 4
     assert first["fossilize_bonus"] == pytest.approx(0.3 * full)
     assert first["drip"] == 0
     assert ledger["drip_scale"].tolist() == [[pytest.approx(0.7 * full / (LENGTH - 3)), 0.0]]
-    assert paid("basic_plus", inputs(slots=fossil, **later), ledger)[1]["drip"] == pytest.approx(0.1)
-    assert paid("basic_plus", inputs(slots=harmful, **later), ledger)[1]["drip"] == pytest.approx(-0.05)
-    assert paid("basic_plus", inputs(slots=unknown, **later), ledger)[1]["drip"] == 0
+    assert paid("basic_plus", make_reward_inputs(slots=fossil, **later), ledger)[1]["drip"] == pytest.approx(0.1)
+    assert paid("basic_plus", make_reward_inputs(slots=harmful, **later), ledger)[1]["drip"] == pytest.approx(-0.05)
+    assert paid("basic_plus", make_reward_inputs(slots=unknown, **later), ledger)[1]["drip"] == 0
     assert torch.equal(
-        paid("basic_plus", inputs(slots=unknown, **later), ledger)[2]["drip_scale"], ledger["drip_scale"]
+        paid("basic_plus", make_reward_inputs(slots=unknown, **later), ledger)[2]["drip_scale"], ledger["drip_scale"]
     )
-    assert paid("basic", inputs(slots=kept, **now))[1]["fossilize_bonus"] == pytest.approx(full)
-    assert not paid("basic", inputs(slots=kept, **now))[2]["drip_scale"].any()
+    assert paid("basic", make_reward_inputs(slots=kept, **now))[1]["fossilize_bonus"] == pytest.approx(full)
+    assert not paid("basic", make_reward_inputs(slots=kept, **now))[2]["drip_scale"].any()
 
 
 @fewer
@@ -399,8 +401,8 @@ def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
 @given(steps=lives(steps=4, start=[Stage.BLENDING, Stage.HOLDING, Stage.TRAINING], credit=helpful))
 def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(steps):
     open_end = [*steps[:-1], steps[-1].replace(horizon=torch.zeros_like(steps[-1].horizon))]
-    _, parts, ledger = play(rule("escrow"), open_end)
-    _, ended, _ = play(rule("escrow"), steps)
+    _, parts, ledger = play_rule(rule("escrow"), open_end)
+    _, ended, _ = play_rule(rule("escrow"), steps)
     fossils = steps[-1].slots.next_stage == Stage.FOSSILIZED
     owed = torch.where(fossils, 0.0, ledger["escrow_balance"]).sum()
     torch.testing.assert_close(ended["escrow_forfeit"][-1, 0], parts["escrow_forfeit"][-1, 0] - owed)
@@ -412,7 +414,9 @@ def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(step
 def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kept):
     after = [Stage.PRUNED, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
     stages = [Stage.TRAINING, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
-    row = inputs(slots=slot_inputs(1, 3, stage=torch.tensor([stages]), next_stage=torch.tensor([after])), **{how: True})
+    row = make_reward_inputs(
+        slots=make_slot_inputs(1, 3, stage=torch.tensor([stages]), next_stage=torch.tensor([after])), **{how: True}
+    )
     ledger = rule("escrow").init(1, 3).replace({"escrow_balance": torch.tensor([balances])})
     reward, parts, end = paid("escrow", row, ledger)
     assert parts["escrow_forfeit"] == pytest.approx(-sum(balances) + kept * balances[1])
@@ -423,14 +427,14 @@ def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kep
 
 def test_a_seed_that_faded_away_forfeits_its_balance_and_a_new_one_starts_without():
     good = {"contribution": 3.0, "contribution_valid": True, "accuracy_at_germination": 0.0}
-    held = inputs(slots=one_slot(Stage.BLENDING, **good), stable_val_acc=12.0, uncommitted_improvement=3.0)
+    held = make_reward_inputs(slots=one_slot(Stage.BLENDING, **good), stable_val_acc=12.0, uncommitted_improvement=3.0)
     _, parts, ledger = paid("escrow", held, ratio_threshold=50.0)
     assert ledger["escrow_balance"].item() == pytest.approx(2.0)  # the clip
-    gone = inputs(slots=one_slot(Stage.BLENDING, next_stage=int(Stage.PRUNED)))
+    gone = make_reward_inputs(slots=one_slot(Stage.BLENDING, next_stage=int(Stage.PRUNED)))
     _, parts, after = paid("escrow", gone, ledger)
     assert parts["escrow_forfeit"] == pytest.approx(-2.0)
     assert after["escrow_balance"] == 0
-    fresh = inputs(slots=one_slot(Stage.DORMANT, Op.GERMINATE, next_stage=int(Stage.GERMINATED)))
+    fresh = make_reward_inputs(slots=one_slot(Stage.DORMANT, Op.GERMINATE, next_stage=int(Stage.GERMINATED)))
     assert paid("escrow", fresh, ledger)[2]["escrow_balance"] == 0
 
 
@@ -445,15 +449,15 @@ def kept(contribution: float, op: Op = Op.FOSSILIZE):
 def test_hindsight_pays_the_scaffold_of_a_seed_that_is_kept_and_at_most_a_fifth(help, contribution):
     scaffold = torch.zeros(1, 2, 2, dtype=torch.float64)
     scaffold[0, 1, 0] = max(help, 0.0)
-    got = hindsight(scaffold, kept(contribution)).item()
+    got = hindsight_payment(scaffold, kept(contribution)).item()
     assert got == pytest.approx(0.1 * math.tanh(0.1 * max(help, 0.0) * max(contribution, 0.0)))
-    assert hindsight(scaffold.mT, kept(contribution)) == 0  # help in the other direction
-    assert hindsight(scaffold, kept(contribution, Op.WAIT)) == 0
+    assert hindsight_payment(scaffold.mT, kept(contribution)) == 0  # help in the other direction
+    assert hindsight_payment(scaffold, kept(contribution, Op.WAIT)) == 0
     unknown = kept(contribution)
-    assert hindsight(scaffold, unknown.replace(contribution_valid=unknown.contribution_valid & False)) == 0
+    assert hindsight_payment(scaffold, unknown.replace(contribution_valid=unknown.contribution_valid & False)) == 0
     many = torch.full((1, 6, 6), 50.0, dtype=torch.float64)
     six = one_slot(Stage.HOLDING, Op.FOSSILIZE, places=6, contribution=50.0, contribution_valid=True)
-    assert hindsight(many, six) == pytest.approx(0.2)
+    assert hindsight_payment(many, six) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("name", ["shaped", "escrow"])
@@ -492,7 +496,10 @@ def test_a_scaffold_is_a_decayed_sum_of_what_was_measured(steps, gamma):
 def test_a_seed_that_is_kept_or_new_starts_without_the_help_of_the_one_before(op, measured):
     scaffold = torch.full((1, 2, 2), 3.0, dtype=torch.float64)
     stage = Stage.DORMANT if op is Op.GERMINATE else Stage.HOLDING
-    rows = [inputs(slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured) for o in (op, Op.WAIT)]
+    rows = [
+        make_reward_inputs(slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured)
+        for o in (op, Op.WAIT)
+    ]
     begun, waited = (next_scaffold(scaffold, row, gamma=GAMMA) for row in rows)
     assert (waited > 0).all()
     assert (begun[:, :, 0] == 0).all()
@@ -513,7 +520,7 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
         assert (epoch.score.potential == 0).all()
     state = epochs[1].after
     folder = checkpoint_files.save_checkpoint(tmp_path, round=0, epoch=2, envs=state, shared={}, facts={})
-    assert_same(restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
+    assert_trees_equal(restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
     assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.errors import ConfigError
-from morphogen.rules.legality import action_masks, available, choices, forced, head_choices, legal
+from morphogen.rules.legality import action_count, action_masks, head_value_counts, is_forced, legal, used_heads
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import limits_of, make, one
-from morphogen.testing.builders.tree_equality import differing
+from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
+from morphogen.testing.builders.tree_equality import differing_leaves
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.testing.strategies.slots import STAGES
 from morphogen.vocab.action import HEADS, RELEVANT, Head, Op
@@ -80,7 +80,7 @@ def test_an_op_may_be_chosen_iff_some_slot_may_be(data, slots):
 def test_a_stage_outside_the_table_allows_waiting_only(slots, code):
     code = code if not 1 <= code <= 9 else 0
     broken = slots.replace(stage=torch.full_like(slots.stage, code))
-    assert legal(broken, limits_of(slots)).sum() == slots.stage.numel()
+    assert legal(broken, make_limits(slots)).sum() == slots.stage.numel()
 
 
 @given(st.data(), slot_states())
@@ -89,7 +89,7 @@ def test_legality_reads_stage_age_and_alpha_mode_only(data, slots):
     reads = ("stage", "age", "alpha_mode")
     scrambled = slots.apply(lambda leaf: leaf.flip(0, 1) if leaf.dtype is torch.bool else leaf * 3 + 1)
     scrambled = scrambled.replace(**{name: getattr(slots, name) for name in reads})
-    assert differing(slots, scrambled).isdisjoint(reads)
+    assert differing_leaves(slots, scrambled).isdisjoint(reads)
     assert torch.equal(legal(slots, allow), legal(scrambled, allow))
 
 
@@ -117,27 +117,27 @@ def test_an_env_does_not_see_its_neighbours(data, slots):
 @given(slot_states(), st.integers(1, 20))
 def test_waiting_longer_never_forbids_prune(slots, longer):
     later = slots.replace(age=slots.age + longer)
-    before, after = legal(slots, limits_of(slots))[:, Op.PRUNE], legal(later, limits_of(slots))[:, Op.PRUNE]
+    before, after = legal(slots, make_limits(slots))[:, Op.PRUNE], legal(later, make_limits(slots))[:, Op.PRUNE]
     assert (before <= after).all()
 
 
 @given(slot_states(), st.integers(0, 12))
 def test_a_higher_prune_age_never_allows_more(slots, least):
-    lower = legal(slots, limits_of(slots, min_prune_age=least))
-    assert (legal(slots, limits_of(slots, min_prune_age=least + 1)) <= lower).all()
+    lower = legal(slots, make_limits(slots, min_prune_age=least))
+    assert (legal(slots, make_limits(slots, min_prune_age=least + 1)) <= lower).all()
 
 
 def test_a_seed_may_be_pruned_from_age_5_on():
-    slots = make([[{"stage": S.TRAINING, "age": 4}], [{"stage": S.TRAINING, "age": 5}]])
-    assert legal(slots, limits_of(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+    slots = make_slots([[{"stage": S.TRAINING, "age": 4}], [{"stage": S.TRAINING, "age": 5}]])
+    assert legal(slots, make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
 
 
 @given(slot_states(), st.integers(2, 4))
 def test_a_limit_beyond_the_slots_is_no_limit_and_a_lower_one_only_stops_germination(slots, most):
     count = slots.stage.shape[1]
-    free = legal(slots, limits_of(slots))
-    assert torch.equal(free, legal(slots, limits_of(slots, max_seeds=count + 1)))
-    loose, tight = (legal(slots, limits_of(slots, max_seeds=n)) for n in (most, most - 1))
+    free = legal(slots, make_limits(slots))
+    assert torch.equal(free, legal(slots, make_limits(slots, max_seeds=count + 1)))
+    loose, tight = (legal(slots, make_limits(slots, max_seeds=n)) for n in (most, most - 1))
     assert (tight <= loose).all()
     assert (loose <= free).all()
     others = [op for op in Op if op is not Op.GERMINATE]
@@ -147,11 +147,11 @@ def test_a_limit_beyond_the_slots_is_no_limit_and_a_lower_one_only_stops_germina
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_germination_needs_an_empty_slot_and_nothing_developing_or_cooling(count):
     tuples = list(itertools.product(STAGES, repeat=count))
-    slots = make([[{"stage": stage} for stage in stages] for stages in tuples])
+    slots = make_slots([[{"stage": stage} for stage in stages] for stages in tuples])
     calm = (S.DORMANT, S.BLENDING, S.HOLDING, S.FOSSILIZED)
     enabled = [mask for mask in itertools.product((False, True), repeat=count) if any(mask)]
     for mask, most in itertools.product(enabled, range(count + 1)):
-        found = legal(slots, limits_of(slots, enabled=mask, max_seeds=most))[:, Op.GERMINATE].any(-1).tolist()
+        found = legal(slots, make_limits(slots, enabled=mask, max_seeds=most))[:, Op.GERMINATE].any(-1).tolist()
         for may_grow, stages in zip(found, tuples, strict=True):
             usable = [stage for stage, on in zip(stages, mask, strict=True) if on]
             room = most == 0 or sum(stage in SEEDS for stage in stages) < most
@@ -160,17 +160,17 @@ def test_germination_needs_an_empty_slot_and_nothing_developing_or_cooling(count
 
 @pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, *COOLS])
 def test_a_slot_that_is_not_enabled_keeps_nobody_waiting_but_counts_as_a_seed(stage):
-    slots = make([[{}, {"stage": stage}]])
-    assert legal(slots, limits_of(slots, enabled=(True, False)))[0, Op.GERMINATE].tolist() == [True, False]
-    assert not legal(slots, limits_of(slots))[0, Op.GERMINATE].any()
-    full = legal(slots, limits_of(slots, enabled=(True, False), max_seeds=1))[0, Op.GERMINATE, 0].item()
+    slots = make_slots([[{}, {"stage": stage}]])
+    assert legal(slots, make_limits(slots, enabled=(True, False)))[0, Op.GERMINATE].tolist() == [True, False]
+    assert not legal(slots, make_limits(slots))[0, Op.GERMINATE].any()
+    full = legal(slots, make_limits(slots, enabled=(True, False), max_seeds=1))[0, Op.GERMINATE, 0].item()
     assert full == (stage in COOLS)
 
 
 @pytest.mark.parametrize("stage", [S.FOSSILIZED, *COOLS, S.DORMANT])
 def test_there_is_nothing_to_do_with_a_slot_that_is_done_or_cooling(stage):
-    slots = one(stage=stage, age=50)
-    allowed = {op for op in Op if legal(slots, limits_of(slots))[0, op, 0]}
+    slots = make_slot(stage=stage, age=50)
+    allowed = {op for op in Op if legal(slots, make_limits(slots))[0, op, 0]}
     assert allowed == ({Op.WAIT, Op.GERMINATE} if stage is S.DORMANT else {Op.WAIT})
 
 
@@ -184,10 +184,10 @@ def test_no_limits_open_anything_else_for_slots_that_are_empty_done_or_cooling(d
 
 
 def test_auto_forwarding_every_gate_takes_advance_away():
-    slots = make([[{"stage": stage} for stage in (S.GERMINATED, S.TRAINING, S.BLENDING)]])
-    assert legal(slots, limits_of(slots))[0, Op.ADVANCE].tolist() == [True, True, True]
-    assert legal(slots, limits_of(slots, auto_forward=("BLEND",)))[0, Op.ADVANCE].tolist() == [True, False, True]
-    assert not legal(slots, limits_of(slots, auto_forward=("TRAIN", "BLEND", "HOLD")))[0, Op.ADVANCE].any()
+    slots = make_slots([[{"stage": stage} for stage in (S.GERMINATED, S.TRAINING, S.BLENDING)]])
+    assert legal(slots, make_limits(slots))[0, Op.ADVANCE].tolist() == [True, True, True]
+    assert legal(slots, make_limits(slots, auto_forward=("BLEND",)))[0, Op.ADVANCE].tolist() == [True, False, True]
+    assert not legal(slots, make_limits(slots, auto_forward=("TRAIN", "BLEND", "HOLD")))[0, Op.ADVANCE].any()
 
 
 def count_actions(masks, env: int, slots: int) -> int:
@@ -207,15 +207,15 @@ def count_actions(masks, env: int, slots: int) -> int:
 def test_choices_are_the_actions_that_enumeration_finds(data, slots):
     masks = action_masks(slots, data.draw(limits(slots)))
     expected = [count_actions(masks, e, slots.stage.shape[1]) for e in range(len(slots))]
-    assert choices(masks).tolist() == expected
-    assert forced(masks).tolist() == [n == 1 for n in expected]
+    assert action_count(masks).tolist() == expected
+    assert is_forced(masks).tolist() == [n == 1 for n in expected]
 
 
 @given(st.data(), slot_states(max_envs=2))
 def test_choices_of_a_head_are_counted_for_the_op_that_was_chosen(data, slots):
     masks = action_masks(slots, data.draw(limits(slots)))
     for op in Op:
-        found = head_choices(masks, torch.full((len(slots),), int(op)))
+        found = head_value_counts(masks, torch.full((len(slots),), int(op)))
         for e in range(len(slots)):
             free = {head: int(getattr(masks, head.label)[e].sum()) for head in Head if head is not Head.SLOT}
             free[Head.SLOT] = sum(bool(yes) for yes in masks.slot[e, op])
@@ -223,24 +223,24 @@ def test_choices_of_a_head_are_counted_for_the_op_that_was_chosen(data, slots):
 
 
 def test_the_sizes_of_the_choice_are_those_of_the_spec():
-    empty, held = one(), one(stage=S.HOLDING, age=9)
-    assert choices(action_masks(empty, limits_of(empty))).item() == 1 + 252
-    assert choices(action_masks(held, limits_of(held))).item() == 1 + 240 + 20 + 1
+    empty, held = make_slot(), make_slot(stage=S.HOLDING, age=9)
+    assert action_count(action_masks(empty, make_limits(empty))).item() == 1 + 252
+    assert action_count(action_masks(held, make_limits(held))).item() == 1 + 240 + 20 + 1
 
 
 def test_a_head_is_available_iff_some_allowed_op_uses_it():
-    growing = one(stage=S.TRAINING, age=1)
-    found = available(action_masks(growing, limits_of(growing)))[0]
+    growing = make_slot(stage=S.TRAINING, age=1)
+    found = used_heads(action_masks(growing, make_limits(growing)))[0]
     assert [head for head, yes in zip(HEADS, found, strict=True) if yes] == ["op", "slot"]
-    fossil = one(stage=S.FOSSILIZED)
-    assert available(action_masks(fossil, limits_of(fossil)))[0].tolist() == [True] + [False] * 7
+    fossil = make_slot(stage=S.FOSSILIZED)
+    assert used_heads(action_masks(fossil, make_limits(fossil)))[0].tolist() == [True] + [False] * 7
 
 
 def test_blueprints_are_those_of_the_topology_or_the_ones_named():
-    slots = one()
-    mask = action_masks(slots, limits_of(slots)).blueprint[0]
+    slots = make_slot()
+    mask = action_masks(slots, make_limits(slots)).blueprint[0]
     assert [b for b in Blueprint if mask[b]] == [Blueprint(i) for i in range(1, 8)]
-    named = action_masks(slots, limits_of(slots, blueprints=("norm", "attention"))).blueprint[0]
+    named = action_masks(slots, make_limits(slots, blueprints=("norm", "attention"))).blueprint[0]
     assert [b.label for b in Blueprint if named[b]] == ["attention", "norm"]
 
 

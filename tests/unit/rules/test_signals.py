@@ -11,8 +11,8 @@ from morphogen.config.spec import SignalSpec
 from morphogen.rules.signals import recent_min_accuracy, update_signals
 from morphogen.state import schema
 from morphogen.state.env import Signals
-from morphogen.testing.builders.scenes import found, sizes
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.scenes import make_attribution, make_sizes
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 
 SPEC = SignalSpec()
 NAN = float("nan")
@@ -21,11 +21,11 @@ measurements = st.lists(st.tuples(losses, st.integers(0, 100).map(float)), min_s
 
 
 def blank(envs: int = 1) -> Signals:
-    return Signals(**schema.empty_part("signals", sizes(envs, 3)), batch_size=[envs])
+    return Signals(**schema.empty_part("signals", make_sizes(envs, 3)), batch_size=[envs])
 
 
 def seen(signals: Signals, loss: float, accuracy: float, *, spec=SPEC, **more) -> Signals:
-    return update_signals(signals, torch.tensor([loss]), found([accuracy], **more), spec=spec)
+    return update_signals(signals, torch.tensor([loss]), make_attribution([accuracy], **more), spec=spec)
 
 
 def after(rows, *, spec=SPEC) -> Signals:
@@ -162,8 +162,8 @@ def test_what_others_write_is_left_alone(rows):
 
 def test_an_env_does_not_see_its_neighbours():
     start = blank(3)
-    loss, out = torch.tensor([1.0, NAN, 2.0]), found([10.0, 20.0, 30.0])
+    loss, out = torch.tensor([1.0, NAN, 2.0]), make_attribution([10.0, 20.0, 30.0])
     together = update_signals(start, loss, out, spec=SPEC)
     for e in range(3):
         alone = update_signals(start[e : e + 1], loss[e : e + 1], out[e : e + 1], spec=SPEC)
-        assert_same(alone, together[e : e + 1])
+        assert_trees_equal(alone, together[e : e + 1])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.rules.transition import transition
-from morphogen.testing.builders.scenes import LEAVES
+from morphogen.testing.builders.scenes import SLOT_LEAVES
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import LEGAL_NEXT, Stage
 
@@ -39,18 +39,18 @@ def test_a_move_succeeds_iff_it_is_legal_and_asked_for_and_an_illegal_one_change
     after = transition(slots, where, torch.full(shape, to), accuracy)
     for e in range(shape[0]):
         for s in range(shape[1]):
-            was, now = ({name: getattr(part, name)[e, s].item() for name in LEAVES} for part in (slots, after))
+            was, now = ({name: getattr(part, name)[e, s].item() for name in SLOT_LEAVES} for part in (slots, after))
             if not where[e, s] or to not in MOVES[S(was["stage"])]:
                 assert now == was
                 continue
             occupied = to in (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED)
             start = accuracy[e].item() if occupied else was["accuracy_at_stage_start"]
             assert [now[name] for name in MARKS] == [to, was["stage"], 0, was["epochs_in_stage"], start]
-            assert all(now[name] == was[name] for name in LEAVES if name not in MARKS)
+            assert all(now[name] == was[name] for name in SLOT_LEAVES if name not in MARKS)
 
 
 @given(slot_states())
 def test_staying_is_no_move(slots):
     after = transition(slots, slots.stage > 0, slots.stage, torch.full((len(slots),), 77.0))
-    for name in LEAVES:
+    for name in SLOT_LEAVES:
         assert torch.equal(getattr(after, name), getattr(slots, name)), name

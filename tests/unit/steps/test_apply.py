@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.decode import decode
-from morphogen.rules.gates import gate
+from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import LEAVES, limits_of, make, one, state
-from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.builders.scenes import SLOT_LEAVES, make_limits, make_slot, make_slots, make_state
+from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.vocab.action import (
     RELEVANT,
@@ -47,16 +47,16 @@ def action(op, slot=0, **heads):
 
 
 def act(before, heads, spec=PLAIN, **knobs):
-    return apply_action(before, decode(heads, before.slots, limits_of(before.slots, **knobs)), lifecycle=spec)
+    return apply_action(before, decode(heads, before.slots, make_limits(before.slots, **knobs)), lifecycle=spec)
 
 
 def leaves(slots) -> dict:
-    return {name: getattr(slots, name).item() for name in LEAVES}
+    return {name: getattr(slots, name).item() for name in SLOT_LEAVES}
 
 
 def changed(before, after) -> dict:
     """Leaves of a single slot that the step wrote, with their new values."""
-    return {name: leaves(after.slots)[name] for name in differing(before.slots, after.slots)}
+    return {name: leaves(after.slots)[name] for name in differing_leaves(before.slots, after.slots)}
 
 
 def told(outcome) -> tuple:
@@ -67,7 +67,7 @@ def told(outcome) -> tuple:
 
 
 def test_germinate_fills_an_empty_slot_and_marks_the_accuracy():
-    before = state(one(), 37.5)
+    before = make_state(make_slot(), 37.5)
     heads = action(Op.GERMINATE, blueprint=5, style=Style.GATED_GATE, tempo=Tempo.SLOW, alpha_target=AlphaTarget.HALF)
     after, outcome = act(before, heads)
     assert changed(before, after) == {
@@ -86,7 +86,7 @@ def test_germinate_fills_an_empty_slot_and_marks_the_accuracy():
 
 
 def test_advance_from_germinated_only_moves_the_stage():
-    before = state(one(stage=S.GERMINATED, epochs_in_stage=2, age=2, blueprint=3), 40.0)
+    before = make_state(make_slot(stage=S.GERMINATED, epochs_in_stage=2, age=2, blueprint=3), 40.0)
     after, outcome = act(before, action(Op.ADVANCE))
     assert changed(before, after) == {
         "stage": S.TRAINING,
@@ -99,7 +99,7 @@ def test_advance_from_germinated_only_moves_the_stage():
 
 
 def test_advance_into_blending_starts_the_first_ramp():
-    before = state(one(**READY), 60.0)
+    before = make_state(make_slot(**READY), 60.0)
     after, outcome = act(before, action(Op.ADVANCE))
     assert changed(before, after) == {
         "stage": S.BLENDING,
@@ -119,7 +119,7 @@ def test_advance_into_blending_starts_the_first_ramp():
 
 def test_advance_into_holding_rests_alpha_at_one():
     near = {**HELD, "stage": S.BLENDING, "alpha": 1 - 5e-7, "alpha_start": 0.0, "alpha_target": 1 - 5e-7}
-    before = state(one(**near))
+    before = make_state(make_slot(**near))
     after, outcome = act(before, action(Op.ADVANCE))
     assert changed(before, after).keys() == MARKS | {"alpha", "alpha_start", "alpha_target"}
     now = leaves(after.slots)
@@ -128,7 +128,7 @@ def test_advance_into_holding_rests_alpha_at_one():
 
 
 def test_fossilize_only_moves_the_stage():
-    before = state(one(**HELD))
+    before = make_state(make_slot(**HELD))
     after, outcome = act(before, action(Op.FOSSILIZE))
     assert changed(before, after).keys() == MARKS
     assert told(outcome) == (Outcome.EXECUTED, Op.FOSSILIZE, Reason.NONE, Gate.FOSSILIZE)
@@ -145,19 +145,19 @@ def test_fossilize_only_moves_the_stage():
 )  # fmt: skip
 def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(row, op, gate_code, bits):
     """The env is not changed and not paid for a move that its gate declined; only the feedback tells it apart."""
-    before = state(one(**row))
+    before = make_state(make_slot(**row))
     after, outcome = act(before, action(op))
     waited, _ = act(before, action(Op.WAIT))
     assert told(outcome) == (Outcome.DECLINED, op, Reason(int(gate_code)), gate_code)
     assert {check for check in Check if int(outcome.gate_failed.item()) >> check & 1} == bits
     assert not outcome.executed.item()
-    assert same(after.slots, waited.slots)
+    assert trees_equal(after.slots, waited.slots)
     aside = {"last_op": waited.signals.last_op, "last_outcome": waited.signals.last_outcome}
-    assert same(after.replace(signals=after.signals.replace(**aside)), waited)
+    assert trees_equal(after.replace(signals=after.signals.replace(**aside)), waited)
 
 
 def test_a_partial_target_takes_a_held_seed_back_to_blending():
-    before = state(one(**HELD), 55.0)
+    before = make_state(make_slot(**HELD), 55.0)
     heads = action(Op.SET_ALPHA_TARGET, style=Style.LINEAR_MULTIPLY, alpha_target=AlphaTarget.SEVENTY,
                    alpha_speed=AlphaSpeed.FAST, alpha_curve=AlphaCurve.SIGMOID_SHARP)  # fmt: skip
     after, outcome = act(before, heads)
@@ -179,7 +179,7 @@ def test_a_partial_target_takes_a_held_seed_back_to_blending():
 
 
 def test_a_full_target_keeps_a_held_seed_in_holding():
-    before = state(one(**HELD))
+    before = make_state(make_slot(**HELD))
     heads = action(Op.SET_ALPHA_TARGET, style=Style.GATED_GATE, alpha_target=AlphaTarget.FULL, alpha_speed=3)
     after, outcome = act(before, heads)
     now = leaves(after.slots)
@@ -189,7 +189,9 @@ def test_a_full_target_keeps_a_held_seed_in_holding():
 
 def test_an_instant_target_is_reached_at_once():
     resting = {**HELD, "stage": S.BLENDING, "alpha": 0.5, "alpha_target": 0.5}
-    after, _ = act(state(one(**resting)), action(Op.SET_ALPHA_TARGET, alpha_target=AlphaTarget.FULL, alpha_speed=0))
+    after, _ = act(
+        make_state(make_slot(**resting)), action(Op.SET_ALPHA_TARGET, alpha_target=AlphaTarget.FULL, alpha_speed=0)
+    )
     now = leaves(after.slots)
     assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_mode")] == [S.BLENDING, 1.0, 0.5, AlphaMode.HOLD]
 
@@ -197,7 +199,7 @@ def test_an_instant_target_is_reached_at_once():
 @pytest.mark.parametrize("row", [{**HELD}, {**READY, "age": 12}], ids=["held", "at alpha 0"])
 @pytest.mark.parametrize("speed", [0, 2])
 def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed):
-    before = state(one(**row))
+    before = make_state(make_slot(**row))
     after, outcome = act(before, action(Op.PRUNE, alpha_speed=speed))
     now = leaves(after.slots)
     assert outcome.executed.item()
@@ -207,25 +209,25 @@ def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed)
     assert now["stage"] == S.PRUNED
     kept = {"blueprint", "algorithm", "tempo", "age", "blend_target", "blend_curve"}
     assert {n: now[n] for n in kept} == {n: leaves(before.slots)[n] for n in kept}
-    empty = leaves(one())
-    assert all(now[n] == empty[n] for n in LEAVES if n not in kept | MARKS)
+    empty = leaves(make_slot())
+    assert all(now[n] == empty[n] for n in SLOT_LEAVES if n not in kept | MARKS)
 
 
 @pytest.mark.parametrize(
     "row", [{"stage": S.FOSSILIZED, "age": 99, "alpha": 1.0}, {}, {**HELD, "age": 4}], ids=["fossil", "empty", "young"]
 )
 def test_prune_of_a_fossil_an_empty_slot_or_a_young_seed_changes_nothing(row):
-    before = state(one(**row))
+    before = make_state(make_slot(**row))
     after, outcome = act(before, action(Op.PRUNE))
     assert told(outcome)[:2] == (Outcome.INVALID, Op.WAIT)
-    assert differing(before.slots, after.slots) == set()
+    assert differing_leaves(before.slots, after.slots) == set()
 
 
 def test_without_a_measured_accuracy_only_waiting_is_done():
-    before = state(one(**HELD), measured=False)
+    before = make_state(make_slot(**HELD), measured=False)
     after, outcome = act(before, action(Op.FOSSILIZE))
     assert told(outcome) == (Outcome.VETOED, Op.WAIT, Reason.UNMEASURED, Gate.NONE)
-    assert differing(before.slots, after.slots) == set()
+    assert differing_leaves(before.slots, after.slots) == set()
     assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (Op.FOSSILIZE, Outcome.VETOED)
     assert told(act(before, action(Op.WAIT))[1])[0] is Outcome.EXECUTED
     assert told(act(before, action(Op.GERMINATE))[1])[0] is Outcome.INVALID
@@ -238,18 +240,18 @@ def test_every_legal_pair_is_executed_unless_its_gate_says_no(data, slots):
     legality = legal(slots, allow)
     op, place = data.draw(st.sampled_from(list(Op))), data.draw(st.integers(0, slots.stage.shape[1] - 1))
     heads = action(op, place, blueprint=allow.allowed_blueprints[0]).repeat(len(slots), 1)
-    before = state(slots)
+    before = make_state(slots)
     after, outcome = apply_action(before, decode(heads, slots, allow), lifecycle=spec)
     to = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
     up = torch.tensor([[to.get(S(s), S.UNKNOWN) for s in row] for row in slots.stage.tolist()])
-    passed = gate(slots, before.signals.val_acc, up, spec=spec)[0][:, place]
+    passed = check_gate(slots, before.signals.val_acc, up, spec=spec)[0][:, place]
     for e in range(len(slots)):
         allowed = op is Op.WAIT or bool(legality[e, op, place])
         gated = op in (Op.ADVANCE, Op.FOSSILIZE) and not passed[e]
         expected = Outcome.INVALID if not allowed else Outcome.DECLINED if gated else Outcome.EXECUTED
         assert outcome.outcome[e].item() == expected
         if expected is not Outcome.EXECUTED:
-            assert same(forgetful(after)[e], forgetful(before)[e])
+            assert trees_equal(forgetful(after)[e], forgetful(before)[e])
 
 
 def forgetful(world):
@@ -264,16 +266,16 @@ def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots)
     noise = data.draw(actions(slots, -(2**40), 2**40))
     relevant = torch.tensor(RELEVANT)[heads[:, 0].clamp(0, 5)]
     worlds = [
-        tick(apply_action(state(slots), decode(given, slots, allow), lifecycle=PLAIN)[0], lifecycle=PLAIN)[0]
+        tick(apply_action(make_state(slots), decode(given, slots, allow), lifecycle=PLAIN)[0], lifecycle=PLAIN)[0]
         for given in (heads, torch.where(relevant, heads, noise))
     ]
-    assert same(*worlds)
+    assert trees_equal(*worlds)
 
 
 @given(st.data(), slot_states())
 def test_outcome_op_and_reason_agree(data, slots):
     allow = data.draw(limits(slots))
-    before = state(slots, measured=data.draw(st.booleans()))
+    before = make_state(slots, measured=data.draw(st.booleans()))
     spec = decode(data.draw(actions(slots, 0, 6)), slots, allow)
     _, outcome = apply_action(before, spec, lifecycle=PLAIN)
     kind = outcome.outcome
@@ -288,23 +290,23 @@ def test_outcome_op_and_reason_agree(data, slots):
 
 @given(st.data(), slot_states())
 def test_slots_that_the_action_does_not_address_keep_every_leaf(data, slots):
-    before = state(slots)
+    before = make_state(slots)
     after, outcome = act(before, data.draw(actions(slots, 0, 6)))
     untouched = ~outcome.target
-    for name in LEAVES:
+    for name in SLOT_LEAVES:
         assert torch.equal(getattr(after.slots, name)[untouched], getattr(slots, name)[untouched])
-    assert same(after.seeds, before.seeds)
-    assert same(after.governor, before.governor)
+    assert trees_equal(after.seeds, before.seeds)
+    assert trees_equal(after.governor, before.governor)
 
 
 @given(st.data(), slot_states(max_envs=3))
 def test_an_env_does_not_see_its_neighbours(data, slots):
-    before, heads = state(slots), data.draw(actions(slots, 0, 6))
+    before, heads = make_state(slots), data.draw(actions(slots, 0, 6))
     after, outcome = act(before, heads)
     for e in range(len(slots)):
         alone, told_alone = act(before[e : e + 1], heads[e : e + 1])
-        assert same(alone.slots, after.slots[e : e + 1])
-        assert same(told_alone, outcome[e : e + 1])
+        assert trees_equal(alone.slots, after.slots[e : e + 1])
+        assert trees_equal(told_alone, outcome[e : e + 1])
 
 
 @given(st.data(), slot_states())
@@ -315,22 +317,22 @@ def test_difference_07_permuting_slots_and_action_permutes_the_result_and_nothin
     heads[:, Head.SLOT] = heads[:, Head.SLOT] % slots.stage.shape[1]
     moved = heads.clone()
     moved[:, Head.SLOT] = torch.tensor([order.index(s) for s in heads[:, Head.SLOT].tolist()])
-    one_way, first = act(state(slots), heads)
-    other_way, second = act(state(permute(slots, order)), moved)
-    assert same(permute(one_way.slots, order), other_way.slots)
-    assert same(first.replace(target=first.target[:, order]), second)
+    one_way, first = act(make_state(slots), heads)
+    other_way, second = act(make_state(permute(slots, order)), moved)
+    assert trees_equal(permute(one_way.slots, order), other_way.slots)
+    assert trees_equal(first.replace(target=first.target[:, order]), second)
 
 
 @given(st.data(), slot_states())
 def test_apply_does_not_write_to_its_input(data, slots):
-    before = state(slots)
+    before = make_state(slots)
     copy = before.clone()
     act(before, data.draw(actions(slots, 0, 6)))
-    assert same(before, copy)
+    assert trees_equal(before, copy)
 
 
 def test_two_envs_do_two_things():
-    before = state(make([[READY], [HELD]]))
+    before = make_state(make_slots([[READY], [HELD]]))
     heads = torch.cat([action(Op.ADVANCE), action(Op.FOSSILIZE)])
     after, outcome = act(before, heads)
     assert after.slots.stage.tolist() == [[S.BLENDING], [S.FOSSILIZED]]

@@ -16,8 +16,15 @@ from morphogen.state.seeds import zero_empty_slots
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import LEAVES, close, limits_of, make, one, state
-from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.builders.scenes import (
+    SLOT_LEAVES,
+    advance_counters,
+    make_limits,
+    make_slot,
+    make_slots,
+    make_state,
+)
+from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Panic, Stage
@@ -33,7 +40,7 @@ BLEND = {"stage": S.BLENDING, "epochs_in_stage": 2, "age": 14, "blueprint": 4, "
 
 def world(slots=None, baseline=R, spec=SPEC):
     """Envs right after their reset."""
-    start = state(one() if slots is None else slots, window=spec.window)
+    start = make_state(make_slot() if slots is None else slots, window=spec.window)
     instance = start.instance.replace(baseline_loss=torch.full_like(start.instance.baseline_loss, baseline))
     return first_snapshot(start.replace(instance=instance))
 
@@ -238,8 +245,8 @@ def test_a_snapshot_is_taken_every_so_many_epochs(every):
 
 
 def test_a_fossil_is_in_the_snapshot_of_the_first_normal_epoch():
-    now = world(one(**{**FOSSIL, "stage": S.HOLDING}))
-    now = now.replace(slots=one(**FOSSIL))
+    now = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}))
+    now = now.replace(slots=make_slot(**FOSSIL))
     now, report = judge(now, 5.0)
     assert (report.snapshot_taken.item(), report.snapshot_epoch.item()) == (False, -1)
     now, report = judge(now, 1.0)
@@ -271,17 +278,17 @@ def test_a_rollback_restores_host_fossils_and_signals_and_prunes_the_rest(then, 
     fossil = then.stage == S.FOSSILIZED
     later = later.apply(lambda x, y: torch.where(fossil, y, x), then)  # fossils stay
     start = world(then)
-    running = state(later)
+    running = make_state(later)
     broken = nan_everywhere(start.replace(slots=later, seeds=running.seeds, host=running.host))
     broken = broken.replace(signals=broken.signals.replace(last_op=torch.full((envs,), 3)))
     after, report = judge(broken, NAN)
     assert report.rolled_back.all()
-    assert same(after.host, start.host)
+    assert trees_equal(after.host, start.host)
     occupied = (later.stage >= S.GERMINATED) & (later.stage <= S.FOSSILIZED)
     assert torch.equal(after.slots.stage[occupied & ~fossil], torch.full_like(after.slots.stage, 7)[occupied & ~fossil])
     assert torch.equal(after.slots.stage[~occupied], later.stage[~occupied])
     assert torch.equal(report.seeds_pruned, (occupied & ~fossil).sum(-1))
-    for name in LEAVES:
+    for name in SLOT_LEAVES:
         assert torch.equal(getattr(after.slots, name)[fossil], getattr(then, name)[fossil])
     for s, name in enumerate(start.seeds.keys()):
         for key in ("params", "momentum"):
@@ -294,11 +301,11 @@ def test_a_rollback_restores_host_fossils_and_signals_and_prunes_the_rest(then, 
     assert not after.governor.window.any()
     assert not after.governor.count.any()
     assert not after.governor.streak.any()
-    assert same(after.instance, broken.instance)
+    assert trees_equal(after.instance, broken.instance)
 
 
 def test_difference_13_the_news_of_a_rollback_lasts_one_step():
-    now, _ = judge(world(one(**BLEND)), NAN)
+    now, _ = judge(world(make_slot(**BLEND)), NAN)
     assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (True, 1)
     now, _ = judge(now, 1.0)
     assert (now.signals.rolled_back.item(), now.signals.rollbacks.item()) == (False, 1)
@@ -307,7 +314,7 @@ def test_difference_13_the_news_of_a_rollback_lasts_one_step():
 
 
 def test_a_rollback_counts_on_from_the_snapshot_of_a_state_after_one():
-    now = world(one(**BLEND))
+    now = world(make_slot(**BLEND))
     for loss in (NAN, 1.0, 1.0, NAN, 1.0, NAN):
         now, _ = judge(now, loss, QUICK)
     assert now.signals.rollbacks.item() == 3
@@ -316,7 +323,7 @@ def test_a_rollback_counts_on_from_the_snapshot_of_a_state_after_one():
 
 @pytest.mark.parametrize("at", [0, 3, 7])
 def test_a_rollback_leaves_the_other_envs_bit_equal(at):
-    now = world(make([[BLEND, FOSSIL], [BLEND, FOSSIL], [{}, BLEND]]))
+    now = world(make_slots([[BLEND, FOSSIL], [BLEND, FOSSIL], [{}, BLEND]]))
     for epoch in range(at):
         now, _ = judge(trained(now), 1.0 + epoch / 10)
     now = trained(now)
@@ -325,37 +332,37 @@ def test_a_rollback_leaves_the_other_envs_bit_equal(at):
     after, report = judge(hurt, [1.0, NAN, 1.0])
     assert report.rolled_back.tolist() == [False, True, False]
     for e in (0, 2):
-        assert same(after[e : e + 1], calm[e : e + 1])
+        assert trees_equal(after[e : e + 1], calm[e : e + 1])
     assert finite(after)
 
 
 @pytest.mark.parametrize("embargo", range(1, 21))
 def test_difference_16_the_embargo_after_a_rollback_is_as_long_as_any(embargo):
-    now, _ = judge(world(one(**BLEND)), NAN)
+    now, _ = judge(world(make_slot(**BLEND)), NAN)
     shown, germinate = [], []
     for _ in range(embargo + 3):
-        now = now.replace(slots=close(now.slots))
+        now = now.replace(slots=advance_counters(now.slots))
         shown.append(S(now.slots.stage.item()))
-        germinate.append(legal(now.slots, limits_of(now.slots))[0, Op.GERMINATE, 0].item())
+        germinate.append(legal(now.slots, make_limits(now.slots))[0, Op.GERMINATE, 0].item())
         now, _ = tick(now, lifecycle=LifecycleSpec(embargo_epochs=embargo))
     assert shown == [S.PRUNED] + [S.EMBARGOED] * embargo + [S.RESETTING, S.DORMANT]
     assert germinate == [False] * (embargo + 2) + [True]
 
 
 def test_two_rollbacks_in_a_row_restore_the_same_snapshot():
-    now = world(one(**FOSSIL))
+    now = world(make_slot(**FOSSIL))
     for _ in range(5):
         now, _ = judge(trained(now), 1.0)
     first, _ = judge(trained(now), NAN)
     second, report = judge(trained(first), INF)
-    assert same(first.host, second.host)
+    assert trees_equal(first.host, second.host)
     assert report.snapshot_epoch.item() == 4
     assert second.slots.stage.item() == S.FOSSILIZED
 
 
 def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
-    start = world(one(**{**FOSSIL, "stage": S.HOLDING}))
-    fresh = trained(start.replace(slots=one(**FOSSIL)))
+    start = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}))
+    fresh = trained(start.replace(slots=make_slot(**FOSSIL)))
     after, report = judge(fresh, NAN)
     assert (after.slots.stage.item(), after.slots.previous_stage.item()) == (S.PRUNED, S.FOSSILIZED)
     assert (report.seeds_pruned.item(), after.slots.blueprint.item(), after.slots.alpha.item()) == (1, 3, 0.0)
@@ -365,14 +372,14 @@ def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
 
 @given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10), st.integers(0, 9))
 def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losses, kept_at):
-    now = world(one(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
+    now = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
     for t, loss in enumerate(losses):
         if t == kept_at and now.slots.stage.item() == S.HOLDING:
-            now = now.replace(slots=one(**FOSSIL))
+            now = now.replace(slots=make_slot(**FOSSIL))
         now, report = judge(trained(now), loss, GovernorSpec(snapshot_every=100))
         if report.anomaly.item() == Panic.NONE and now.slots.stage.item() == S.FOSSILIZED:
             assert now.governor.slots.stage.item() == S.FOSSILIZED
-            assert same(now.governor.slots, now.slots) or not report.snapshot_taken.item()
+            assert trees_equal(now.governor.slots, now.slots) or not report.snapshot_taken.item()
 
 
 def shuffled(now, order):
@@ -398,13 +405,13 @@ def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, 
     for loss in [*losses, NAN]:
         moved, moved_report = judge(shuffled(now, order), loss, QUICK)
         now, report = judge(now, loss, QUICK)
-        assert same(shuffled(now, order), moved)
-        assert same(report, moved_report)
+        assert trees_equal(shuffled(now, order), moved)
+        assert trees_equal(report, moved_report)
 
 
 def test_difference_06_a_lost_env_is_finite_again_before_anything_is_observed():
     """The rollback is decided in the epoch of the loss; what the policy sees next is the snapshot, seeds gone."""
-    start = world(make([[BLEND, FOSSIL, {}]]))
+    start = world(make_slots([[BLEND, FOSSIL, {}]]))
     after, report = judge(nan_everywhere(start), NAN)
     assert report.rolled_back.item()
     assert math.isnan(report.loss.item())
@@ -424,7 +431,7 @@ def spoilt(now, part, leaf, value):
 @pytest.mark.parametrize("leaf", ["params", "momentum"])
 @pytest.mark.parametrize("part", ["host", "r0c0"])
 def test_a_state_with_a_spoilt_number_is_no_snapshot_however_normal_its_loss(part, leaf, value):
-    healthy = trained(world(make([[FOSSIL, BLEND], [FOSSIL, BLEND]]), spec=QUICK))
+    healthy = trained(world(make_slots([[FOSSIL, BLEND], [FOSSIL, BLEND]]), spec=QUICK))
     now, report = judge(spoilt(healthy, part, leaf, value), 1.0, QUICK)
     assert (report.anomaly.tolist(), report.snapshot_taken.tolist()) == ([0, 0], [False, True])
     after, _ = judge(now, NAN, QUICK)
@@ -435,43 +442,43 @@ def test_a_state_with_a_spoilt_number_is_no_snapshot_however_normal_its_loss(par
 
 
 def test_a_spoilt_seed_that_a_rollback_would_prune_is_no_reason_against_a_snapshot():
-    start = world(make([[FOSSIL, BLEND]]), spec=QUICK)
+    start = world(make_slots([[FOSSIL, BLEND]]), spec=QUICK)
     _, report = judge(spoilt(start, "r0c1", "params", NAN), 1.0, QUICK)
     assert report.snapshot_taken.item()
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
 def test_an_env_that_was_rolled_back_so_often_is_judged_and_left_as_it_is(most):
-    spec, now = GovernorSpec(max_rollbacks=most), world(make([[BLEND], [BLEND]]))
+    spec, now = GovernorSpec(max_rollbacks=most), world(make_slots([[BLEND], [BLEND]]))
     for t in range(6):
         before = trained(now)
         now, report = judge(before, [NAN, 1.0], spec)
         assert report.panic.tolist() == [Panic.NONFINITE, Panic.NONE]
         assert report.rolled_back.tolist() == [t < most, False]
-        assert same(now.host[0], (before.governor if t < most else before).host[0])
+        assert trees_equal(now.host[0], (before.governor if t < most else before).host[0])
     assert now.signals.rollbacks.tolist() == [most, 0]
 
 
 def test_without_a_limit_every_panic_is_a_rollback():
-    now = world(one(**BLEND))
+    now = world(make_slot(**BLEND))
     for t in range(9):
         now, report = judge(now, NAN)
         assert (report.rolled_back.item(), now.signals.rollbacks.item()) == (True, t + 1)
 
 
 def test_a_governor_that_is_off_reports_and_does_nothing():
-    start = trained(world(one(**BLEND)))
+    start = trained(world(make_slot(**BLEND)))
     after, report = judge(start, NAN, GovernorSpec(enabled=False))
     assert (report.panic.item(), report.rolled_back.item(), report.seeds_pruned.item()) == (Panic.NONFINITE, False, 0)
-    assert same(after.host, start.host)
-    assert differing(after.slots, start.slots) == set()
+    assert trees_equal(after.host, start.host)
+    assert differing_leaves(after.slots, start.slots) == set()
 
 
 @given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=4))
 def test_govern_does_not_write_to_its_input(losses):
-    now = world(make([[BLEND, FOSSIL]]), spec=QUICK)
+    now = world(make_slots([[BLEND, FOSSIL]]), spec=QUICK)
     for loss in losses:
         copy = now.clone()
         after, _ = judge(now, loss, QUICK)
-        assert same(now, copy)
+        assert trees_equal(now, copy)
         now = after

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.nets.net import Net
-from morphogen.rules.features import slog
+from morphogen.rules.features import signed_log
 from morphogen.rules.legality import legal
 from morphogen.state import schema
-from morphogen.steps.observe import flatten, observe
+from morphogen.steps.observe import flatten_observation, observe
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import limits_of, make, state
+from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
 from morphogen.vocab.limits import Limits
@@ -36,7 +36,7 @@ def see(whole, bounds: Limits | None = None, order=None):
     count = whole.slots.stage.shape[1]
     own = net(count)
     own = own if order is None else Net(HOST, tuple(own.slots[i] for i in order))
-    return observe(whole, bounds or limits_of(whole.slots), net=own, episode_length=LENGTH, param_budget=BUDGET)
+    return observe(whole, bounds or make_limits(whole.slots), net=own, episode_length=LENGTH, param_budget=BUDGET)
 
 
 def env(found, name: str) -> list[float]:
@@ -79,7 +79,7 @@ def signals(draw, whole):
 
 @st.composite
 def worlds(draw, max_envs: int = 3):
-    whole = state(draw(slot_states(max_envs)))
+    whole = make_state(draw(slot_states(max_envs)))
     epoch = torch.tensor(draw(st.lists(st.integers(0, 19), min_size=whole.batch_size[0], max_size=whole.batch_size[0])))
     whole = whole.replace(signals=draw(signals(whole)), clock=whole.clock.replace(epoch=epoch))
     return whole, draw(limits(whole.slots))
@@ -179,7 +179,7 @@ READ_INSTANCE = ["width", "data_share", "label_noise", "param_price", "baseline_
 def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
     running = {"stage": 4, "blueprint": 1, "algorithm": 1, "age": 9, "epochs_in_stage": 3, "alpha": 0.5, "tempo": 5}
     flags = {"contribution_valid": True, "velocity_valid": True, "interaction_valid": True, "gradient_valid": True}
-    whole = state(make([[{**running, **flags, "gradient_ratio_valid": True}]] * 2))
+    whole = make_state(make_slots([[{**running, **flags, "gradient_ratio_valid": True}]] * 2))
     part = "slots" if leaf in READ_SLOTS else "signals" if leaf in READ_SIGNALS else "instance"
     always = {"history_valid": torch.ones(2, 5, dtype=torch.bool)}
     always |= {name: torch.ones(2, dtype=torch.bool) for name in ("train_measured", "clean_valid")}
@@ -200,7 +200,7 @@ def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
 
 @pytest.mark.parametrize("leaf", ["best_acc", "committed_acc", "train_acc", "acc_history"])
 def test_an_absurd_number_is_removed_and_noticed_in_its_row_only(leaf):
-    whole = state(make([[{}], [{}]]))
+    whole = make_state(make_slots([[{}], [{}]]))
     flags = {"train_measured": torch.ones(2, dtype=torch.bool), "history_valid": torch.ones(2, 5, dtype=torch.bool)}
     whole = whole.replace(signals=whole.signals.replace(**flags))
     values = getattr(whole.signals, leaf).clone()
@@ -213,7 +213,7 @@ def test_an_absurd_number_is_removed_and_noticed_in_its_row_only(leaf):
 
 def test_unmeasured_differs_from_measured_zero():
     seed = {"stage": 5, "blueprint": 2, "algorithm": 1, "alpha": 1.0}
-    found = see(state(make([[seed], [{**seed, "contribution_valid": True}]])))
+    found = see(make_state(make_slots([[seed], [{**seed, "contribution_valid": True}]])))
     assert slot(found, "contribution") == [[0.0], [0.0]]
     assert slot(found, "contribution_valid") == [[0.0], [1.0]]
 
@@ -221,10 +221,10 @@ def test_unmeasured_differs_from_measured_zero():
 @given(st.floats(-1e6, 1e6, width=32), st.floats(-1e6, 1e6, width=32))
 def test_slog_is_odd_monotone_and_zero_at_zero(a, b):
     x, y = torch.tensor(a), torch.tensor(b)
-    assert slog(-x) == -slog(x)
-    assert slog(torch.tensor(0.0)) == 0
+    assert signed_log(-x) == -signed_log(x)
+    assert signed_log(torch.tensor(0.0)) == 0
     if a < b and b - a > 1e-3 * max(1.0, abs(a)):
-        assert slog(x) < slog(y)
+        assert signed_log(x) < signed_log(y)
 
 
 @given(worlds())
@@ -243,7 +243,7 @@ def test_one_hots_and_shares_are_what_they_say_and_legality_is_legal(world):
 
 
 def test_the_first_observation_of_an_episode():
-    whole = state(make([[{}]]))
+    whole = make_state(make_slots([[{}]]))
     history = torch.tensor([[False] * 4 + [True]])
     loss = torch.tensor([[0.0] * 4 + [2.0]])
     whole = whole.replace(signals=whole.signals.replace(history_valid=history, loss_history=loss))
@@ -259,7 +259,7 @@ def test_the_first_observation_of_an_episode():
 
 
 def test_an_empty_slot_shows_only_that_it_is_empty():
-    found = see(state(make([[{}, {"stage": 3, "blueprint": 1, "algorithm": 2, "age": 3}]])))
+    found = see(make_state(make_slots([[{}, {"stage": 3, "blueprint": 1, "algorithm": 2, "age": 3}]])))
     visible = {0, 9, 38, 43, 44}
     assert set(found.slots[0, 0].nonzero().flatten().tolist()) <= visible
     assert found.blueprints.tolist() == [[-1, 1]]
@@ -270,7 +270,8 @@ def test_an_empty_slot_shows_only_that_it_is_empty():
 @pytest.mark.parametrize("stage", [Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING])
 def test_what_grew_in_a_cooling_slot_is_no_longer_seen(stage):
     found = [
-        see(state(make([[{"stage": int(stage), "blueprint": kind, "algorithm": 1, "tempo": 5}]]))) for kind in (1, 5)
+        see(make_state(make_slots([[{"stage": int(stage), "blueprint": kind, "algorithm": 1, "tempo": 5}]])))
+        for kind in (1, 5)
     ]
     assert found[0].blueprints.tolist() == found[1].blueprints.tolist() == [[-1]]
     assert torch.equal(found[0].slots, found[1].slots)
@@ -285,7 +286,7 @@ def test_a_running_slot_by_hand():
         "exploding": True, "gradient_ratio": 1e6, "gradient_ratio_valid": True, "accuracy_at_stage_start": 40.0,
         "accuracy_at_germination": 55.0,
     }  # fmt: skip
-    whole = state(make([[row]]), accuracy=50.0)
+    whole = make_state(make_slots([[row]]), accuracy=50.0)
     whole = whole.replace(instance=whole.instance.replace(classes=torch.tensor([10])))
     found = see(whole).slots[0, 0]
     by_hand = {
@@ -304,7 +305,7 @@ def test_a_running_slot_by_hand():
 
 def test_the_host_block_by_hand():
     rows = [[{"stage": 6, "blueprint": 1, "alpha": 1.0, "algorithm": 3}, {"stage": 2, "blueprint": 3}, {"stage": 8}]]
-    whole = state(make(rows))
+    whole = make_state(make_slots(rows))
     more = {
         "best_acc": 80.0, "train_loss": math.e - 1, "train_acc": 30.0, "plateau": 12, "rollbacks": 7,
         "committed_acc": 60.0, "clean_improvement": 20.0,
@@ -316,7 +317,7 @@ def test_the_host_block_by_hand():
     whole = whole.replace(
         signals=whole.signals.replace(**leaves), instance=whole.instance.replace(classes=torch.tensor([10]))
     )
-    found = see(whole, limits_of(whole.slots, max_seeds=3))
+    found = see(whole, make_limits(whole.slots, max_seeds=3))
     light, gate, host = 9 * 16 + 8, 4 * 8 + 2 * 8 + 1, HOST.params()
     by_hand = {
         "best_acc": 0.8, "train_loss": 1 / 7, "train_acc": 0.3, "train_valid": 1, "plateau": 1, "stabilized": 1,
@@ -331,7 +332,7 @@ def test_the_host_block_by_hand():
 
 
 def test_the_instance_block_by_hand():
-    whole = state(make([[{}], [{}]]))
+    whole = make_state(make_slots([[{}], [{}]]))
     leaves = {
         "width": [0.5, 1.0], "data_share": [0.25, 1.0], "label_noise": [0.1, 0.0], "param_price": [0.1, 0.0],
         "reach": [0, 1], "baseline_loss": [math.e - 1, 0.0],
@@ -346,7 +347,9 @@ def test_the_instance_block_by_hand():
 
 
 def test_difference_10_time_is_observed():
-    whole = state(make([[{}], [{}]])).replace(clock=state(make([[{}], [{}]])).clock.replace(epoch=torch.tensor([3, 4])))
+    whole = make_state(make_slots([[{}], [{}]])).replace(
+        clock=make_state(make_slots([[{}], [{}]])).clock.replace(epoch=torch.tensor([3, 4]))
+    )
     found = see(whole)
     assert not torch.equal(found.env[0], found.env[1])
     assert torch.equal(found.env[0, 1:], found.env[1, 1:])
@@ -355,20 +358,20 @@ def test_difference_10_time_is_observed():
 def test_difference_13_an_unmeasured_contribution_is_marked_and_a_stale_one_shows_its_age():
     seed = {"stage": 5, "blueprint": 2, "algorithm": 1, "alpha": 1.0}
     stale = {**seed, "contribution": 2.0, "contribution_valid": True, "since_measured": 4}
-    found = see(state(make([[seed, stale]])))
+    found = see(make_state(make_slots([[seed, stale]])))
     assert slot(found, "contribution_valid") == [[0.0, 1.0]]
     assert slot(found, "since_measured") == [[0.0, pytest.approx(0.4)]]
 
 
 def test_the_flat_form_is_the_env_block_then_the_slots():
-    found = see(state(make([[{}, {"stage": 3, "blueprint": 1}]])))
-    flat = flatten(found)
+    found = see(make_state(make_slots([[{}, {"stage": 3, "blueprint": 1}]])))
+    flat = flatten_observation(found)
     assert flat.shape == (1, 52 + 2 * 46)
     assert torch.equal(flat[0, 52 + 46 :], found.slots[0, 1])
 
 
 def test_observing_never_asks_the_host():
-    whole = state(make([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
+    whole = make_state(make_slots([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
     assert observe(
         whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET
     ).env.shape == (1, 52)
@@ -386,7 +389,7 @@ def test_observing_traces_as_one_graph():
     assert own.counts[0][1] == 9 * 16 + 8  # cached properties are made before they are traced
     assert own.gate_counts == (4 * 8 + 2 * 8 + 1,)
     for stage in (1, 3, 5):
-        whole = state(make([[{"stage": stage, "blueprint": 1}]]))
+        whole = make_state(make_slots([[{"stage": stage, "blueprint": 1}]]))
         found = step(whole, Limits("cnn", (True,)), net=own, episode_length=LENGTH, param_budget=BUDGET)
         assert torch.allclose(found.slots, see(whole).slots)
     assert len(graphs) == 1

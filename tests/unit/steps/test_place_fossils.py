@@ -23,9 +23,9 @@ from morphogen.evaluation.schedule_search import Growth, held_out_grounds, sched
 from morphogen.evaluation.static_baseline import planted, reached, replay
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
-from morphogen.steps.place_fossils import plant
+from morphogen.steps.place_fossils import place_fossils
 from morphogen.testing.builders import invariants
-from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.purpose import Purpose
@@ -81,13 +81,13 @@ def test_planting_fills_the_named_slots_with_sound_fossils_and_leaves_all_else()
     state = fresh(network, 3)
     blueprint = torch.tensor([[NORM, -1, LIGHT], [-1, -1, -1], [-1, NORM, -1]])
     algorithm = torch.where(blueprint >= 0, int(Algorithm.GATE), 0)
-    after = plant(state, blueprint, algorithm)
-    assert invariants.broken(after.slots) == []
+    after = place_fossils(state, blueprint, algorithm)
+    assert invariants.broken_invariants(after.slots) == []
     assert torch.equal(after.slots.stage == int(Stage.FOSSILIZED), blueprint >= 0)
     assert torch.equal(after.slots.blueprint, blueprint)
     assert torch.equal(after.slots.algorithm, algorithm)
-    assert same(after.slots[1], state.slots[1])
-    assert same(after.replace(slots=state.slots), state)
+    assert trees_equal(after.slots[1], state.slots[1])
+    assert trees_equal(after.replace(slots=state.slots), state)
 
 
 def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
@@ -104,7 +104,7 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
             state = world.epoch(state, policy, params, hidden).after
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
     copy = planted(world, 0, state.slots.blueprint, state.slots.algorithm)
-    assert invariants.broken(copy.slots) == []
+    assert invariants.broken_invariants(copy.slots) == []
     for name in {leaf.name for leaf in SLOTS} - TRACES_OF_A_LIFE:
         assert torch.equal(getattr(copy.slots, name), getattr(state.slots, name)), name
     sizes = [seed_params(one.slots, setup.net.counts, setup.net.gate_counts) for one in (copy, state)]
@@ -123,7 +123,7 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
     assert copy.seeds["r0c0", "params"].any(-1).all()
     assert torch.equal(copy.host.params, first.before.host.params)
-    assert same(copy.governor.slots, copy.slots)
+    assert trees_equal(copy.governor.slots, copy.slots)
 
 
 def at_equal_cost(setup, lived):

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen.config.spec import GovernorSpec, RewardSpec, SignalSpec
-from morphogen.rules.rewards.table import build
-from morphogen.rules.seed_detectors import detect
+from morphogen.rules.rewards.table import build_rule
+from morphogen.rules.seed_detectors import detect_false_credit
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.score import score
 from morphogen.testing.builders import scenes
-from morphogen.testing.builders.scenes import found, slots_of
-from morphogen.testing.builders.tree_equality import assert_same
+from morphogen.testing.builders.scenes import make_attribution, slots_by_stage
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, AlphaMode, Panic, Stage
@@ -77,7 +77,7 @@ def seen(loss: list[float], accuracy: list[float], slots: int = 3) -> Validation
 def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True, rule="delta", **spec):
     """Score a state in one call; by default nothing was measured to help and nothing went wrong."""
     envs = state.batch_size[0]
-    attribution = found([50.0] * envs) if attribution is None else attribution
+    attribution = make_attribution([50.0] * envs) if attribution is None else attribution
     return score(
         state,
         outcome_of(envs, op, executed=executed),
@@ -86,7 +86,7 @@ def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True,
         seen([1.0] * envs, [50.0] * envs),
         before=state,
         host_params=torch.full((envs,), 100),
-        rule=build(RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        rule=build_rule(RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,
         param_budget=BUDGET,
@@ -103,12 +103,12 @@ OCCUPIED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Sta
 
 
 def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
-    slots = slots_of(
+    slots = slots_by_stage(
         [[Stage.FOSSILIZED, Stage.TRAINING, Stage.PRUNED], [Stage.FOSSILIZED, Stage.DORMANT, Stage.HOLDING]],
         blueprint=[[Blueprint.CONV_LIGHT, Blueprint.NORM, Blueprint.NORM], [Blueprint.NORM, -1, Blueprint.CONV_LIGHT]],
         algorithm=[[Algorithm.ADD, Algorithm.GATE, Algorithm.GATE], [Algorithm.GATE, 0, Algorithm.MULTIPLY]],
     )
-    _, got = pay(scenes.state(slots, measured=False))
+    _, got = pay(scenes.make_state(slots, measured=False))
     assert got.fossil_params.tolist() == [10, 30 + 1]
     assert got.live_params.tolist() == [10 + 60 + 2, 31 + 30]
     assert got.param_cost.tolist() == pytest.approx([0.1 * 10 / BUDGET, 0.1 * 31 / BUDGET])
@@ -118,9 +118,9 @@ def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
 @settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_freezing_a_seed_changes_no_count(rows):
-    slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
+    slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
     frozen = slots.replace(alpha_mode=torch.full_like(slots.alpha_mode, AlphaMode.DOWN), alpha=slots.alpha / 2)
-    one, other = pay(scenes.state(slots, measured=False))[1], pay(scenes.state(frozen, measured=False))[1]
+    one, other = pay(scenes.make_state(slots, measured=False))[1], pay(scenes.make_state(frozen, measured=False))[1]
     assert torch.equal(one.live_params, other.live_params)
     assert torch.equal(one.fossil_params, other.fossil_params)
 
@@ -131,7 +131,9 @@ def test_freezing_a_seed_changes_no_count(rows):
 @pytest.mark.parametrize("rule", ["sparse", "delta"])
 def test_the_value_is_paid_in_the_last_epoch_only(rule):
     for epoch in range(T):
-        after, got = pay(scenes.state(slots_of([[Stage.DORMANT] * 3]), epoch=epoch, measured=False), rule=rule)
+        after, got = pay(
+            scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3]), epoch=epoch, measured=False), rule=rule
+        )
         assert got.terminated.item() == (epoch == T - 1)
         assert got.reward.item() == pytest.approx(0.5 if epoch == T - 1 else 0.0)
         assert got.network_value.item() == pytest.approx(0.5)
@@ -139,8 +141,8 @@ def test_the_value_is_paid_in_the_last_epoch_only(rule):
 
 
 def test_difference_09_the_step_is_paid_for_what_was_measured_after_its_action():
-    state = scenes.state(slots_of([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02, measured=False)
-    after, got = pay(state, attribution=found([58.0], clean=[8.0], contribution=[[8.0, 0.0, 0.0]]))
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02, measured=False)
+    after, got = pay(state, attribution=make_attribution([58.0], clean=[8.0], contribution=[[8.0, 0.0, 0.0]]))
     assert got.reward.item() == pytest.approx(GAMMA * 0.08 - 0.02)
     assert after.ledger["phi"].item() == pytest.approx(0.08)
     assert got.potential.item() == pytest.approx(0.08)
@@ -149,17 +151,17 @@ def test_difference_09_the_step_is_paid_for_what_was_measured_after_its_action()
 
 
 def test_difference_09_a_declined_action_is_paid_like_wait():
-    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False)
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3]), measured=False)
     _, waited = pay(state, op_cost=0.01)
     _, declined = pay(state, op=Op.FOSSILIZE, executed=False, op_cost=0.01)
     _, done = pay(state, op=Op.FOSSILIZE, op_cost=0.01)
-    assert_same(declined, waited)
+    assert_trees_equal(declined, waited)
     assert (waited.reward - done.reward).item() == pytest.approx(0.01)
 
 
 def test_an_unmeasured_epoch_carries_the_potential():
-    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), phi=0.05, measured=False)
-    after, got = pay(state, attribution=found([55.0], measured=False))
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3]), phi=0.05, measured=False)
+    after, got = pay(state, attribution=make_attribution([55.0], measured=False))
     assert got.unmeasured
     assert got.potential.item() == pytest.approx(0.05)
     assert got.reward.item() == pytest.approx((GAMMA - 1) * 0.05)
@@ -170,14 +172,14 @@ def test_an_unmeasured_epoch_carries_the_potential():
 def test_the_split_of_the_potential_sums_to_it():
     credit = [[3.0, -1.0, 2.0]]
     _, got = pay(
-        scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False),
-        attribution=found([54.0], clean=[4.0], contribution=credit),
+        scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3]), measured=False),
+        attribution=make_attribution([54.0], clean=[4.0], contribution=credit),
     )
     torch.testing.assert_close(got.potential_by_slot.sum(1), got.potential)
 
 
 def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
-    state = scenes.state(slots_of([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False)
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False)
     _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
     assert got.components.shape == (2, 5)
     torch.testing.assert_close(got.components.sum(1), got.reward)
@@ -188,16 +190,16 @@ def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(loss):
-    state, envs = scenes.state(slots_of([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False), 2
+    state, envs = scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False), 2
     after, got = score(
         state,
         outcome_of(envs),
-        found([50.0] * envs),
+        make_attribution([50.0] * envs),
         report_of([False] * envs),
         seen([loss, 1.3], [50.0] * envs),
         before=state,
         host_params=torch.full((envs,), 100),
-        rule=build(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        rule=build_rule(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,
         param_budget=BUDGET,
@@ -211,9 +213,9 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
 
 
 def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():
-    state = scenes.state(slots_of([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3, measured=False)
+    state = scenes.make_state(slots_by_stage([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3, measured=False)
     remembered = state.signals.replace(committed_acc=torch.tensor([40.0, 40.0]))
-    spoiled = found([math.nan, 50.0], clean=[math.nan, 0.0])
+    spoiled = make_attribution([math.nan, 50.0], clean=[math.nan, 0.0])
     after, got = pay(state.replace(signals=remembered), attribution=spoiled, rolled_back=[True, False])
     assert got.terminated.tolist() == [True, False]
     assert got.reward.tolist() == pytest.approx([-1.0 - 0.05, -0.05])
@@ -226,8 +228,8 @@ def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_an
 @pytest.mark.parametrize("epoch", [0, 4, T - 1])
 @pytest.mark.parametrize("loss", [math.nan, math.inf, 1e9])
 def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(epoch, loss):
-    slots = slots_of([[Stage.DORMANT] * 3] * 2)
-    start = first_snapshot(scenes.state(slots, epoch=epoch, phi=0.03, measured=False))
+    slots = slots_by_stage([[Stage.DORMANT] * 3] * 2)
+    start = first_snapshot(scenes.make_state(slots, epoch=epoch, phi=0.03, measured=False))
     start = start.replace(governor=start.governor.replace(streak=start.governor.streak + 2))
     validation = seen([loss, 1.0], [0.0, 60.0])
     metrics = TrainMetrics(
@@ -249,7 +251,7 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         validation,
         before=start,
         host_params=torch.full((2,), 100),
-        rule=build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        rule=build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,
         param_budget=BUDGET,
@@ -270,16 +272,16 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
 @given(rows=stages, order=st.permutations(range(3)))
 def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     place = torch.tensor(order)
-    slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
+    slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
     credit = [[4.0, -2.0, 1.0]] * len(rows)
-    out = found([53.0] * len(rows), clean=[3.0] * len(rows), contribution=credit)
+    out = make_attribution([53.0] * len(rows), clean=[3.0] * len(rows), contribution=credit)
     moved = out.replace(shapley=out.shapley[:, place], contribution=out.contribution[:, place])
     counts = tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3))
-    state = scenes.state(slots, epoch=T - 1, measured=False)
+    state = scenes.make_state(slots, epoch=T - 1, measured=False)
     shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
     kwargs = {
         "host_params": torch.full((len(rows),), 100),
-        "rule": build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        "rule": build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         "net_counts": counts,
         "gate_counts": (0, 0, 0),
         "param_budget": BUDGET,
@@ -289,7 +291,7 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
     _, one = score(state, outcome_of(len(rows)), out, *rest, before=state, **kwargs)
     _, other = score(shuffled, outcome_of(len(rows)), moved, *rest, before=shuffled, **kwargs)
-    assert_same(
+    assert_trees_equal(
         other,
         one.replace(
             potential_by_slot=one.potential_by_slot[:, place],
@@ -302,16 +304,16 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
 @settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_an_env_does_not_see_its_neighbours(rows):
-    slots = slots_of(rows, blueprint=[[1, 2, 3]] * len(rows))
-    state = scenes.state(slots, phi=0.02, measured=False)
+    slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
+    state = scenes.make_state(slots, phi=0.02, measured=False)
     flags = [e == 1 for e in range(len(rows))]
-    out = found([50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))])
+    out = make_attribution([50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))])
     after, together = pay(state, attribution=out, rolled_back=flags)
     for e in range(len(rows)):
         row = slice(e, e + 1)
         alone_after, alone = pay(state[row], attribution=out[row], rolled_back=flags[row])
-        assert_same(alone, together[row])
-        assert_same(alone_after, after[row])
+        assert_trees_equal(alone, together[row])
+        assert_trees_equal(alone_after, after[row])
 
 
 # close
@@ -320,30 +322,30 @@ def test_an_env_does_not_see_its_neighbours(rows):
 @settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_closing_counts_epochs_where_a_slot_is_not_empty_and_ages_seeds(rows):
-    state = scenes.state(slots_of(rows), epoch=2, measured=False)
+    state = scenes.make_state(slots_by_stage(rows), epoch=2, measured=False)
     copy = state.clone()
     after, _ = pay(state)
-    assert_same(state, copy)
+    assert_trees_equal(state, copy)
     for e, row in enumerate(rows):
         for s, stage in enumerate(row):
             assert after.slots.epochs_in_stage[e, s] == (0 if stage is Stage.DORMANT else 1)
             assert after.slots.age[e, s] == (1 if stage in OCCUPIED else 0)
     rest = {"ledger": state.ledger, "clock": state.clock}
     counters = {"epochs_in_stage": state.slots.epochs_in_stage, "age": state.slots.age}
-    assert_same(after.replace(slots=after.slots.replace(**counters), **rest), state)
+    assert_trees_equal(after.replace(slots=after.slots.replace(**counters), **rest), state)
 
 
 def test_score_never_asks_the_host():
-    state = scenes.state(slots_of([[Stage.HOLDING] * 3]), measured=False).to("meta")
+    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3]), measured=False).to("meta")
     _, got = score(
         state,
         outcome_of(1).to("meta"),
-        found([50.0]).to("meta"),
+        make_attribution([50.0]).to("meta"),
         report_of([False]).to("meta"),
         seen([1.0], [50.0]).to("meta"),
         before=state,
         host_params=torch.full((1,), 100, device="meta"),
-        rule=build(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        rule=build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
         net_counts=COUNTS,
         gate_counts=GATES,
         param_budget=BUDGET,
@@ -357,8 +359,8 @@ def test_score_never_asks_the_host():
 
 
 def detection(stage: Stage, contribution: float, uncommitted: float, *, valid: bool = True):
-    slots = slots_of([[stage]], contribution=[[contribution]], contribution_valid=[[valid]])
-    return detect(slots, torch.tensor([uncommitted]))
+    slots = slots_by_stage([[stage]], contribution=[[contribution]], contribution_valid=[[valid]])
+    return detect_false_credit(slots, torch.tensor([uncommitted]))
 
 
 @pytest.mark.parametrize(

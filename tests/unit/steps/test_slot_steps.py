@@ -7,13 +7,13 @@ import torch
 
 from morphogen.config.spec import GovernorSpec, LifecycleSpec
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_masks, available, choices, forced
+from morphogen.rules.legality import action_count, action_masks, is_forced, used_heads
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
-from morphogen.testing.builders.scenes import make, state
-from morphogen.testing.builders.tree_equality import same
+from morphogen.testing.builders.scenes import make_slots, make_state
+from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import AlphaMode, Stage
@@ -25,7 +25,7 @@ FADING = {"stage": Stage.BLENDING, "age": 9, "epochs_in_stage": 2, "alpha": 0.5,
 FADING |= {"alpha_mode": AlphaMode.DOWN, "alpha_curve": 2, "alpha_steps": 3, "alpha_done": 1}
 HELD = {"stage": Stage.HOLDING, "age": 20, "epochs_in_stage": 2, "alpha": 1.0, "alpha_target": 1.0}
 
-SLOTS = make([[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]])
+SLOTS = make_slots([[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]])
 HEADS = torch.tensor([[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8])
 SPEC = decode(HEADS, SLOTS, ALLOW)
 
@@ -33,7 +33,7 @@ SPEC = decode(HEADS, SLOTS, ALLOW)
 def epoch(now, heads, validation, train):
     """Everything of an epoch that this floor of the building does, in order."""
     masks = action_masks(now.slots, ALLOW)
-    counts = available(masks), choices(masks), forced(masks)
+    counts = used_heads(masks), action_count(masks), is_forced(masks)
     spec = decode(heads, now.slots, ALLOW)
     now, outcome = apply_action(now, spec, lifecycle=LIFE)
     now, report = tick(now, lifecycle=LIFE)
@@ -43,7 +43,7 @@ def epoch(now, heads, validation, train):
 
 def inputs():
     now = first_snapshot(
-        state(make([[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]]))
+        make_state(make_slots([[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]]))
     )
     heads = torch.tensor([[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8])
     zeros = torch.zeros(3)
@@ -93,9 +93,9 @@ def test_a_step_is_one_graph_that_serves_other_values(name):
 
     compiled = torch.compile(STEPS[name], fullgraph=True, backend=backend)
     now, *rest = inputs()
-    for slots in (now.slots, make([[HELD, {}], [{}, {}], [{}, FADING]])):
+    for slots in (now.slots, make_slots([[HELD, {}], [{}, {}], [{}, FADING]])):
         given = (now.replace(slots=slots), *rest)
-        assert same(compiled(*given), STEPS[name](*given))
+        assert trees_equal(compiled(*given), STEPS[name](*given))
     assert len(graphs) == 1
 
 

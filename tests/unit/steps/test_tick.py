@@ -10,16 +10,24 @@ from support.made_up_rollouts import observation
 from support.profiles import one_in
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.learn.baselines import Random
+from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import noise_lanes
 from morphogen.rules.decode import decode
-from morphogen.rules.gates import gate
+from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import action_masks, legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import LEAVES, close, limits_of, make, one, seed_rows, state
-from morphogen.testing.builders.tree_equality import differing, same
+from morphogen.testing.builders.scenes import (
+    SLOT_LEAVES,
+    advance_counters,
+    make_limits,
+    make_seed_rows,
+    make_slot,
+    make_slots,
+    make_state,
+)
+from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.testing.strategies.slots import STAGES
 from morphogen.vocab.action import Op, Outcome
@@ -33,13 +41,13 @@ MEASURED = {"gradient_valid": True, "gradient_health": 1.0, "contribution_valid"
 
 def step(world, heads, spec=PLAIN, **knobs):
     """One epoch without training: decode, apply, tick, a healthy measurement of running seeds, close."""
-    decoded = decode(heads, world.slots, limits_of(world.slots, auto_forward=spec.auto_forward, **knobs))
+    decoded = decode(heads, world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs))
     world, outcome = apply_action(world, decoded, lifecycle=spec)
     world, report = tick(world, lifecycle=spec)
     stage = world.slots.stage
     runs = (stage >= S.TRAINING) & (stage <= S.FOSSILIZED)
     seen = {n: torch.where(runs, torch.as_tensor(v), getattr(world.slots, n)) for n, v in MEASURED.items()}
-    return world.replace(slots=close(world.slots.replace(**seen))), outcome, report
+    return world.replace(slots=advance_counters(world.slots.replace(**seen))), outcome, report
 
 
 def action(op, slot=0, blueprint=3, tempo=1, target=2, speed=0):
@@ -57,7 +65,7 @@ def life(world, script, epochs, spec=PLAIN):
 
 def test_the_fastest_life_reaches_each_stage_in_the_stated_epoch():
     script = {0: action(Op.GERMINATE), 17: action(Op.FOSSILIZE), **{t: action(Op.ADVANCE) for t in (1, 11, 16)}}
-    seen, _ = life(state(one()), script, 18)
+    seen, _ = life(make_state(make_slot()), script, 18)
     expected = [S.GERMINATED] + [S.TRAINING] * 10 + [S.BLENDING] * 5 + [S.HOLDING] + [S.FOSSILIZED]
     assert [stage for stage, _, _ in seen] == expected
     assert [alpha for _, alpha, _ in seen[11:16]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
@@ -67,12 +75,12 @@ def test_the_fastest_life_reaches_each_stage_in_the_stated_epoch():
 @pytest.mark.parametrize("epoch", [10, 15])
 def test_a_day_earlier_the_gate_declines(epoch):
     script = {0: action(Op.GERMINATE), 1: action(Op.ADVANCE), 11: action(Op.ADVANCE), epoch: action(Op.ADVANCE)}
-    seen, _ = life(state(one()), script, epoch + 1)
+    seen, _ = life(make_state(make_slot()), script, epoch + 1)
     assert seen[-1][2] is Outcome.DECLINED
 
 
 def test_auto_forward_makes_the_same_life_without_advance():
-    seen, _ = life(state(one()), {0: action(Op.GERMINATE), 15: action(Op.FOSSILIZE)}, 16, AUTO)
+    seen, _ = life(make_state(make_slot()), {0: action(Op.GERMINATE), 15: action(Op.FOSSILIZE)}, 16, AUTO)
     expected = [S.TRAINING] * 10 + [S.BLENDING] * 4 + [S.HOLDING] + [S.FOSSILIZED]
     assert [stage for stage, _, _ in seen] == expected
     assert [alpha for _, alpha, _ in seen[10:15]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
@@ -80,9 +88,9 @@ def test_auto_forward_makes_the_same_life_without_advance():
 
 def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
     """Take any legal move forward: no stage is a dead end."""
-    world, seen = state(one()), set()
+    world, seen = make_state(make_slot()), set()
     for _ in range(40):
-        masks = action_masks(world.slots, limits_of(world.slots))
+        masks = action_masks(world.slots, make_limits(world.slots))
         op = next((op for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE) if masks.op[0, op]), Op.WAIT)
         world, _, _ = step(world, action(op))
         seen.add(world.slots.stage.item())
@@ -92,9 +100,9 @@ def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
 def removed(path):
     """A slot whose seed leaves in the next step, the action that does it, and who is told to have done it."""
     if path == "prune":
-        return one(stage=S.TRAINING, epochs_in_stage=6, age=7, blueprint=3), action(Op.PRUNE)
+        return make_slot(stage=S.TRAINING, epochs_in_stage=6, age=7, blueprint=3), action(Op.PRUNE)
     ramp = {"alpha": 0.1, "alpha_start": 1.0, "alpha_target": 0.0, "alpha_mode": AlphaMode.DOWN, "alpha_curve": 1}
-    fading = one(stage=S.BLENDING, epochs_in_stage=6, age=9, blueprint=3, alpha_steps=3, alpha_done=2, **ramp)
+    fading = make_slot(stage=S.BLENDING, epochs_in_stage=6, age=9, blueprint=3, alpha_steps=3, alpha_done=2, **ramp)
     return fading, action(Op.WAIT)
 
 
@@ -104,24 +112,24 @@ def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, emba
     """However the seed was removed: n observations show EMBARGOED, GERMINATE is legal n + 3 steps after the removal."""
     slots, heads = removed(path)
     spec = LifecycleSpec(embargo_epochs=embargo)
-    world, _, report = step(state(slots), heads, spec)
+    world, _, report = step(make_state(slots), heads, spec)
     assert report.removal.item() == (Removal.RAMP if path == "ramp" else Removal.NONE)
     shown = [(S(world.slots.stage.item()), world.slots.epochs_in_stage.item())]
-    germinate = [legal(world.slots, limits_of(world.slots))[0, Op.GERMINATE, 0].item()]
+    germinate = [legal(world.slots, make_limits(world.slots))[0, Op.GERMINATE, 0].item()]
     for _ in range(embargo + 2):
         world, _, _ = step(world, action(Op.WAIT), spec)
         shown.append((S(world.slots.stage.item()), world.slots.epochs_in_stage.item()))
-        germinate.append(legal(world.slots, limits_of(world.slots))[0, Op.GERMINATE, 0].item())
+        germinate.append(legal(world.slots, make_limits(world.slots))[0, Op.GERMINATE, 0].item())
     cooling = [(S.EMBARGOED, i + 1) for i in range(embargo)]
     assert shown == [(S.PRUNED, 1), *cooling, (S.RESETTING, 1), (S.DORMANT, 0)]
     assert germinate == [False] * (embargo + 2) + [True]  # so the action of step t + n + 3 is the first
-    assert differing(world.slots, one()) == set()
+    assert differing_leaves(world.slots, make_slot()) == set()
 
 
 def test_between_two_germinations_lie_the_prune_age_and_the_whole_cooldown():
-    world, when = state(one()), []
+    world, when = make_state(make_slot()), []
     for epoch in range(60):
-        allowed = legal(world.slots, limits_of(world.slots))[0, :, 0]
+        allowed = legal(world.slots, make_limits(world.slots))[0, :, 0]
         op = next((op for op in (Op.GERMINATE, Op.PRUNE) if allowed[op]), Op.WAIT)
         when += [epoch] if op is Op.GERMINATE else []
         world, _, _ = step(world, action(op))
@@ -132,7 +140,7 @@ def test_between_two_germinations_lie_the_prune_age_and_the_whole_cooldown():
 @pytest.mark.parametrize(("speed", "ticks"), [(1, 3), (2, 5), (3, 8)])
 def test_a_held_seed_fades_out_frozen_and_leaves_at_alpha_0(speed, ticks):
     held = {"stage": S.HOLDING, "epochs_in_stage": 2, "age": 30, "blueprint": 3, "alpha": 1.0, "alpha_target": 1.0}
-    world, _, report = step(state(one(**held)), action(Op.PRUNE, speed=speed))
+    world, _, report = step(make_state(make_slot(**held)), action(Op.PRUNE, speed=speed))
     for _ in range(ticks - 1):
         assert (world.slots.stage.item(), world.slots.alpha_mode.item()) == (S.BLENDING, AlphaMode.DOWN)
         assert 0 < world.slots.alpha.item() < 1
@@ -152,17 +160,17 @@ def test_a_tick_makes_at_most_one_legal_move_and_never_touches_held_seeds_and_fo
     slots = slots.replace(
         epochs_in_stage=slots.epochs_in_stage + longer, age=slots.age + longer, contribution=slots.contribution + worth
     )
-    after, _ = tick(state(slots), lifecycle=spec)
+    after, _ = tick(make_state(slots), lifecycle=spec)
     for was, now in zip(slots.stage.flatten().tolist(), after.slots.stage.flatten().tolist(), strict=True):
         assert was == now or LEGAL_NEXT[was][now]
     still = (slots.stage == S.HOLDING) | (slots.stage == S.FOSSILIZED)
-    for name in LEAVES:
+    for name in SLOT_LEAVES:
         assert torch.equal(getattr(after.slots, name)[still], getattr(slots, name)[still])
 
 
 @given(slot_states(stages=(S.GERMINATED, S.TRAINING, S.BLENDING)))
 def test_without_auto_forward_only_a_fading_seed_moves(slots):
-    after, report = tick(state(slots), lifecycle=PLAIN)
+    after, report = tick(make_state(slots), lifecycle=PLAIN)
     fading = slots.alpha_mode == AlphaMode.DOWN
     assert torch.equal(after.slots.stage[~fading], slots.stage[~fading])
     assert (after.slots.stage[fading] != S.HOLDING).all()
@@ -173,13 +181,13 @@ def test_without_auto_forward_only_a_fading_seed_moves(slots):
 @given(slot_states(), st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))), st.booleans())
 def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permissive):
     spec = LifecycleSpec(auto_forward=tuple(sorted(gates)), permissive_gates=permissive)
-    world = state(slots)
+    world = make_state(slots)
     after, report = tick(world, lifecycle=spec)
     ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))  # HOLD is asked after the ramp's tick
     to = {"TRAIN": (S.GERMINATED, S.TRAINING), "BLEND": (S.TRAINING, S.BLENDING), "HOLD": (S.BLENDING, S.HOLDING)}
     for name, (here, there) in to.items():
         asked = ramped.slots if name == "HOLD" else slots
-        passes, _ = gate(asked, world.signals.val_acc, torch.full_like(slots.stage, there), spec=spec)
+        passes, _ = check_gate(asked, world.signals.val_acc, torch.full_like(slots.stage, there), spec=spec)
         moves = (slots.stage == here) & (asked.stage == here) & passes & (name in gates)
         assert torch.equal(report.gate == Gate[name], moves)
         assert torch.equal((slots.stage == here) & (after.slots.stage == there), moves)
@@ -187,14 +195,14 @@ def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permi
 
 def test_a_ramp_of_one_tick_still_leaves_the_next_move_to_the_next_tick():
     ready = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 11, "tempo": 1, "blend_target": 1.0, "blend_curve": 1}
-    world, _ = tick(state(one(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO)
+    world, _ = tick(make_state(make_slot(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO)
     assert (world.slots.stage.item(), world.slots.alpha.item()) == (S.BLENDING, 1.0)
     world, report = tick(world, lifecycle=AUTO)
     assert (world.slots.stage.item(), report.gate.item()) == (S.HOLDING, Gate.HOLD)
 
 
 def test_auto_forward_does_nothing_on_an_accuracy_that_was_not_measured():
-    world = state(one(stage=S.GERMINATED, epochs_in_stage=1, age=1), measured=False)
+    world = make_state(make_slot(stage=S.GERMINATED, epochs_in_stage=1, age=1), measured=False)
     after, report = tick(world, lifecycle=AUTO)
     assert (after.slots.stage.item(), report.gate.item()) == (S.GERMINATED, Gate.NONE)
 
@@ -202,9 +210,9 @@ def test_auto_forward_does_nothing_on_an_accuracy_that_was_not_measured():
 @given(slot_states())
 def test_a_slot_without_a_seed_has_no_parameters_and_the_others_keep_theirs(slots):
     names = [f"r0c{i}" for i in range(slots.stage.shape[1])]
-    world = state(slots)
+    world = make_state(slots)
     for i, name in enumerate(names):  # leftovers everywhere, not a number in one of them
-        rows = seed_rows(len(slots), 1.0 + i)
+        rows = make_seed_rows(len(slots), 1.0 + i)
         rows["params"][0, 0] = float("nan")
         world.seeds.set_(name, rows)
     after, _ = tick(world, lifecycle=PLAIN)
@@ -220,20 +228,20 @@ def test_a_slot_without_a_seed_has_no_parameters_and_the_others_keep_theirs(slot
 @given(st.data(), slot_states())
 def test_a_tick_permutes_with_the_slots_and_sees_no_neighbour(data, slots):
     order = data.draw(st.permutations(range(slots.stage.shape[1])))
-    after, report = tick(state(slots), lifecycle=AUTO)
-    moved, moved_report = tick(state(permute(slots, order)), lifecycle=AUTO)
-    assert same(permute(after.slots, order), moved.slots)
-    assert same(permute(report, order), moved_report)
-    alone, _ = tick(state(slots)[:1], lifecycle=AUTO)
-    assert same(alone.slots, after.slots[:1])
+    after, report = tick(make_state(slots), lifecycle=AUTO)
+    moved, moved_report = tick(make_state(permute(slots, order)), lifecycle=AUTO)
+    assert trees_equal(permute(after.slots, order), moved.slots)
+    assert trees_equal(permute(report, order), moved_report)
+    alone, _ = tick(make_state(slots)[:1], lifecycle=AUTO)
+    assert trees_equal(alone.slots, after.slots[:1])
 
 
 @given(slot_states())
 def test_a_tick_does_not_write_to_its_input(slots):
-    before = state(slots)
+    before = make_state(slots)
     copy = before.clone()
     tick(before, lifecycle=AUTO)
-    assert same(before, copy)
+    assert trees_equal(before, copy)
 
 
 COUNTERS = (
@@ -258,15 +266,15 @@ def check_invariants(slots):
     assert (stage[mode != AlphaMode.HOLD] == S.BLENDING).all()
     assert torch.equal(slots.blueprint == -1, stage == S.DORMANT)
     assert (slots.alpha_done <= slots.alpha_steps).all()
-    empty = make([[{}] * stage.shape[1]] * len(slots))
-    for name in LEAVES:
+    empty = make_slots([[{}] * stage.shape[1]] * len(slots))
+    for name in SLOT_LEAVES:
         assert torch.equal(getattr(slots, name)[stage == S.DORMANT], getattr(empty, name)[stage == S.DORMANT])
     assert torch.equal(slots.epochs_in_stage >= 1, stage != S.DORMANT)
 
 
 @given(st.data())
 def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
-    world = state(make([[{}, {}], [{}, {}]]))
+    world = make_state(make_slots([[{}, {}], [{}, {}]]))
     spec = LifecycleSpec(
         embargo_epochs=1,
         min_training_epochs=1,
@@ -274,7 +282,7 @@ def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
         auto_forward=tuple(data.draw(st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))))),
     )
     for _ in range(data.draw(st.integers(1, 14))):
-        allow = limits_of(world.slots, min_prune_age=1, auto_forward=spec.auto_forward)
+        allow = make_limits(world.slots, min_prune_age=1, auto_forward=spec.auto_forward)
         masks, rows = action_masks(world.slots, allow), []
         for e in range(2):
             op = data.draw(st.sampled_from([op for op in reversed(Op) if masks.op[e, op]]))
@@ -287,16 +295,16 @@ def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
         assert (world.slots.stage[fossils] == S.FOSSILIZED).all()
 
 
-RANDOM = Random()
+RANDOM = RandomPolicy()
 
 
 def random_life(seed: int, epochs: int, spec: LifecycleSpec, *, prune: bool, stray: float = 0.2):
     """Six envs of two slots under random actions, legal ones but for strays: yields before, after, outcome."""
-    world, lanes = state(make([[{}, {}]] * 6)), torch.Generator().manual_seed(seed)
+    world, lanes = make_state(make_slots([[{}, {}]] * 6)), torch.Generator().manual_seed(seed)
     params, hidden, seen = RANDOM.init(torch.zeros(3)), RANDOM.initial_hidden(6), observation(6, slots=2)
     knobs = {"min_prune_age": spec.min_prune_age, "disabled_ops": () if prune else ("PRUNE",)}
     for _ in range(epochs):
-        masks = action_masks(world.slots, limits_of(world.slots, auto_forward=spec.auto_forward, **knobs))
+        masks = action_masks(world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs))
         gumbel = -(-torch.rand(6, noise_lanes(2), generator=lanes).clamp(1e-6, 1 - 1e-6).log()).log()
         heads = RANDOM.act(params, seen, masks, hidden, gumbel).action
         any_heads = torch.randint(-1, 7, heads.shape, generator=lanes)
@@ -336,7 +344,7 @@ def test_random_lives_reach_every_stage():
 
 @given(st.data(), slot_states())
 def test_waiting_forever_germinates_nothing(data, slots):
-    world = state(make([[{}] * slots.stage.shape[1]] * len(slots)))
+    world = make_state(make_slots([[{}] * slots.stage.shape[1]] * len(slots)))
     allow = data.draw(limits(slots))
     heads = data.draw(actions(slots))
     heads[:, 0] = int(Op.WAIT)
@@ -344,4 +352,4 @@ def test_waiting_forever_germinates_nothing(data, slots):
     after, outcome = apply_action(world, decoded, lifecycle=PLAIN)
     after, _ = tick(after, lifecycle=PLAIN)
     assert outcome.executed.all()
-    assert same(after.slots, world.slots)
+    assert trees_equal(after.slots, world.slots)

@@ -455,8 +455,8 @@ def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
 
 
 def test_update_metrics_become_an_event():
-    found = {name: np.float64(2.0) for name in metrics.NAMES}
-    found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.NAMES}
+    found = {name: np.float64(2.0) for name in metrics.METRIC_NAMES}
+    found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.METRIC_NAMES}
     event = ppo_updated(found, update_s=0.5)
     assert event.explained_variance is None
     assert event.kl == 2.0
@@ -473,9 +473,9 @@ def test_update_metrics_become_an_event():
 
 
 def test_every_update_metric_is_reduced_as_its_event_declares():
-    declared = {name: REDUCTION[name.split(".")[0]] for name in metrics.STEP}
-    assert declared == {name: kind.value for name, kind in metrics.STEP.items()}
-    assert {REDUCTION[name] for name in metrics.ONCE if "." not in name} == {"once"}
+    declared = {name: REDUCTION[name.split(".")[0]] for name in metrics.STEP_REDUCTIONS}
+    assert declared == {name: kind.value for name, kind in metrics.STEP_REDUCTIONS.items()}
+    assert {REDUCTION[name] for name in metrics.ROUND_METRICS if "." not in name} == {"once"}
 
 
 def test_every_kind_of_event_says_its_level_and_severity():

@@ -63,11 +63,11 @@ def compared(x, mask):
     ],
 )
 def test_a_read_is_seen_where_it_happens(function, op):
-    reads = audit.watch(function, X, MASK)
+    reads = audit.record_host_reads(function, X, MASK)
     assert f"aten.{op}" in {read.op for read in reads}
     line = function.__code__.co_firstlineno
-    assert any(f"{__file__}:{line + shift}:" in reads[0].where for shift in (1, 2))
-    assert audit.audit(function, X, MASK).sentence().startswith(f"{reads[0].op} at ")
+    assert any(f"{__file__}:{line + shift}:" in reads[0].location for shift in (1, 2))
+    assert audit.audit(function, X, MASK).describe().startswith(f"{reads[0].op} at ")
 
 
 def listed(x, mask):
@@ -88,18 +88,18 @@ def made(x, mask):
 
 @pytest.mark.parametrize("function", [item, branch, chosen, places, listed, fetched, counted])
 def test_where_there_are_no_values_none_can_be_read(function):
-    assert audit.refused(function, X, MASK)
+    assert audit.meta_failure(function, X, MASK)
 
 
 def test_what_is_made_on_the_cpu_is_told_by_name():
-    assert audit.refused(made, X, MASK) == "its output there is on cpu"
+    assert audit.meta_failure(made, X, MASK) == "its output there is on cpu"
 
 
 @pytest.mark.parametrize(("function", "name"), [(listed, "tolist"), (fetched, "cpu"), (counted, "numpy")])
 def test_the_source_tells_what_a_run_on_the_cpu_does_not_show(function, name):
-    assert not audit.watch(function, X, MASK)
-    assert [found for _, found in audit.audit(function, X, MASK).source] == [name]
-    assert f"line 2 of its source has .{name}" in audit.audit(function, X, MASK).sentence()
+    assert not audit.record_host_reads(function, X, MASK)
+    assert [found for _, found in audit.audit(function, X, MASK).source_reads] == [name]
+    assert f"line 2 of its source has .{name}" in audit.audit(function, X, MASK).describe()
 
 
 class Seldom:
@@ -116,14 +116,14 @@ class Seldom:
 def test_the_source_of_an_object_is_that_of_its_call(function):
     found = audit.audit(function, X)
     assert not found.reads
-    assert found.refusal == ""
-    assert [name for _, name in found.source] == ["item"]
+    assert found.meta_failure == ""
+    assert [name for _, name in found.source_reads] == ["item"]
 
 
 def test_what_asks_nobody_passes():
     found = audit.audit(quiet, X, MASK)
     assert not found
-    assert found.sentence() == ""
+    assert found.describe() == ""
     assert not audit.audit(lambda x: x + 1, X), "the source of a lambda cannot be told from its neighbours'"
 
 
@@ -134,7 +134,7 @@ def test_the_arguments_are_left_alone():
 
 
 def test_a_block_can_be_watched_too():
-    with audit.Watch() as seen:
+    with audit.HostReadMode() as seen:
         bool(MASK.any())
         X[MASK].sum()
     assert [read.op for read in seen.reads] == ["aten._local_scalar_dense", "aten.index"]

@@ -10,7 +10,15 @@ from morphogen.errors import ConfigError
 from morphogen.rules.decode import decode
 from morphogen.steps.govern import first_snapshot
 from morphogen.testing.builders import scenes, synthetic_epoch
-from morphogen.testing.laws import REWARD_LAWS, STEP_LAWS, BrokenLaw, check_reward, check_rule, check_step, name_of
+from morphogen.testing.laws import (
+    REWARD_LAWS,
+    STEP_LAWS,
+    BrokenLaw,
+    callable_name,
+    check_reward,
+    check_rule,
+    check_step,
+)
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.action import Head, Op
 
@@ -95,14 +103,24 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             "repeats",
             r"wavering is not a function of its input: it draws from a global",
         ),
-        (broken_rules.Shaped(), {"bounds": (-0.5, 9.0)}, "bounded", r"Shaped leaves its bounds: .* want -0.5 .. 9"),
-        (broken_rules.Shaped(), {"bounds": (-9.0, 0.5)}, "bounded", r"Shaped leaves its bounds: .* want -9.0 .. 0.5"),
+        (
+            broken_rules.Shaped(),
+            {"bounds": (-0.5, 9.0)},
+            "within_bounds",
+            r"Shaped leaves its bounds: .* want -0.5 .. 9",
+        ),
+        (
+            broken_rules.Shaped(),
+            {"bounds": (-9.0, 0.5)},
+            "within_bounds",
+            r"Shaped leaves its bounds: .* want -9.0 .. 0.5",
+        ),
         (paying(broken_rules.Numbered()), {}, "graph", r"Numbered is not one graph: call \d with other values"),
     ],
     ids=lambda part: part if isinstance(part, str) and part in REWARD_LAWS else "",
 )
 def test_a_faulty_rule_is_told_by_the_law_that_it_breaks(rule, knobs, law, sentence):
-    name = name_of(getattr(rule, "function", rule))
+    name = callable_name(getattr(rule, "function", rule))
     found = broken(check_reward, rule, name=name, **knobs)
     assert found.law == law, found
     with pytest.raises(AssertionError, match=sentence):
@@ -179,7 +197,7 @@ def test_a_faulty_step_is_told_by_the_law_that_it_breaks(step, law, sentence):
 def test_a_step_that_raises_under_a_law_breaks_it():
     found = broken(check_step, broken_rules.older_in_company, slot_states(min_envs=2, max_slots=2))
     assert found.law == "neighbours"
-    assert found.sentence == "older_in_company raises ValueError: nobody is here"
+    assert found.describe == "older_in_company raises ValueError: nobody is here"
 
 
 def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkeypatch):
@@ -200,7 +218,7 @@ def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkey
 
 
 def test_a_rule_that_returns_a_whole_state_is_a_step():
-    states = slots.map(scenes.state)
+    states = slots.map(scenes.make_state)
     assert broken(check_rule, first_snapshot, states).law == "stateless"
     check_step(first_snapshot, states, **FEW)
 
@@ -211,14 +229,14 @@ def test_several_arguments_are_a_tuple_and_plain_values_stay_what_they_are():
 
 
 def test_a_law_can_be_left_out_and_one_that_does_not_exist_is_refused():
-    check_step(broken_rules.older_by_chance, slots, but=("repeats", "neighbours", "graph"), **FEW)
+    check_step(broken_rules.older_by_chance, slots, skip=("repeats", "neighbours", "graph"), **FEW)
     with pytest.raises(ConfigError, match=r"but is \['repeat'\]; want names of laws out of accepts, host"):
-        check_step(broken_rules.older, slots, but=("repeat",), **FEW)
+        check_step(broken_rules.older, slots, skip=("repeat",), **FEW)
 
 
 def test_a_graph_needs_two_examples_of_the_same_shapes():
     with pytest.raises(ConfigError, match=r"states draws no two examples of the same shapes"):
-        check_step(broken_rules.older, st.just(scenes.one(stage=3, age=2)), **FEW)
+        check_step(broken_rules.older, st.just(scenes.make_slot(stage=3, age=2)), **FEW)
 
 
 def test_every_law_says_what_holds():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from morphogen.config.spec import LifecycleSpec, RewardSpec
 from morphogen.rules.decode import decode
-from morphogen.rules.rewards.table import build
+from morphogen.rules.rewards.table import build_rule
 from morphogen.steps.tick import tick
 from morphogen.testing import oracles
 from morphogen.testing.builders import reward_inputs as made
@@ -49,7 +49,7 @@ def test_legality_is_the_recorded_one(request):
     for row in rows(request, "masks"):
         seen, wanted = row["inputs"], row["outputs"]
         columns = zip(seen["stage"], seen["age"], seen["alpha_mode"], strict=True)
-        env = [oracles.Cell(int(Stage[stage]), age, int(AlphaMode[mode])) for stage, age, mode in columns]
+        env = [oracles.SlotCell(int(Stage[stage]), age, int(AlphaMode[mode])) for stage, age, mode in columns]
         allow = Limits(
             topology=seen["topology"],
             enabled=tuple(seen["enabled"]),
@@ -75,7 +75,7 @@ def test_transitions_are_the_recorded_ones(request):
     matrix = [row for row in rows(request, "transitions") if row["kind"] == "matrix"]
     assert matrix
     for row in matrix:
-        found = {to.name for to in Stage if oracles.may_become(int(Stage[row["stage"]]), int(to))}
+        found = {to.name for to in Stage if oracles.can_transition(int(Stage[row["stage"]]), int(to))}
         assert found == set(row["legal_targets"])
 
 
@@ -110,7 +110,7 @@ def test_rewards_of_the_own_rules_are_the_recorded_ones(request):
         knobs = {n: config[n] for n in ("potential_scale", "governor_penalty", "op_cost") if n in config}
         world = {"gamma": config.get("gamma", 0.995), "budget": config.get("param_budget", 500_000)}
         for rule, wanted in row["outputs"].items():
-            found = oracles.own_rewards(rule, steps, length=len(steps), **world, **knobs)
+            found = oracles.core_rewards(rule, steps, length=len(steps), **world, **knobs)
             assert found == pytest.approx(wanted, abs=1e-12), (row["id"], rule)
 
 
@@ -122,7 +122,7 @@ def test_decoding_is_what_the_rules_say_field_by_field(data, slots):
     allow = data.draw(limits(slots))
     drawn = data.draw(any_actions(slots, -1, 7))
     spec = decode(drawn, slots, allow)
-    for e, env in enumerate(oracles.cells(slots)):
+    for e, env in enumerate(oracles.slot_cells(slots)):
         wanted = oracles.decode(drawn[e].tolist(), env, allow)
         found = {name: getattr(spec, name)[e].tolist() for name in wanted}
         assert found == {**wanted, "alpha_target": pytest.approx(wanted["alpha_target"])}
@@ -130,7 +130,7 @@ def test_decoding_is_what_the_rules_say_field_by_field(data, slots):
 
 @given(slot_states(), st.integers(1, 6))
 def test_a_tick_is_what_the_rules_say_slot_by_slot(slots, embargo):
-    after, _ = tick(scenes.state(slots), lifecycle=LifecycleSpec(embargo_epochs=embargo))
+    after, _ = tick(scenes.make_state(slots), lifecycle=LifecycleSpec(embargo_epochs=embargo))
     names = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "alpha", "alpha_mode")
     names += ("alpha_done", "alpha_start", "alpha_target", "alpha_steps", "alpha_curve", "alpha_steepness")
     for e, s in itertools.product(range(len(slots)), range(slots.stage.shape[1])):
@@ -146,13 +146,13 @@ def test_a_tick_is_what_the_rules_say_slot_by_slot(slots, embargo):
 @given(steps=reward_episodes(), scale=st.sampled_from([1.0, 0.5]), cost=st.sampled_from([0.0, 0.01]))
 def test_own_rules_pay_what_is_written_out(name, steps, scale, cost):
     spec = RewardSpec(rule=name, potential_scale=scale, op_cost=cost, governor_penalty=2.5)
-    rule = build(spec, param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
-    rewards, _, _ = made.play(rule, steps)
-    fields = [field for field in made.INPUTS if field not in ("epoch", "host_params")]
+    rule = build_rule(spec, param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
+    rewards, _, _ = made.play_rule(rule, steps)
+    fields = [field for field in made.INPUT_DEFAULTS if field not in ("epoch", "host_params")]
     knobs = {"potential_scale": scale, "op_cost": cost, "governor_penalty": 2.5}
     for e in range(rewards.shape[1]):
         env = [{field: getattr(step, field)[e].item() for field in fields} for step in steps]
-        wanted = oracles.own_rewards(name, env, gamma=GAMMA, budget=BUDGET, length=LENGTH, **knobs)
+        wanted = oracles.core_rewards(name, env, gamma=GAMMA, budget=BUDGET, length=LENGTH, **knobs)
         assert rewards[:, e].tolist() == pytest.approx(wanted, abs=1e-12)
 
 
@@ -167,6 +167,6 @@ def test_every_blueprint_has_its_name_and_place():
 
 
 def test_the_actions_that_are_counted_are_those_of_the_masks():
-    held = scenes.one(stage=Stage.HOLDING, age=9, alpha=1.0)
-    assert oracles.choices(oracles.cells(held)[0], scenes.limits_of(held)) == 1 + 240 + 20 + 1
-    assert torch.tensor(oracles.legality(oracles.cells(held)[0], scenes.limits_of(held))).sum() == 4
+    held = scenes.make_slot(stage=Stage.HOLDING, age=9, alpha=1.0)
+    assert oracles.count_actions(oracles.slot_cells(held)[0], scenes.make_limits(held)) == 1 + 240 + 20 + 1
+    assert torch.tensor(oracles.legality(oracles.slot_cells(held)[0], scenes.make_limits(held))).sum() == 4

@@ -17,7 +17,7 @@ from morphogen.state import schema
 from morphogen.steps.tick import tick
 from morphogen.testing import strategies
 from morphogen.testing.builders import invariants, scenes, tree_equality
-from morphogen.testing.builders.reward_inputs import OPTIONAL, SLOT_OPTIONAL
+from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, OPTIONAL_SLOT_INPUTS
 from morphogen.testing.strategies.slots import AGES
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import OCCUPIED, AlphaMode, Stage
@@ -38,7 +38,7 @@ def met(strategy, wanted):
 
 @given(strategies.slot_states(max_slots=4))
 def test_every_slot_keeps_what_is_true_of_all_that_can_be_reached(slots):
-    assert invariants.broken(slots) == []
+    assert invariants.broken_invariants(slots) == []
 
 
 @given(strategies.slot_states(stages=(S.BLENDING,)))
@@ -67,12 +67,14 @@ EDGES = {
 
 @pytest.mark.parametrize(("stage", "leaf", "value"), EDGES.values(), ids=EDGES)
 def test_the_edges_are_drawn(stage, leaf, value):
-    wanted = torch.tensor(value, dtype=scenes.LEAVES[leaf].dtype)
+    wanted = torch.tensor(value, dtype=scenes.SLOT_LEAVES[leaf].dtype)
     met(strategies.slot_states(1, 1, stages=(stage,)), lambda slots: torch.equal(getattr(slots, leaf)[0, 0], wanted))
 
 
 def test_the_smallest_slots_are_one_empty_slot():
-    assert tree_equality.same(find(strategies.slot_states(), lambda _: True, settings=SHRUNK), scenes.one())
+    assert tree_equality.trees_equal(
+        find(strategies.slot_states(), lambda _: True, settings=SHRUNK), scenes.make_slot()
+    )
     smallest = find(strategies.slot_states(), lambda slots: bool((slots.stage == S.TRAINING).any()), settings=SHRUNK)
     assert smallest.stage.tolist() == [[S.TRAINING]]
     assert smallest.age.item() == 2
@@ -97,7 +99,7 @@ def test_legal_actions_are_valid(data, slots):
 
 
 def test_any_integers_are_actions_too():
-    slots = scenes.one()
+    slots = scenes.make_slot()
     met(strategies.actions(slots), lambda heads: bool((heads < 0).any() and (heads > 6).any()))
     assert find(strategies.actions(slots, 0), lambda _: True, settings=SHRUNK).tolist() == [[0] * 8]
 
@@ -122,14 +124,14 @@ def test_a_failing_test_prints_the_leaves_that_matter():
 @given(strategies.env_states())
 def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
     envs, count = state.slots.stage.shape
-    schema.check_state(state, scenes.sizes(envs, count, window=4))
+    schema.check_state(state, scenes.make_sizes(envs, count, window=4))
     signals = state.signals
     flags = {"measured": ("val_loss", "val_acc"), "train_measured": ("train_loss", "train_acc")}
     for flag, names in {**flags, "clean_valid": ("clean_improvement",), "history_valid": ("acc_history",)}.items():
         for name in names:
             assert (getattr(signals, name)[~getattr(signals, flag)] == 0).all()
     assert torch.equal(signals.measured, signals.history_valid[:, -1])
-    assert invariants.broken(state.governor.slots) == []
+    assert invariants.broken_invariants(state.governor.slots) == []
     occupied = torch.stack([state.seeds[f"r0c{s}", "params"].any(-1) for s in range(count)], dim=1)
     assert torch.equal(occupied, (state.slots.stage >= OCCUPIED[0]) & (state.slots.stage <= OCCUPIED[-1]))
 
@@ -152,7 +154,7 @@ def test_a_state_can_be_ticked(state):
 @given(strategies.reward_inputs())
 def test_reward_inputs_are_consistent(seen):
     slots = seen.slots
-    for part, optional in ((seen, OPTIONAL), (slots, SLOT_OPTIONAL)):
+    for part, optional in ((seen, OPTIONAL_INPUTS), (slots, OPTIONAL_SLOT_INPUTS)):
         for flag, names in optional.items():
             for name in names:
                 assert (getattr(part, name)[~getattr(part, flag)] == 0).all()
@@ -186,7 +188,7 @@ def test_a_trajectory_is_what_the_steps_make_of_it(moments):
     for moment, following in itertools.pairwise(moments):
         assert following.before is moment.after
     for t, moment in enumerate(moments):
-        assert invariants.broken(moment.after.slots) == []
+        assert invariants.broken_invariants(moment.after.slots) == []
         assert (moment.outcome.outcome != Outcome.INVALID).all()
         assert torch.equal(moment.inputs.op, moment.outcome.effective_op)
         assert torch.equal(moment.inputs.slots.stage, moment.before.slots.stage)

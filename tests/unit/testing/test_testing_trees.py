@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from morphogen import testing
 from morphogen.rules.decode import decode
-from morphogen.rules.health import Gauge
+from morphogen.rules.health import GradStats
 from morphogen.rules.legality import action_masks
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
-from morphogen.testing.builders.reward_inputs import inputs, slot_inputs, spoiled
+from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, replace_invalid
 from morphogen.testing.strategies import actions, env_states, reward_inputs
 
 ORDER = [2, 0, 1]
@@ -26,15 +26,15 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(testing.__path_
 
 def some():
     """A tree of every kind."""
-    gauge = Gauge(*(torch.full((2, 3), float(i)) for i in range(4)))
-    return (scenes.make([[{"age": 3}], [{}]]), gauge, {"x": torch.arange(2)}, "plain", [torch.zeros(())])
+    gauge = GradStats(*(torch.full((2, 3), float(i)) for i in range(4)))
+    return (scenes.make_slots([[{"age": 3}], [{}]]), gauge, {"x": torch.arange(2)}, "plain", [torch.zeros(())])
 
 
 def test_leaves_are_named_by_their_path():
     names = tree_equality.leaves(some())
     assert {"0.age", "1.vanishing", "2.x", "4.0"} <= names.keys()
-    assert len(names) == len(scenes.LEAVES) + 4 + 1 + 1
-    assert set(tree_equality.leaves(scenes.state(scenes.one()))) > {
+    assert len(names) == len(scenes.SLOT_LEAVES) + 4 + 1 + 1
+    assert set(tree_equality.leaves(scenes.make_state(scenes.make_slot()))) > {
         "slots.stage",
         "governor.slots.stage",
         "seeds.r0c0.params",
@@ -42,18 +42,20 @@ def test_leaves_are_named_by_their_path():
 
 
 def test_a_tree_is_rebuilt_with_its_kinds_and_plain_values():
-    copy = tree_equality.copied(some())
-    assert tree_equality.same(copy, some())
+    copy = tree_equality.copy_tree(some())
+    assert tree_equality.trees_equal(copy, some())
     assert [type(part) for part in copy] == [type(part) for part in some()]
     assert copy[3] == "plain"
-    assert {leaf.device.type for leaf in tree_equality.leaves(tree_equality.moved(some(), "meta")).values()} == {"meta"}
-    kinds = {leaf.dtype for leaf in tree_equality.leaves(tree_equality.cast(some(), torch.float64)).values()}
+    assert {leaf.device.type for leaf in tree_equality.leaves(tree_equality.move_tree(some(), "meta")).values()} == {
+        "meta"
+    }
+    kinds = {leaf.dtype for leaf in tree_equality.leaves(tree_equality.cast_tree(some(), torch.float64)).values()}
     assert kinds == {torch.float64, torch.int64, torch.bool}
 
 
 def test_a_row_is_one_env_and_what_is_not_stacked_stays_whole():
-    assert tree_equality.envs(some()) == 2
-    first = tree_equality.row(some(), 0, count=2)
+    assert tree_equality.env_count(some()) == 2
+    first = tree_equality.select_env(some(), 0, count=2)
     assert (first[0].batch_size, first[1].norm.shape, first[2]["x"].shape, first[4][0].shape) == (
         (1,),
         (1, 3),
@@ -61,29 +63,29 @@ def test_a_row_is_one_env_and_what_is_not_stacked_stays_whole():
         (),
     )
     split = torch.zeros(5, 2)
-    assert tree_equality.envs(split, axis=1) == 2
-    assert tree_equality.row(split, 1, count=2, axis=1).shape == (5, 1)
-    assert tree_equality.row(split, 1, count=3).shape == (5, 2)
+    assert tree_equality.env_count(split, axis=1) == 2
+    assert tree_equality.select_env(split, 1, count=2, axis=1).shape == (5, 1)
+    assert tree_equality.select_env(split, 1, count=3).shape == (5, 2)
 
 
 def test_trees_are_the_same_with_nan_and_differ_by_name():
-    a, b = scenes.one(alpha=float("nan")), scenes.one(alpha=float("nan"), age=1)
-    assert tree_equality.same(a, a.clone())
-    assert tree_equality.differing(a, b) == {"age"}
-    assert tree_equality.differing((a, a), (a,)) == {f"1.{name}" for name in scenes.LEAVES}
+    a, b = scenes.make_slot(alpha=float("nan")), scenes.make_slot(alpha=float("nan"), age=1)
+    assert tree_equality.trees_equal(a, a.clone())
+    assert tree_equality.differing_leaves(a, b) == {"age"}
+    assert tree_equality.differing_leaves((a, a), (a,)) == {f"1.{name}" for name in scenes.SLOT_LEAVES}
     with pytest.raises(AssertionError, match="age"):
-        tree_equality.assert_same(a, b)
+        tree_equality.assert_trees_equal(a, b)
     near = torch.tensor([1.0, 1000.0])
-    assert tree_equality.equal(near, near * (1 + 1e-6), 1e-5)
-    assert not tree_equality.equal(near, near * (1 + 1e-4), 1e-5)
-    assert not tree_equality.equal(near, near.double())
+    assert tree_equality.tensors_equal(near, near * (1 + 1e-6), 1e-5)
+    assert not tree_equality.tensors_equal(near, near * (1 + 1e-4), 1e-5)
+    assert not tree_equality.tensors_equal(near, near.double())
 
 
 def test_only_what_is_not_empty_is_shown():
-    assert tree_equality.shown(scenes.one(stage=3, age=2)) == "stage = [[3]]\nage = [[2]]"
-    assert tree_equality.shown(scenes.one()) == "every leaf is empty"
-    assert tree_equality.shown((torch.ones(5, 6),)) == "0 = torch.float32 (5, 6)"
-    assert tree_equality.shown([torch.ones(1)] * 5, lines=2).endswith("and 3 leaves more")
+    assert tree_equality.format_tree(scenes.make_slot(stage=3, age=2)) == "stage = [[3]]\nage = [[2]]"
+    assert tree_equality.format_tree(scenes.make_slot()) == "every leaf is empty"
+    assert tree_equality.format_tree((torch.ones(5, 6),)) == "0 = torch.float32 (5, 6)"
+    assert tree_equality.format_tree([torch.ones(1)] * 5, lines=2).endswith("and 3 leaves more")
 
 
 # --- other orders of slots --------------------------------------------------------------------------------------------
@@ -93,12 +95,12 @@ def test_only_what_is_not_empty_is_shown():
 def test_a_permuted_state_holds_the_same_slots_in_another_order(state):
     turned = permute(state, ORDER)
     for place, was in enumerate(ORDER):
-        assert tree_equality.same(one_slot(turned.slots, place), one_slot(state.slots, was))
-        assert tree_equality.same(turned.seeds[f"r0c{place}"], state.seeds[f"r0c{was}"])
-        assert tree_equality.same(one_slot(turned.governor.slots, place), one_slot(state.governor.slots, was))
+        assert tree_equality.trees_equal(one_slot(turned.slots, place), one_slot(state.slots, was))
+        assert tree_equality.trees_equal(turned.seeds[f"r0c{place}"], state.seeds[f"r0c{was}"])
+        assert tree_equality.trees_equal(one_slot(turned.governor.slots, place), one_slot(state.governor.slots, was))
     back = permute(turned, [1, 2, 0])
-    assert tree_equality.same(back, state)
-    assert tree_equality.same(turned.signals, state.signals)
+    assert tree_equality.trees_equal(back, state)
+    assert tree_equality.trees_equal(turned.signals, state.signals)
 
 
 def one_slot(slots, place):
@@ -107,13 +109,13 @@ def one_slot(slots, place):
 
 @given(st.data(), env_states(min_slots=3))
 def test_permuted_actions_masks_and_specs_mean_the_same(data, state):
-    allow = scenes.limits_of(state.slots, enabled=(True, False, True))
+    allow = scenes.make_limits(state.slots, enabled=(True, False, True))
     heads = data.draw(actions(state.slots, -1, 6))
     slots, bounds = permute((state.slots, allow), ORDER)
     assert bounds.enabled == (True, True, False)
-    assert tree_equality.same(permute(action_masks(state.slots, allow), ORDER), action_masks(slots, bounds))
+    assert tree_equality.trees_equal(permute(action_masks(state.slots, allow), ORDER), action_masks(slots, bounds))
     turned = decode(permute_action(heads, ORDER), slots, bounds)
-    assert tree_equality.same(permute(decode(heads, state.slots, allow), ORDER), turned)
+    assert tree_equality.trees_equal(permute(decode(heads, state.slots, allow), ORDER), turned)
 
 
 def test_bare_tensors_turn_where_they_are_told_to():
@@ -125,7 +127,7 @@ def test_bare_tensors_turn_where_they_are_told_to():
 @given(reward_inputs())
 def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
     turned = permute(given_inputs, ORDER)
-    changed = tree_equality.differing(turned, given_inputs)
+    changed = tree_equality.differing_leaves(turned, given_inputs)
     assert all(name == "interaction" or name.startswith("slots.") for name in changed)
     assert torch.equal(turned.interaction[:, 0, 1], given_inputs.interaction[:, 2, 0])
     assert torch.equal(turned.slots.op.sort(-1).values, given_inputs.slots.op.sort(-1).values)
@@ -136,26 +138,26 @@ def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
 
 def test_a_field_that_does_not_exist_is_refused_by_name():
     with pytest.raises(TypeError, match=r"no field is called clean; there are horizon"):
-        inputs(clean=1.0)
+        make_reward_inputs(clean=1.0)
     with pytest.raises(TypeError, match=r"no field is called phase; there are stage"):
-        slot_inputs(phase=1)
+        make_slot_inputs(phase=1)
 
 
 def test_what_is_not_valid_is_what_is_spoiled():
-    row = inputs(2, clean_improvement=[1.0, 2.0], clean_valid=[True, False])
-    assert tree_equality.differing(spoiled(row, 9.0), row) == {
+    row = make_reward_inputs(2, clean_improvement=[1.0, 2.0], clean_valid=[True, False])
+    assert tree_equality.differing_leaves(replace_invalid(row, 9.0), row) == {
         "clean_improvement",
         "slots.contribution",
         "slots.next_contribution",
     }
-    assert spoiled(row, 9.0).clean_improvement.tolist() == [1.0, 9.0]
+    assert replace_invalid(row, 9.0).clean_improvement.tolist() == [1.0, 9.0]
 
 
 def test_a_state_is_measured_or_holds_zeros():
-    state = scenes.state(scenes.one(), 70.0, epoch=3, price=0.5, phi=0.25)
+    state = scenes.make_state(scenes.make_slot(), 70.0, epoch=3, price=0.5, phi=0.25)
     assert (state.signals.val_acc.item(), state.clock.epoch.item(), state.ledger["phi"].item()) == (70.0, 3, 0.25)
     assert state.instance.param_price.item() == 0.5
-    unmeasured = scenes.state(scenes.one(), measured=False).signals
+    unmeasured = scenes.make_state(scenes.make_slot(), measured=False).signals
     assert (unmeasured.val_acc.item(), unmeasured.val_loss.item(), unmeasured.measured.item()) == (0.0, 0.0, False)
 
 

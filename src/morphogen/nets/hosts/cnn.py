@@ -8,7 +8,7 @@ from torch import Tensor
 
 from morphogen.nets import ops
 from morphogen.nets.layout import ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
-from morphogen.rules.counts import kept_channels
+from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
 from morphogen.vocab.slot import CnnSpec, norm_groups
 
@@ -48,7 +48,7 @@ def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMask
     """The frame of every env, in the dtype of `like`."""
     kept, share, size = [], [], host.size
     for i, channels in enumerate(host.channels):
-        mask = torch.arange(channels, device=like.device) < kept_channels(instance.width, channels).unsqueeze(-1)
+        mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
         kept.append(mask.to(like.dtype))
         count = kept[-1].unflatten(-1, (norm_groups(channels), -1)).sum(-1) * size**2
         share.append(torch.where(count > 0, 1.0 / count.clamp(min=1.0), 0.0))

@@ -22,36 +22,42 @@ PRICE, HOST_PARAMS, SEED_PARAMS = 0.1, 20_000, 2_000
 BASELINE_LOSS, TARGET_LOSS = 2.3, 0.3  # the loss falls from one to the other as the accuracy rises from 0 to 100
 TERMS = Terms(param_budget=20_000, episode_length=STEPS, gamma=0.995)
 # Age at which a seed comes to each stage; the whole way is that of a seed that is fossilized.
-WAY = ((0, Stage.GERMINATED), (1, Stage.TRAINING), (11, Stage.BLENDING), (16, Stage.HOLDING), (21, Stage.FOSSILIZED))
-HELD, FOSSILIZED = WAY[:4], WAY
-PRUNED = (*WAY[:3], (16, Stage.DORMANT))
+FULL_PATH = (
+    (0, Stage.GERMINATED),
+    (1, Stage.TRAINING),
+    (11, Stage.BLENDING),
+    (16, Stage.HOLDING),
+    (21, Stage.FOSSILIZED),
+)
+HELD_PATH, FOSSILIZED_PATH = FULL_PATH[:4], FULL_PATH
+PRUNED_PATH = (*FULL_PATH[:3], (16, Stage.DORMANT))
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class ScriptedSeed:
     """A seed: where it grows, how many points it can gain, the step that germinates it, its way through the stages."""
 
     slot: int
     strength: float
-    born: int
-    way: tuple[tuple[int, Stage], ...]
+    birth_step: int
+    path: tuple[tuple[int, Stage], ...]
 
-    def since(self, step: int) -> list[int]:
+    def stage_ages(self, step: int) -> list[int]:
         """Ages at which it came to its stages so far, the latest last; empty before it is born.  After a step."""
-        return [age for age, _ in self.way if age <= step - self.born]
+        return [age for age, _ in self.path if age <= step - self.birth_step]
 
     def gain(self, step: int) -> float:
         """Points that it adds to the accuracy after a step."""
-        return self.alpha(step) * self.strength * (1.0 - math.exp(-(step - self.born) / 12))
+        return self.alpha(step) * self.strength * (1.0 - math.exp(-(step - self.birth_step) / 12))
 
     def alpha(self, step: int) -> float:
         """Share of it that is blended in after a step: five steps up from the start of BLENDING."""
-        return min(1.0, (step - self.born - 10) / 5) if self.stage(step) in BLENDED else 0.0
+        return min(1.0, (step - self.birth_step - 10) / 5) if self.stage(step) in BLENDED else 0.0
 
     def stage(self, step: int) -> Stage:
         """Its stage after a step; DORMANT before it is born and after it was pruned."""
-        count = len(self.since(step))
-        return self.way[count - 1][1] if count else Stage.DORMANT
+        count = len(self.stage_ages(step))
+        return self.path[count - 1][1] if count else Stage.DORMANT
 
     def op(self, step: int) -> Op:
         """The op that is executed on it in a step."""
@@ -64,19 +70,19 @@ class Seed:
 class Archetype:
     """A scripted policy: the seeds it grows, and the step in which the governor rolls it back, its last (0: never)."""
 
-    seeds: tuple[Seed, ...]
-    rollback: int = 0
+    seeds: tuple[ScriptedSeed, ...]
+    rollback_step: int = 0
 
-    def committed(self, step: int) -> float:
+    def committed_accuracy(self, step: int) -> float:
         """Accuracy after a step of the host with its fossils, points."""
         host = 20.0 + 40.0 * (1.0 - math.exp(-step / 25))
         return host + sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is Stage.FOSSILIZED)
 
     def accuracy(self, step: int) -> float:
         """Accuracy after a step with all seeds, points."""
-        return self.committed(step) + self.uncommitted(step)
+        return self.committed_accuracy(step) + self.uncommitted_gain(step)
 
-    def uncommitted(self, step: int) -> float:
+    def uncommitted_gain(self, step: int) -> float:
         """Points after a step of the seeds that are not fossilized."""
         return sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is not Stage.FOSSILIZED)
 
@@ -87,21 +93,27 @@ class Archetype:
 
 
 ARCHETYPES: dict[str, Archetype] = {
-    "three good": Archetype((Seed(2, 6, 4, FOSSILIZED), Seed(1, 6, 26, FOSSILIZED), Seed(0, 6, 48, FOSSILIZED))),
-    "good": Archetype((Seed(0, 8, 10, FOSSILIZED),)),
-    "good, other slot": Archetype((Seed(1, 8, 10, FOSSILIZED),)),
+    "three good": Archetype(
+        (
+            ScriptedSeed(2, 6, 4, FOSSILIZED_PATH),
+            ScriptedSeed(1, 6, 26, FOSSILIZED_PATH),
+            ScriptedSeed(0, 6, 48, FOSSILIZED_PATH),
+        )
+    ),
+    "good": Archetype((ScriptedSeed(0, 8, 10, FOSSILIZED_PATH),)),
+    "good, other slot": Archetype((ScriptedSeed(1, 8, 10, FOSSILIZED_PATH),)),
     "wait only": Archetype(()),
-    "farm loop": Archetype((Seed(1, -6, 10, PRUNED), Seed(1, -6, 36, PRUNED))),
-    "good, never fossilized": Archetype((Seed(0, 8, 10, HELD),)),
-    "useless, held": Archetype((Seed(0, 0, 10, HELD),)),
-    "harmful, held": Archetype((Seed(1, -4, 10, HELD),)),
-    "useless, fossilized": Archetype((Seed(0, 0, 10, FOSSILIZED),)),
-    "harmful, fossilized": Archetype((Seed(1, -4, 10, FOSSILIZED),)),
-    "good, rolled back": Archetype((Seed(0, 8, 10, FOSSILIZED),), rollback=50),
+    "farm loop": Archetype((ScriptedSeed(1, -6, 10, PRUNED_PATH), ScriptedSeed(1, -6, 36, PRUNED_PATH))),
+    "good, never fossilized": Archetype((ScriptedSeed(0, 8, 10, HELD_PATH),)),
+    "useless, held": Archetype((ScriptedSeed(0, 0, 10, HELD_PATH),)),
+    "harmful, held": Archetype((ScriptedSeed(1, -4, 10, HELD_PATH),)),
+    "useless, fossilized": Archetype((ScriptedSeed(0, 0, 10, FOSSILIZED_PATH),)),
+    "harmful, fossilized": Archetype((ScriptedSeed(1, -4, 10, FOSSILIZED_PATH),)),
+    "good, rolled back": Archetype((ScriptedSeed(0, 8, 10, FOSSILIZED_PATH),), rollback_step=50),
 }
 
 
-def trajectories(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
+def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
     """What a rule sees of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
     steps = range(1, STEPS + 1)
     rows = [[_env(archetype, step) for archetype in archetypes] for step in steps]
@@ -121,10 +133,10 @@ def trajectories(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.
     )
 
 
-def returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
+def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
     """Discounted return of each archetype; one that is rolled back ends there.  -> [E]."""
-    inputs = trajectories(archetypes, dtype=dtype)
-    last = torch.tensor([one.rollback or STEPS for one in archetypes])
+    inputs = archetype_inputs(archetypes, dtype=dtype)
+    last = torch.tensor([one.rollback_step or STEPS for one in archetypes])
     ledger = rule.init(len(archetypes), SLOTS)
     total = torch.zeros(len(archetypes), dtype=dtype)
     for t in range(STEPS):
@@ -145,10 +157,10 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
     ops = [op for seed in policy.seeds if (op := seed.op(step)) is not Op.WAIT]
     return {
         "horizon": step == STEPS,
-        "rolled_back": step == policy.rollback,
+        "rolled_back": step == policy.rollback_step,
         "op": int(ops[0]) if ops else int(Op.WAIT),
         "op_executed": True,
-        "committed_acc": policy.committed(step),
+        "committed_acc": policy.committed_accuracy(step),
         "committed_valid": True,
         "clean_improvement": sum((seed.gain(step) for seed in policy.seeds), 0.0),
         "clean_valid": True,
@@ -163,7 +175,7 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "host_params": HOST_PARAMS,
         "val_acc": before,
         "stable_val_acc": min(policy.accuracy(n) for n in range(max(0, step - 3), step)),
-        "uncommitted_improvement": before - policy.committed(step - 1),
+        "uncommitted_improvement": before - policy.committed_accuracy(step - 1),
         "uncommitted_valid": True,
         "next_val_acc": accuracy,
     }
@@ -171,23 +183,25 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
 
 def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     """The fields [E, S] of one slot in one step."""
-    here = [seed for seed in policy.seeds if seed.slot == slot and seed.born <= step]
-    seed = here[-1] if here else Seed(slot, 0.0, STEPS + 1, WAY)  # an empty slot: a seed that is never born
+    here = [seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step]
+    seed = (
+        here[-1] if here else ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)
+    )  # an empty slot: a seed that is never born
     was, now = step - 1, step
-    stage, marks = seed.stage(was), seed.since(was)
+    stage, marks = seed.stage(was), seed.stage_ages(was)
     empty, moved = stage is Stage.DORMANT, len(marks) > 1
-    previous = seed.way[len(marks) - 2][1] if moved else Stage.DORMANT
+    previous = seed.path[len(marks) - 2][1] if moved else Stage.DORMANT
     return {
         "op": int(seed.op(step)),
         "stage": int(stage),
         "previous_stage": int(Stage.UNKNOWN if empty else previous),
-        "epochs_in_stage": 0 if empty else was - seed.born - marks[-1] + 1,
+        "epochs_in_stage": 0 if empty else was - seed.birth_step - marks[-1] + 1,
         "previous_epochs_in_stage": marks[-1] - marks[-2] if moved and not empty else 0,
-        "age": 0 if empty else was - seed.born + 1,
+        "age": 0 if empty else was - seed.birth_step + 1,
         "contribution": seed.gain(was),
         "contribution_valid": stage in BLENDED,
-        "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.born - 1),
-        "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(seed.born + marks[-1] - 1),
+        "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.birth_step - 1),
+        "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(seed.birth_step + marks[-1] - 1),
         "interaction_sum": 0.0,
         "alpha": seed.alpha(was),
         "params": 0 if empty else SEED_PARAMS,

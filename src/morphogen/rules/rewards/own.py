@@ -14,7 +14,7 @@ from morphogen.state.measure import RewardInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import CORE_COMPONENTS
 
-POINTS = 100.0  # accuracy points that are worth a reward of 1
+POINTS_PER_REWARD = 100.0  # accuracy points that are worth a reward of 1
 
 
 def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
@@ -22,31 +22,31 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     return inputs.param_price * inputs.fossil_params.to(inputs.param_price.dtype) / param_budget
 
 
-def living_cost(inputs: RewardInputs, *, param_budget: int, episode_length: int) -> Tensor:
+def live_parameter_cost(inputs: RewardInputs, *, param_budget: int, episode_length: int) -> Tensor:
     """Price of one step of the parameters that are alive: an equal share of the whole.  inputs [E] -> [E], >= 0."""
     share = inputs.live_params.to(inputs.param_price.dtype) / (param_budget * episode_length)
     return inputs.param_price * share
 
 
-def worth(inputs: RewardInputs, cost: Tensor) -> Tensor:
+def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
     """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in [-1, 1]."""
-    committed = torch.where(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS
+    committed = torch.where(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS_PER_REWARD
     return torch.where(inputs.committed_valid, (committed - cost).clamp(-1.0, 1.0), 0.0)
 
 
 def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     """Worth of what would be delivered now, its parameters paid.  inputs [E] -> [E], in [-1, 1]."""
-    return worth(inputs, parameter_cost(inputs, param_budget=param_budget))
+    return clamped_value(inputs, parameter_cost(inputs, param_budget=param_budget))
 
 
-def flat_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
+def zero_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
     """No potential, always measured.  inputs [E] -> (zeros [E], True [E])."""
     return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
 
 
 def improvement_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
     """Clean improvement as a share of 100 points, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
-    return torch.where(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS, inputs.clean_valid
+    return torch.where(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS_PER_REWARD, inputs.clean_valid
 
 
 def value_potential(inputs: RewardInputs, *, param_budget: int) -> tuple[Tensor, Tensor]:
@@ -67,10 +67,10 @@ def loss_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRule:
+class CoreRule:
     """Value at the horizon plus shaping by a potential that starts and ends every segment at 0."""
 
-    source: Callable[[RewardInputs], tuple[Tensor, Tensor]]  # the potential before scaling, and its flag
+    potential_fn: Callable[[RewardInputs], tuple[Tensor, Tensor]]  # the potential before scaling, and its flag
     scale: float  # of the potential: kappa
     slot_scale: float  # potential per point of Shapley value; 0 where the potential does not split
     gamma: float
@@ -87,7 +87,7 @@ class OwnRule:
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """Potential after the step; carried where not measured.  -> ([E], measured bool [E])."""
-        fresh, measured = self.source(inputs)
+        fresh, measured = self.potential_fn(inputs)
         return torch.where(measured, self.scale * fresh, ledger["phi"].to(fresh.dtype)), measured
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
@@ -101,35 +101,35 @@ class OwnRule:
         reached, _ = self.potential(inputs, ledger)
         after = torch.where(inputs.horizon | inputs.rolled_back, 0.0, reached)
         acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & kept
-        value, rent = self._price(inputs)
+        value, rent = self._value_and_rent(inputs)
         paid = {
             "value": torch.where(inputs.horizon & kept, value, 0.0),
             "shaping": self.gamma * after - before,
             "rent": torch.where(kept, rent, 0.0),
-            "op_cost": _fee(acted, self.op_cost, before),
-            "governor": _fee(inputs.rolled_back, self.governor_penalty, before),
+            "op_cost": _fee_where(acted, self.op_cost, before),
+            "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
         reward = torch.stack([paid[name] for name in self.components]).sum(0)
         return reward, paid, ledger.replace({"phi": after})
 
-    def _price(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
+    def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
         """What a delivered network is worth, and the rent of this step, <= 0: parameters are paid in one of them."""
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
             return network_value(inputs, param_budget=self.param_budget), free
-        cost = living_cost(inputs, param_budget=self.param_budget, episode_length=self.rent_steps)
-        return worth(inputs, free), 0.0 - cost
+        cost = live_parameter_cost(inputs, param_budget=self.param_budget, episode_length=self.rent_steps)
+        return clamped_value(inputs, free), 0.0 - cost
 
 
-def _fee(due: Tensor, amount: float, like: Tensor) -> Tensor:
+def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:
     """Minus the amount where it is due, else 0."""
     return torch.where(due, torch.full_like(like, 0.0 - amount), 0.0)
 
 
-def sparse(spec: RewardSpec, terms: Terms) -> OwnRule:
+def build_sparse(spec: RewardSpec, terms: Terms) -> CoreRule:
     """Value of the delivered network at the horizon, nothing before; no shaping, no cost of ops: the yardstick."""
-    return OwnRule(
-        source=flat_potential,
+    return CoreRule(
+        potential_fn=zero_potential,
         scale=0.0,
         slot_scale=0.0,
         gamma=terms.gamma,
@@ -139,27 +139,29 @@ def sparse(spec: RewardSpec, terms: Terms) -> OwnRule:
     )
 
 
-def delta(spec: RewardSpec, terms: Terms) -> OwnRule:
+def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`sparse` plus exact potential-based shaping on the measured clean improvement."""
     return replace(
-        sparse(spec, terms),
+        build_sparse(spec, terms),
         source=improvement_potential,
         scale=spec.potential_scale,
-        slot_scale=spec.potential_scale / POINTS,
+        slot_scale=spec.potential_scale / POINTS_PER_REWARD,
         op_cost=spec.op_cost,
     )
 
 
-def value(spec: RewardSpec, terms: Terms) -> OwnRule:
+def build_value(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta` with the value of the network that would be delivered now as potential: paid when a seed is kept."""
-    return replace(delta(spec, terms), source=partial(value_potential, param_budget=terms.param_budget), slot_scale=0.0)
+    return replace(
+        build_delta(spec, terms), source=partial(value_potential, param_budget=terms.param_budget), slot_scale=0.0
+    )
 
 
-def rent(spec: RewardSpec, terms: Terms) -> OwnRule:
+def build_rent(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta`, but parameters are paid per step while they live, at the same price, not once at the end."""
-    return replace(delta(spec, terms), rent_steps=terms.episode_length)
+    return replace(build_delta(spec, terms), rent_steps=terms.episode_length)
 
 
-def loss(spec: RewardSpec, terms: Terms) -> OwnRule:
+def build_loss(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta` with the validation loss instead of the clean improvement in the potential."""
-    return replace(delta(spec, terms), source=loss_potential, slot_scale=0.0)
+    return replace(build_delta(spec, terms), source=loss_potential, slot_scale=0.0)

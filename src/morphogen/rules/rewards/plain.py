@@ -10,19 +10,19 @@ from torch import Tensor
 
 from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, trajectories
+from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Builder, Terms
 from morphogen.state.measure import RewardInputs
 
-PENALTY = "governor"  # the component that a plain rule has besides those of its function
-Payment = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
+PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
+PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
 
 
 @dataclass(frozen=True, slots=True)
-class PlainRule:
+class FunctionRule:
     """What a function pays, without a ledger; a step that was rolled back pays the penalty and nothing else."""
 
-    function: Payment
+    function: PaymentFn
     governor_penalty: float
     components: tuple[str, ...]
     slot_scale: float = 0.0
@@ -41,25 +41,27 @@ class PlainRule:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E])."""
         real, lost = inputs.committed_acc, inputs.rolled_back
         found = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
-        found[PENALTY] = torch.full_like(real, -self.governor_penalty)
-        paid = {name: torch.where(lost == (name == PENALTY), found[name], 0.0) for name in self.components}
+        found[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
+        paid = {name: torch.where(lost == (name == PENALTY_COMPONENT), found[name], 0.0) for name in self.components}
         return torch.stack(list(paid.values())).sum(0), paid, ledger
 
 
-def plain(function: Payment) -> Builder:
+def rule_from_function(function: PaymentFn) -> Builder:
     """The builder of a rule that pays what a function `inputs -> {component: [E]}` returns.
 
     The reward is the sum of the components, which are the same in every step; the function must not read values on
     the host.  The first line of its docstring says what the rule pays.
     """
-    return update_wrapper(partial(_built, function), function)
+    return update_wrapper(partial(_build_function_rule, function), function)
 
 
-def _built(function: Payment, spec: RewardSpec, terms: Terms) -> PlainRule:
+def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
     """The rule, its components found by a call on the meta device, where a read of a value raises."""
     del terms
-    example = trajectories([ARCHETYPES["wait only"]], dtype=torch.float32)[0].to("meta")
+    example = archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0].to("meta")
     names = tuple(function(example))
-    if PENALTY in names:
-        raise ConfigError(f"reward rule {spec.rule} pays a component {PENALTY}; that one is added for rollbacks")
-    return PlainRule(function, governor_penalty=spec.governor_penalty, components=(*names, PENALTY))
+    if PENALTY_COMPONENT in names:
+        raise ConfigError(
+            f"reward rule {spec.rule} pays a component {PENALTY_COMPONENT}; that one is added for rollbacks"
+        )
+    return FunctionRule(function, governor_penalty=spec.governor_penalty, components=(*names, PENALTY_COMPONENT))

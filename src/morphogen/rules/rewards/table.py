@@ -9,19 +9,19 @@ from morphogen.rules.rewards.legacy import rules as legacy
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms
 from morphogen.vocab.reward import REGISTERED, RULE_NAME, RULES
 
-__all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build", "meaning", "register"]
+__all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build_rule", "describe_rule", "register"]
 
 BUILDERS: dict[str, Builder] = {
-    "sparse": own.sparse,
-    "delta": own.delta,
-    "value": own.value,
-    "rent": own.rent,
-    "loss": own.loss,
-    "shaped": legacy.shaped,
-    "escrow": legacy.escrow,
-    "simplified": legacy.simplified,
-    "basic": legacy.basic,
-    "basic_plus": legacy.basic_plus,
+    "sparse": own.build_sparse,
+    "delta": own.build_delta,
+    "value": own.build_value,
+    "rent": own.build_rent,
+    "loss": own.build_loss,
+    "shaped": legacy.build_shaped,
+    "escrow": legacy.build_escrow,
+    "simplified": legacy.build_simplified,
+    "basic": legacy.build_basic,
+    "basic_plus": legacy.build_basic_plus,
 }
 
 
@@ -41,12 +41,12 @@ def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
     RULES[name] = origin
 
 
-def meaning(name: str) -> str:
+def describe_rule(name: str) -> str:
     """What a rule of the table pays, in one line: the first line of its builder's docstring."""
     return (inspect.getdoc(BUILDERS[name]) or "").partition("\n")[0]
 
 
-def build(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
+def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
     """The rule that a spec names, for one task and one discount."""
     for name, number in (("param_budget", param_budget), ("episode_length", episode_length)):
         if number < 1:

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from morphogen.state.env import Slots
-from morphogen.testing.builders.scenes import LEAVES
+from morphogen.testing.builders.scenes import SLOT_LEAVES
 from morphogen.vocab.stage import BLENDED, COOLING, AlphaMode, Stage
 
 _COUNTERS = ("epochs_in_stage", "previous_epochs_in_stage", "age", "alpha_steps", "alpha_done", "since_measured")
-_FLAGGED = {  # flag -> values that are 0 without it
+_ZERO_UNLESS = {  # flag -> values that are 0 without it
     "gradient_valid": ("gradient_norm", "gradient_health", "vanishing", "exploding"),
     "gradient_ratio_valid": ("gradient_ratio",),
     "contribution_valid": ("contribution", "velocity_valid", "since_measured"),
@@ -33,16 +33,16 @@ _FLAGGED = {  # flag -> values that are 0 without it
 }
 
 
-def broken(slots: Slots) -> list[str]:
+def broken_invariants(slots: Slots) -> list[str]:
     """The invariants that some slot breaks at the start of a step, by name."""
-    return [name for name, holds in _claims(slots) if not bool(holds.all())]
+    return [name for name, holds in _invariants(slots) if not bool(holds.all())]
 
 
-def _claims(slots: Slots) -> Iterator[tuple[str, Tensor]]:
+def _invariants(slots: Slots) -> Iterator[tuple[str, Tensor]]:
     """Name and bool [E, S] of every invariant."""
     stage, alpha, moving = slots.stage, slots.alpha, slots.alpha_mode != int(AlphaMode.HOLD)
     blends, held = stage == int(Stage.BLENDING), (stage == int(Stage.HOLDING)) | (stage == int(Stage.FOSSILIZED))
-    empty, cools = stage == int(Stage.DORMANT), _within(stage, COOLING)
+    empty, cools = stage == int(Stage.DORMANT), _in_stages(stage, COOLING)
     yield "a known stage", (stage >= int(Stage.DORMANT)) & (stage <= int(Stage.RESETTING))
     yield "counters from 0 on", torch.stack([getattr(slots, name) >= 0 for name in _COUNTERS])
     yield "alpha in 0 .. 1", (alpha >= 0) & (alpha <= 1)
@@ -51,16 +51,16 @@ def _claims(slots: Slots) -> Iterator[tuple[str, Tensor]]:
     yield "alpha moves in BLENDING only", blends | ~moving
     yield "ramps no longer than they are", slots.alpha_done <= slots.alpha_steps
     yield "an unfinished ramp moves", moving | (slots.alpha_done == slots.alpha_steps) | ~blends
-    yield "a blueprint iff not empty", (slots.blueprint == LEAVES["blueprint"].empty) == empty
+    yield "a blueprint iff not empty", (slots.blueprint == SLOT_LEAVES["blueprint"].empty) == empty
     yield "an epoch in its stage iff not empty", (slots.epochs_in_stage >= 1) != empty
     yield "no younger than in its stage", (slots.age >= slots.epochs_in_stage) | cools | empty
-    for name, leaf in LEAVES.items():
+    for name, leaf in SLOT_LEAVES.items():
         yield f"empty slots with an empty {name}", (getattr(slots, name) == leaf.empty) | ~empty
-    for flag, names in _FLAGGED.items():
+    for flag, names in _ZERO_UNLESS.items():
         for name in names:
             yield f"{name} 0 unless {flag}", (getattr(slots, name) == 0) | getattr(slots, flag)
-    yield "contributions of blended seeds only", _within(stage, BLENDED) | ~slots.contribution_valid
+    yield "contributions of blended seeds only", _in_stages(stage, BLENDED) | ~slots.contribution_valid
 
 
-def _within(stage: Tensor, stages: tuple[Stage, ...]) -> Tensor:
+def _in_stages(stage: Tensor, stages: tuple[Stage, ...]) -> Tensor:
     return torch.stack([stage == int(one) for one in stages]).any(0)

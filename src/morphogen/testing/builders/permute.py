@@ -23,14 +23,14 @@ from torch import Tensor
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActionSpec, Observation
 from morphogen.state.env import EnvState, Governor, Slots
 from morphogen.state.measure import Attribution, RewardInputs, SlotInputs, StepScore, TickReport
-from morphogen.testing.builders.tree_equality import rebuilt
+from morphogen.testing.builders.tree_equality import map_tree
 from morphogen.vocab.action import Head
 from morphogen.vocab.limits import Limits
 
 Order = Sequence[int]
-_EVERY = (Slots, SlotInputs, TickReport)  # classes whose leaves are all [E, S]
+_SLOT_CLASSES = (Slots, SlotInputs, TickReport)  # classes whose leaves are all [E, S]
 # class -> its leaves that count slots, with the axes that do
-_SOME: dict[type, dict[str, tuple[int, ...]]] = {
+_SLOT_AXES: dict[type, dict[str, tuple[int, ...]]] = {
     ActionMasks: {"slot": (2,)},
     ActionSpec: {"target": (1,)},
     ActionOutcome: {"target": (1,)},
@@ -54,7 +54,7 @@ def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
         return dataclasses.replace(tree, enabled=tuple(tree.enabled[i] for i in order))
     if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
         return tuple(permute(part, order, axis=axis) for part in tree)
-    return rebuilt(tree, lambda part: _turned(part, order, axis))
+    return map_tree(tree, lambda part: _permute_part(part, order, axis))
 
 
 def permute_action(action: Tensor, order: Order) -> Tensor:
@@ -67,41 +67,43 @@ def permute_action(action: Tensor, order: Order) -> Tensor:
     return out
 
 
-def _turned(part: Any, order: Order, axis: int | None) -> Any:
+def _permute_part(part: Any, order: Order, axis: int | None) -> Any:
     if not is_tensor_collection(part):
-        return part if axis is None or part.dim() <= axis else _reordered(part, order, axis)
+        return part if axis is None or part.dim() <= axis else _permute_axis(part, order, axis)
     if isinstance(part, EnvState):
-        governor = _turned(part.governor, order, axis)
-        return part.replace(slots=_all(part.slots, order), seeds=_seeds(part.seeds, order), governor=governor)
+        governor = _permute_part(part.governor, order, axis)
+        return part.replace(
+            slots=_permute_all(part.slots, order), seeds=_permute_seeds(part.seeds, order), governor=governor
+        )
     if isinstance(part, Governor):
-        return part.replace(slots=_all(part.slots, order), seeds=_seeds(part.seeds, order))
-    if isinstance(part, _EVERY):
-        return _all(part, order)
-    axes = _SOME.get(type(part), {})
-    turned: dict[str, Any] = {name: _at(getattr(part, name), order, where) for name, where in axes.items()}
+        return part.replace(slots=_permute_all(part.slots, order), seeds=_permute_seeds(part.seeds, order))
+    if isinstance(part, _SLOT_CLASSES):
+        return _permute_all(part, order)
+    axes = _SLOT_AXES.get(type(part), {})
+    turned: dict[str, Any] = {name: _permute_axes(getattr(part, name), order, where) for name, where in axes.items()}
     if isinstance(part, RewardInputs):
-        turned["slots"] = _all(part.slots, order)
+        turned["slots"] = _permute_all(part.slots, order)
     if isinstance(part, ActionSpec):
         place = torch.tensor(order, device=part.slot.device).argsort()
         turned["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)
     return part.replace(**turned) if turned else part
 
 
-def _all(part: Any, order: Order) -> Any:
-    return part.apply(lambda leaf: _reordered(leaf, order, 1))
+def _permute_all(part: Any, order: Order) -> Any:
+    return part.apply(lambda leaf: _permute_axis(leaf, order, 1))
 
 
-def _at(leaf: Tensor, order: Order, axes: tuple[int, ...]) -> Tensor:
+def _permute_axes(leaf: Tensor, order: Order, axes: tuple[int, ...]) -> Tensor:
     for axis in axes:
-        leaf = _reordered(leaf, order, axis)
+        leaf = _permute_axis(leaf, order, axis)
     return leaf
 
 
-def _reordered(leaf: Tensor, order: Order, axis: int) -> Tensor:
+def _permute_axis(leaf: Tensor, order: Order, axis: int) -> Tensor:
     return leaf.index_select(axis, torch.tensor(order, device=leaf.device))
 
 
-def _seeds(seeds: TensorDictBase, order: Order) -> TensorDict:
+def _permute_seeds(seeds: TensorDictBase, order: Order) -> TensorDict:
     """Storage keeps the names of its slots and exchanges the rows; they must be of one size."""
     names = list(seeds.keys())
     rows = {name: seeds[names[place]] for name, place in zip(names, order, strict=True)}

@@ -24,7 +24,7 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
 # Neutral fields: everything measured, nothing going on.  name -> (value, dtype; None: the real one of the rule)
-INPUTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
+INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
     **dict.fromkeys(("horizon", "rolled_back", "op_executed"), (False, torch.bool)),
     **dict.fromkeys(("committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"), (True, torch.bool)),
     **dict.fromkeys(("fossil_params", "live_params"), (0, torch.int64)),
@@ -34,7 +34,7 @@ INPUTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
     **{"param_price": (0.1, None), "baseline_loss": (2.3, None), "target_loss": (0.3, None)},
 }
 # Empty slots.
-SLOT_INPUTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
+SLOT_INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
     **dict.fromkeys(("stage", "next_stage"), (int(Stage.DORMANT), torch.int64)),
     "op": (int(Op.WAIT), torch.int64),
     **dict.fromkeys(("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age"), (0, torch.int64)),
@@ -44,33 +44,35 @@ SLOT_INPUTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
     **dict.fromkeys(("accuracy_at_germination", "accuracy_at_stage_start"), (0.0, None)),
 }
 # Values that stand for nothing where their flag is False: flag -> values.
-OPTIONAL: dict[str, tuple[str, ...]] = {
+OPTIONAL_INPUTS: dict[str, tuple[str, ...]] = {
     "committed_valid": ("committed_acc",),
     "clean_valid": ("clean_improvement",),
     "loss_valid": ("val_loss",),
     "uncommitted_valid": ("val_acc", "stable_val_acc", "uncommitted_improvement"),
 }
-SLOT_OPTIONAL: dict[str, tuple[str, ...]] = {
+OPTIONAL_SLOT_INPUTS: dict[str, tuple[str, ...]] = {
     "contribution_valid": ("contribution",),
     "next_contribution_valid": ("next_contribution",),
 }
 
 
-def filled(known: Mapping, given: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Tensor]:
+def fill_fields(
+    defaults: Mapping, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
+) -> dict[str, Tensor]:
     """The known fields as tensors of a shape, those that are given instead of their neutral values."""
-    unknown = given.keys() - known.keys()
+    unknown = fields.keys() - defaults.keys()
     if unknown:
-        raise TypeError(f"no field is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    made = {name: (given.get(name, value), kind or dtype) for name, (value, kind) in known.items()}
+        raise TypeError(f"no field is called {', '.join(sorted(unknown))}; there are {', '.join(defaults)}")
+    made = {name: (fields.get(name, value), kind or dtype) for name, (value, kind) in defaults.items()}
     return {name: torch.as_tensor(value, dtype=kind).expand(shape).clone() for name, (value, kind) in made.items()}
 
 
-def slot_inputs(envs: int = 1, slots: int = 3, *, dtype: torch.dtype = torch.float64, **fields: Any) -> SlotInputs:
+def make_slot_inputs(envs: int = 1, slots: int = 3, *, dtype: torch.dtype = torch.float64, **fields: Any) -> SlotInputs:
     """What a rule sees of slots; a number stands for all of them, a row for all envs.  Empty slots unless given."""
-    return SlotInputs(**filled(SLOT_INPUTS, fields, (envs, slots), dtype), batch_size=[envs])
+    return SlotInputs(**fill_fields(SLOT_INPUT_DEFAULTS, fields, (envs, slots), dtype), batch_size=[envs])
 
 
-def inputs(
+def make_reward_inputs(
     envs: int = 1,
     *,
     dtype: torch.dtype = torch.float64,
@@ -79,26 +81,34 @@ def inputs(
     **fields: Any,
 ) -> RewardInputs:
     """Inputs of a rule; a number stands for all envs.  Measured zeros unless given; price .1, losses 2.3 and .3."""
-    slots = slot_inputs(envs, dtype=dtype) if slots is None else slots
+    slots = make_slot_inputs(envs, dtype=dtype) if slots is None else slots
     places = slots.stage.shape[1]
     pairs = torch.as_tensor(interaction, dtype=dtype).expand(envs, places, places).clone()
-    leaves = filled(INPUTS, fields, (envs,), dtype)
+    leaves = fill_fields(INPUT_DEFAULTS, fields, (envs,), dtype)
     return RewardInputs(**leaves, interaction=pairs, slots=slots, batch_size=[envs])
 
 
-def spoiled(given: RewardInputs, wrong: float) -> RewardInputs:
+def replace_invalid(reward_inputs: RewardInputs, wrong: float) -> RewardInputs:
     """The inputs with every value that is not valid replaced: what a rule must not read."""
-    slots = given.slots
-    cells = {name: _unless(slots, flag, name, wrong) for flag, names in SLOT_OPTIONAL.items() for name in names}
-    values = {name: _unless(given, flag, name, wrong) for flag, names in OPTIONAL.items() for name in names}
-    return given.replace(**values, slots=slots.replace(**cells))
+    slots = reward_inputs.slots
+    cells = {
+        name: _replace_unless(slots, flag, name, wrong)
+        for flag, names in OPTIONAL_SLOT_INPUTS.items()
+        for name in names
+    }
+    values = {
+        name: _replace_unless(reward_inputs, flag, name, wrong)
+        for flag, names in OPTIONAL_INPUTS.items()
+        for name in names
+    }
+    return reward_inputs.replace(**values, slots=slots.replace(**cells))
 
 
-def _unless(part: Any, flag: str, name: str, wrong: float) -> Tensor:
+def _replace_unless(part: Any, flag: str, name: str, wrong: float) -> Tensor:
     return torch.where(getattr(part, flag), getattr(part, name), wrong)
 
 
-def play(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+def play_rule(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
     """Rewards and components of consecutive steps from a fresh ledger: [T, E], {name: [T, E]}, the last ledger."""
     ledger = rule.init(*steps[0].slots.stage.shape)
     rewards, parts = [], []
@@ -109,7 +119,7 @@ def play(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Te
     return torch.stack(rewards), {name: torch.stack([p[name] for p in parts]) for name in rule.components}, ledger
 
 
-def discount(rewards: Tensor, gamma: float) -> Tensor:
+def discounted_return(rewards: Tensor, gamma: float) -> Tensor:
     """Discounted sum over the first axis, step by step.  [T, ...] -> [...]."""
     total = torch.zeros_like(rewards[0])
     for t in range(rewards.shape[0]):

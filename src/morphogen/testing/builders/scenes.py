@@ -27,40 +27,42 @@ from morphogen.state.seeds import zero_empty_slots
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
-LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
+SLOT_LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
 CLASSES, BASELINE_LOSS = 10, 2.3
 
 
-def make(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
+def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
     """Slots from one dict of leaves per env and slot; a leaf that is not named has its empty value."""
     leaves = {}
-    for name, leaf in LEAVES.items():
+    for name, leaf in SLOT_LEAVES.items():
         values = [[row.get(name, leaf.empty) for row in env] for env in rows]
         leaves[name] = torch.tensor(values, dtype=dtype if leaf.dtype.is_floating_point else leaf.dtype)
     return Slots(**leaves, batch_size=[len(rows)])
 
 
-def one(**leaves: float | int | bool) -> Slots:
+def make_slot(**leaves: float | int | bool) -> Slots:
     """A single env with a single slot."""
-    return make([[leaves]])
+    return make_slots([[leaves]])
 
 
-def slots_of(stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves) -> Slots:
+def slots_by_stage(
+    stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves
+) -> Slots:
     """Slots by stage, one row an env; alpha 1 where blended unless given; other leaves [E, S] by name, as they are."""
     full = [[float(stage in BLENDED) for stage in env] for env in stages]
-    slots = make([[{"stage": int(stage)} for stage in env] for env in stages])
+    slots = make_slots([[{"stage": int(stage)} for stage in env] for env in stages])
     given = {"alpha": full if alphas is None else alphas, **leaves}
     return slots.replace(**{name: torch.as_tensor(value) for name, value in given.items()})
 
 
-def sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
+def make_sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
     """Sizes of a state that is as small as can be: three host parameters, two a seed."""
     names = tuple(f"r0c{i}" for i in range(slots))
     return schema.Sizes(envs, names, host_params=3, seed_params=(2,) * slots, window=window, classes=CLASSES)
 
 
-def state(
+def make_state(
     slots: Slots,
     accuracy: float | Sequence[float] = 50.0,
     *,
@@ -73,10 +75,10 @@ def state(
     """Envs around the slots, two parameters a seed, no two alike; `phi`: the ledger of the own reward rules."""
     envs, count = slots.stage.shape
     ledger = TensorDict({"phi": torch.full((envs,), phi)}, batch_size=[envs])
-    whole = schema.empty_state(sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
+    whole = schema.empty_state(make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
     valid = torch.full((envs,), measured)
     known = torch.as_tensor(accuracy, dtype=torch.float32).expand(envs)
-    rows = {name: seed_rows(envs, 1.0 + s) for s, name in enumerate(whole.seeds.keys())}
+    rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(whole.seeds.keys())}
     seeds, filled = TensorDict(rows, batch_size=[envs]), (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     loss, prices = torch.full((envs,), BASELINE_LOSS), torch.full((envs,), price)
     return whole.replace(
@@ -89,24 +91,24 @@ def state(
     )
 
 
-def seed_rows(envs: int, value: float) -> TensorDict:
+def make_seed_rows(envs: int, value: float) -> TensorDict:
     """Parameters and momentum of the seeds in one slot, another number in every env."""
     row = value + 10.0 * torch.arange(envs, dtype=torch.float32)[:, None].expand(envs, 2)
     return TensorDict({"params": row.clone(), "momentum": -row}, batch_size=[envs])
 
 
-def limits_of(slots: Slots, **knobs: Any) -> Limits:
+def make_limits(slots: Slots, **fields: Any) -> Limits:
     """Limits that fit the slots: all enabled unless said otherwise."""
-    return Limits(**{"topology": "cnn", "enabled": (True,) * slots.stage.shape[1], **knobs})
+    return Limits(**{"topology": "cnn", "enabled": (True,) * slots.stage.shape[1], **fields})
 
 
-def close(slots: Slots) -> Slots:
+def advance_counters(slots: Slots) -> Slots:
     """What the end of an epoch does to the counters."""
     held = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     return slots.replace(epochs_in_stage=slots.epochs_in_stage + (slots.stage != Stage.DORMANT), age=slots.age + held)
 
 
-def validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1) -> Validation:
+def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1) -> Validation:
     """A validation of envs without seeds that count: only configuration 0 was evaluated."""
     envs = len(accuracy)
     first = torch.arange(columns).expand(envs, columns) == 0
@@ -119,7 +121,7 @@ def validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, col
     )
 
 
-def metrics(skipped: Sequence[int]) -> TrainMetrics:
+def make_train_metrics(skipped: Sequence[int]) -> TrainMetrics:
     """Training of which nothing is known but how many minibatches each env skipped."""
     envs = len(skipped)
     zeros, yes = torch.zeros(envs), torch.ones(envs, dtype=torch.bool)
@@ -134,7 +136,7 @@ def metrics(skipped: Sequence[int]) -> TrainMetrics:
     )
 
 
-def found(
+def make_attribution(
     accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
 ) -> Attribution:
     """An attribution by hand: accuracies of envs without fossils; no player unless contributions are given."""

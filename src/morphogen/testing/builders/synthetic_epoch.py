@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
-from morphogen.rules.attribution import coalitions, measuring
+from morphogen.rules.attribution import coalitions, is_measured_epoch
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.state.decision import ActionMasks, ActionOutcome
@@ -28,9 +28,9 @@ from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, V
 from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.score import close, reward_inputs
+from morphogen.steps.score import close_epoch, reward_inputs
 from morphogen.steps.tick import tick
-from morphogen.testing.builders.scenes import metrics, state
+from morphogen.testing.builders.scenes import make_state, make_train_metrics
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import ACTIVE
@@ -40,7 +40,7 @@ HOST_PARAMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class EpisodeSpec:
     """What stays the same over an episode; quick gates by default, so that short episodes see whole lives."""
 
     length: int = 8
@@ -52,7 +52,7 @@ class Terms:
     )
     governor: GovernorSpec = field(default_factory=lambda: GovernorSpec(min_samples=2, window=4, snapshot_every=2))
 
-    def limits_for(self, slots: Slots) -> Limits:
+    def build_limits(self, slots: Slots) -> Limits:
         """The limits of the episode."""
         own, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
         quick = Limits("cnn", enabled, min_prune_age=own.min_prune_age, auto_forward=own.auto_forward)
@@ -60,38 +60,40 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class SyntheticMeasurements:
     """Made-up measurements of one epoch."""
 
     loss: Tensor  # float32 [E], nats; not finite makes the governor roll the env back
-    games: Tensor  # float32 [E, 2^S], accuracy in points with coalition m on, bit s of m = the seed in slot s
+    coalition_accuracy: (
+        Tensor  # float32 [E, 2^S], accuracy in points with coalition m on, bit s of m = the seed in slot s
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Moment:
+class SyntheticEpoch:
     """One epoch: what was acted on, what was done, what came of it, and what a reward rule is told."""
 
-    terms: Terms
+    terms: EpisodeSpec
     before: EnvState
     masks: ActionMasks
     action: Tensor  # int64 [E, 8]
-    made: Made
+    measurements: SyntheticMeasurements
     outcome: ActionOutcome
     after: EnvState
     inputs: RewardInputs
 
     def __repr__(self) -> str:
         stages = f"stage {self.before.slots.stage.tolist()} -> {self.after.slots.stage.tolist()}"
-        return f"Moment(action {self.action.tolist()}, loss {self.made.loss.tolist()}, {stages})"
+        return f"Moment(action {self.action.tolist()}, loss {self.measurements.loss.tolist()}, {stages})"
 
 
-def begin(slots: Slots, terms: Terms | None = None) -> EnvState:
+def begin_episode(slots: Slots, terms: EpisodeSpec | None = None) -> EnvState:
     """Envs around the slots at the start of an episode, measured and with a first snapshot."""
-    terms = terms or Terms()
-    return first_snapshot(state(slots, window=terms.governor.window))
+    terms = terms or EpisodeSpec()
+    return first_snapshot(make_state(slots, window=terms.governor.window))
 
 
-class Measured(NamedTuple):
+class ScoredInputs(NamedTuple):
     """An epoch up to its reward: what `steps.score` is given."""
 
     state: EnvState  # as the governor left it
@@ -101,19 +103,21 @@ class Measured(NamedTuple):
     validation: Validation
 
 
-def measured(now: EnvState, action: Tensor, made: Made, terms: Terms) -> Measured:
+def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> ScoredInputs:
     """What an action and made-up measurements make of the envs, before it is paid.  action int64 [E, 8]."""
-    spec = decode(action, now.slots, terms.limits_for(now.slots))
+    spec = decode(action, now.slots, terms.build_limits(now.slots))
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
-    trained = ticked.replace(slots=_trained(ticked.slots))
-    seen = validation(trained, made, terms)
+    trained = ticked.replace(slots=_train_slots(ticked.slots))
+    seen = synthetic_validation(trained, measurements, terms)
     valued, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
-    governed, report = govern(valued, seen, metrics([0] * len(made.loss)), spec=terms.governor, minibatches=1)
-    return Measured(governed, outcome, worth, report, seen)
+    governed, report = govern(
+        valued, seen, make_train_metrics([0] * len(measurements.loss)), spec=terms.governor, minibatches=1
+    )
+    return ScoredInputs(governed, outcome, worth, report, seen)
 
 
-def facts(now: EnvState, terms: Terms) -> dict[str, Any]:
+def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
     """What else a step is paid by: the keywords that `steps.score.reward_inputs` shares with `score`."""
     slots = now.slots.stage.shape[1]
     return {
@@ -126,16 +130,18 @@ def facts(now: EnvState, terms: Terms) -> dict[str, Any]:
     }
 
 
-def epoch(now: EnvState, action: Tensor, made: Made, terms: Terms | None = None) -> Moment:
+def run_epoch(
+    now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec | None = None
+) -> SyntheticEpoch:
     """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
-    terms = terms or Terms()
-    masks = action_masks(now.slots, terms.limits_for(now.slots))
-    whole = measured(now, action, made, terms)
-    told = reward_inputs(*whole, **facts(now, terms))
-    return Moment(terms, now, masks, action, made, whole.outcome, close(whole.state), told)
+    terms = terms or EpisodeSpec()
+    masks = action_masks(now.slots, terms.build_limits(now.slots))
+    whole = run_steps(now, action, measurements, terms)
+    told = reward_inputs(*whole, **reward_context(now, terms))
+    return SyntheticEpoch(terms, now, masks, action, measurements, whole.outcome, close_epoch(whole.state), told)
 
 
-def _trained(slots: Slots) -> Slots:
+def _train_slots(slots: Slots) -> Slots:
     """The slots after training in which every seed that runs had a healthy gradient."""
     runs = (slots.stage >= ACTIVE[0]) & (slots.stage <= ACTIVE[-1])
     one = {name: torch.where(runs, 1.0, getattr(slots, name)) for name in ("gradient_norm", "gradient_ratio")}
@@ -149,11 +155,13 @@ def _trained(slots: Slots) -> Slots:
     )
 
 
-def validation(now: EnvState, made: Made, terms: Terms) -> Validation:
+def synthetic_validation(now: EnvState, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> Validation:
     """The made-up accuracies of every coalition that is asked for.  now [E] after `tick` -> Validation [E]."""
     envs, count = now.slots.stage.shape
-    full = measuring(now.clock.epoch, every=terms.every, episode_length=terms.length)
+    full = is_measured_epoch(now.clock.epoch, every=terms.every, episode_length=terms.length)
     orders = torch.linspace(0, 0.9, PAIRS * count).view(1, PAIRS, count).expand(envs, -1, -1)
     coalition, evaluated = coalitions(now.slots, orders, pairs=PAIRS, full=full)
-    accuracy = torch.where(evaluated, made.games.gather(1, coalition), 0.0)
-    return Validation(loss=made.loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs])
+    accuracy = torch.where(evaluated, measurements.coalition_accuracy.gather(1, coalition), 0.0)
+    return Validation(
+        loss=measurements.loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs]
+    )

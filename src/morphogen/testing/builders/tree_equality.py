@@ -37,29 +37,29 @@ def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
     return {name: leaf for where, part in named for name, leaf in leaves(part, where).items()}
 
 
-def rebuilt(tree: Any, change: Callable[[Any], Any]) -> Any:
+def map_tree(tree: Any, change: Callable[[Any], Any]) -> Any:
     """The tree with every tensor, TensorDict and TensorClass in it changed; plain values stay as they are."""
     if isinstance(tree, Tensor) or is_tensor_collection(tree):
         return change(tree)
     if isinstance(tree, Mapping):
-        return {key: rebuilt(part, change) for key, part in tree.items()}
+        return {key: map_tree(part, change) for key, part in tree.items()}
     if isinstance(tree, list | tuple):
-        parts = [rebuilt(part, change) for part in tree]
+        parts = [map_tree(part, change) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return tree
 
 
-def copied(tree: Any) -> Any:
+def copy_tree(tree: Any) -> Any:
     """The tree with tensors of its own."""
-    return rebuilt(tree, lambda part: part.clone())
+    return map_tree(tree, lambda part: part.clone())
 
 
-def moved(tree: Any, device: str) -> Any:
+def move_tree(tree: Any, device: str) -> Any:
     """The tree on another device."""
-    return rebuilt(tree, lambda part: part.to(device))
+    return map_tree(tree, lambda part: part.to(device))
 
 
-def cast(tree: Any, dtype: torch.dtype) -> Any:
+def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
     """The tree with its real leaves in another precision."""
 
     def change(part: Any) -> Any:
@@ -68,30 +68,30 @@ def cast(tree: Any, dtype: torch.dtype) -> Any:
     def real(leaf: Tensor) -> Tensor:
         return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
-    return rebuilt(tree, change)
+    return map_tree(tree, change)
 
 
-def parts(tree: Any) -> list[Any]:
+def tree_parts(tree: Any) -> list[Any]:
     """The tensors, TensorDicts and TensorClasses of a tree, in order, not taken apart."""
     found: list[Any] = []
-    rebuilt(tree, lambda part: found.append(part) or part)
+    map_tree(tree, lambda part: found.append(part) or part)
     return found
 
 
-def form(tree: Any) -> tuple:
+def tree_form(tree: Any) -> tuple:
     """Shapes and dtypes of the leaves, and the plain values: what a run can depend on where it reads no value."""
     shapes = tuple((path, leaf.dtype, tuple(leaf.shape)) for path, leaf in leaves(tree).items())
     plain = [part for part in tree if not leaves(part)] if isinstance(tree, tuple) else []
     return shapes, tuple(repr(part) for part in plain)
 
 
-def envs(tree: Any, axis: int = 0) -> int:
+def env_count(tree: Any, axis: int = 0) -> int:
     """How many envs are stacked in the first part that says so; `axis`: of envs in bare tensors.  0: none says it."""
-    leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in parts(tree))
+    leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in tree_parts(tree))
     return next((lead[0] for lead in leads if len(lead)), 0)
 
 
-def row(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
+def select_env(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
     """One env of `count` alone, its axis kept; what is not stacked over so many envs stays whole."""
 
     def cut(part: Any) -> Any:
@@ -99,10 +99,10 @@ def row(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
             return part[env : env + 1] if tuple(part.batch_size[:1]) == (count,) else part
         return part.narrow(axis, env, 1) if tuple(part.shape[axis : axis + 1]) == (count,) else part
 
-    return rebuilt(tree, cut)
+    return map_tree(tree, cut)
 
 
-def equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
+def tensors_equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
     """Tensors of one dtype and shape with equal values, NaN equal to itself; `tolerance`: of reals, times 1 + |y|."""
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
@@ -111,27 +111,29 @@ def equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
     return torch.allclose(x, y, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def differing(a: Any, b: Any, tolerance: float = 0.0) -> set[str]:
+def differing_leaves(a: Any, b: Any, tolerance: float = 0.0) -> set[str]:
     """Paths of the leaves that are not equal, those that only one tree has among them."""
     left, right = leaves(a), leaves(b)
     both = left.keys() & right.keys()
-    return (left.keys() ^ right.keys()) | {name for name in both if not equal(left[name], right[name], tolerance)}
+    return (left.keys() ^ right.keys()) | {
+        name for name in both if not tensors_equal(left[name], right[name], tolerance)
+    }
 
 
-def same(a: Any, b: Any) -> bool:
+def trees_equal(a: Any, b: Any) -> bool:
     """Trees of equal leaves, bit for bit, NaN equal to itself."""
-    return not differing(a, b)
+    return not differing_leaves(a, b)
 
 
-def assert_same(a: Any, b: Any) -> None:
+def assert_trees_equal(a: Any, b: Any) -> None:
     """Fail with the leaf and the numbers by which two trees differ."""
     left, right = leaves(a), leaves(b)
     assert left.keys() == right.keys(), f"leaves of only one tree: {sorted(left.keys() ^ right.keys())}"
-    for path in sorted(differing(a, b)):
-        assert equal(left[path], right[path]), f"{path}: {left[path]} is not {right[path]}"
+    for path in sorted(differing_leaves(a, b)):
+        assert tensors_equal(left[path], right[path]), f"{path}: {left[path]} is not {right[path]}"
 
 
-def shown(tree: Any, lines: int = 40) -> str:
+def format_tree(tree: Any, lines: int = 40) -> str:
     """The leaves that are not empty, one a line, so many lines at most; long leaves by their shape."""
     rows = []
     for name, leaf in leaves(tree).items():

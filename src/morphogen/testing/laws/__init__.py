@@ -18,8 +18,17 @@ what is wrong, with the smallest example that shows it.  Works in a test and in 
 """
 
 from morphogen.testing import extra as extra
-from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, check_reward, check_rule, check_step, name_of
+from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, callable_name, check_reward, check_rule, check_step
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
-__all__ = ["REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject", "check_reward", "check_rule", "check_step", "name_of"]
+__all__ = [
+    "REWARD_LAWS",
+    "STEP_LAWS",
+    "BrokenLaw",
+    "Subject",
+    "callable_name",
+    "check_reward",
+    "check_rule",
+    "check_step",
+]

@@ -9,15 +9,15 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.errors import ConfigError
-from morphogen.testing.builders.tree_equality import cast
+from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import reward, step
-from morphogen.testing.laws.graph import one_graph
-from morphogen.testing.laws.reward import Payer
-from morphogen.testing.laws.search import Law, Search, hold
+from morphogen.testing.laws.graph import check_one_graph
+from morphogen.testing.laws.reward import RewardSubject
+from morphogen.testing.laws.search import Law, SearchSettings, check_laws
 from morphogen.testing.laws.step import Subject
 from morphogen.testing.strategies import reward_episodes, trajectories
 
-_STEP: dict[str, Callable[[Subject, Any], str]] = {
+_STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
     "accepts": step.accepts,
     "host": step.host,
     "writes": step.writes,
@@ -25,39 +25,39 @@ _STEP: dict[str, Callable[[Subject, Any], str]] = {
     "neighbours": step.neighbours,
     "kinds": step.kinds,
 }
-_SLOTS = {"slots": step.slots}
-_REWARD: dict[str, Callable[[reward.Payer, Any], str]] = {
+_SLOT_CHECKS = {"slots": step.slots}
+_REWARD_CHECKS: dict[str, Callable[[reward.RewardSubject, Any], str]] = {
     "shapes": reward.shapes,
     "finite": reward.finite,
     "sums": reward.sums,
     "slots": reward.slots,
-    "unexecuted": reward.unexecuted,
+    "unexecuted": reward.ignores_unexecuted,
 }
 # name -> what holds
 STEP_LAWS: dict[str, str] = {
-    **{name: (law.__doc__ or "").strip() for name, law in _STEP.items()},
+    **{name: (law.__doc__ or "").strip() for name, law in _STEP_CHECKS.items()},
     "slots": (step.slots.__doc__ or "").strip(),
-    "graph": (one_graph.__doc__ or "").strip(),
+    "graph": (check_one_graph.__doc__ or "").strip(),
 }
 REWARD_LAWS: dict[str, str] = {
     **{name: STEP_LAWS[name] for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")},
-    **{name: (law.__doc__ or "").strip() for name, law in _REWARD.items()},
-    **{law.__name__: (law.__doc__ or "").strip() for law in (reward.heads, reward.telescopes, reward.bounded)},
+    **{name: (law.__doc__ or "").strip() for name, law in _REWARD_CHECKS.items()},
+    **{law.__name__: (law.__doc__ or "").strip() for law in (reward.heads, reward.telescopes, reward.within_bounds)},
 }
-PLAYED = 10  # examples of the law `heads`, which plays whole epochs
-SHRINKS, BACKEND = 500, "aot_eager"
+HEADS_EXAMPLES = 10  # examples of the law `heads`, which plays whole epochs
+MAX_SHRINKS, BACKEND = 500, "aot_eager"
 
 
 def check_step(
-    called: Callable,
+    function: Callable,
     states: SearchStrategy,
     *,
     slots: bool = False,
     examples: int | None = None,
-    shrinks: int = SHRINKS,
-    but: Collection[str] = (),
+    shrinks: int = MAX_SHRINKS,
+    skip: Collection[str] = (),
     backend: str = BACKEND,
-    **ways: Any,
+    **options: Any,
 ) -> None:
     """Hold a step to the laws of `STEP_LAWS`; the first that is broken is raised as a `BrokenLaw`.
 
@@ -67,27 +67,37 @@ def check_step(
     `torch.compile`.  `ways`: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis` and
     `slot_axis` of bare tensors.
     """
-    laws = {**_STEP, **(_SLOTS if slots else {})}
-    _hold(Subject(called, **{"name": name_of(called), **ways}), laws, states, _search(examples, shrinks, but, backend))
+    laws = {**_STEP_CHECKS, **(_SLOT_CHECKS if slots else {})}
+    _check_subject(
+        Subject(function, **{"name": callable_name(function), **options}),
+        laws,
+        states,
+        _build_search(examples, shrinks, skip, backend),
+    )
 
 
 def check_rule(
-    called: Callable,
+    function: Callable,
     states: SearchStrategy,
     *,
     slots: bool = False,
     examples: int | None = None,
-    shrinks: int = SHRINKS,
-    but: Collection[str] = (),
+    shrinks: int = MAX_SHRINKS,
+    skip: Collection[str] = (),
     backend: str = BACKEND,
-    **ways: Any,
+    **options: Any,
 ) -> None:
     """Hold a rule, tensors or sub-states in and out, to the laws of a step; and it returns no whole state.
 
     Knobs as in `check_step`.
     """
-    laws = {**_STEP, "stateless": step.stateless, **(_SLOTS if slots else {})}
-    _hold(Subject(called, **{"name": name_of(called), **ways}), laws, states, _search(examples, shrinks, but, backend))
+    laws = {**_STEP_CHECKS, "stateless": step.stateless, **(_SLOT_CHECKS if slots else {})}
+    _check_subject(
+        Subject(function, **{"name": callable_name(function), **options}),
+        laws,
+        states,
+        _build_search(examples, shrinks, skip, backend),
+    )
 
 
 def check_reward(
@@ -98,10 +108,10 @@ def check_reward(
     bounds: tuple[float, float] | None = None,
     slots: int = 3,
     examples: int | None = None,
-    shrinks: int = SHRINKS,
-    but: Collection[str] = (),
+    shrinks: int = MAX_SHRINKS,
+    skip: Collection[str] = (),
     backend: str = BACKEND,
-    **ways: Any,
+    **options: Any,
 ) -> None:
     """Hold a reward rule to the laws of `REWARD_LAWS`; the first that is broken is raised as a `BrokenLaw`.
 
@@ -110,34 +120,39 @@ def check_reward(
     `shrinks`, `but`, `backend` as in `check_step`.  `ways`: `name`, and `tolerance` for a row alone against the row in
     the batch.
     """
-    payer, search = Payer(rule, **{"name": name_of(rule), **ways}), _search(examples, shrinks, but, backend)
-    wanted = {name: functools.partial(law, payer) for name, law in _REWARD.items()}
-    laws = {**reward.of_steps(payer), **wanted, **_optional(payer, gamma, component, bounds)}
-    episodes = hold(payer.name, laws, reward_episodes(max_steps=3, slots=slots), search)
-    played = replace(search, examples=min(PLAYED, examples or PLAYED))
-    hold(payer.name, {"heads": functools.partial(reward.heads, payer)}, trajectories(max_steps=3), played)
-    if "graph" not in but:
-        pairs = [pair for episode in episodes for pair in payer.pairs(cast(episode, torch.float32))]
-        one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
+    payer, search = (
+        RewardSubject(rule, **{"name": callable_name(rule), **options}),
+        _build_search(examples, shrinks, skip, backend),
+    )
+    wanted = {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
+    laws = {**reward.step_laws(payer), **wanted, **_optional_laws(payer, gamma, component, bounds)}
+    episodes = check_laws(payer.name, laws, reward_episodes(max_steps=3, slots=slots), search)
+    played = replace(search, examples=min(HEADS_EXAMPLES, examples or HEADS_EXAMPLES))
+    check_laws(payer.name, {"heads": functools.partial(reward.heads, payer)}, trajectories(max_steps=3), played)
+    if "graph" not in skip:
+        pairs = [pair for episode in episodes for pair in payer.rule_args(cast_tree(episode, torch.float32))]
+        check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
 
 
-def name_of(called: Any) -> str:
+def callable_name(function: Any) -> str:
     """What a function or an object is called in a sentence."""
-    while isinstance(called, functools.partial):
-        called = called.func
-    return getattr(called, "__name__", type(called).__name__)
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
 
 
-def _search(examples: int | None, shrinks: int, but: Collection[str], backend: str) -> Search:
+def _build_search(examples: int | None, shrinks: int, skip: Collection[str], backend: str) -> SearchSettings:
     """The knobs of a search, names of laws checked."""
     known = {**STEP_LAWS, **REWARD_LAWS}
-    unknown = sorted(set(but) - known.keys())
+    unknown = sorted(set(skip) - known.keys())
     if unknown:
         raise ConfigError(f"but is {unknown}; want names of laws out of {', '.join(known)}")
-    return Search(examples=examples, shrinks=shrinks, but=but, backend=backend)
+    return SearchSettings(examples=examples, shrinks=shrinks, skip=skip, backend=backend)
 
 
-def _optional(payer: Payer, gamma: float | None, component: str, bounds: tuple[float, float] | None) -> dict[str, Law]:
+def _optional_laws(
+    payer: RewardSubject, gamma: float | None, component: str, bounds: tuple[float, float] | None
+) -> dict[str, Law]:
     """The laws that are asked only of rules that say so."""
     laws: dict[str, Law] = {}
     if gamma is not None:
@@ -145,13 +160,15 @@ def _optional(payer: Payer, gamma: float | None, component: str, bounds: tuple[f
             raise ConfigError(f"component is {component!r}; want one of {', '.join(payer.rule.components)}")
         laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma, component=component)
     if bounds is not None:
-        laws["bounded"] = functools.partial(reward.bounded, payer, low=bounds[0], high=bounds[1])
+        laws["within_bounds"] = functools.partial(reward.within_bounds, payer, low=bounds[0], high=bounds[1])
     return laws
 
 
-def _hold(
-    subject: Subject, laws: Mapping[str, Callable[[Subject, Any], str]], states: SearchStrategy, search: Search
+def _check_subject(
+    subject: Subject, laws: Mapping[str, Callable[[Subject, Any], str]], states: SearchStrategy, search: SearchSettings
 ) -> None:
-    drawn = hold(subject.name, {name: functools.partial(law, subject) for name, law in laws.items()}, states, search)
-    if "graph" not in search.but:
-        one_graph(subject, drawn, backend=search.backend)
+    drawn = check_laws(
+        subject.name, {name: functools.partial(law, subject) for name, law in laws.items()}, states, search
+    )
+    if "graph" not in search.skip:
+        check_one_graph(subject, drawn, backend=search.backend)

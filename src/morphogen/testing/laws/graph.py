@@ -8,15 +8,15 @@ import torch
 from torch._dynamo import lookup_backend
 
 from morphogen.errors import ConfigError
-from morphogen.testing.builders.tree_equality import copied, differing, form
-from morphogen.testing.laws.search import BrokenLaw, told
-from morphogen.testing.laws.step import Subject, arguments
+from morphogen.testing.builders.tree_equality import copy_tree, differing_leaves, tree_form
+from morphogen.testing.laws.search import BrokenLaw, describe_error
+from morphogen.testing.laws.step import Subject, as_arguments
 
-CALLS = 5
-CLOSE = 1e-6  # compiled against plain, times 1 + |x|
+CALL_COUNT = 5
+COMPILED_TOLERANCE = 1e-6  # compiled against plain, times 1 + |x|
 
 
-class Counting:
+class GraphCounter:
     """A backend of `torch.compile` that counts the graphs it is given."""
 
     def __init__(self, name: str) -> None:
@@ -28,39 +28,39 @@ class Counting:
         return self._compile(graph, inputs)
 
 
-def alike(examples: list[Any]) -> list[Any]:
+def same_form_examples(examples: list[Any]) -> list[Any]:
     """Five examples of the same shapes, dtypes and plain values, at least two of them different."""
     groups: dict[tuple, list[Any]] = {}
     for example in examples:
-        group = groups.setdefault(form(example), [])
-        if len(group) < CALLS and all(differing(example, other) for other in group):
+        group = groups.setdefault(tree_form(example), [])
+        if len(group) < CALL_COUNT and all(differing_leaves(example, other) for other in group):
             group.append(example)
     largest = max(groups.values(), key=len)
     if len(largest) < 2:
         raise ConfigError("states draws no two examples of the same shapes; want some, to see if one graph serves both")
-    return [largest[call % len(largest)] for call in range(CALLS)]
+    return [largest[call % len(largest)] for call in range(CALL_COUNT)]
 
 
-def one_graph(subject: Subject, examples: list[Any], *, backend: str) -> None:
+def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> None:
     """Compiled it is one graph over five calls with changing values, and gives what it gives uncompiled."""
-    counter = Counting(backend)
+    counter = GraphCounter(backend)
     torch.compiler.reset()
     compiled = torch.compile(lambda *args: subject.call(*args), fullgraph=True, backend=counter)
-    for number, example in enumerate(alike(examples)):
-        wrong = _call(compiled, subject, example)
+    for number, example in enumerate(same_form_examples(examples)):
+        wrong = _compiled_violation(compiled, subject, example)
         if not wrong and counter.graphs > 1:
             wrong = f"is not one graph: call {number + 1} with other values of the same shapes made another one"
         if wrong:
             raise BrokenLaw("graph", f"{subject.name} {wrong}", example)
 
 
-def _call(compiled: Callable, subject: Subject, example: Any) -> str:
+def _compiled_violation(compiled: Callable, subject: Subject, example: Any) -> str:
     """One compiled call against the plain one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's own, whatever the caller makes of warnings
-            got = compiled(*arguments(copied(example)))
+            got = compiled(*as_arguments(copy_tree(example)))
     except Exception as error:
-        return f"is not one graph: torch.compile(fullgraph=True) stopped with {told(error)}"
-    other = sorted(differing(got, subject(example), CLOSE))
+        return f"is not one graph: torch.compile(fullgraph=True) stopped with {describe_error(error)}"
+    other = sorted(differing_leaves(got, subject(example), COMPILED_TOLERANCE))
     return f"gives another {other[0] or 'result'} when it is compiled" if other else ""

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
-from morphogen.testing.builders.tree_equality import form, shown
+from morphogen.testing.builders.tree_equality import format_tree, tree_form
 
 Law = Callable[[Any], str]  # example -> how it breaks the law, after the name of what is checked; empty: it holds
-BY_FORM = {"host", "kinds", "shapes"}  # laws on what does not depend on values: asked once a form
+FORM_LAWS = {"host", "kinds", "shapes"}  # laws on what does not depend on values: asked once a form
 _SEED = 0
 
 
@@ -24,11 +24,11 @@ class BrokenLaw(AssertionError):
 
     def __init__(self, law: str, sentence: str, example: Any) -> None:
         self.law, self.sentence, self.example = law, sentence, example
-        lines = "\n".join(f"    {line}" for line in shown(example).splitlines())
+        lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
         super().__init__(f"{sentence} (law: {law})\n  smallest example, leaves that are not empty:\n{lines}")
 
 
-def drawn(states: SearchStrategy, count: int | None) -> list[Any]:
+def draw_examples(states: SearchStrategy, count: int | None) -> list[Any]:
     """The first examples of a strategy, always the same; None: as many as the Hypothesis profile in use draws."""
     found: list[Any] = []
 
@@ -36,74 +36,74 @@ def drawn(states: SearchStrategy, count: int | None) -> list[Any]:
         found.append(example)
         return False
 
-    _find(states, keep, count)
+    _find_example(states, keep, count)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchSettings:
     """How much is tried.  `examples` None: as many as the Hypothesis profile in use says."""
 
     examples: int | None
-    shrinks: int  # how often a smaller example is looked for
-    but: Collection[str]  # laws that are not asked
+    max_shrinks: int  # how often a smaller example is looked for
+    skip: Collection[str]  # laws that are not asked
     backend: str  # of `torch.compile`
 
 
-def hold(subject: str, laws: Mapping[str, Law], states: SearchStrategy, search: Search) -> list[Any]:
+def check_laws(subject: str, laws: Mapping[str, Law], states: SearchStrategy, search: SearchSettings) -> list[Any]:
     """Try the laws in their order on drawn examples; a broken one is raised with its smallest example.  -> examples."""
-    examples = drawn(states, search.examples)
-    forms = {form(example): example for example in reversed(examples)}
+    examples = draw_examples(states, search.examples)
+    forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
-        tried = forms.values() if name in BY_FORM else examples
-        first = next((example for example in tried if name not in search.but and _ask(law, example)), None)
+        tried = forms.values() if name in FORM_LAWS else examples
+        first = next((example for example in tried if name not in search.skip and _find_violation(law, example)), None)
         if first is None:
             continue
-        least = _smallest(law, states, search)
+        least = _smallest_violation(law, states, search)
         example = first if least is None else least
-        raise BrokenLaw(name, f"{subject} {_ask(law, example)}", example)
+        raise BrokenLaw(name, f"{subject} {_find_violation(law, example)}", example)
     return examples
 
 
-def _ask(law: Law, example: Any) -> str:
+def _find_violation(law: Law, example: Any) -> str:
     """How the example breaks the law; to raise an error is to break it."""
     try:
         return law(example)
     except Exception as error:
-        return f"raises {told(error)}"
+        return f"raises {describe_error(error)}"
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An error as its type and the first line of its message."""
     lines = (line.strip() for line in str(error).splitlines())
     return f"{type(error).__name__}: {next((line for line in lines if line), 'no message')}"
 
 
-class _Enough(Exception):
+class _ShrinkLimit(Exception):
     """So many smaller examples were tried that the one at hand will do."""
 
 
-def _smallest(law: Law, states: SearchStrategy, search: Search) -> Any:
+def _smallest_violation(law: Law, states: SearchStrategy, search: SearchSettings) -> Any:
     """The smallest example met that breaks the law; None where none does."""
     found: list[Any] = []
-    left = search.shrinks
+    left = search.max_shrinks
 
     def breaks(example: Any) -> bool:
         nonlocal left
         left -= bool(found)
         if left < 0:
-            raise _Enough
-        wrong = bool(_ask(law, example))
+            raise _ShrinkLimit
+        wrong = bool(_find_violation(law, example))
         found.extend([example] if wrong else [])
         return wrong
 
     try:
-        return _find(states, breaks, search.examples)
-    except _Enough:
+        return _find_example(states, breaks, search.examples)
+    except _ShrinkLimit:
         return found[-1]
 
 
-def _find(states: SearchStrategy, wanted: Callable[[Any], bool], count: int | None) -> Any:
+def _find_example(states: SearchStrategy, predicate: Callable[[Any], bool], count: int | None) -> Any:
     """The smallest example that is wanted; None where none was met."""
     number = settings().max_examples if count is None else count
     quiet = settings(
@@ -114,6 +114,6 @@ def _find(states: SearchStrategy, wanted: Callable[[Any], bool], count: int | No
         suppress_health_check=list(HealthCheck),
     )
     try:
-        return find(states, wanted, settings=quiet, random=Random(_SEED))
+        return find(states, predicate, settings=quiet, random=Random(_SEED))
     except NoSuchExample:
         return None

@@ -12,8 +12,16 @@ from torch import Tensor
 from morphogen.state.env import EnvState
 from morphogen.testing.audit import audit
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.tree_equality import cast, copied, differing, envs, leaves, moved, row
-from morphogen.testing.laws.search import told
+from morphogen.testing.builders.tree_equality import (
+    cast_tree,
+    copy_tree,
+    differing_leaves,
+    env_count,
+    leaves,
+    move_tree,
+    select_env,
+)
+from morphogen.testing.laws.search import describe_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +33,18 @@ class Subject:
     tolerance: float = 0.0  # of reals, times 1 + |x|: a row alone against the row in the batch, slots in another order
     env_axis: int = 0  # of bare tensors
     slot_axis: int | None = None  # of bare tensors; None: they have none
-    alone: Callable[[tuple, int], tuple] | None = None  # (arguments, env) -> arguments of this env alone
-    turned: Callable[[tuple, Sequence[int]], tuple] | None = None  # (arguments, order) -> with slots in that order
+    select_env: Callable[[tuple, int], tuple] | None = None  # (arguments, env) -> arguments of this env alone
+    permute_args: Callable[[tuple, Sequence[int]], tuple] | None = (
+        None  # (arguments, order) -> with slots in that order
+    )
     source: Callable | None = None  # whose source is read; None: that of `call`
 
     def __call__(self, example: Any) -> Any:
         """The result, for arguments of its own."""
-        return self.call(*arguments(copied(example)))
+        return self.call(*as_arguments(copy_tree(example)))
 
 
-def arguments(example: Any) -> tuple:
+def as_arguments(example: Any) -> tuple:
     """A drawn example as arguments: a tuple holds several, anything else is the only one."""
     return tuple(example) if isinstance(example, tuple) else (example,)
 
@@ -44,22 +54,26 @@ def accepts(subject: Subject, example: Any) -> str:
     try:
         subject(example)
     except Exception as error:
-        return f"does not accept a valid input: {told(error)}"
+        return f"does not accept a valid input: {describe_error(error)}"
     return ""
 
 
 def host(subject: Subject, example: Any) -> str:
     """It never asks the host."""
-    found = audit(subject.call, *arguments(example), source=subject.source)
-    return f"asks the host: {found.sentence()}" if found else ""
+    found = audit(subject.call, *as_arguments(example), source=subject.source)
+    return f"asks the host: {found.describe()}" if found else ""
 
 
 def writes(subject: Subject, example: Any) -> str:
     """It does not write to its input."""
-    given = copied(example)
-    subject.call(*arguments(given))
-    touched = differing(given, example)
-    return f"writes to its input: {_named(touched)} {'has' if len(touched) == 1 else 'have'} changed" if touched else ""
+    given = copy_tree(example)
+    subject.call(*as_arguments(given))
+    touched = differing_leaves(given, example)
+    return (
+        f"writes to its input: {_join_paths(touched)} {'has' if len(touched) == 1 else 'have'} changed"
+        if touched
+        else ""
+    )
 
 
 def repeats(subject: Subject, example: Any) -> str:
@@ -68,35 +82,38 @@ def repeats(subject: Subject, example: Any) -> str:
     first = subject(example)
     if not torch.equal(torch.get_rng_state(), before[0]) or random.getstate() != before[1]:
         return "is not a function of its input: it draws from a global random generator"
-    other = differing(first, subject(example))
-    return f"is not a function of its input: {_named(other)} came out differently the second time" if other else ""
+    other = differing_leaves(first, subject(example))
+    return f"is not a function of its input: {_join_paths(other)} came out differently the second time" if other else ""
 
 
 def neighbours(subject: Subject, example: Any) -> str:
     """An env does not see its neighbours: a row alone is the row in the batch."""
-    together, count, axis = subject(example), envs(example, subject.env_axis), subject.env_axis
+    together, count, axis = subject(example), env_count(example, subject.env_axis), subject.env_axis
     for env in range(count if count > 1 else 0):
-        given = arguments(example)
-        single = subject.alone(given, env) if subject.alone else row(given, env, count=count, axis=axis)
-        alone, among = leaves(subject(single)), leaves(row(together, env, count=count, axis=axis))
-        other = sorted(differing(alone, among, subject.tolerance))
+        given = as_arguments(example)
+        single = (
+            subject.select_env(given, env) if subject.select_env else select_env(given, env, count=count, axis=axis)
+        )
+        alone, among = leaves(subject(single)), leaves(select_env(together, env, count=count, axis=axis))
+        other = sorted(differing_leaves(alone, among, subject.tolerance))
         if other:
-            return f"sees its neighbours: {other[0] or 'the result'} of env {env} {_numbers(alone, among, other[0])}"
+            difference = _first_difference(alone, among, other[0])
+            return f"sees its neighbours: {other[0] or 'the result'} of env {env} {difference}"
     return ""
 
 
 def kinds(subject: Subject, example: Any) -> str:
     """It keeps device and dtype: trees that come out as they went in have leaves of the same kinds."""
-    here, there = leaves(subject(example)), leaves(subject.call(*arguments(moved(example, "meta"))))
+    here, there = leaves(subject(example)), leaves(subject.call(*as_arguments(move_tree(example, "meta"))))
     for path, leaf in here.items():
         twin = there.get(path)
         if twin is None or (twin.dtype, twin.shape) != (leaf.dtype, leaf.shape):
             return f"makes another kind of {path or 'result'} on the meta device than on the CPU"
-    return _kept(subject, example) or _kept(subject, cast(example, torch.float64))
+    return _dtype_violation(subject, example) or _dtype_violation(subject, cast_tree(example, torch.float64))
 
 
-def _kept(subject: Subject, given: Any) -> str:
-    pairs = itertools.product(_trees(given), _trees(subject(given)))
+def _dtype_violation(subject: Subject, example: Any) -> str:
+    pairs = itertools.product(_tensor_classes(example), _tensor_classes(subject(example)))
     for was, now in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
         path = next((path for path in sorted(was.keys() & now.keys()) if was[path].dtype != now[path].dtype), None)
         if path is not None:
@@ -104,27 +121,27 @@ def _kept(subject: Subject, given: Any) -> str:
     return ""
 
 
-def _trees(part: Any) -> list[Any]:
+def _tensor_classes(part: Any) -> list[Any]:
     """The TensorClasses among the arguments or results; bare tensors have no name by which to compare them."""
     if isinstance(part, tuple | list):
-        return [tree for each in part for tree in _trees(each)]
+        return [tree for each in part for tree in _tensor_classes(each)]
     return [part] if hasattr(part, "batch_size") else []
 
 
 def slots(subject: Subject, example: Any) -> str:
     """Permuting slots permutes what belongs to slots, and nothing else."""
-    count, axis, given = _slots(example, subject.slot_axis), subject.slot_axis, arguments(example)
+    count, axis, given = _slot_count(example, subject.slot_axis), subject.slot_axis, as_arguments(example)
     here = subject(example)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
-        turned = subject.turned(given, order) if subject.turned else permute(given, order, axis=axis)
-        other = differing(subject(turned), permute(here, order, axis=axis), subject.tolerance)
+        turned = subject.permute_args(given, order) if subject.permute_args else permute(given, order, axis=axis)
+        other = differing_leaves(subject(turned), permute(here, order, axis=axis), subject.tolerance)
         if other:
-            return f"depends on the order of slots: {_named(other)} changed with it"
+            return f"depends on the order of slots: {_join_paths(other)} changed with it"
     return ""
 
 
-def _slots(example: Any, axis: int | None) -> int:
+def _slot_count(example: Any, axis: int | None) -> int:
     """How many slots there are: in the first tree that has stages, else in the first bare tensor with such an axis."""
     stages = (leaf for path, leaf in leaves(example).items() if path.rpartition(".")[2] == "stage")
     bare = (leaf for leaf in leaves(example).values() if axis is not None and leaf.dim() > axis)
@@ -134,17 +151,17 @@ def _slots(example: Any, axis: int | None) -> int:
 
 def stateless(subject: Subject, example: Any) -> str:
     """A rule returns no whole state: that is a step."""
-    found = [part for part in _trees(subject(example)) if isinstance(part, EnvState)]
+    found = [part for part in _tensor_classes(subject(example)) if isinstance(part, EnvState)]
     return "returns a whole state, so it is no rule but a step" if found else ""
 
 
-def _named(paths: set[str]) -> str:
+def _join_paths(paths: set[str]) -> str:
     """Some of the leaves by name."""
     names = sorted(path or "the result" for path in paths)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _numbers(alone: dict[str, Tensor], among: dict[str, Tensor], path: str) -> str:
+def _first_difference(alone: dict[str, Tensor], among: dict[str, Tensor], path: str) -> str:
     """The first entry by which a leaf differs."""
     one, many = alone.get(path), among.get(path)
     if one is None or many is None or one.shape != many.shape:

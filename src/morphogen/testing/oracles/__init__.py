@@ -13,24 +13,24 @@
 Codes are plain integers, as in the state; the comments in each module name them.
 """
 
-from morphogen.testing.oracles.actions import Cell, cells, choices, decode, legal, legality
-from morphogen.testing.oracles.credit import gae, interaction, own_rewards, shaping, shapley
-from morphogen.testing.oracles.lifecycle import curve, may_become, ramp, tick
+from morphogen.testing.oracles.actions import SlotCell, count_actions, decode, legal, legality, slot_cells
+from morphogen.testing.oracles.credit import core_rewards, gae, interaction, shaping, shapley
+from morphogen.testing.oracles.lifecycle import can_transition, curve, ramp, tick
 
 __all__ = [
-    "Cell",
-    "cells",
-    "choices",
+    "SlotCell",
+    "can_transition",
+    "core_rewards",
+    "count_actions",
     "curve",
     "decode",
     "gae",
     "interaction",
     "legal",
     "legality",
-    "may_become",
-    "own_rewards",
     "ramp",
     "shaping",
     "shapley",
+    "slot_cells",
     "tick",
 ]

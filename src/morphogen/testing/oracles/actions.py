@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
 DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
-AUTO = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # the gate in front of the next stage
+GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # the gate in front of the next stage
 HOLD = 0  # alpha mode
 BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
 BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
 TOPOLOGIES = {"cnn": (1, 2, 3, 4, 5, 6, 7), "transformer": (2, 3, 8, 9, 10, 11, 12)}
 # Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Those each op reads:
-READS = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
-COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
+COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
+VALUE_COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
 LINEAR, COSINE, SIGMOID = 1, 2, 3
 ADD, MULTIPLY, GATE = 1, 2, 3
 STYLES = ((LINEAR, ADD), (LINEAR, MULTIPLY), (SIGMOID, ADD), (LINEAR, GATE))
 CURVES = ((LINEAR, 12.0), (COSINE, 12.0), (SIGMOID, 6.0), (SIGMOID, 12.0), (SIGMOID, 24.0))
 
 
-class Cell(NamedTuple):
+class SlotCell(NamedTuple):
     """What legality knows of a slot."""
 
     stage: int
@@ -29,28 +29,28 @@ class Cell(NamedTuple):
     mode: int
 
 
-def cells(slots: Any) -> list[list[Cell]]:
+def slot_cells(slots: Any) -> list[list[SlotCell]]:
     """The cells of every env of a `Slots`."""
     columns = (slots.stage.tolist(), slots.age.tolist(), slots.alpha_mode.tolist())
-    return [[Cell(*leaves) for leaves in zip(*rows, strict=True)] for rows in zip(*columns, strict=True)]
+    return [[SlotCell(*leaves) for leaves in zip(*rows, strict=True)] for rows in zip(*columns, strict=True)]
 
 
-def legal(op: int, here: int, env: Sequence[Cell], limits: Any) -> bool:
+def legal(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> bool:
     """Whether an op may address a slot.  `limits`: anything with the fields of `Limits`."""
-    return limits.enabled[here] and OPS[op] not in limits.disabled_ops and _objection(op, here, env, limits) == 0
+    return limits.enabled[slot] and OPS[op] not in limits.disabled_ops and _stage_reason(op, slot, env, limits) == 0
 
 
-def legality(env: Sequence[Cell], limits: Any) -> list[list[bool]]:
+def legality(env: Sequence[SlotCell], limits: Any) -> list[list[bool]]:
     """Every op on every slot.  -> [6][S]."""
     return [[legal(op, here, env, limits) for here in range(len(env))] for op in range(6)]
 
 
-def decode(action: Sequence[int], env: Sequence[Cell], limits: Any) -> dict[str, Any]:
+def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[str, Any]:
     """The fields of the `ActionSpec` of one env."""
     asked = min(max(action[0], 0), 5)
-    reason = _refusal(action, env, limits)
+    reason = _invalid_reason(action, env, limits)
     op = asked if reason == 0 else WAIT
-    used = {column: action[column] for column in READS[op]}
+    used = {column: action[column] for column in COLUMNS_READ[op]}
     fields = {
         "requested_op": asked,
         "op": op,
@@ -69,22 +69,26 @@ def decode(action: Sequence[int], env: Sequence[Cell], limits: Any) -> dict[str,
     return fields | (dict(zip(("curve", "steepness"), CURVES[used[7]], strict=True)) if 7 in used else {})
 
 
-def choices(env: Sequence[Cell], limits: Any) -> int:
+def count_actions(env: Sequence[SlotCell], limits: Any) -> int:
     """Distinct complete actions, found by going through all of them."""
     found = 1 if any(limits.enabled) else 0
     for op in range(1, 6):
         places = [here for here in range(len(env)) if legal(op, here, env, limits)]
-        free = [_blueprints(limits) if column == 2 else range(COUNTS[column]) for column in READS[op] if column > 1]
+        free = [
+            _allowed_blueprints(limits) if column == 2 else range(VALUE_COUNTS[column])
+            for column in COLUMNS_READ[op]
+            if column > 1
+        ]
         found += sum(1 for _ in itertools.product(places, *free))
     return found
 
 
-def _objection(op: int, here: int, env: Sequence[Cell], limits: Any) -> int:
+def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> int:
     """Smallest reason why the stages forbid it; 0 none."""
-    stage, age, mode = env[here]
+    stage, age, mode = env[slot]
     if op == WAIT:
         return 0
-    if op == ADVANCE and AUTO.get(stage) in limits.auto_forward:
+    if op == ADVANCE and GATE_BEFORE_NEXT.get(stage) in limits.auto_forward:
         return 21
     stages = {
         GERMINATE: (DORMANT,),
@@ -96,13 +100,13 @@ def _objection(op: int, here: int, env: Sequence[Cell], limits: Any) -> int:
     if stage not in stages[op]:
         return 23
     if op == GERMINATE:
-        return _crowded(env, limits)
+        return _occupancy_reason(env, limits)
     if op == PRUNE and age < limits.min_prune_age:
         return 26
     return 27 if op in (PRUNE, SET_ALPHA_TARGET) and mode != HOLD else 0
 
 
-def _crowded(env: Sequence[Cell], limits: Any) -> int:
+def _occupancy_reason(env: Sequence[SlotCell], limits: Any) -> int:
     """Why no further seed may start: one develops or a slot cools down, or there are enough."""
     for cell, on in zip(env, limits.enabled, strict=True):
         if on and cell.stage in (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING):
@@ -111,27 +115,27 @@ def _crowded(env: Sequence[Cell], limits: Any) -> int:
     return 25 if 0 < limits.max_seeds <= seeds else 0
 
 
-def _refusal(action: Sequence[int], env: Sequence[Cell], limits: Any) -> int:
+def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> int:
     """Smallest reason why the action is not valid; 0 none."""
     op = action[0]
     if not 0 <= op <= 5:
         return 20
-    sizes = {1: len(env), **COUNTS}
-    if any(not 0 <= action[column] < sizes[column] for column in READS[op]):
+    sizes = {1: len(env), **VALUE_COUNTS}
+    if any(not 0 <= action[column] < sizes[column] for column in COLUMNS_READ[op]):
         return 20
     if op == WAIT:
         return 0
     here = action[1]
-    objection = _objection(op, here, env, limits)
+    objection = _stage_reason(op, here, env, limits)
     if OPS[op] in limits.disabled_ops or objection == 21:
         return 21
     if not limits.enabled[here]:
         return 22
     if objection:
         return objection
-    return 28 if op == GERMINATE and action[2] not in _blueprints(limits) else 0
+    return 28 if op == GERMINATE and action[2] not in _allowed_blueprints(limits) else 0
 
 
-def _blueprints(limits: Any) -> list[int]:
+def _allowed_blueprints(limits: Any) -> list[int]:
     own = TOPOLOGIES[limits.topology]
     return [code for code in own if not limits.blueprints or BLUEPRINTS[code] in limits.blueprints]

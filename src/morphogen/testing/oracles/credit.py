@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-Game = Callable[[int], float]  # worth of a coalition, bit s set = player s is in it
+CoalitionValue = Callable[[int], float]  # worth of a coalition, bit s set = player s is in it
 
 
-def shapley(value: Game, players: Sequence[int]) -> dict[int, float]:
+def shapley(value: CoalitionValue, players: Sequence[int]) -> dict[int, float]:
     """Mean of what each player adds, over all orders in which the players can join."""
     share = dict.fromkeys(players, 0.0)
     orders = list(itertools.permutations(players))
@@ -19,9 +19,9 @@ def shapley(value: Game, players: Sequence[int]) -> dict[int, float]:
     return {player: total / len(orders) for player, total in share.items()}
 
 
-def interaction(value: Game, one: int, other: int) -> float:
+def interaction(value: CoalitionValue, first: int, second: int) -> float:
     """What two players are worth together beyond what each is worth alone, on the bare host."""
-    return value(1 << one | 1 << other) - value(1 << one) - value(1 << other) + value(0)
+    return value(1 << first | 1 << second) - value(1 << first) - value(1 << second) + value(0)
 
 
 def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
@@ -37,14 +37,14 @@ def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: fl
     return paid
 
 
-def own_rewards(
-    rule: str, steps: Sequence[Mapping[str, Any]], *, gamma: float, budget: int, length: int, **knobs: float
+def core_rewards(
+    rule: str, steps: Sequence[Mapping[str, Any]], *, gamma: float, budget: int, length: int, **params: float
 ) -> list[float]:
     """Rewards of one env under an own rule; a step has the fields of `RewardInputs` as plain numbers.
 
     `rule`: sparse, delta, value, rent or loss.  `knobs`: potential_scale (1), governor_penalty (1), op_cost (0).
     """
-    scale, penalty = knobs.get("potential_scale", 1.0), knobs.get("governor_penalty", 1.0)
+    scale, penalty = params.get("potential_scale", 1.0), params.get("governor_penalty", 1.0)
     potentials = [_potential(rule, scale, step, budget) for step in steps]
     shaped = shaping(potentials, [step["horizon"] or step["rolled_back"] for step in steps], gamma)
     out = []
@@ -52,7 +52,7 @@ def own_rewards(
         if step["rolled_back"]:
             out.append(-penalty + extra)
             continue
-        fee = 0.0 if rule == "sparse" or step["op"] == 0 or not step["op_executed"] else knobs.get("op_cost", 0.0)
+        fee = 0.0 if rule == "sparse" or step["op"] == 0 or not step["op_executed"] else params.get("op_cost", 0.0)
         upkeep = step["param_price"] * step["live_params"] / (budget * length) if rule == "rent" else 0.0
         out.append((_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep)
     return out
@@ -94,10 +94,12 @@ def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[
             behind = rows[t + 1]["value"]
         return row["reward"] + gamma * behind - row["value"]
 
-    return [_gathered(rows, start, error, gamma * lam) for start in range(len(rows))]
+    return [_discounted_errors(rows, start, error, gamma * lam) for start in range(len(rows))]
 
 
-def _gathered(rows: Sequence[Mapping[str, Any]], start: int, error: Callable[[int], float], factor: float) -> float:
+def _discounted_errors(
+    rows: Sequence[Mapping[str, Any]], start: int, error: Callable[[int], float], factor: float
+) -> float:
     """Discounted errors from a row on, up to the end of its segment."""
     total, weight = 0.0, 1.0
     for t in range(start, len(rows)):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
-NEXT = {
+NEXT_STAGES = {
     DORMANT: (GERMINATED,),
     GERMINATED: (TRAINING, PRUNED),
     TRAINING: (BLENDING, PRUNED),
@@ -20,9 +20,9 @@ HOLD = 0  # alpha mode
 Number = float | int | bool
 
 
-def may_become(here: int, to: int) -> bool:
+def can_transition(stage: int, to: int) -> bool:
     """Whether a stage may become another one; staying is no move."""
-    return to in NEXT.get(here, ())
+    return to in NEXT_STAGES.get(stage, ())
 
 
 def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
@@ -51,27 +51,27 @@ def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
     if stage == RESETTING and epochs >= 1:
         return {"stage": DORMANT}
     if stage == PRUNED and epochs >= 1:
-        return _entered(slot, EMBARGOED)
+        return _stage_entry(slot, EMBARGOED)
     if stage == EMBARGOED and epochs >= embargo:
-        return _entered(slot, RESETTING)
+        return _stage_entry(slot, RESETTING)
     if stage != BLENDING or slot["alpha_mode"] == HOLD:
         gone = stage == BLENDING and slot["alpha_target"] == 0
-        return {**_entered(slot, PRUNED), "alpha": 0.0} if gone else {}
-    return _ramped(slot)
+        return {**_stage_entry(slot, PRUNED), "alpha": 0.0} if gone else {}
+    return _tick_ramp(slot)
 
 
-def _ramped(slot: Mapping[str, Number]) -> dict[str, Number]:
+def _tick_ramp(slot: Mapping[str, Number]) -> dict[str, Number]:
     """One tick along the ramp; a ramp to 0 ends with the removal of the seed."""
     done, ticks = int(slot["alpha_done"]) + 1, int(slot["alpha_steps"])
     path = ramp(slot["alpha_start"], slot["alpha_target"], ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
     if done < ticks:
         return {"alpha": path[done - 1], "alpha_done": done}
     if slot["alpha_target"] == 0:
-        return {**_entered(slot, PRUNED), "alpha": 0.0}
+        return {**_stage_entry(slot, PRUNED), "alpha": 0.0}
     return {"alpha": slot["alpha_target"], "alpha_done": done, "alpha_mode": HOLD}
 
 
-def _entered(slot: Mapping[str, Number], stage: int) -> dict[str, Number]:
+def _stage_entry(slot: Mapping[str, Number], stage: int) -> dict[str, Number]:
     return {
         "stage": stage,
         "previous_stage": slot["stage"],

@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from morphogen.state.measure import RewardInputs
-from morphogen.testing.builders.reward_inputs import OPTIONAL, inputs, slot_inputs
+from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, make_reward_inputs, make_slot_inputs
 from morphogen.testing.builders.scenes import Row
 from morphogen.testing.strategies.slots import points, slot_rows
 from morphogen.testing.strategies.states import losses
@@ -15,28 +15,36 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
 
 PARAMS = (100, 0, 1, 2336, 60_000)
-_TAKES: dict[Op, tuple[Stage, ...]] = {  # stages of a slot on which an op can take effect
+_VALID_STAGES: dict[Op, tuple[Stage, ...]] = {  # stages of a slot on which an op can take effect
     Op.GERMINATE: (Stage.DORMANT,),
     Op.SET_ALPHA_TARGET: (Stage.BLENDING, Stage.HOLDING),
     Op.PRUNE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING),
     Op.FOSSILIZE: (Stage.HOLDING,),
     Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
 }
-_SAME = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "alpha", "contribution")
-_SAME += ("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum")
+_SHARED_FIELDS = (
+    "stage",
+    "previous_stage",
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "age",
+    "alpha",
+    "contribution",
+)
+_SHARED_FIELDS += ("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum")
 
 
 @st.composite
-def _slots(draw: Any, count: int, op: Op | None) -> list[Row]:
+def _slot_row_lists(draw: Any, count: int, op: Op | None) -> list[Row]:
     """The slots of one env; where an op took effect, it did so on a slot that it can address."""
     rows: list[Row] = [draw(slot_rows()) for _ in range(count)]
     place = draw(st.integers(0, count - 1))
     if op is not None and op is not Op.WAIT:
-        rows[place] = draw(slot_rows(_TAKES[op]))
+        rows[place] = draw(slot_rows(_VALID_STAGES[op]))
     out = []
     for here, row in enumerate(rows):
         stage = Stage(int(row["stage"]))
-        seen: Row = {name: row[name] for name in _SAME if name in row}
+        seen: Row = {name: row[name] for name in _SHARED_FIELDS if name in row}
         seen["op"] = int(op) if op is not None and here == place else int(Op.WAIT)
         seen["params"] = draw(st.sampled_from(PARAMS[2:])) if stage in OCCUPIED else 0
         seen["next_stage"] = int(draw(st.sampled_from((stage, *TRANSITIONS[stage]))))
@@ -47,10 +55,10 @@ def _slots(draw: Any, count: int, op: Op | None) -> list[Row]:
 
 
 @st.composite
-def _env(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
+def _env_fields(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
     """The fields of one env, and its slots under `slots`."""
     op, executed = draw(st.sampled_from(Op)), draw(st.integers(0, 3)) > 0  # most ops take effect
-    slots = draw(_slots(count, op if executed else None))
+    slots = draw(_slot_row_lists(count, op if executed else None))
     fossils = [row["params"] for row in slots if row["next_stage"] == Stage.FOSSILIZED]
     live = [row["params"] for row in slots if row["next_stage"] in OCCUPIED]
     row: dict[str, Any] = {"op": int(op), "op_executed": executed, "slots": slots}
@@ -59,8 +67,8 @@ def _env(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
     row |= {"committed_acc": draw(points), "clean_improvement": draw(points) - 50.0, "val_loss": draw(losses)}
     row |= {"val_acc": draw(points), "uncommitted_improvement": draw(points) - 50.0, "next_val_acc": draw(points)}
     row["stable_val_acc"] = min(row["val_acc"], draw(points))
-    known = draw(st.integers(0, 2 ** len(OPTIONAL) - 1))  # a bit a flag
-    for place, (flag, values) in enumerate(OPTIONAL.items()):
+    known = draw(st.integers(0, 2 ** len(OPTIONAL_INPUTS) - 1))  # a bit a flag
+    for place, (flag, values) in enumerate(OPTIONAL_INPUTS.items()):
         row[flag] = bool(known >> place & 1)
         row |= {} if row[flag] else dict.fromkeys(values, 0.0)
     if not row["uncommitted_valid"]:  # a contribution counts only together with the accuracies before the step
@@ -83,19 +91,19 @@ def reward_inputs(
 ) -> RewardInputs:
     """What a rule sees of a few envs in one step.  `horizon`: the step is the last one; None: either."""
     envs = draw(st.integers(min_envs, max_envs))
-    rows = draw(st.lists(_env(slots, rollbacks), min_size=envs, max_size=envs))
+    rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=envs, max_size=envs))
     last = draw(st.booleans()) if horizon is None else horizon
     names = [name for name in rows[0] if name != "slots"]
     leaves = {name: [row[name] for row in rows] for name in names}
     cells = sorted({name for row in rows for cell in row["slots"] for name in cell})
     empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
     parts = {name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows] for name in cells}
-    pairs = _pairs(draw, envs, slots, leaves["clean_valid"], dtype)
-    places = slot_inputs(envs, slots, dtype=dtype, **parts)
-    return inputs(envs, dtype=dtype, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
+    pairs = _interactions(draw, envs, slots, leaves["clean_valid"], dtype)
+    places = make_slot_inputs(envs, slots, dtype=dtype, **parts)
+    return make_reward_inputs(envs, dtype=dtype, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
 
 
-def _pairs(draw: Any, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
+def _interactions(draw: Any, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
     """Interactions: symmetric, 0 on the diagonal and where nothing was measured.  [E, S, S]."""
     out, pairs = torch.zeros(envs, slots, slots, dtype=dtype), list(itertools.combinations(range(slots), 2))
     for e in (e for e in range(envs) if measured[e]):

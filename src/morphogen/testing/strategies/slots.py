@@ -10,7 +10,7 @@ from torch import Tensor
 
 from morphogen.rules.legality import action_masks
 from morphogen.state.env import Slots
-from morphogen.testing.builders.scenes import Row, make
+from morphogen.testing.builders.scenes import Row, make_slots
 from morphogen.testing.oracles import ramp
 from morphogen.vocab.action import CURVE_SHAPE, CURVE_STEEPNESS, SPEED_TICKS, TEMPO_EPOCHS, Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
@@ -21,14 +21,14 @@ STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
 AGES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 150)  # epochs: around every default limit, and a whole long episode
 OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 points = st.integers(0, 400).map(lambda i: i / 4)  # accuracies
-_BEFORE = {
+_PREVIOUS_STAGES = {
     Stage.GERMINATED: (Stage.DORMANT,),
     Stage.BLENDING: (Stage.TRAINING, Stage.HOLDING),
     Stage.PRUNED: (Stage.TRAINING, Stage.GERMINATED, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED),
 }
 
 
-def _moving() -> list[Row]:
+def _all_ramp_rows() -> list[Row]:
     """Every place on every ramp that an action can start."""
     first = [(ticks, curve, DEFAULT_STEEPNESS) for ticks in TEMPO_EPOCHS for curve in (Curve.LINEAR, Curve.SIGMOID)]
     curves = list(zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True))
@@ -36,10 +36,10 @@ def _moving() -> list[Row]:
     legs = [(0.0, target, kind) for target in (1.0, 0.5, 0.7) for kind in first]
     pairs = ((0.5, 1.0), (0.5, 0.7), (1.0, 0.0), (1.0, 0.5), (0.7, 0.5), (0.5, 0.0))
     legs += [(start, target, kind) for start, target in pairs for kind in later]
-    return [row for start, target, kind in legs for row in _leg(start, target, *kind)]
+    return [row for start, target, kind in legs for row in _ramp_rows(start, target, *kind)]
 
 
-def _leg(start: float, target: float, ticks: int, shape: Curve, steepness: float) -> list[Row]:
+def _ramp_rows(start: float, target: float, ticks: int, shape: Curve, steepness: float) -> list[Row]:
     """All places on one ramp, before the first tick to before the last."""
     path = [start, *ramp(start, target, ticks, int(shape), steepness)]
     leg = {"alpha_start": start, "alpha_target": target, "alpha_curve": int(shape), "alpha_steepness": steepness}
@@ -47,58 +47,61 @@ def _leg(start: float, target: float, ticks: int, shape: Curve, steepness: float
     return [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
 
 
-_RESTING = [  # at a target, after a ramp or at once; the last one is as near to full as counts as full
+_RESTING_ROWS = [  # at a target, after a ramp or at once; the last one is as near to full as counts as full
     {"alpha": to, "alpha_start": start, "alpha_target": to, "alpha_curve": 1, "alpha_steps": ticks, "alpha_done": ticks}
     for to, start, ticks in ((1.0, 0.0, 5), (0.5, 0.0, 3), (0.7, 1.0, 8), (1.0, 0.5, 0), (1 - 5e-7, 0.0, 5))
 ]
-_FULL = {**_RESTING[0], "alpha_start": 1.0}
-_MOVING = _moving()
-_GRADIENTS: list[Row] = [
+_FULL_ROW = {**_RESTING_ROWS[0], "alpha_start": 1.0}
+_RAMP_ROWS = _all_ramp_rows()
+_GRADIENT_ROWS: list[Row] = [
     {},
     *({"gradient_valid": True, "gradient_norm": 1.0, "gradient_health": health} for health in (1.0, 0.7, 0.5, 0.0)),
     {"gradient_valid": True, "gradient_norm": 50.0, "gradient_health": 0.2, "exploding": True},
     {"gradient_valid": True, "gradient_norm": 1e-9, "gradient_health": 0.5, "vanishing": True},
 ]
-_RATIOS: list[Row] = [
+_RATIO_ROWS: list[Row] = [
     {},
     *({"gradient_ratio_valid": True, "gradient_ratio": ratio} for ratio in (0.0, 0.1, 0.125, 1.0)),
 ]
-_CREDITS: list[Row] = [
+_CONTRIBUTION_ROWS: list[Row] = [
     {},
     *({"contribution_valid": True, "contribution": credit} for credit in (0.0, 1.0, 0.75, -0.5, 12.5, -40.0)),
     {"contribution_valid": True, "contribution": 2.0, "velocity_valid": True, "velocity": 0.25},
     {"contribution_valid": True, "contribution": -1.0, "velocity_valid": True, "velocity": -0.5, "since_measured": 4},
 ]
-_PAIRS: list[Row] = [
+_INTERACTION_ROWS: list[Row] = [
     {},
     *({"interaction_valid": True, "interaction_sum": x, "boost_received": max(x, 0.0)} for x in (0.0, 3.0, -2.5)),
 ]
 
 
-def _crossed(*choices: list[Row]) -> st.SearchStrategy[Row]:
+def _sample_product(*choices: list[Row]) -> st.SearchStrategy[Row]:
     """One row of each list, put together: a single draw, the first rows are the simplest."""
     return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*choices)])
 
 
-def _rows(name: str, values: Iterable[float]) -> list[Row]:
+def _value_rows(name: str, values: Iterable[float]) -> list[Row]:
     return [{name: value} for value in values]
 
 
-_SOWN = _crossed(
-    _rows("blueprint", map(int, CNN_BLUEPRINTS)),
-    _rows("algorithm", (1, 2, 3)),
-    _rows("tempo", TEMPO_EPOCHS),
-    _rows("blend_target", (1.0, 0.5, 0.7)),
-    _rows("blend_curve", (int(Curve.LINEAR), int(Curve.SIGMOID))),
+_SEED_ROWS = _sample_product(
+    _value_rows("blueprint", map(int, CNN_BLUEPRINTS)),
+    _value_rows("algorithm", (1, 2, 3)),
+    _value_rows("tempo", TEMPO_EPOCHS),
+    _value_rows("blend_target", (1.0, 0.5, 0.7)),
+    _value_rows("blend_curve", (int(Curve.LINEAR), int(Curve.SIGMOID))),
 )
-_CAME = {
-    stage: _crossed(
-        _rows("previous_stage", map(int, _BEFORE.get(stage, (Stage(max(stage - 1, 0)),)))),
-        _rows("previous_epochs_in_stage", (0,) if stage is Stage.GERMINATED else AGES),
+_ENTRY_ROWS = {
+    stage: _sample_product(
+        _value_rows("previous_stage", map(int, _PREVIOUS_STAGES.get(stage, (Stage(max(stage - 1, 0)),)))),
+        _value_rows("previous_epochs_in_stage", (0,) if stage is Stage.GERMINATED else AGES),
     )
     for stage in STAGES
 }
-_TRAINED, _JUDGED = _crossed(_GRADIENTS, _RATIOS), _crossed(_CREDITS, _PAIRS)
+_TRAINING_ROWS, _MEASURED_ROWS = (
+    _sample_product(_GRADIENT_ROWS, _RATIO_ROWS),
+    _sample_product(_CONTRIBUTION_ROWS, _INTERACTION_ROWS),
+)
 
 
 @st.composite
@@ -110,23 +113,23 @@ def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
     epochs = 1 if stage in (Stage.PRUNED, Stage.RESETTING) else draw(st.sampled_from(AGES))
     age = epochs + (0 if stage is Stage.GERMINATED else draw(st.sampled_from(AGES)))
     row: Row = {"stage": int(stage), "epochs_in_stage": epochs, "age": age}
-    row |= draw(_SOWN) | draw(_CAME[stage])
+    row |= draw(_SEED_ROWS) | draw(_ENTRY_ROWS[stage])
     if stage in COOLING:
         return row
     row |= {"accuracy_at_germination": draw(points), "accuracy_at_stage_start": draw(points)}
-    row |= draw(_TRAINED) if stage in ACTIVE else {}
+    row |= draw(_TRAINING_ROWS) if stage in ACTIVE else {}
     if stage in BLENDED:
         row |= {"accuracy_at_blending": draw(points), "accuracy_at_blending_valid": True}
-        row |= draw(alphas(stage)) | draw(_JUDGED)
+        row |= draw(alphas(stage)) | draw(_MEASURED_ROWS)
     return row
 
 
 def alphas(stage: Stage) -> st.SearchStrategy[Row]:
     """Alpha and its controller as they can be in a stage: at 0, resting at a target, anywhere on a ramp up or down."""
-    return _BLENDING if stage is Stage.BLENDING else st.just(_FULL if stage in BLENDED else {})
+    return _BLENDING_ROWS if stage is Stage.BLENDING else st.just(_FULL_ROW if stage in BLENDED else {})
 
 
-_BLENDING = st.sampled_from(_RESTING) | st.sampled_from(_MOVING)
+_BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_RAMP_ROWS)
 
 
 @st.composite
@@ -142,7 +145,7 @@ def slot_states(
     """A few envs with a few slots, each slot reachable by itself."""
     envs, count = draw(st.integers(min_envs, max_envs)), draw(st.integers(min_slots, max_slots))
     row = st.lists(slot_rows(stages), min_size=count, max_size=count)
-    return make(draw(st.lists(row, min_size=envs, max_size=envs)))
+    return make_slots(draw(st.lists(row, min_size=envs, max_size=envs)))
 
 
 @st.composite

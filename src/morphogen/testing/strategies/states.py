@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.steps.govern import first_snapshot
-from morphogen.testing.builders.scenes import state
+from morphogen.testing.builders.scenes import make_state
 from morphogen.testing.strategies.slots import STAGES, points, slot_states
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Stage
 
-LENGTH = 20  # epochs of an episode, if nothing else is said
+EPISODE_LENGTH = 20  # epochs of an episode, if nothing else is said
 losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
 _HISTORY = schema.HISTORY
 _SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
 
 
 @st.composite
-def _signals(draw: Any) -> dict[str, Any]:
+def _signal_fields(draw: Any) -> dict[str, Any]:
     """What one env has measured about itself; a value is 0 where its flag is False."""
     row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
     row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(Outcome)))}
@@ -44,7 +44,7 @@ def _signals(draw: Any) -> dict[str, Any]:
 @st.composite
 def signals(draw: Any, envs: int) -> Signals:
     """What the envs have measured about themselves, each for itself."""
-    rows = draw(st.lists(_signals(), min_size=envs, max_size=envs))
+    rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
     leaves = {}
     for name, leaf in _SIGNALS.items():
         empty = [leaf.empty] * _HISTORY if leaf.shape else leaf.empty
@@ -61,7 +61,7 @@ def env_states(
     min_envs: int = 1,
     min_slots: int = 1,
     stages: Sequence[Stage] = STAGES,
-    length: int = LENGTH,
+    length: int = EPISODE_LENGTH,
 ) -> EnvState:
     """A few whole envs before epoch 0 .. `length` - 1, two parameters a seed; the snapshot is an earlier env."""
     bounds = {"min_envs": min_envs, "min_slots": min_slots, "stages": stages}
@@ -70,13 +70,13 @@ def env_states(
 
 
 @st.composite
-def states_around(draw: Any, slots: Slots, *, length: int = LENGTH) -> EnvState:
+def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> EnvState:
     """Whole envs around given slots."""
     envs, count = slots.stage.shape
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
-    whole = first_snapshot(state(then, window=4))
-    now = state(slots, window=4)
-    each = _each(draw, envs)
+    whole = first_snapshot(make_state(then, window=4))
+    now = make_state(slots, window=4)
+    each = _draw_per_env(draw, envs)
     epoch = each(st.sampled_from((0, 1, length // 2, length - 2, length - 1)), torch.int64)
     return whole.replace(
         slots=slots,
@@ -96,6 +96,6 @@ def states_around(draw: Any, slots: Slots, *, length: int = LENGTH) -> EnvState:
     )
 
 
-def _each(draw: Any, envs: int) -> Callable[[st.SearchStrategy, torch.dtype], torch.Tensor]:
+def _draw_per_env(draw: Any, envs: int) -> Callable[[st.SearchStrategy, torch.dtype], torch.Tensor]:
     """One draw an env, as a tensor."""
     return lambda values, kind: torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)

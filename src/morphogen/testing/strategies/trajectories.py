@@ -6,11 +6,17 @@ import torch
 from hypothesis import strategies as st
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.testing.builders.scenes import make
-from morphogen.testing.builders.synthetic_epoch import Made, Moment, Terms, begin, epoch
+from morphogen.testing.builders.scenes import make_slots
+from morphogen.testing.builders.synthetic_epoch import (
+    EpisodeSpec,
+    SyntheticEpoch,
+    SyntheticMeasurements,
+    begin_episode,
+    run_epoch,
+)
 from morphogen.testing.strategies.slots import legal_actions, slot_states
 
-_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
+_SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
 
 
 @st.composite
@@ -28,15 +34,15 @@ def lifecycles(draw: Any) -> LifecycleSpec:
 
 
 @st.composite
-def measurements(draw: Any, envs: int, slots: int) -> Made:
+def measurements(draw: Any, envs: int, slots: int) -> SyntheticMeasurements:
     """Made-up losses and accuracies of one epoch; seeds add up, but for one pair."""
-    losses = draw(st.lists(st.sampled_from(_LOSSES), min_size=envs, max_size=envs))
+    losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
     worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
     rows = draw(st.lists(worth, min_size=envs, max_size=envs))
     inside = torch.arange(2**slots).unsqueeze(-1) >> torch.arange(slots) & 1  # [2^S, S]
     both = inside[:, :2].all(-1) & (slots > 1)
     tables = [40 + 2 * row[0] + inside.float() @ torch.tensor(row[1:-1]) + row[-1] * both for row in rows]
-    return Made(torch.tensor(losses), torch.stack(tables))
+    return SyntheticMeasurements(torch.tensor(losses), torch.stack(tables))
 
 
 @st.composite
@@ -47,8 +53,8 @@ def trajectories(
     max_steps: int = 6,
     *,
     fresh: bool = False,
-    terms: Terms | None = None,
-) -> list[Moment]:
+    terms: EpisodeSpec | None = None,
+) -> list[SyntheticEpoch]:
     """Consecutive epochs of a few envs; the last one may be the horizon.
 
     `fresh`: slots start empty, else anywhere that can be reached; `terms`: drawn where None.
@@ -56,12 +62,12 @@ def trajectories(
     envs, count = draw(st.integers(1, max_envs)), draw(st.integers(1, max_slots))
     steps = draw(st.integers(1, max_steps))
     bounds = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
-    slots = make([[{}] * count] * envs) if fresh else draw(slot_states(**bounds))
+    slots = make_slots([[{}] * count] * envs) if fresh else draw(slot_states(**bounds))
     rest = draw(st.integers(0, 1))  # epochs that the episode still has afterwards
-    own = terms or Terms(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
-    now, out = begin(slots, own), []
+    own = terms or EpisodeSpec(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
+    now, out = begin_episode(slots, own), []
     for _ in range(steps):
-        action = draw(legal_actions(now.slots, own.limits_for(now.slots)))
-        out.append(epoch(now, action, draw(measurements(envs, count)), own))
+        action = draw(legal_actions(now.slots, own.build_limits(now.slots)))
+        out.append(run_epoch(now, action, draw(measurements(envs, count)), own))
         now = out[-1].after
     return out

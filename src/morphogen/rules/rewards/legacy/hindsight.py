@@ -7,17 +7,17 @@ from morphogen.rules.rewards.legacy.parts import hindsight_credit
 from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
 
-WEIGHT, MOST = 0.1, 0.2  # of one scaffold, and of a step
+SCAFFOLD_WEIGHT, MAX_PAYMENT = 0.1, 0.2  # of one scaffold, and of a step
 
 
-def hindsight(scaffold: Tensor, slots: SlotInputs) -> Tensor:
+def hindsight_payment(scaffold: Tensor, slots: SlotInputs) -> Tensor:
     """Paid in the step that fossilizes.  scaffold [E, S, S], help of a for b; slots [E] -> [E], in [0, 0.2].
 
     Promise: 0 unless a seed with a contribution above 0 is fossilized and something helped it before.
     """
     kept = (slots.op == int(Op.FOSSILIZE)) & slots.contribution_valid
     gain = torch.where(kept, slots.contribution, 0.0).unsqueeze(-2)
-    return hindsight_credit(scaffold, gain, weight=WEIGHT).sum((-1, -2)).clamp(max=MOST)
+    return hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT).sum((-1, -2)).clamp(max=MAX_PAYMENT)
 
 
 def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Tensor:

@@ -4,23 +4,29 @@ import torch
 from torch import Tensor
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.rules.rewards.legacy.rows import Maybe
-from morphogen.rules.stages import known, occupied
+from morphogen.rules.rewards.legacy.rows import OptionalValue
+from morphogen.rules.stages import clamp_stage, occupied
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.stage import Stage
 
-_LEVELS = {Stage.GERMINATED: 1.0, Stage.TRAINING: 2.0, Stage.BLENDING: 3.5, Stage.HOLDING: 5.5, Stage.FOSSILIZED: 6.0}
-LEVELS = tuple(_LEVELS.get(stage, 0.0) for stage in Stage)
-MATURE = 5.0  # epochs in a stage
-YOUNG = 5  # epochs of life below which pruning costs more
-WHOLE_POINT = 1.0  # points of contribution from which a seed is worth keeping
-HOSTAGE, HARM = 0.1, -0.2  # points: removal hurts although the uncommitted seeds together do harm
-LEAST_SUM = 1e-8
+_STAGE_LEVELS = {
+    Stage.GERMINATED: 1.0,
+    Stage.TRAINING: 2.0,
+    Stage.BLENDING: 3.5,
+    Stage.HOLDING: 5.5,
+    Stage.FOSSILIZED: 6.0,
+}
+STAGE_LEVELS = tuple(_STAGE_LEVELS.get(stage, 0.0) for stage in Stage)
+MATURE_EPOCHS = 5.0  # epochs in a stage
+YOUNG_EPOCHS = 5  # epochs of life below which pruning costs more
+ONE_POINT = 1.0  # points of contribution from which a seed is worth keeping
+RANSOM_CONTRIBUTION, RANSOM_HARM = 0.1, -0.2  # points: removal hurts although the uncommitted seeds together do harm
+MIN_SUM = 1e-8
 
 
 def stage_potential(stage: Tensor, epochs: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
     """Level of a stage and progress in it.  stage int64, epochs real [...] -> [...]."""
-    level = constant_table(LEVELS, epochs.dtype, epochs.device)[known(stage)]
+    level = constant_table(STAGE_LEVELS, epochs.dtype, epochs.device)[clamp_stage(stage)]
     return level + (spec.stage_progress * epochs).clamp(max=spec.stage_progress_cap)
 
 
@@ -43,7 +49,7 @@ def stage_pbrs(
 
 def combine(a: Tensor, b: Tensor, *, how: str) -> Tensor:
     """A mean that needs both: 0 unless both are positive.  a, b [...], `how` "harmonic" or "minimum" -> [...]."""
-    mean = torch.minimum(a, b) if how == "minimum" else 2 * a * b / (a + b).clamp(min=LEAST_SUM)
+    mean = torch.minimum(a, b) if how == "minimum" else 2 * a * b / (a + b).clamp(min=MIN_SUM)
     return torch.where((a > 0) & (b > 0), mean, 0.0)
 
 
@@ -74,7 +80,7 @@ def synergy(interaction_sum: Tensor) -> Tensor:
 
 def maturity(epochs: Tensor) -> Tensor:
     """How settled a seed is in its stage.  epochs real [...] -> [...], in [0, 1]."""
-    return (epochs / MATURE).clamp(max=1.0)
+    return (epochs / MATURE_EPOCHS).clamp(max=1.0)
 
 
 def drip(scale: Tensor, contribution: Tensor, *, cap: float, negative_ratio: float) -> Tensor:
@@ -88,24 +94,24 @@ def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Te
     return torch.where(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
 
 
-def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: Maybe, uncommitted: Maybe) -> Tensor:
+def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue) -> Tensor:
     """Whether it was right to keep the seed.  stage int64, epochs real, others optional, all [...] -> [...]."""
     (q, known_q), (u, known_u) = contribution, uncommitted
     harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
-    harm = torch.where(known_q & (q > HOSTAGE) & (u < HARM), harm - 0.3, harm)
+    harm = torch.where(known_q & (q > RANSOM_CONTRIBUTION) & (u < RANSOM_HARM), harm - 0.3, harm)
     good = (0.5 + 0.1 * q) * maturity(epochs)
-    amount = torch.where(known_q & (q >= WHOLE_POINT), good, -0.2)
+    amount = torch.where(known_q & (q >= ONE_POINT), good, -0.2)
     amount = torch.where(u < 0, harm, amount)
     return torch.where((stage == int(Stage.HOLDING)) & known_u, amount, -1.0)
 
 
-def prune_shaping(stage: Tensor, age: Tensor, contribution: Maybe) -> Tensor:
+def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Tensor:
     """Whether it was right to remove the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
     q, measured = contribution
     amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
     amount = torch.where(q < 0, 0.1, amount)
     amount = torch.where(q < -0.5, 0.15, amount)
     amount = torch.where(measured, amount, 0.0)
-    amount = torch.where(age < YOUNG, -0.3 * (YOUNG - age), amount)
+    amount = torch.where(age < YOUNG_EPOCHS, -0.3 * (YOUNG_EPOCHS - age), amount)
     amount = torch.where(stage == int(Stage.FOSSILIZED), -1.0, amount)
     return torch.where(occupied(stage), amount, -0.2)

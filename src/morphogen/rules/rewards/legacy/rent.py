@@ -9,7 +9,7 @@ from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.stages import blended, occupied
 
 
-class Growth(NamedTuple):
+class RentInputs(NamedTuple):
     """Rent and shock inputs of an env, and what the next step compares with."""
 
     effective_seed_params: Tensor  # real [E]
@@ -38,7 +38,7 @@ def rent_and_shock_inputs(
     *,
     host_params: Tensor,
     spec: LegacyRewardSpec,
-) -> Growth:
+) -> RentInputs:
     """Parameters in use, and the squared changes of alpha weighted by the seeds that were there before.
 
     Shapes: stage, seed_params, prev_params int64, alpha, prev_alpha real [E, S]; host_params int64 [E] -> Growth.
@@ -49,4 +49,4 @@ def rent_and_shock_inputs(
     floored = host_params.clamp(min=spec.host_params_floor).to(alpha.dtype).unsqueeze(-1)
     moved = (alpha - prev_alpha).square() * prev_params.to(alpha.dtype) / floored
     used = effective_seed_params(stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio)
-    return Growth(used, moved.sum(-1), alpha, params)
+    return RentInputs(used, moved.sum(-1), alpha, params)

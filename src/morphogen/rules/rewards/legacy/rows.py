@@ -5,14 +5,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class Maybe(NamedTuple):
+class OptionalValue(NamedTuple):
     """An optional value; what stands where the flag is False is never read."""
 
     value: Tensor
     valid: Tensor  # bool
 
 
-class Rows(NamedTuple):
+class SlotRows(NamedTuple):
     """What a kernel reads.  Fields broadcast against each other, so what belongs to an env may be [E, 1] beside [E, S].
 
     All real fields have one dtype, that of the result.  Without a seed every optional field is invalid.
@@ -27,10 +27,10 @@ class Rows(NamedTuple):
     epochs_in_stage: Tensor  # int64, epochs
     previous_epochs_in_stage: Tensor  # int64
     age: Tensor  # int64
-    contribution: Maybe  # points, leave-one-out
-    uncommitted: Maybe  # points, all on minus only the fossilized on
-    progress: Maybe  # points since germination
-    stage_gain: Maybe  # points since entry into the stage
+    contribution: OptionalValue  # points, leave-one-out
+    uncommitted: OptionalValue  # points, all on minus only the fossilized on
+    progress: OptionalValue  # points since germination
+    stage_gain: OptionalValue  # points since entry into the stage
     interaction_sum: Tensor  # points
     val_acc: Tensor  # points, at the end of the step
     val_acc_delta: Tensor  # points since the reset
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     drip_scale: Tensor  # real, 0 without a record
 
 
-class Paid(NamedTuple):
+class Payment(NamedTuple):
     """What a kernel pays; `components` sum to its total, `ledger` are its next ledgers and what led to them."""
 
     components: dict[str, Tensor]

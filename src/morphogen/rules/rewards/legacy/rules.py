@@ -11,10 +11,10 @@ from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.config.spec import RewardSpec
 from morphogen.rules.rewards.legacy import basic as basics
 from morphogen.rules.rewards.legacy import shaped as credits
-from morphogen.rules.rewards.legacy.hindsight import hindsight, next_scaffold
+from morphogen.rules.rewards.legacy.hindsight import hindsight_payment, next_scaffold
 from morphogen.rules.rewards.legacy.rent import effective_seed_params, rent_and_shock_inputs
-from morphogen.rules.rewards.legacy.rows import Paid
-from morphogen.rules.rewards.legacy.slot_rows import rows_of
+from morphogen.rules.rewards.legacy.rows import Payment
+from morphogen.rules.rewards.legacy.slot_rows import build_slot_rows
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.rules.stages import occupied
 from morphogen.state.measure import RewardInputs
@@ -31,25 +31,27 @@ LEDGERS: dict[str, tuple[torch.dtype, int]] = {
     "scaffold": (torch.float32, 2),
     "reset_acc": (torch.float32, 0),
 }
-GOVERNOR, FORFEIT, RESET = "governor", "escrow_forfeit", "reset_acc"
-SHAPED = (
+GOVERNOR_COMPONENT, FORFEIT_COMPONENT, RESET_LEDGER = "governor", "escrow_forfeit", "reset_acc"
+SHAPED_COMPONENTS = (
     *("attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "rent", "alpha_shock"),
-    *("occupancy_rent", "fossil_rent", "op_shaping", "terminal", "hindsight", GOVERNOR),
+    *("occupancy_rent", "fossil_rent", "op_shaping", "terminal", "hindsight", GOVERNOR_COMPONENT),
 )
-SIMPLIFIED = ("pbrs", "intervention", "terminal", GOVERNOR)
-BASIC = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVERNOR)
-GROWTH = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
+SIMPLIFIED_COMPONENTS = ("pbrs", "intervention", "terminal", GOVERNOR_COMPONENT)
+BASIC_COMPONENTS = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVERNOR_COMPONENT)
+RENT_LEDGERS = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
 
-Leaves = dict[str, Tensor]
-Step = Callable[["LegacyRule", RewardInputs, Leaves], tuple[Leaves, Leaves]]  # carried -> components, carried
+LeafDict = dict[str, Tensor]
+LegacyStep = Callable[
+    ["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]
+]  # carried -> components, carried
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyRule:
     """A legacy kernel, settled: a rollback pays its penalty and forfeits only, and no ledger outlives an episode."""
 
-    step: Step  # what the family pays, and what it carries on, as if nothing ended here
-    ledgers: tuple[str, ...]
+    step: LegacyStep  # what the family pays, and what it carries on, as if nothing ended here
+    ledger_names: tuple[str, ...]
     components: tuple[str, ...]
     spec: LegacyRewardSpec
     gamma: float
@@ -59,7 +61,7 @@ class LegacyRule:
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: nothing carried."""
-        kinds = {name: LEDGERS[name] for name in self.ledgers}
+        kinds = {name: LEDGERS[name] for name in self.ledger_names}
         leaves = {
             name: torch.zeros(envs, *(slots,) * axes, dtype=dtype, device=device)
             for name, (dtype, axes) in kinds.items()
@@ -77,73 +79,73 @@ class LegacyRule:
         Promise: the order of the slots changes no reward; only the accuracy of the reset survives a rollback.
         """
         back, real = inputs.rolled_back, inputs.next_val_acc
-        carried = {name: _like(ledger[name], real) for name in self.ledgers}
+        carried = {name: _cast_like(ledger[name], real) for name in self.ledger_names}
         paid, carried = self.step(self, inputs, carried)
-        paid = {name: paid[name] if name == FORFEIT else torch.where(back, 0.0, paid[name]) for name in paid}
-        paid[GOVERNOR] = torch.where(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
-        over = {name: inputs.horizon if name == RESET else inputs.horizon | back for name in carried}
+        paid = {name: paid[name] if name == FORFEIT_COMPONENT else torch.where(back, 0.0, paid[name]) for name in paid}
+        paid[GOVERNOR_COMPONENT] = torch.where(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
+        over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
         kept = {name: torch.where(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
         reward = torch.stack([paid[name] for name in self.components]).sum(0)
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 
 
-def _like(leaf: Tensor, real: Tensor) -> Tensor:
+def _cast_like(leaf: Tensor, real: Tensor) -> Tensor:
     return leaf.to(real.dtype) if leaf.is_floating_point() else leaf
 
 
-def _summed(paid: Paid) -> Leaves:
+def _sum_slots(paid: Payment) -> LeafDict:
     """Components of envs: those of slots summed over them, the others once."""
     return {name: amount.sum(-1) for name, amount in paid.components.items()}
 
 
-def _growth(rule: LegacyRule, inputs: RewardInputs, carried: Leaves) -> tuple[Leaves, Leaves]:
+def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     """What `shaped` and `escrow` share: fields of rows for rent and shock, and the ledgers behind them."""
     slots = inputs.slots
-    was = carried["prev_alpha"], carried["prev_params"]
+    was = ledger["prev_alpha"], ledger["prev_params"]
     grown = rent_and_shock_inputs(
         slots.stage, slots.alpha, slots.params, *was, host_params=inputs.host_params, spec=rule.spec
     )
     fields = {name: getattr(grown, name).unsqueeze(-1) for name in ("effective_seed_params", "alpha_delta_sq_sum")}
-    scaffold = next_scaffold(carried["scaffold"], inputs, gamma=rule.gamma)
+    scaffold = next_scaffold(ledger["scaffold"], inputs, gamma=rule.gamma)
     return fields, {"prev_alpha": grown.prev_alpha, "prev_params": grown.prev_params, "scaffold": scaffold}
 
 
-def _shaped(rule: LegacyRule, inputs: RewardInputs, carried: Leaves) -> tuple[Leaves, Leaves]:
-    fields, ledgers = _growth(rule, inputs, carried)
-    rows = rows_of(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
-    paid = credits.shaped(rows, spec=rule.spec, gamma=rule.gamma)
-    return {**_summed(paid), "hindsight": hindsight(carried["scaffold"], inputs.slots)}, ledgers
+def _shaped_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
+    fields, ledgers = _rent_step(rule, inputs, ledger)
+    rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
+    paid = credits.shaped_reward(rows, spec=rule.spec, gamma=rule.gamma)
+    return {**_sum_slots(paid), "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
 
 
-def _escrow(rule: LegacyRule, inputs: RewardInputs, carried: Leaves) -> tuple[Leaves, Leaves]:
+def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     """As `_shaped`, with balances; one that no seed holds any more, at a termination no fossil, is forfeited."""
-    fields, ledgers = _growth(rule, inputs, carried)
+    fields, ledgers = _rent_step(rule, inputs, ledger)
     slots, back = inputs.slots, inputs.rolled_back.unsqueeze(-1)
-    held = torch.where(slots.op == int(Op.GERMINATE), 0.0, carried["escrow_balance"])
+    held = torch.where(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
     fields["escrow_balance"] = held
-    rows = rows_of(inputs, inputs.stable_val_acc, episode_length=rule.episode_length, **fields)
-    paid = credits.escrow(rows, spec=rule.spec, gamma=rule.gamma)
-    balance = torch.where(back, carried["escrow_balance"], paid.ledger["escrow_balance"])
+    rows = build_slot_rows(inputs, inputs.stable_val_acc, episode_length=rule.episode_length, **fields)
+    paid = credits.escrow_reward(rows, spec=rule.spec, gamma=rule.gamma)
+    balance = torch.where(back, ledger["escrow_balance"], paid.ledger["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
     components = {
-        **_summed(paid),
-        "hindsight": hindsight(carried["scaffold"], slots),
-        FORFEIT: -torch.where(holder, 0.0, balance).sum(-1),
+        **_sum_slots(paid),
+        "hindsight": hindsight_payment(ledger["scaffold"], slots),
+        FORFEIT_COMPONENT: -torch.where(holder, 0.0, balance).sum(-1),
     }
     return components, {**ledgers, "escrow_balance": torch.where(holder, balance, 0.0)}
 
 
-def _simplified(rule: LegacyRule, inputs: RewardInputs, carried: Leaves) -> tuple[Leaves, Leaves]:
-    rows = rows_of(inputs, inputs.val_acc, episode_length=rule.episode_length)
-    return _summed(basics.simplified(rows, spec=rule.spec, gamma=rule.gamma)), carried
+def _simplified_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
+    rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length)
+    return _sum_slots(basics.simplified_reward(rows, spec=rule.spec, gamma=rule.gamma)), ledger
 
 
-def _basic(rule: LegacyRule, inputs: RewardInputs, carried: Leaves) -> tuple[Leaves, Leaves]:
+def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     """Accuracy counts from the reset; every fossil has a drip record of its own, opened when it is made."""
     slots, spec = inputs.slots, rule.spec
     first = (inputs.epoch == 1) & inputs.uncommitted_valid
-    start = torch.where(first, inputs.val_acc, carried[RESET])
+    start = torch.where(first, inputs.val_acc, ledger[RESET_LEDGER])
     used = effective_seed_params(
         slots.stage,
         slots.alpha,
@@ -154,21 +156,21 @@ def _basic(rule: LegacyRule, inputs: RewardInputs, carried: Leaves) -> tuple[Lea
     fields = {
         "effective_seed_params": used.unsqueeze(-1),
         "val_acc_delta": (inputs.next_val_acc - start).unsqueeze(-1),
-        "drip_scale": carried["drip_scale"],
+        "drip_scale": ledger["drip_scale"],
     }
-    rows = rows_of(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
-    paid = basics.basic(rows, spec=spec, gamma=rule.gamma)
+    rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
+    paid = basics.basic_reward(rows, spec=spec, gamma=rule.gamma)
     opened = paid.ledger["new_drip_scale"]
-    scale = torch.where(opened > 0, opened, carried["drip_scale"])
-    return _summed(paid), {"drip_scale": scale, RESET: start}
+    scale = torch.where(opened > 0, opened, ledger["drip_scale"])
+    return _sum_slots(paid), {"drip_scale": scale, RESET_LEDGER: start}
 
 
-def shaped(spec: RewardSpec, terms: Terms) -> LegacyRule:
+def build_shaped(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: credit for measured contributions, with warnings, rents and the shaping of ops."""
     return LegacyRule(
-        step=_shaped,
-        ledgers=GROWTH,
-        components=SHAPED,
+        step=_shaped_step,
+        ledger_names=RENT_LEDGERS,
+        components=SHAPED_COMPONENTS,
         spec=spec.legacy,
         gamma=terms.gamma,
         episode_length=terms.episode_length,
@@ -176,23 +178,28 @@ def shaped(spec: RewardSpec, terms: Terms) -> LegacyRule:
     )
 
 
-def escrow(spec: RewardSpec, terms: Terms) -> LegacyRule:
+def build_escrow(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: `shaped` with the credit held in escrow until the seed is kept."""
     return replace(
-        shaped(spec, terms), step=_escrow, ledgers=("escrow_balance", *GROWTH), components=(*SHAPED, FORFEIT)
+        build_shaped(spec, terms),
+        step=_escrow_step,
+        ledgers=("escrow_balance", *RENT_LEDGERS),
+        components=(*SHAPED_COMPONENTS, FORFEIT_COMPONENT),
     )
 
 
-def simplified(spec: RewardSpec, terms: Terms) -> LegacyRule:
+def build_simplified(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping and a fee per op, accuracy and good fossils at the horizon."""
-    return replace(shaped(spec, terms), step=_simplified, ledgers=(), components=SIMPLIFIED)
+    return replace(build_shaped(spec, terms), step=_simplified_step, ledgers=(), components=SIMPLIFIED_COMPONENTS)
 
 
-def basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
+def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping, linear rent, a bonus for a good fossil, accuracy gained at the horizon."""
-    return replace(shaped(spec, terms), step=_basic, ledgers=("drip_scale", RESET), components=BASIC)
+    return replace(
+        build_shaped(spec, terms), step=_basic_step, ledgers=("drip_scale", RESET_LEDGER), components=BASIC_COMPONENTS
+    )
 
 
-def basic_plus(spec: RewardSpec, terms: Terms) -> LegacyRule:
+def build_basic_plus(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: `basic` with most of the bonus paid out while the fossil goes on helping."""
-    return basic(spec, terms)
+    return build_basic(spec, terms)

@@ -7,15 +7,15 @@ from torch import Tensor
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.rows import Maybe, Paid, Rows
+from morphogen.rules.rewards.legacy.rows import OptionalValue, Payment, SlotRows
 from morphogen.rules.stages import occupied
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-LEGITIMACY = 3 * math.tanh(1 / 3)  # for keeping a seed of a whole point
+LEGITIMACY_BONUS = 3 * math.tanh(1 / 3)  # for keeping a seed of a whole point
 
 
-def shaped(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Paid:
+def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
     """Contribution credit, discounted by what the uncommitted seeds do together.  rows [...] -> components [...].
 
     Promise: a fossil earns nothing, and a seed that hurts pays its whole contribution.
@@ -24,9 +24,9 @@ def shaped(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Paid:
     helps = measured & (q >= 0)
     fossil = rows.stage == int(Stage.FOSSILIZED)
     discount = attribution_discount(rows.contribution, u, steepness=spec.discount_steepness)
-    timing = torch.where(helps & ~fossil, _timing(rows.epoch - rows.age, q.dtype, spec), 1.0)
+    timing = torch.where(helps & ~fossil, _germination_discount(rows.epoch - rows.age, q.dtype, spec), 1.0)
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
-    earned = credit(q, rows.progress, parts.combine(rows.progress.value, q, how=spec.combine))
+    earned = contribution_credit(q, rows.progress, parts.combine(rows.progress.value, q, how=spec.combine))
     gain, known = rows.stage_gain
     blended = (rows.stage == int(Stage.BLENDING)) | (rows.stage == int(Stage.HOLDING))
     proxy = torch.where(blended & known & (gain > 0), spec.proxy_weight * gain, 0.0)
@@ -35,12 +35,12 @@ def shaped(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Paid:
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, amount)
     amount = torch.where(op == int(Op.PRUNE), -amount, amount)
     amount = torch.where(fossil, amount, amount + penalty)
-    components = {"attribution": amount, **_shaping(rows, amount, discount >= 0.5, spec=spec, gamma=gamma)}
+    components = {"attribution": amount, **_shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma)}
     diagnostics = {"ratio_penalty": penalty, "attribution_discount": discount, "timing_discount": timing}
-    return Paid(components, diagnostics, {})
+    return Payment(components, diagnostics, {})
 
 
-def escrow(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Paid:
+def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
     """Contribution credit held in escrow: changes of a target are paid, and taken back.  rows [...] -> components.
 
     Promise: the next balance is the old one plus the delta; PRUNE pays minus the balance and leaves 0.
@@ -49,7 +49,7 @@ def escrow(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Paid:
     fossil, pruned = rows.stage == int(Stage.FOSSILIZED), op == int(Op.PRUNE)
     penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
     both = torch.where(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
-    earned = spec.contribution_weight * credit(q, rows.progress, both.clamp(min=0.0).sqrt())
+    earned = spec.contribution_weight * contribution_credit(q, rows.progress, both.clamp(min=0.0).sqrt())
     wanted = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
     target = torch.where(pruned, 0.0, torch.where(fossil, held, wanted))
     limit = spec.escrow_clip or math.inf
@@ -57,18 +57,23 @@ def escrow(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Paid:
     delta = torch.where(pruned, -held, torch.where(fossil, 0.0, delta))
     harm = torch.where(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
-    components = {"attribution": amount, **_shaping(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)}
+    components = {
+        "attribution": amount,
+        **_shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma),
+    }
     ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": held + delta}
-    return Paid(components, {"ratio_penalty": penalty}, ledger)
+    return Payment(components, {"ratio_penalty": penalty}, ledger)
 
 
-def attribution_discount(contribution: Maybe, uncommitted: Maybe, *, steepness: float) -> Tensor:
+def attribution_discount(contribution: OptionalValue, uncommitted: OptionalValue, *, steepness: float) -> Tensor:
     """Doubt about a contribution where the uncommitted seeds together do harm.  [...] -> [...], in (0, 1]."""
     doubtful = contribution.valid & uncommitted.valid & (uncommitted.value < 0)
     return torch.where(doubtful, torch.sigmoid(steepness * uncommitted.value), 1.0)
 
 
-def ratio_penalty(contribution: Maybe, uncommitted: Maybe, *, needs_help: bool, spec: LegacyRewardSpec) -> Tensor:
+def ratio_penalty(
+    contribution: OptionalValue, uncommitted: OptionalValue, *, needs_help: bool, spec: LegacyRewardSpec
+) -> Tensor:
     """Fine for a contribution far above what the uncommitted seeds gain together.  [...] -> [...], in [-0.3, 0].
 
     `needs_help`: no fine where they do harm.
@@ -83,13 +88,13 @@ def ratio_penalty(contribution: Maybe, uncommitted: Maybe, *, needs_help: bool, 
     return torch.where(due & known & (u >= 0) if needs_help else due, -fine, 0.0)
 
 
-def credit(contribution: Tensor, progress: Maybe, shared: Tensor) -> Tensor:
+def contribution_credit(contribution: Tensor, progress: OptionalValue, shared: Tensor) -> Tensor:
     """Credit of a contribution >= 0; `shared` where it exceeds the progress of the seed.  [...] -> [...]."""
     gained = torch.where(contribution >= progress.value, shared, contribution)
     return torch.where(progress.valid, torch.where(progress.value > 0, gained, 0.0), contribution / 2)
 
 
-def _timing(epoch: Tensor, real: torch.dtype, spec: LegacyRewardSpec) -> Tensor:
+def _germination_discount(epoch: Tensor, real: torch.dtype, spec: LegacyRewardSpec) -> Tensor:
     """Discount of a germination in this epoch; 1 where there is none.  int64 [...] -> [...]."""
     since = epoch.to(real).clamp(min=0.0)
     if not spec.use_timing:
@@ -97,8 +102,8 @@ def _timing(epoch: Tensor, real: torch.dtype, spec: LegacyRewardSpec) -> Tensor:
     return parts.timing_discount(since, warmup_epochs=spec.warmup_epochs, floor=spec.warmup_floor)
 
 
-def _shaping(
-    rows: Rows, attribution: Tensor, trusted: Tensor, *, spec: LegacyRewardSpec, gamma: float
+def _shaping_components(
+    rows: SlotRows, attribution: Tensor, trusted: Tensor, *, spec: LegacyRewardSpec, gamma: float
 ) -> dict[str, Tensor]:
     """Everything but attribution: components [...] by name."""
     real = attribution.dtype
@@ -119,25 +124,25 @@ def _shaping(
         "alpha_shock": parts.alpha_shock(rows.alpha_delta_sq_sum, spec=spec),
         "occupancy_rent": -0.01 * taken.to(real),
         "fossil_rent": -0.002 * rows.n_fossilized.to(real),
-        "op_shaping": op_shaping(rows, spec=spec, gamma=gamma),
+        "op_shaping": op_payment(rows, spec=spec, gamma=gamma),
         "terminal": torch.where(final, 0.05 * rows.val_acc, 0.0),
     }
 
 
-def op_shaping(rows: Rows, *, spec: LegacyRewardSpec, gamma: float) -> Tensor:
+def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tensor:
     """What an op costs, and whether it was right.  rows [...] -> [...], 0 for WAIT."""
     stage, (q, measured), (u, known) = rows.stage, rows.contribution, rows.uncommitted
     seed, epochs = occupied(stage), rows.epochs_in_stage.to(q.dtype)
     kept = -0.01 + parts.fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
-    worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= parts.WHOLE_POINT)
+    worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= parts.ONE_POINT)
     if spec.use_terminal:
-        kept = torch.where(worthy, kept + LEGITIMACY * parts.maturity(epochs), kept)
+        kept = torch.where(worthy, kept + LEGITIMACY_BONUS * parts.maturity(epochs), kept)
     removed = -0.005 + parts.prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
     sown = torch.full_like(q, -0.15)
     if spec.use_pbrs:
         debit = spec.pbrs_weight * parts.stage_potential(stage, epochs, spec=spec)
         removed = torch.where(seed, removed - debit, removed)
-        promise = spec.pbrs_weight * gamma * _timing(rows.epoch, q.dtype, spec)
+        promise = spec.pbrs_weight * gamma * _germination_discount(rows.epoch, q.dtype, spec)
         sown = torch.where(rows.last, sown, sown + promise)
     amounts = {
         Op.GERMINATE: torch.where(seed, -0.45, sown),

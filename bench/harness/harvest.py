@@ -178,7 +178,9 @@ def _told(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummar
     wanted = tuple(f'"event":"{kind.NAME or kind.__name__}"' for kind in kinds)
     files = run_log.event_files(path, {"telemetry": {"dir": spec.telemetry.dir}})
     found = [
-        one.data for file in files for one in run_log.read(file, lambda text: any(name in text for name in wanted))
+        one.data
+        for file in files
+        for one in run_log.read_events(file, lambda text: any(name in text for name in wanted))
     ]
     started = [one for one in found if isinstance(one, RunStarted)]
     rounds = [one for one in found if isinstance(one, BatchSummary)]

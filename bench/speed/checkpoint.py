@@ -20,7 +20,7 @@ from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.run_directory import create_directory
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 8  # of an episode: the default run has three times as many to every save
 
@@ -55,7 +55,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
 
 def _scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> Scheduler:
-    sinks = () if log is None else (JsonLines(log),)
+    sinks = () if log is None else (JsonlSink(log),)
     return scheduler(envs, bench.device, sinks=sinks, episode_length=epochs)
 
 

@@ -21,7 +21,7 @@ from morphogen.cli.measures import Measure, over, ratio
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.engine.epoch import reset_hidden
 from morphogen.engine.scheduler import Scheduler
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 LIFE = 12  # epochs of a life that `control_share` looks at
@@ -36,7 +36,7 @@ def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: A
     Events go to a file, as in a run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        own = scheduler(envs, bench.device, sinks=(JsonLines(Path(folder) / "events.jsonl"),), **settings)
+        own = scheduler(envs, bench.device, sinks=(JsonlSink(Path(folder) / "events.jsonl"),), **settings)
         found = _live(bench, own, count, kind)
         own.reporter.close()
     return found

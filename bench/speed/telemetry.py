@@ -15,7 +15,7 @@ from bench.harness.timing import Bench, run
 from morphogen.cli.measures import Measure, ratio
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the policy
 
@@ -40,7 +40,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
 def _scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
     telemetry = TelemetrySpec(level=level, escalate=False)
-    sinks = () if level == LEVEL_OFF else (JsonLines(folder / f"{level}.jsonl"),)
+    sinks = () if level == LEVEL_OFF else (JsonlSink(folder / f"{level}.jsonl"),)
     return scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
 
 

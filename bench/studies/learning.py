@@ -154,14 +154,16 @@ def curves(runs: Sequence[Run]) -> Row:
 def picture(found: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
     with matplotlib.rc_context({**canvas.STYLE, "svg.hashsalt": "learning", "svg.fonttype": "none"}):
-        page, told = canvas.figure(4.0), found["curves"]
+        page, told = canvas.new_figure(4.0), found["curves"]
         ax = page.subplots()
-        canvas.panel(ax, "Network value of the training instances", "round", f"mean of {told['window']} rounds")
+        canvas.label_panel(ax, "Network value of the training instances", "round", f"mean of {told['window']} rounds")
         for place, one in enumerate(told["seeds"]):
-            ax.plot(_rounds(told), one["smooth"], color=canvas.colour(place), label=f"seed {one['seed']}", linewidth=1)
+            ax.plot(
+                _rounds(told), one["smooth"], color=canvas.cycle_colour(place), label=f"seed {one['seed']}", linewidth=1
+            )
         ax.plot(_rounds(told), told["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
-        canvas.whole_x(ax)
-        canvas.legend(ax)
+        canvas.set_integer_x(ax)
+        canvas.add_legend(ax)
         file = io.BytesIO()
         page.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()

@@ -12,8 +12,8 @@ from morphogen.engine.record import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.jsonl import parse
-from morphogen.telemetry.writer import Kept
+from morphogen.telemetry.jsonl import decode
+from morphogen.telemetry.writer import MemorySink
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
@@ -35,7 +35,7 @@ LIFE |= {"RolledBack", "AnomalySeen", "HostStabilized", "TrendDetected", "Perfor
 def run(tmp_path, **fields):
     """The events of a run, as its file holds them."""
     train_ppo_vectorized(tiny(**fields), out=tmp_path / "run")
-    return [parse(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    return [decode(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())])
@@ -94,7 +94,7 @@ def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(told):
 
 
 def test_observations_are_clipped_and_drift_from_the_second_round_on():
-    kept = Kept()
+    kept = MemorySink()
     scheduler = Scheduler(build_setup(tiny(rounds=3)), Parts(sinks=(kept,)))
     with torch.no_grad():
         scheduler.run()

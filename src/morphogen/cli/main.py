@@ -109,7 +109,7 @@ def _rewards(given: Namespace, command: str) -> None:
     rules, faults = rewards.usable()
     print(*rewards.listing(rules), sep="\n")
     for title, rows in rewards.ranking(rules):
-        console.table(rows, title=title)
+        console.print_table(rows, title=title)
     _note(faults)
 
 
@@ -123,7 +123,7 @@ def _bench(given: Namespace, command: str) -> None:
     bench, console = _load("morphogen.cli.bench"), _load("morphogen.analysis.console").Console()
     if given.explain:
         for label, spec in specs.items():
-            console.table(bench.explained(spec), title=label or bench.PLAIN)
+            console.print_table(bench.explained(spec), title=label or bench.PLAIN)
         return
     found = {}
     try:
@@ -132,7 +132,7 @@ def _bench(given: Namespace, command: str) -> None:
             print(bench.line(label, point), file=sys.stderr, flush=True)
     finally:
         for title, rows in bench.tables(found).items():
-            console.table(rows, title=title)
+            console.print_table(rows, title=title)
 
 
 def _report(given: Namespace, command: str) -> None:
@@ -156,7 +156,7 @@ def _tune(given: Namespace, command: str) -> None:
     tune, console = _load("morphogen.evaluation.successive_halving"), _load("morphogen.analysis.console").Console()
     found = tune.searched(spec, instances=instances, worlds=worlds, say=_tell)
     tune.write(found, spec, *places.values())
-    console.table(tune.table(found), title="the portfolio, on the training instances it was chosen on")
+    console.print_table(tune.table(found), title="the portfolio, on the training instances it was chosen on")
     print(*tune.summary(found), f"files: {', '.join(map(str, places.values()))}", sep="\n")
 
 
@@ -164,10 +164,10 @@ def _inspect(given: Namespace, command: str) -> None:
     """Print what a run directory or a checkpoint holds."""
     del command
     console = _load("morphogen.analysis.console").Console()
-    facts, tables = _load("morphogen.analysis.inspect_run").told(given.path)
+    facts, tables = _load("morphogen.analysis.inspect_run").inspect_path(given.path)
     print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
     for title, rows in tables.items():
-        console.table(rows, title=title)
+        console.print_table(rows, title=title)
 
 
 def _evaluate(given: Namespace, command: str) -> None:
@@ -185,7 +185,7 @@ def _evaluate(given: Namespace, command: str) -> None:
     tables, found = evaluate(given.run, names, **how, told=_tell)
     _keep(given.json, found)
     for title, rows in tables.items():
-        console.table(rows, title=title)
+        console.print_table(rows, title=title)
 
 
 def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
@@ -212,7 +212,7 @@ def _compare(given: Namespace, command: str) -> int | None:
     for path in (given.json, None if given.out is None else given.out / compare_sides.FILE):
         _keep(path, told)
     title = f"{episodes} held-out instances for each of {len(found[0].runs)} pairs of runs"
-    console().table([contest.row(pair) for pair in pairs], title=title)
+    console().print_table([contest.row(pair) for pair in pairs], title=title)
     print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in pairs), sep="\n")
     return None
 

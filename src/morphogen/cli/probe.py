@@ -16,7 +16,7 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import DeviceError
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.writer import Kept
+from morphogen.telemetry.writer import MemorySink
 
 CONTROL = ("head", "tail", "record_read")
 MIB = 2**20
@@ -36,7 +36,7 @@ def probe(spec: RunSpec) -> Found:
     """Run all rounds of a resolved spec in this process.  What the device cannot hold is a DeviceError."""
     extensions.register_names()
     keep_freed_memory()
-    kept = Kept()
+    kept = MemorySink()
     scheduler = Scheduler(build_setup(spec), Parts(sinks=(kept,)))
     try:
         with torch.no_grad():

@@ -24,7 +24,7 @@ from morphogen.config.groups import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CheckpointError
 from morphogen.nets.padding import build_slot_plans, capacity, join_plans, pad_plan
 from morphogen.nets.plan import Plan
-from morphogen.telemetry.round_summary import NOTHING, Compiling
+from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats
 
 _COMPILER_MODULES = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
 _TENSOR_TYPES = (
@@ -125,7 +125,7 @@ class CompiledUnits:
     ) -> None:
         self.spec = spec
         self.signatures: list[Signature] = []
-        self.totals = NOTHING
+        self.totals = NO_COMPILES
         self._compiler, self._clock = compiler, clock
         self._round_plans: list[Plan] = []  # of this round: what all plans needed together
         self._fell_back = False  # some plan of this round found no room
@@ -209,4 +209,4 @@ class CompiledUnits:
         return out
 
     def _count(self, **increments: float) -> None:
-        self.totals = Compiling(*(a + b for a, b in zip(self.totals, Compiling(**increments), strict=True)))
+        self.totals = CompileStats(*(a + b for a, b in zip(self.totals, CompileStats(**increments), strict=True)))

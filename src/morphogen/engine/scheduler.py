@@ -32,7 +32,7 @@ from morphogen.state import rng
 from morphogen.state.env import EnvState
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.round_summary import Compiling, Costs
+from morphogen.telemetry.round_summary import CompileStats, RoundCosts
 from morphogen.vocab.purpose import Purpose
 
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
@@ -56,7 +56,7 @@ class RoundStart(NamedTuple):
 
     seconds: float
     waited_s: float  # seconds in fences, so far
-    compiled: Compiling
+    compiled: CompileStats
     epoch: int
 
 
@@ -180,11 +180,11 @@ class Scheduler:
         summary = self.reporter.end_round(
             self.round,
             metrics,
-            Costs(
+            RoundCosts(
                 rollout_s=rolled - start.seconds,
                 update_s=updated - rolled,
                 waited_s=self.transfers.total_wait_s - start.waited_s,
-                compiling=self.compiled.totals.since(start.compiled),
+                compile_stats=self.compiled.totals.difference(start.compiled),
                 phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
                 memory=cuda_memory.memory_stats(self.setup.device),
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),

@@ -18,7 +18,7 @@ from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.kinds.run import Skipped
+from morphogen.telemetry.kinds.run import SkippedCheckpoint
 from morphogen.vocab.text import format_value
 
 
@@ -28,7 +28,7 @@ class ResumePoint(NamedTuple):
     path: Path
     manifest: Tree
     snapshot: RunSnapshot
-    skipped: tuple[Skipped, ...]  # newer ones, and why
+    skipped: tuple[SkippedCheckpoint, ...]  # newer ones, and why
 
     @property
     def position(self) -> tuple[int, int]:
@@ -41,7 +41,7 @@ def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec) -> 
 
     A CheckpointError where it was, but no checkpoint can be used.
     """
-    skipped: list[Skipped] = []
+    skipped: list[SkippedCheckpoint] = []
     saved = checkpoint_store.list_checkpoints(folder.checkpoints)
     for path in saved:
         try:

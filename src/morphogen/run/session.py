@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tensordict import TensorDict
 
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.engine.optimum import SHARE_TITLE
@@ -27,7 +27,7 @@ from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.dispatch import NOTHING_LOST, Losses
+from morphogen.telemetry.dispatch import NO_LOSSES, Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 
@@ -42,7 +42,7 @@ class TrainResult:
     policy: TensorDict  # parameters of the policy
     results: tuple[Result, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
-    losses: Losses = NOTHING_LOST  # what did not reach the event file or another sink
+    losses: Losses = NO_LOSSES  # what did not reach the event file or another sink
     stopped: bool = False  # before its last round was over
 
 
@@ -65,7 +65,7 @@ class Session:
         parts = replace(parts, sinks=(*parts.sinks, *screen), on_epoch=parts.on_epoch or self._on_epoch)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
-        self.losses, self.checkpointer = NOTHING_LOST, None
+        self.losses, self.checkpointer = NO_LOSSES, None
         if context is not None:
             self.checkpointer = Checkpointer(
                 self.scheduler, context.folder, facts=self._checkpoint_facts(context), clock=self.clock
@@ -107,7 +107,7 @@ class Session:
         snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
         cut = self._open_files(context, resume_point.snapshot.sink_positions)
         remove_newer(context.folder, resume_point)
-        self.history += rounds(context.folder.path)
+        self.history += read_rounds(context.folder.path)
         if resume_point.snapshot.sink_positions is None:  # nothing was told before
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
         assert self.checkpointer is not None
@@ -174,7 +174,7 @@ class Session:
 
     def _on_epoch(self, round: int, epoch: int) -> None:
         if self.console is not None:
-            self.console.epoch(round, epoch, self._progress(epoch + 1))
+            self.console.end_epoch(round, epoch, self._progress(epoch + 1))
 
     def _between_epochs(self) -> bool:
         """Between two epochs: whether to stop; if not, the run is saved where it is time."""
@@ -187,7 +187,7 @@ class Session:
     def _on_round(self, summary: BatchSummary, callback: OnRound | None) -> bool | None:
         self.history.append(summary)
         if self.console is not None:
-            self.console.round(summary)
+            self.console.end_round(summary)
         if self.checkpointer is not None:
             self.checkpointer.end_round(summary)
         on = callback(summary, self.scheduler) if callback is not None else None
@@ -213,8 +213,8 @@ class Session:
             self.context.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
         if self.console is not None:
             rows = [result.row(results[-1], seed=spec.seed) for result in results]
-            self.console.table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
-            self.console.table(share_table(reached), title=SHARE_TITLE)
+            self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
+            self.console.print_table(share_table(reached), title=SHARE_TITLE)
         return results
 
     def _save_policy(self, folder: RunDirectory) -> None:

@@ -10,14 +10,14 @@ from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.storage import run_directory
-from morphogen.storage.codec import Tree, unpacked
+from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
-from morphogen.telemetry.batch import told
+from morphogen.telemetry.batch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
-from morphogen.telemetry.position import NOWHERE, Logged, Position
-from morphogen.telemetry.scalars import FILES, Scalars, check_loggers, cut
-from morphogen.telemetry.writer import JsonLines, Sink
+from morphogen.telemetry.position import UNOPENED, LoggerPosition, SinkPosition
+from morphogen.telemetry.scalars import LOGGER_FILES, ScalarSink, check_loggers, truncate_files
+from morphogen.telemetry.writer import JsonlSink, Sink
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
@@ -34,7 +34,7 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
         return (), 0
     check_loggers(spec.telemetry.loggers)
     at, surplus = check_position(spec, folder, position)
-    lost = [told(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
+    lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
     try:
@@ -43,14 +43,14 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
         raise CheckpointError(f"event file {_event_path(spec, folder)} cannot be written: {error.strerror}") from error
 
 
-def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[Position, int]:
+def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[SinkPosition, int]:
     """Where a run goes on to write, and how many bytes there are behind; nothing is changed.
 
     A CheckpointError where the event file is not that of the run, or not whole up to there.
     """
     own, path = spec.telemetry, _event_path(spec, folder)
-    before: Position | None = unpacked(Position | None, position, "position")
-    at = before or Position(0, 0, (), {}, own.dir, {})
+    before: SinkPosition | None = unpack(SinkPosition | None, position, "position")
+    at = before or SinkPosition(0, 0, (), {}, own.dir, {})
     if own.level == LEVEL_OFF:
         return at, 0
     if at.dir != own.dir:
@@ -59,16 +59,16 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
-def _open_at(spec: RunSpec, folder: RunDirectory, position: Position, lost: list[Envelope]) -> tuple[Sink, ...]:
+def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: list[Envelope]) -> tuple[Sink, ...]:
     """All sinks, cut to where they stood; what the event file lacks is the first that it takes."""
     path = _event_path(spec, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         os.truncate(path, position.bytes)
     for name, place in position.loggers.items():
-        if name in spec.telemetry.loggers and name in FILES:
-            cut(folder.path / METRICS_FOLDER, name, place.files)
-    file = JsonLines(path, first=position.seq)
+        if name in spec.telemetry.loggers and name in LOGGER_FILES:
+            truncate_files(folder.path / METRICS_FOLDER, name, place.files)
+    file = JsonlSink(path, first_seq=position.seq)
     if lost:
         file.write(lost)
     return (*_open_loggers(spec, folder, position.loggers), file)
@@ -79,13 +79,13 @@ def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
     return (folder.path if spec.telemetry.dir is None else Path(spec.telemetry.dir)) / EVENTS
 
 
-def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, Logged]) -> Iterator[Scalars]:
+def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, LoggerPosition]) -> Iterator[ScalarSink]:
     own, metrics = spec.telemetry, folder.path / METRICS_FOLDER
     for name in own.loggers:
-        yield Scalars(name, metrics, own, epochs=spec.episode_length, place=positions.get(name, NOWHERE))
+        yield ScalarSink(name, metrics, own, epochs=spec.episode_length, position=positions.get(name, UNOPENED))
 
 
-def _count_surplus(path: Path, position: Position, folder: RunDirectory) -> int:
+def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:
     """Bytes of an event file after a position; a CheckpointError where it is not that of the run, whole up to there."""
     if not path.is_file():
         raise CheckpointError(
@@ -110,7 +110,7 @@ def _count_surplus(path: Path, position: Position, folder: RunDirectory) -> int:
     return size - position.bytes
 
 
-def _check_first_line(path: Path, first_line: bytes, position: Position, folder: RunDirectory) -> None:
+def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, folder: RunDirectory) -> None:
     """The first line is the RunStarted of this run, or, where that is in another file, a later one."""
     run = _read_run_id(folder)
     try:

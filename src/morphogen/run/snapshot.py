@@ -11,7 +11,7 @@ from morphogen.engine.compile import PaddingState
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
 from morphogen.nets import plan as plans
-from morphogen.storage.codec import packed, unpacked
+from morphogen.storage.codec import pack, unpack
 from morphogen.storage.tensor_trees import Tree, check_tree, restore_tree, to_nested_dict
 
 
@@ -42,7 +42,7 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     more = {
         "telemetry": scheduler.reporter.state(),
         "written": written,
-        "compiled": packed(scheduler.compiled.padding_state()),
+        "compiled": pack(scheduler.compiled.padding_state()),
     }
     return RunSnapshot({"state": {}, **found.get("envs", {})}, {"learner": {}, **found.get("shared", {}), **more})
 
@@ -65,7 +65,7 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
     check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
     check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written", "compiled"), 0), "shared")
     scheduler.compiled.restore(
-        unpacked(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
+        unpack(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
     )
     if scheduler.learner is not None:
         scheduler.learner = restore_tree(shared["learner"], scheduler.learner, "shared.learner")

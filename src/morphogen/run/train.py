@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
@@ -104,4 +104,4 @@ def _load_finished(setup: Setup, resume_point: ResumePoint, folder: RunDirectory
     """What a run that is over has left."""
     scheduler = Scheduler(setup)
     snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
-    return TrainResult(tuple(rounds(folder.path)), scheduler.params, (), folder.path)
+    return TrainResult(tuple(read_rounds(folder.path)), scheduler.params, (), folder.path)

@@ -7,7 +7,7 @@ import pytest
 from support import made_up_evaluations
 
 from bench.studies import learning
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.evaluation.bootstrap import interval, iqm
 
 
@@ -111,7 +111,7 @@ def test_commands_and_settings_say_how_it_was_made(found, runs):
 def test_curves_are_those_of_the_events(found, runs):
     told = found["curves"]
     for one, path in zip(told["seeds"], runs, strict=True):
-        value = [summary.network_value_mean for summary in rounds(path)]
+        value = [summary.network_value_mean for summary in read_rounds(path)]
         assert one["value"] == value
         assert one["smooth"][0] == pytest.approx(np.mean(value[:5]))
         assert one["smooth"][-1] == pytest.approx(np.mean(value[-5:]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.cli import compare as compare_command
 from morphogen.cli import main
 from morphogen.cli.compare import NONE, judge
@@ -92,7 +92,7 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
     compare_command.train(side, console=None, halt=lambda: False)
     assert run_directory.open_directory(place)[2]["status"] == "completed"
-    assert len(rounds(place)) == 2
+    assert len(read_rounds(place)) == 2
 
 
 def test_a_clear_difference_gets_a_verdict_for_the_better_side():

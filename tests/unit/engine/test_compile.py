@@ -36,8 +36,8 @@ from morphogen.nets.plan import empty_plan, read_plan
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.validate import validate
 from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.storage.codec import packed, unpacked
-from morphogen.telemetry.writer import Kept
+from morphogen.storage.codec import pack, unpack
+from morphogen.telemetry.writer import MemorySink
 from morphogen.testing.builders import tree_equality
 from morphogen.testing.laws.graph import GraphCounter
 
@@ -184,7 +184,7 @@ def test_a_run_that_goes_on_after_any_epoch_pads_as_before(seeds, stop):
     whole = [_epoch(first, number, plan) for number, plan in enumerate(plans)]
     for number, plan in enumerate(plans[:stop]):
         _epoch(begun, number, plan)
-    again.restore(unpacked(PaddingState, packed(begun.padding_state()), "compiled"), plans[0])
+    again.restore(unpack(PaddingState, pack(begun.padding_state()), "compiled"), plans[0])
     assert [_epoch(again, number, plan) for number, plan in enumerate(plans[stop:], stop)] == whole[stop:]
     assert again.padding_state() == first.padding_state()
 
@@ -283,7 +283,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
         return run
 
     spec = small(policy_name="germinate_one", rounds=2, episode_length=2, engine=engine())
-    kept = Kept()
+    kept = MemorySink()
     scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, clock=lambda: now[0], sinks=(kept,)))
     with torch.no_grad():
         history = scheduler.run()
@@ -378,5 +378,5 @@ def test_the_signatures_of_a_run_are_in_its_checkpoint(tmp_path):
     parts = Parts(compiler=lambda function, **_: function)
     train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run", on_round=lambda _, s: seen.append(s.compiled))
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert load_checkpoint(path)["shared"]["compiled"] == packed(seen[0].padding_state())
+    assert load_checkpoint(path)["shared"]["compiled"] == pack(seen[0].padding_state())
     assert len(seen[0].signatures) == 2

@@ -59,7 +59,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
 def test_births_are_counted_per_slot_and_their_envs_found(own, born):
     born = torch.tensor(born).view(ENVS, 3)
     plan = small_states.plan(_state(own), NET, born)
-    rows = small_states.born_rows(born, plan)
+    rows = small_states.new_seed_rows(born, plan)
     assert [r.tolist() for r in rows] == [[e for e in range(ENVS) if born[e, s]] for s in range(3)]
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.codec import check_arrays, packed, unpacked
+from morphogen.storage.codec import check_arrays, pack, unpack
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.names import Array
 
@@ -70,27 +70,27 @@ def same(one, other):
 @given(WHOLE)
 def test_a_value_comes_back_through_a_file_with_its_types(value):
     file = io.BytesIO()
-    torch.save(packed(value), file)
+    torch.save(pack(value), file)
     file.seek(0)
-    found = unpacked(Whole, torch.load(file, weights_only=True), "state")
+    found = unpack(Whole, torch.load(file, weights_only=True), "state")
     assert all(same(getattr(value, name), getattr(found, name)) for name in vars(value))
 
 
 def test_a_tensor_has_a_storage_of_its_own():
     array = np.arange(12.0).reshape(3, 4)[:, ::-2]
-    tensor = packed(array)
+    tensor = pack(array)
     assert (tensor.shape, tensor.untyped_storage().nbytes()) == ((3, 2), 6 * 8)
     array[0, 0] = 99.0
     assert tensor[0, 0] == 3.0
 
 
 def test_numbers_of_numpy_are_plain_ones_and_what_is_no_value_is_refused():
-    assert type(packed(np.float64(0.5))) is float
+    assert type(pack(np.float64(0.5))) is float
     with pytest.raises(TypeError, match="cannot hold a object"):
-        packed({"a": object()})
+        pack({"a": object()})
 
 
-GOOD = packed(
+GOOD = pack(
     Whole(Fraction(1, 3), Counter(a=2), (Pair(np.zeros(2)),), {"a": 1}, Pair(np.zeros(2), 1.0), ("x", math.nan))
 )
 BAD = {
@@ -117,10 +117,10 @@ BAD = {
 
 @pytest.mark.parametrize(("message", "changes"), BAD.items(), ids=BAD)
 def test_what_does_not_fit_is_refused_by_path_value_and_what_is_wanted(message, changes):
-    unpacked(Whole, GOOD, "state")
+    unpack(Whole, GOOD, "state")
     for name, value in changes:
         with pytest.raises(CheckpointError, match=f"^{message}"):
-            unpacked(Whole, {**GOOD, name: value}, "state")
+            unpack(Whole, {**GOOD, name: value}, "state")
 
 
 TREES = st.recursive(
@@ -133,7 +133,7 @@ TREES = st.recursive(
 @given(st.dictionaries(st.sampled_from([*GOOD]), TREES))
 def test_any_tree_is_a_value_or_refused(change):
     with suppress(CheckpointError):
-        assert isinstance(unpacked(Whole, {**GOOD, **change}, "state"), Whole)
+        assert isinstance(unpack(Whole, {**GOOD, **change}, "state"), Whole)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_any_tree_is_a_value_or_refused(change):
     ],
 )
 def test_arrays_are_compared_by_shape_and_by_what_they_hold(array, fits):
-    like = packed({"a": (np.zeros((2, 3)),)})
+    like = pack({"a": (np.zeros((2, 3)),)})
     if fits:
-        return check_arrays(packed({"a": (array,)}), like, "state")
+        return check_arrays(pack({"a": (array,)}), like, "state")
     with pytest.raises(CheckpointError, match=r"state.a\[0\] is .*; want reals \[2, 3\]"):
-        check_arrays(packed({"a": (array,)}), like, "state")
+        check_arrays(pack({"a": (array,)}), like, "state")
     return None

@@ -10,8 +10,8 @@ import pytest
 from support import generated_logs, handwritten_logs
 from support.malicious_pickles import named, number, word
 
-from morphogen.analysis.inspect_run import told
-from morphogen.analysis.run_log import load
+from morphogen.analysis.inspect_run import inspect_path
+from morphogen.analysis.run_log import read_run
 from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main
 from morphogen.config.spec import RunSpec, TelemetrySpec
@@ -20,7 +20,7 @@ from morphogen.data.cifar import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import safe_read
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.fit import misfit
+from morphogen.telemetry.fit import find_misfit
 from morphogen.telemetry.kinds.epoch import ActionsTaken
 from morphogen.telemetry.kinds.run import RunStarted
 
@@ -99,14 +99,14 @@ ODD = {
 
 @pytest.mark.parametrize(("message", "event"), ODD.items(), ids=ODD)
 def test_an_event_of_another_run_is_told_apart(message, event):
-    assert message in str(misfit(STARTED.data, event))
+    assert message in str(find_misfit(STARTED.data, event))
 
 
 def test_every_event_of_a_run_fits_it():
     for found in (generated_logs.events(), handwritten_logs.whole(envs=3, epochs=4)):
         start = found[0].data
         assert isinstance(start, RunStarted)
-        assert [misfit(start, event) for event in found] == [None] * len(found)
+        assert [find_misfit(start, event) for event in found] == [None] * len(found)
 
 
 def test_a_choice_among_few_has_few_others_and_fits():
@@ -114,9 +114,9 @@ def test_a_choice_among_few_has_few_others_and_fits():
     rows |= {"value": (0.5,) * 3, "forced": (True,) * 3, "op_legal": ((True,) * 6,) * 3}
     rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
-    assert misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
+    assert find_misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
     assert "numbers in the rows of op_prob" in str(
-        misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
+        find_misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
     )
 
 
@@ -125,7 +125,7 @@ def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):
     handwritten_logs.written(run / "events.jsonl", [handwritten_logs.episode(0, 7)])
     lines = (run / "events.jsonl").read_text().count("\n")
     with pytest.raises(DataError, match=rf"events.jsonl is damaged in line {lines}: EpisodeCompleted has epoch 3"):
-        load(run)
+        read_run(run)
 
 
 def test_watching_leaves_out_what_does_not_fit(tmp_path, capsys):
@@ -141,7 +141,7 @@ def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
     (run / name).unlink()
     os.mkfifo(run / name)
     with pytest.raises(DataError, match=f"{name} cannot be read: no regular file"):
-        load(run)
+        read_run(run)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(tmp_pat
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **change}))
     with pytest.raises(DataError, match=rf"{name} is damaged: {message}"):
-        load(run)
+        read_run(run)
 
 
 def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, capsys):
@@ -169,7 +169,7 @@ def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, c
     config = json.loads((run / "config.json").read_text())
     config["telemetry"]["dir"] = str(outside)
     (run / "config.json").write_text(json.dumps(config))
-    assert told(run).facts["events"] == f"read from {outside}, outside of the run directory"
+    assert inspect_path(run).facts["events"] == f"read from {outside}, outside of the run directory"
     watch(run, once=True)
     assert f"events are read from {outside / 'events.jsonl'}, which" in capsys.readouterr().out
 

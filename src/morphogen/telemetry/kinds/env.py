@@ -7,7 +7,7 @@ from morphogen.storage.type_check import Count, Real
 from morphogen.telemetry.events import EnvEvent, Json
 
 
-class Seed(TypedDict):
+class EpisodeSeed(TypedDict):
     """A seed at the end of an episode."""
 
     slot: str
@@ -44,7 +44,7 @@ class EpisodeCompleted(EnvEvent):
     rollbacks: Count
     ops: dict[str, Count]  # effective ops, they sum to the epochs
     instance: dict[str, Real]
-    topology: tuple[Seed, ...]
+    topology: tuple[EpisodeSeed, ...]
 
 
 @dataclass(frozen=True, slots=True)

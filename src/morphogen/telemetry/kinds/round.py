@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypedDict
 
-from morphogen.storage.type_check import Count, Positive, Real, Row, Share
+from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent
 
 
@@ -38,7 +38,7 @@ class BatchSummary(RoundEvent):
     success_share: float
     env_accuracy: tuple[float, ...]
     env_committed: tuple[float, ...]
-    env_reward: Row
+    env_reward: RealRow
     updated: bool  # the policy made at least one optimiser step
     anomalies: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)  # of the rollout
@@ -70,7 +70,7 @@ class MaskHitRates(RoundEvent):
     single_share: dict[str, Share]  # head -> of those steps, that have one legal value
 
 
-class Spread(TypedDict):
+class RewardSpread(TypedDict):
     """A reward over the steps of a round; `sum`: of an episode, mean over episodes."""
 
     mean: Real
@@ -84,8 +84,8 @@ class Spread(TypedDict):
 class RewardSummary(RoundEvent):
     """What was paid in a round."""
 
-    components: dict[str, Spread]
-    total: Spread
+    components: dict[str, RewardSpread]
+    total: RewardSpread
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Throughput(RoundEvent):
     compile_s: Real
 
 
-class Spent(TypedDict):
+class PhaseTimes(TypedDict):
     """What a phase took."""
 
     wall_s: Real
@@ -114,7 +114,7 @@ class Spent(TypedDict):
 class PhaseProfile(RoundEvent):
     """Where the time of a round went."""
 
-    phases: dict[str, Spent]
+    phases: dict[str, PhaseTimes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class HiddenHealth(RoundEvent):
     c_nonfinite: Count
 
 
-class Score(TypedDict):
+class BlueprintScore(TypedDict):
     """What became of the seeds of a blueprint, over the run so far; None where there was none to measure."""
 
     germinated: Count
@@ -188,7 +188,7 @@ class Score(TypedDict):
 class BlueprintScores(RoundEvent):
     """The scoreboard of blueprints after a round."""
 
-    scores: dict[str, Score]
+    scores: dict[str, BlueprintScore]
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _build_search(examples: int | None, shrinks: int, skip: Collection[str], bac
     unknown = sorted(set(skip) - known.keys())
     if unknown:
         raise ConfigError(f"but is {unknown}; want names of laws out of {', '.join(known)}")
-    return SearchSettings(examples=examples, shrinks=shrinks, skip=skip, backend=backend)
+    return SearchSettings(examples=examples, max_shrinks=shrinks, skip=skip, backend=backend)
 
 
 def _optional_laws(

@@ -26,7 +26,7 @@ def one(seed: int, rounds: int | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         where = ["--out", f"{folder}/run", "--quiet"]
         began = time.perf_counter()
-        program = (sys.executable, "-m", "morphogen.cli.main", *words, *where)
+        program = (sys.executable, "-m", "morphogen", *words, *where)
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - began
         told = json.loads(Path(folder, "run", "result.json").read_text())

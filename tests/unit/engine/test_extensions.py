@@ -25,10 +25,10 @@ SOURCE = '''"""Rules of a little package."""
 
 import torch
 
-from morphogen.rules.rewards.plain import plain
+from morphogen.rules.rewards.plain import rule_from_function
 
 
-@plain
+@rule_from_function
 def thrift(inputs):
     """Accuracy that is delivered, less a little for every living parameter in every step."""
     gain = torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes, Spans
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction
 
 _ROWS = -2
 

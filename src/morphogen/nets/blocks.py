@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction
 from morphogen.nets.layout import ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction
 
 
 def images_innermost(x: Tensor) -> Tensor:

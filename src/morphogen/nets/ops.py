@@ -15,8 +15,7 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels import Form
-from morphogen.kernels.axes import to_activations, to_images
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction, to_activations, to_images
 from morphogen.kernels.norm import NormFactors
 from morphogen.kernels.perceptron import PerceptronParams
 

@@ -32,7 +32,7 @@ class Form(enum.Enum):
 
 
 def form_of(x: Tensor, weight: Tensor) -> Form:
-    """Return the fastest form for these tensors (`morphogen bench --explain`).  x [B, H, W, R, I], weight [R, O, I, k, k]."""
+    """Return the fastest form (`morphogen bench --explain`).  x [B, H, W, R, I], weight [R, O, I, k, k]."""
     rows, outputs, inputs, kernel = weight.shape[:4]
     sides = all(side % _SIDE == 0 for side in x.shape[1:3])
     known = sides and kernel % 2 == 1 and _has_channel_kernel(outputs) and x.shape[3:] == (rows, inputs)

@@ -33,6 +33,11 @@ class AutogradFunction(torch.autograd.Function):
         cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
 
 
+def apply_function(function: type[AutogradFunction], *args: Any) -> tuple[Tensor, ...]:
+    """Apply a function of many tensors; the compiler can't trace `apply` where no tensor needs a gradient."""
+    return (function.apply if torch.is_grad_enabled() else function.forward)(*args)
+
+
 def has_kernel(x: Tensor) -> bool:
     """Return True if kernels serve activations of this device, dtype and width.  x [..., C]."""
     return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS

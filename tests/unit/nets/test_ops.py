@@ -9,7 +9,6 @@ from support.small_states import noise, normal
 
 from morphogen.kernels import Form, take_rows
 from morphogen.nets import ops
-from morphogen.nets.innermost import images_innermost, max_pool2d
 from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
@@ -77,7 +76,7 @@ def test_a_linear_layer_of_rows_is_a_loop():
 @given(SHAPES)
 def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
     x = _leaf(shape[0], 2 + shape[3], 2 + shape[4], shape[1], shape[2])
-    _close(max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
+    _close(ops.max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
 
 
 @pytest.mark.parametrize("gained", [True, False])
@@ -156,8 +155,8 @@ def test_choosing_rows_keeps_whole_images():
 
 def test_images_come_with_their_channels_innermost():
     shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
-    assert torch.equal(images_innermost(shared), _stacked([shared]))
-    assert torch.equal(images_innermost(own), _stacked(own.unbind()))
+    assert torch.equal(ops.images_innermost(shared), _stacked([shared]))
+    assert torch.equal(ops.images_innermost(own), _stacked(own.unbind()))
 
 
 def test_a_row_that_is_not_finite_stays_alone():
@@ -168,7 +167,7 @@ def test_a_row_that_is_not_finite_stays_alone():
 
     def run(w):
         z = ops.stacked_conv(x, w.requires_grad_(True))
-        y = max_pool2d(ops.masked_group_norm(z, kept, kept, channel_mask=kept, inverse_count=share))
+        y = ops.max_pool2d(ops.masked_group_norm(z, kept, kept, channel_mask=kept, inverse_count=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
     (y, dw), (other, other_dw) = run(weight), run(broken)
@@ -193,7 +192,7 @@ def test_leaves_are_views_in_order_and_start_where_they_should():
 
 def test_every_op_keeps_the_dtype():
     x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
-    assert max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
+    assert ops.max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.booleans())

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import noise, normal
 
-from morphogen.nets.grad_and_value import grad_and_value
-from morphogen.nets.optim import adamw, clip_by_norm, sgd
+from morphogen.nets.optim import adamw, clip_by_norm, grad_and_value, sgd
 
 KNOBS = {"lr": 0.05, "momentum": 0.9}
 

@@ -99,9 +99,8 @@ def _torch_backward(
     above = torch.addcmul(factors.bias, centred, slope).clamp_min(floor)
     inner = torch.ops.aten.threshold_backward(grad if factors.scale is None else grad * factors.scale, above, floor)
     level, tilt = inner.sum((1, 2)), (inner * centred).sum((1, 2))
-    sums = torch.stack(
-        (_expand_groups(inverse, tilt, factors.bias).sum(0), level.sum(0), (grad * above).sum((0, 1, 2)))
-    )
+    gain_grad = _expand_groups(inverse, tilt, factors.bias).sum(0)
+    sums = torch.stack((gain_grad, level.sum(0), (grad * above).sum((0, 1, 2))))
     if not needs_input_grad:
         return x.new_empty(0), sums
     groups, inverse_count = mean.shape[-1], _inverse_counts(x, factors, mean.shape[-1])

@@ -83,7 +83,8 @@ INLINE void push_seed(const Blend *k, Size b, Size n, Size first, Size last, con
         const float *restrict from = grad + (p - first) * wide + row;
         float *restrict to = push.at + p * push.stride;
         if (tanh_delta.at) {
-            const float *restrict base = k->features + p * wide + row, *restrict slope = tanh_delta.at + p * tanh_delta.stride;
+            const float *restrict base = k->features + p * wide + row;
+            const float *restrict slope = tanh_delta.at + p * tanh_delta.stride;
             LANES(channels) to[i] = share * from[i] * base[i] * (1.0f - slope[i] * slope[i]);
         } else
             LANES(channels) to[i] = share * from[i];
@@ -223,7 +224,9 @@ static PyObject *blended(Blend *k, PyObject *const *tuples, float *tanh_delta, v
     Lane *all = PyMem_Calloc(3 * k->seeds + 1, sizeof(Lane));
     if (!all) return PyErr_NoMemory();
     k->deltas = all, k->tanh_delta = all + k->seeds, k->grads = all + 2 * k->seeds;
-    const int ready = morphogen_lanes(tuples[0], k->seeds, k->channels, k->deltas) && multiplied(tuples[1], tanh_delta, k) && morphogen_lanes(tuples[2], k->seeds, k->channels, k->grads);
+    const int ready = morphogen_lanes(tuples[0], k->seeds, k->channels, k->deltas) &&
+                      multiplied(tuples[1], tanh_delta, k) &&
+                      morphogen_lanes(tuples[2], k->seeds, k->channels, k->grads);
     if (ready) {
         Py_BEGIN_ALLOW_THREADS;
         run(k, work);
@@ -240,7 +243,8 @@ static int blend_of(PyObject *const *args, Py_ssize_t given, Blend *k, float **t
     *k = (Blend){n[0], n[1], n[2], n[3], n[4], (int64_t *)n[5], (int64_t *)n[6], (float *)n[7], n[8]};
     k->features = (float *)n[9], k->out = (float *)n[10], k->grad = (float *)n[11];
     k->gates = (int64_t *)n[12], k->gated = n[13], k->sums = (float *)n[14];
-    if (!morphogen_within(k->source, k->rows, k->seeds + 1) || !morphogen_within(k->seed_row, k->seeds, k->rows)) return 0;
+    if (!morphogen_within(k->source, k->rows, k->seeds + 1)) return 0;
+    if (!morphogen_within(k->seed_row, k->seeds, k->rows)) return 0;
     if (!morphogen_within(k->gates, k->gated, k->seeds)) return 0;
     *tanh_delta = (float *)n[15], k->height = n[16], k->width = n[17], k->argmax = (uint8_t *)n[18];
     return 1;

@@ -1,4 +1,4 @@
-"""The schema is the one place that declares the state: table, empty state and edge checks agree."""
+"""Schema of the state: table, classes, empty state and edge check agree."""
 
 import dataclasses
 
@@ -71,11 +71,11 @@ def test_a_state_in_double_precision_passes_the_edge_check():
 def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_was():
     state = fresh()
     slots = state.slots.replace(stage=state.slots.stage + 1)
-    found = replace(state, slots=slots)
-    assert type(found) is type(state)
-    assert torch.equal(found.slots.stage, state.slots.stage + 1)
-    assert found.batch_size == state.batch_size
-    before, after = tree_equality.leaves(state), tree_equality.leaves(found)
+    result = replace(state, slots=slots)
+    assert type(result) is type(state)
+    assert torch.equal(result.slots.stage, state.slots.stage + 1)
+    assert result.batch_size == state.batch_size
+    before, after = tree_equality.leaves(state), tree_equality.leaves(result)
     assert before.keys() == after.keys()
     assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
     with pytest.raises(AttributeError, match=r"EnvState: expected some of host, seeds, slots.* got hots"):

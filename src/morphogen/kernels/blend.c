@@ -185,7 +185,7 @@ INLINE void push_pooled(const Blend *k, Size b, const Size channels) {
             Size from = (b * k->pixels / 4 + (line / 2 * k->width + column) / 2) * wide;
             for (Size j = 0; j < many; j += 2, from += wide) {
                 float *above = piece + j * wide, *under = lower + j * wide;
-                given_back(k->grad + from, k->argmax + from, above, above + wide, under, under + wide, wide);
+                unpool_row(k->grad + from, k->argmax + from, above, above + wide, under, under + wide, wide);
             }
             push_piece(k, b, first, first + many, piece, channels);
             push_piece(k, b, below, below + many, lower, channels);

@@ -14,8 +14,8 @@ static Shape shape_of(const Size *size, Size inputs, Size outputs, Size kernel) 
     return s;
 }
 
-/* Where the weights of a network, in the order in which they are used, lie in [outputs, inputs, lines, columns]; -1:
-   beyond the end of a run.  `turned`: outputs for inputs, from the last tap on.  */
+/* Positions in [outputs, inputs, lines, columns] of the weights of a network in packed order; -1: beyond the end of a
+   run.  `turned`: outputs and inputs are swapped, taps reversed.  */
 static void find_places(const Shape *s, int turned, int32_t *to) {
     const int one = s->vectors * FULL, taps = s->kernel * s->kernel, parts = s->parts, inputs = s->inputs;
     for (int block = 0; block < s->blocks; block++)
@@ -31,7 +31,7 @@ static void find_places(const Shape *s, int turned, int32_t *to) {
                 }
 }
 
-/* Weights of a network in the order in which they are used. */
+/* Pack the weights of a network. */
 void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network) {
     const float *from = k->weight + network * s->outputs * s->inputs * s->kernel * s->kernel;
     float *to = k->weights + network * s->packed;

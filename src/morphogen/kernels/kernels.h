@@ -87,7 +87,7 @@ INLINE void largest(const float *restrict a, const float *restrict b, const floa
 }
 
 /* Gradient at the position of the largest; 0 elsewhere. */
-INLINE void given_back(const float *restrict grad, const uint8_t *restrict argmax, float *restrict a, float *restrict b,
+INLINE void unpool_row(const float *restrict grad, const uint8_t *restrict argmax, float *restrict a, float *restrict b,
                        float *restrict c, float *restrict d, Size count) {
     int32_t places[TILE];
     for (Size first = 0; first < count; first += TILE) {

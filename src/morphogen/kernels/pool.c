@@ -31,7 +31,7 @@ INLINE void unpool(const Pool *k, Size b, Size line) {
         for (Size first = 0; first < step; first += TILE) {
             const Size from = ((b * lines + line) * half + j) * step + first;
             const Size count = step - first < TILE ? step - first : TILE;
-            given_back(k->out + from, k->argmax + from, own[0], own[1], own[2], own[3], count);
+            unpool_row(k->out + from, k->argmax + from, own[0], own[1], own[2], own[3], count);
             float *to = x + 2 * j * step + first;
             stream(to, own[0], count, far), stream(to + step, own[1], count, far);
             to += k->width * step;

@@ -47,11 +47,11 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
         progress = start_epoch(state, plan, net=net)
         for m in range(MINIBATCHES):
             batch = _cast(small_states.batch(net, envs, seed=10 * epoch + m), dtype, state.instance.classes)
-            progress, seen = train_minibatch(
+            progress, observed = train_minibatch(
                 progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
             )
             losses = [learner.step(batch.images[e], batch.labels[e]) for e, learner in enumerate(learners)]
-            torch.testing.assert_close(seen.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
         for e, plain in enumerate(twins):

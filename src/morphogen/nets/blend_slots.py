@@ -19,7 +19,7 @@ from morphogen.kernels.native import AutogradFunction, apply_function
 _ROW_AXIS = -2
 
 
-class Mix(NamedTuple):
+class SeedBlend(NamedTuple):
     """Index and weights of the N seeds of a slot, M of which multiply, among R rows of features."""
 
     rows: Tensor  # int64 [N], row of the features of each seed
@@ -30,20 +30,20 @@ class Mix(NamedTuple):
 
 
 class SeedGates(NamedTuple):
-    """Gates of seeds that are added."""
+    """SeedGates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
     position: Tensor  # int64 [G], positions among the N seeds; N where unfilled
 
 
-class Deltas(NamedTuple):
+class SeedDeltas(NamedTuple):
     """Outputs of the seeds before they are blended."""
 
     blocks: Sequence[Tensor]  # float [B, ..., n, C] each; together, one after the other, the N seeds
     multiplied: Spans = ()  # seeds that multiply
 
 
-def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> Mix:
+def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> SeedBlend:
     """Build the index and weights of seeds.
 
     Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: spans of seeds that multiply.
@@ -54,10 +54,12 @@ def mix(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied
     products = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
     size = products.shape[0]
     product_source = torch.full_like(order, size).index_copy(0, products, order[:size])[source]
-    return Mix(rows, torch.where(training, 1.0, alpha), silent, source, product_source)
+    return SeedBlend(rows, torch.where(training, 1.0, alpha), silent, source, product_source)
 
 
-def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = None, *, pooled: bool = False) -> Tensor:
+def blend(
+    features: Tensor, deltas: SeedDeltas, seeds: SeedBlend, gates: SeedGates | None = None, *, pooled: bool = False
+) -> Tensor:
     """Blend all seeds of a slot into the features, and pool the result 2x2 if `pooled`; without gates all are open.
 
     Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
@@ -70,14 +72,14 @@ def blend(features: Tensor, deltas: Deltas, seeds: Mix, gates: Gates | None = No
 
 
 class _Blend(AutogradFunction):
-    """All seeds of a slot at once.  Deltas of silent seeds are never read."""
+    """All seeds of a slot at once.  SeedDeltas of silent seeds are never read."""
 
     @staticmethod
     def forward(
         features: Tensor,
         openness: Tensor | None,
         position: Tensor | None,
-        seeds: Mix,
+        seeds: SeedBlend,
         options: tuple[Spans, bool],
         *blocks: Tensor,
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
@@ -95,7 +97,7 @@ class _Blend(AutogradFunction):
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
         features, openness, position, seeds, (spans, _), *blocks = inputs
         _, factor, tanh, argmax = output
-        ctx.sizes = BlendSizes(spans, [block.shape[_ROWS] for block in blocks], features.shape[1:_ROWS])
+        ctx.sizes = BlendSizes(spans, [block.shape[_ROW_AXIS] for block in blocks], features.shape[1:_ROW_AXIS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         gates = None if openness is None else position.clamp(max=seeds.rows.shape[0] - 1)

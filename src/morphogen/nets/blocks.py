@@ -90,7 +90,7 @@ def build_param_index(
     return ParamIndex(tensor, owner, (owner < envs * slots).index_select(0, tensor))
 
 
-def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> Gauge:
+def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> GradStats:
     """Gradient norms of all seeds, and counts of tensors beyond the limits.  grad [N]; like float [E, S]."""
     squares = grad.new_zeros(index.owner.shape).index_add(0, index.tensor, grad.square())
     norms = squares.sqrt()

@@ -54,6 +54,6 @@ def _apply_slot(
     inputs = take_row_blocks(h.detach(), index.input_rows, [*sizes, plan.gates] if plan.gates else sizes)
     gates = None
     if plan.gates:
-        gates = Gates(seeds.gate_openness(params.gates, inputs[-1].mean((1, 2))), index.gate_position)
-    deltas = Deltas(seeds.seed_deltas(parts, inputs[: len(sizes)]), plan.multiplied_spans)
+        gates = SeedGates(seeds.gate_openness(params.gates, inputs[-1].mean((1, 2))), index.gate_position)
+    deltas = SeedDeltas(seeds.seed_deltas(parts, inputs[: len(sizes)]), plan.multiplied_spans)
     return blend(h, deltas, index.mix, gates, pooled=pooled), rows

@@ -24,7 +24,7 @@ class SlotIndex(NamedTuple):
 
     env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
     target_env: tuple[Tensor, ...]  # int64 [n] per group, env to write back to; E where unfilled
-    mix: Mix  # all groups; rows of the features after a split
+    mix: SeedBlend  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
     gate_position: Tensor  # int64 [G], positions among the N seeds; N where unfilled
     gate_env: Tensor  # int64 [G]
@@ -84,7 +84,7 @@ def _slot_index(
     return SlotIndex(
         env=env.split(sizes),
         target_env=torch.where(rows.filled, env, features.envs).split(sizes),
-        mix=mix(feature_rows, alpha, training, count=features.rows, multiplied=plan.multiplied_spans),
+        mix=build_seed_blend(feature_rows, alpha, training, count=features.rows, multiplied=plan.multiplied_spans),
         input_rows=torch.cat((feature_rows, candidates.row[gates.candidate])),
         gate_position=torch.where(gates.filled, position[gates.candidate], count),
         gate_env=gate_env,

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.rules.counts import used_channels
 from morphogen.nets import ops
 from morphogen.nets.layout import ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
-from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
 from morphogen.vocab.slot import CnnSpec, norm_groups
 
@@ -48,7 +48,7 @@ def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMask
     """Build the masks of every env, in the dtype of `like`."""
     masks, inverse_counts, size = [], [], host.size
     for i, channels in enumerate(host.channels):
-        mask = torch.arange(channels, device=like.device) < kept_channels(instance.width, channels).unsqueeze(-1)
+        mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
         masks.append(mask.to(like.dtype))
         count = masks[-1].unflatten(-1, (norm_groups(channels), -1)).sum(-1) * size**2
         inverse_counts.append(torch.where(count > 0, 1.0 / count.clamp(min=1.0), 0.0))

@@ -86,7 +86,7 @@ def test_one_flag_makes_everything_anew(folder, played, monkeypatch):
     commands = [words for module, words in given if module == "morphogen.cli.main"]
     assert [words[0] for words in commands] == [*["train"] * 5, "tune", *["evaluate"] * 5]
     for words in commands:
-        parser.parse(words, "0")
+        parser.parse_args(words, "0")
     made = json.loads((folder / "learning.json").read_text())
     assert made == json.loads((folder / "found.json").read_text()) | {"machine": made["machine"]}
 

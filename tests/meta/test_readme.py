@@ -82,7 +82,7 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
 def test_the_grids_of_the_page_are_accepted(command):
-    assert grid.points(parser.parse(command.split(), "0"))
+    assert grid.expand_grid(parser.parse_args(command.split(), "0"))
 
 
 def test_the_table_of_costs_is_that_of_the_file():
@@ -127,4 +127,4 @@ def words_of(whole) -> set[str]:
 
 def test_flags_that_the_page_names_exist():
     of_benchmarks = {"--full", "--kills", "--runs", "--table"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= words_of(parser.parser("0")) | of_benchmarks
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= words_of(parser.build_parser("0")) | of_benchmarks

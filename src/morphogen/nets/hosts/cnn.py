@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.rules.counts import used_channels
 from morphogen.nets import ops
 from morphogen.nets.layout import ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
+from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
 from morphogen.vocab.slot import CnnSpec, norm_groups
 

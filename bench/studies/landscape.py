@@ -37,7 +37,7 @@ TRAITS = ("width", "data_share", "label_noise", "classes", "reach")
 DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side by side
 
 
-def build_spec(**settings: Any) -> RunSpec:
+def landscape_spec(**settings: Any) -> RunSpec:
     """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
     return resolve(build_spec(merge_layers([{"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings])))
 
@@ -133,7 +133,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     given = parser.parse_args(words)
     torch.set_num_threads(1)
-    spec = build_spec()
+    spec = landscape_spec()
     found = build_results(spec, measure_landscape(spec, given.on), build_setup(spec).budget)
     for row in found["prices"]:
         low, high = row["param_price"]

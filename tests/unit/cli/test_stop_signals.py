@@ -18,12 +18,12 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 WORKS = """
 import sys
-from morphogen.run.stop import Stop
-with Stop() as stop:
+from morphogen.cli.stop import StopSignals
+with StopSignals() as stop:
     print("begun", flush=True)
     for line in sys.stdin:
-        print(stop.asked, flush=True)
-sys.exit(stop.asked)
+        print(stop.exit_code, flush=True)
+sys.exit(stop.exit_code)
 """
 
 

@@ -166,7 +166,7 @@ def test_quantiles_are_those_of_the_published_table(freedom, published):
 
 
 def test_an_interval_is_decided_where_it_leaves_out_nothing():
-    assert [bootstrap.Estimate(0.0, *ends).decided for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
+    assert [bootstrap.Estimate(0.0, *ends).excludes_zero for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
         *(True, True, False)
     ]
 

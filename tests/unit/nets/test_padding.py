@@ -65,7 +65,7 @@ PADDINGS = {"buckets": lambda plan: pad_plan(plan, ENVS), "all": lambda plan: fu
 def sick(state):
     """The seed of the first env of every group in the first slot has a NaN in its parameters."""
     plan = small_states.plan(state, NET)
-    slot_index = start_epoch(state, plan, net=NET).context.slot_indices[0]
+    slot_index = start_epoch(state, plan, net=NET).context.indices[0]
     assert slot_index is not None
     first = torch.stack([env[0] for env in slot_index.env])
     out = state.clone()

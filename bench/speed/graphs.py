@@ -21,7 +21,7 @@ from morphogen.cli.measures import Measure, median_measure
 from morphogen.config.groups import COMPILE_DEFAULT
 from morphogen.config.spec import DataSpec, EngineSpec, RunSpec, resolve
 from morphogen.engine.compile import FittedPlan
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.nets.plan import Plan
 
@@ -36,17 +36,19 @@ class GraphCounter:
     def __init__(self, bench: Bench, spec: RunSpec) -> None:
         self.graphs, self.rows = 0, {"train": [0, 0], "validate": [0, 0]}  # needed, run
         self.early_graphs = 0  # graphs of the first rounds
-        self.scheduler = Scheduler(build_setup(spec), Parts(compiler=self._compiler))
+        self.scheduler = Scheduler(
+            build_setup(spec), Parts(compiler=self._compiler, hooks=Hooks(on_round=self._on_round))
+        )
         fit = self._count_rows(self.scheduler.compiled.fit)
         with mock.patch.object(self.scheduler.compiled, "fit", fit), torch.no_grad():
-            self.history = self.scheduler.run(self._on_round)
+            self.history = self.scheduler.run()
         bench.record_checksum(f"graphs_{spec.policy_name}_{spec.seed}", self.scheduler.rollout.rows["reward"])
 
     def _compiler(self, function: Callable, **_: Any) -> Callable:
         self.graphs += 1
         return function
 
-    def _on_round(self, summary: Any) -> None:
+    def _on_round(self, summary: Any, scheduler: Scheduler) -> None:
         self.early_graphs = self.graphs if summary.round < EARLY_ROUNDS else self.early_graphs
 
     def _count_rows(self, fit: Callable[[Plan, int], FittedPlan]) -> Callable[[Plan, int], FittedPlan]:

@@ -49,7 +49,7 @@ _HOMES = {
     "state.schema": ("describe",),
     "storage.checkpoint_files": ("load_checkpoint", "load_policy"),
     "telemetry.kinds.round": ("BatchSummary",),
-    "engine.scheduler": ("Parts", "Scheduler"),
+    "engine.scheduler": ("Hooks", "Parts", "Scheduler"),
     "run.train": ("resume", "train_ppo_vectorized"),
     "evaluation.play": ("play",),
     "analysis.inspect_run": ("tables",),

@@ -10,7 +10,7 @@ from support.run_comparison import differences, events
 from support.small_runs import tiny
 
 from morphogen.config.spec import CheckpointSpec, DataSpec, PpoSpec, TelemetrySpec
-from morphogen.engine.scheduler import Parts
+from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store
@@ -29,7 +29,7 @@ def spec(**fields):
 def stopping(round, epoch, **more):
     """Parts that stop a run before the epoch at a position."""
     asked = itertools.count(1)
-    return Parts(halt=lambda: next(asked) == round * EPOCHS + epoch, **more)
+    return Parts(hooks=Hooks(should_stop=lambda: next(asked) == round * EPOCHS + epoch), **more)
 
 
 def stopped(place, position, wanted):
@@ -258,14 +258,14 @@ class Screen:
 def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     wanted, screen = load_checkpoint(newest(run))["envs"]["state"], Screen()
-    same = resume(copied(run, tmp_path / "same"), console=screen, parts=Parts(halt=lambda: True))
+    same = resume(copied(run, tmp_path / "same"), console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
     assert same.stopped
     assert screen.said == "round-000001-epoch-0003, bit for bit what it would have been without the stop"
     assert screen.done == pytest.approx((EPOCHS + 3) / (ROUNDS * EPOCHS))
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
-        resume(run, console=screen, parts=Parts(halt=lambda: True))
+        resume(run, console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
     finally:
         torch.set_num_threads(before)
     changed = f"equal up to rounding: threads {before}, now {before + 1}"

@@ -22,7 +22,7 @@ from morphogen.data.feed import Feed
 from morphogen.data.splits import StoredImages, as_stored
 from morphogen.device.transfers import Transfers
 from morphogen.engine.epoch import VectorEnv
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
@@ -239,7 +239,7 @@ def test_an_error_in_a_run_ends_its_thread():
             assert readers(), "nothing was read ahead"
             raise Lost("in the middle of an episode")
 
-    scheduler = Scheduler(setup_of("streamed", rounds=2), Parts(on_epoch=stop))
+    scheduler = Scheduler(setup_of("streamed", rounds=2), Parts(hooks=Hooks(on_epoch=stop)))
     with pytest.raises(Lost), torch.no_grad():
         scheduler.run()
     assert not readers()

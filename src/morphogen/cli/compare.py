@@ -12,7 +12,7 @@ from morphogen.cli.compare_sides import ComparisonSide
 from morphogen.config.spec import RunSpec
 from morphogen.device.transfers import Transfers
 from morphogen.engine.policies import TRAINED_PREFIX, build_arm
-from morphogen.engine.scheduler import Parts
+from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.engine.setup import build_setup
 from morphogen.evaluation.bootstrap import (
     Array,
@@ -40,7 +40,7 @@ def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool]) 
     for run, spec in zip(side.runs, side.specs, strict=True):
         if side.needs_training and not halt() and not _is_completed(run):
             go = resume if (run / run_directory.CONFIG).exists() else _start_run
-            go(run, spec, console=console, parts=Parts(halt=halt))
+            go(run, spec, console=console, parts=Parts(hooks=Hooks(should_stop=halt)))
 
 
 def _start_run(run: Path, spec: RunSpec, *, console: Any, parts: Parts) -> None:

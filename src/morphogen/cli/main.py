@@ -94,10 +94,11 @@ def _run(given: Namespace, spec: RunSpec, go: Callable[..., Any]) -> int | None:
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
     malloc.keep_freed_memory()
-    train, parts = _load("morphogen.run.train"), _load("morphogen.engine.scheduler").Parts
+    train, engine = _load("morphogen.run.train"), _load("morphogen.engine.scheduler")
     console = _load("morphogen.analysis.console").Console(quiet=given.quiet or not spec.telemetry.console)
     with console, StopSignals() as stop:
-        result = go(train, console=console, parts=parts(halt=lambda: stop.exit_code is not None))
+        hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
+        result = go(train, console=console, parts=engine.Parts(hooks=hooks))
     _note(result.losses.lines())
     return stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
 

@@ -13,7 +13,7 @@ from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.engine.optimum import SHARE_TITLE
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.engine.sizes import describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
@@ -60,9 +60,10 @@ class Session:
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
         """What is resumed is checked whole before anything is written."""
         self.setup, self.context, self.console = setup, context, console
-        self.clock, self.started_at, self.halt = parts.clock, parts.clock(), parts.halt
+        self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if console is None else (console,)
-        parts = replace(parts, sinks=(*parts.sinks, *screen), on_epoch=parts.on_epoch or self._on_epoch)
+        hooks = Hooks(self.hooks.on_epoch or self._on_epoch, self._on_round, self._should_stop)
+        parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
         self.losses, self.checkpointer = NO_LOSSES, None
@@ -115,11 +116,11 @@ class Session:
         told = RunResumed(checkpoint=resume_point.path.name, cut_bytes=cut, skipped=resume_point.skipped)
         self.scheduler.reporter.emit(told)
 
-    def run(self, on_round: OnRound | None) -> TrainResult:
+    def run(self) -> TrainResult:
         """From the first event to the last; the files say how it ended, however it does."""
         status, error = "failed", None
         try:
-            result = self._train(on_round)
+            result = self._train()
             status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
         except OSError as cause:
             error = self._write_error(cause)
@@ -134,11 +135,11 @@ class Session:
             self.console.finish(result)
         return replace(result, losses=self.losses)
 
-    def _train(self, on_round: OnRound | None) -> TrainResult:
+    def _train(self) -> TrainResult:
         scheduler, spec = self.scheduler, self.setup.spec
         self._print_start()
         try:
-            scheduler.run(lambda summary: self._on_round(summary, on_round), halt=self._between_epochs)
+            scheduler.run()
         except TrainingDiverged:
             self._save("stop")
             raise
@@ -176,22 +177,22 @@ class Session:
         if self.console is not None:
             self.console.end_epoch(round, epoch, self._progress(epoch + 1))
 
-    def _between_epochs(self) -> bool:
-        """Between two epochs: whether to stop; if not, the run is saved where it is time."""
-        if self.halt():
+    def _should_stop(self) -> bool:
+        """Return whether to stop between two epochs; save the run if it goes on and a checkpoint is due."""
+        if self.hooks.should_stop():
             return True
         if self.checkpointer is not None:
             self.checkpointer.save_if_due()
         return False
 
-    def _on_round(self, summary: BatchSummary, callback: OnRound | None) -> bool | None:
+    def _on_round(self, summary: BatchSummary, scheduler: Scheduler) -> bool | None:
         self.history.append(summary)
         if self.console is not None:
             self.console.end_round(summary)
         if self.checkpointer is not None:
             self.checkpointer.end_round(summary)
-        on = callback(summary, self.scheduler) if callback is not None else None
-        return False if self.halt() else on
+        verdict = None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
+        return False if self.hooks.should_stop() else verdict
 
     def _save(self, kind: SaveKind) -> None:
         if self.checkpointer is not None:
@@ -202,7 +203,7 @@ class Session:
         scheduler, spec = self.scheduler, self.setup.spec
         if self.context is not None:
             self._save_policy(self.context.folder)
-        results = run_final_evaluation(scheduler, self.halt)
+        results = run_final_evaluation(scheduler, self.hooks.should_stop)
         if not results:
             return results
         scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))

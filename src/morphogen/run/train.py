@@ -42,13 +42,13 @@ def train_ppo_vectorized(
     asked = resolve(_pick_spec(spec, fields) or RunSpec(**fields))
     if out is not None:
         check_sinks(asked)
-    setup, parts = build_setup(asked), parts or Parts()
+    setup, parts = build_setup(asked), _with_on_round(parts, on_round)
     with torch.no_grad():
         if out is None:
-            return Session(setup, parts, None, console=console).run(on_round)
+            return Session(setup, parts, None, console=console).run()
         said = manifest.build_manifest(setup, out=Path(out), command=command)
         with run_directory.create_directory(Path(out), config=dump_config(asked), manifest=said) as folder:
-            return Session(setup, parts, RunContext(folder, said), console=console).run(on_round)
+            return Session(setup, parts, RunContext(folder, said), console=console).run()
 
 
 def resume(
@@ -91,7 +91,13 @@ def resume(
             and found.position[0] == setup.spec.rounds
         ):
             return _load_finished(setup, found, folder)
-        return Session(setup, parts or Parts(), home, console=console).run(on_round)
+        return Session(setup, _with_on_round(parts, on_round), home, console=console).run()
+
+
+def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:
+    """Return the parts with `on_round` among their hooks."""
+    parts = parts or Parts()
+    return parts if on_round is None else replace(parts, hooks=replace(parts.hooks, on_round=on_round))
 
 
 def _pick_spec(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:

@@ -46,8 +46,8 @@ def test_gains_are_told_by_the_reach_of_the_host():
 
 
 def test_a_survey_plays_training_instances_in_two_worlds_and_writes_what_it_found(tmp_path, monkeypatch):
-    plain = landscape.build_spec
-    monkeypatch.setattr(landscape, "build_spec", lambda: plain(**TINY))
+    plain = landscape.landscape_spec
+    monkeypatch.setattr(landscape, "landscape_spec", lambda: plain(**TINY))
     landscape.main(["--on", "2", "--json", str(tmp_path / "found.json")])
     found = json.loads((tmp_path / "found.json").read_text())
     assert [row["grows"] for row in found["schedules"]] == ["nothing", "norm in r0c0"]

@@ -28,7 +28,7 @@ from morphogen.engine.compile import (
     compiler_options,
 )
 from morphogen.engine.policies import build_arm
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError
 from morphogen.nets.padding import build_slot_plans, join_plans, pad_plan
@@ -209,9 +209,11 @@ def test_sizes_of_other_hosts_are_refused():
 def episode(spec, counter=None):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
     compiler = torch.compile if counter is None else partial(torch.compile, backend=counter)
-    scheduler, states = Scheduler(build_setup(spec), Parts(compiler=compiler)), []
+    states = []
+    hooks = Hooks(on_round=lambda _, scheduler: states.append(scheduler.state))
+    scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, hooks=hooks))
     with torch.no_grad():
-        history = scheduler.run(lambda _: states.append(scheduler.state))
+        history = scheduler.run()
     return scheduler, history, states
 
 

@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has left: nothing to tell, and nobody to tell it to
+    except BrokenPipeError:  # the reader of the output, such as `head`, has all that it asked for
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     return code or 0
 
 

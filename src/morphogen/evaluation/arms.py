@@ -108,6 +108,8 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     raise_all(
         [_describe_unknown_arm(name) for name in asked if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
     )
+    for name in asked.keys() & POLICIES.keys():
+        build_arm(name, setup)
     return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in asked}
 
 

@@ -113,7 +113,12 @@ class Session:
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
         assert self.checkpointer is not None
         self.checkpointer.resume(resume_point.manifest)
-        told = RunResumed(checkpoint=resume_point.path.name, cut_bytes=cut, skipped=resume_point.skipped)
+        told = RunResumed(
+            checkpoint=resume_point.path.name,
+            cut_bytes=cut,
+            skipped=resume_point.skipped,
+            rounds=self.setup.spec.rounds,
+        )
         self.scheduler.reporter.emit(told)
 
     def run(self) -> TrainResult:

@@ -16,7 +16,7 @@ from morphogen.storage import atomic_write, safe_read
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
-FORMAT = 2
+FORMAT = 3
 ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
 TEMPORARY, TRASH = ".tmp-", ".trash-"
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")

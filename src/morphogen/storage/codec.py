@@ -1,4 +1,4 @@
-"""Values of the host as trees of dicts, lists, tensors and plain values, as checkpoints hold them, and back."""
+"""Codec of host values for checkpoints: to trees of dicts, lists, tensors and plain values, and back."""
 
 import re
 import types
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -22,7 +22,10 @@ RATIO = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 
 
 def packed(value: Any) -> Tree:
-    """The tree of a value: a dataclass or named tuple by its fields, an array as a tensor with a storage of its own."""
+    """Return the tree of a value: dataclasses and named tuples as dicts of fields, arrays as copied tensors.
+
+    Raises: TypeError for a value of any other type.
+    """
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.array(value, order="C"))
     if isinstance(value, Fraction):
@@ -35,31 +38,35 @@ def packed(value: Any) -> Tree:
         return [packed(inner) for inner in value]
     for kind in (types.NoneType, bool, int, float, str):
         if isinstance(value, kind):
-            return value if value is None else kind(value)  # of that type itself: others need not load
+            return value if value is None else kind(value)  # subclasses become the plain type
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
 
 
 def unpacked(kind: Any, tree: Tree, where: str) -> Any:
-    """The value of an annotated kind that a tree holds; a CheckpointError by name where it holds none."""
-    own, inner = get_origin(kind) or kind, get_args(kind)
-    if own in (Union, types.UnionType):
+    """Return the value of the annotated type `kind` from a tree.
+
+    Raises: CheckpointError that names the first entry, below `where`, that does not fit.
+    """
+    base, inner = get_origin(kind) or kind, get_args(kind)
+    if base in (Union, types.UnionType):
         return _one_of(inner, tree, where)
-    if own is np.ndarray:
+    if base is np.ndarray:
         return _array(tree, where)
-    if own is Fraction:
+    if base is Fraction:
         return Fraction(_want(isinstance(tree, str) and RATIO.fullmatch(tree), tree, where, "a fraction"))
-    if (names := _names(own)) is not None:
-        return _fields(own, names, tree, where)
-    if own in (Mapping, dict, Counter):
-        held = int if own is Counter else inner[1]
-        return (Counter if own is Counter else dict)(_by_name(held, tree, where))
-    if own is tuple:
+    if (names := _names(base)) is not None:
+        return _fields(base, names, tree, where)
+    if base in (Mapping, dict, Counter):
+        items = _by_name(int if base is Counter else inner[1], tree, where)
+        return Counter(items) if base is Counter else items
+    if base is tuple:
         return _row(inner, tree, where)
-    return _want(check(kind)(tree), tree, where, getattr(kind, "__name__", str(kind)))
+    name = " ".join([inner[0].__name__, *map(str, inner[1:])]) if base is Annotated else getattr(kind, "__name__", kind)
+    return _want(check(kind)(tree), tree, where, name)
 
 
 def check_arrays(tree: Tree, like: Tree, where: str) -> None:
-    """Tensors have the shapes, and are reals, integers or flags, as in a tree like it; else a CheckpointError."""
+    """Raise a CheckpointError unless tensors have the shapes and kinds (reals, integers, flags) of `like`."""
     if isinstance(like, Tensor):
         _want(_sort(tree) == _sort(like), tree, where, _sort(like))
     elif isinstance(like, Mapping):
@@ -72,9 +79,9 @@ def check_arrays(tree: Tree, like: Tree, where: str) -> None:
 
 
 def _names(kind: Any) -> Sequence[str] | None:
-    """The fields of a dataclass or named tuple; None for another kind."""
+    """Return the field names of a dataclass or named tuple; None for another type."""
     if is_dataclass(kind):
-        return tuple(one.name for one in fields(kind))
+        return tuple(field.name for field in fields(kind))
     return getattr(kind, "_fields", None) if isinstance(kind, type) and issubclass(kind, tuple) else None
 
 
@@ -82,7 +89,7 @@ def _fields(kind: Any, names: Sequence[str], tree: Tree, where: str) -> Any:
     _want(isinstance(tree, dict), tree, where, "a dict")
     for name in [*names, *tree]:
         if name not in tree or name not in names:
-            fault = "is missing" if name in names else "is not known here"
+            fault = "is missing" if name in names else "is unknown"
             raise CheckpointError(f"{join_path(where, str(name))} {fault}")
     hints = get_type_hints(kind, include_extras=True)
     return kind(**{name: unpacked(hints[name], tree[name], join_path(where, name)) for name in names})
@@ -97,11 +104,11 @@ def _row(kinds: tuple[Any, ...], tree: Tree, where: str) -> tuple[Any, ...]:
     _want(isinstance(tree, list), tree, where, "a list")
     each = kinds[:1] * len(tree) if kinds[-1] is ... else kinds
     _want(len(tree) == len(each), tree, where, f"a list of {len(each)}")
-    return tuple(unpacked(kind, one, f"{where}[{i}]") for i, (kind, one) in enumerate(zip(each, tree, strict=True)))
+    return tuple(unpacked(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(each, tree, strict=True)))
 
 
 def _one_of(kinds: tuple[Any, ...], tree: Tree, where: str) -> Any:
-    """The value of the first kind that fits; the last one says what is wrong."""
+    """Return the value of the first type that fits; the error is that of the last type."""
     *others, last = sorted(kinds, key=lambda kind: kind is not types.NoneType)
     for kind in others:
         try:
@@ -116,20 +123,20 @@ def _array(tree: Tree, where: str) -> np.ndarray[Any, Any]:
     try:
         return tree.numpy()
     except (TypeError, RuntimeError) as error:  # sparse, without a value, of a dtype that arrays do not have
-        raise CheckpointError(f"{where} is {_text(tree)}; want a plain tensor: {error}") from error
+        raise CheckpointError(f"{where}: expected a plain tensor, got {_text(tree)}: {error}") from error
 
 
 def _sort(tree: Tree) -> str:
-    """What a tensor holds, and its shape."""
+    """Kind of the values of a tensor, and its shape."""
     if not isinstance(tree, Tensor):
         return type(tree).__name__
-    held = "flags" if tree.dtype == torch.bool else "complex numbers" if tree.is_complex() else "integers"
-    return f"{'reals' if tree.is_floating_point() else held} {list(tree.shape)}"
+    kind = "flags" if tree.dtype == torch.bool else "complex numbers" if tree.is_complex() else "integers"
+    return f"{'reals' if tree.is_floating_point() else kind} {list(tree.shape)}"
 
 
-def _want(fits: Any, tree: Tree, where: str, wanted: str) -> Tree:
+def _want(fits: Any, tree: Tree, where: str, expected: str) -> Tree:
     if not fits:
-        raise CheckpointError(f"{where} is {_text(tree)}; want {wanted}")
+        raise CheckpointError(f"{where}: expected {expected}, got {_text(tree)}")
     return tree
 
 

@@ -1,4 +1,4 @@
-"""What a field of an event may hold: checked against its type, on the way into a file and on the way out."""
+"""Type checks of event fields, for values that are written and values that are read.  No torch."""
 
 import types
 from collections.abc import Callable, Mapping
@@ -11,13 +11,16 @@ Check = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bounds of a number, both allowed; None = open."""
+    """Bounds of a number, both included; None: open."""
 
     low: float
     high: float | None = None
 
+    def __str__(self) -> str:
+        return f">= {self.low}" if self.high is None else f"in [{self.low}, {self.high}]"
+
     def holds(self, value: float) -> bool:
-        """Whether the number lies within."""
+        """Tell if a number lies within the bounds."""
         return self.low <= value and (self.high is None or value <= self.high)
 
 
@@ -27,30 +30,36 @@ Positive = Annotated[float, Span(0)] | None
 Share = Annotated[float, Span(0, 1)] | None
 Row = tuple[Real, ...]
 Table = tuple[Row, ...]
-_NUMBERS = {int, float, type(None)}  # of which a union is one look at the type
+_NUMBERS = {int, float, type(None)}  # a union of these is one isinstance
 
 
 @cache
 def check(hint: Any) -> Check:
-    """Whether a tidied value is of the type: numbers, names, tuples, mappings, None; no coercion but int for float."""
+    """Return a predicate of values that fit a type: numbers, names, tuples, mappings, None.
+
+    An int fits float, and a bool fits bool only; nothing else is converted.
+    """
     kind, inner = get_origin(hint), get_args(hint)
     if kind is Annotated:
-        return _bounded(check(inner[0]), tuple(one for one in inner[1:] if isinstance(one, Span)))
+        fits, spans = check(inner[0]), tuple(span for span in inner[1:] if isinstance(span, Span))
+        return lambda value: fits(value) and all(span.holds(value) for span in spans)
     if kind in (Union, types.UnionType):
-        plain = _NUMBERS.issuperset(inner)
-        return _number(inner) if plain else _either(tuple(check(one) for one in inner))
+        if _NUMBERS.issuperset(inner):
+            return _number(inner)
+        checks = tuple(check(option) for option in inner)
+        return lambda value: any(fits(value) for fits in checks)
     if kind is Literal:
-        return inner.__contains__  # a tuple: what is read may not have a hash
+        return inner.__contains__  # a tuple: values that are read may be unhashable
     if kind is tuple:
-        return _each(check(inner[0]))
+        item = check(inner[0])
+        return lambda value: isinstance(value, tuple) and all(map(item, value))
     if kind is dict:
-        return _named(check(inner[1]))
-    return _record(hint) if is_typeddict(hint) else _plain(hint)
-
-
-def _plain(hint: Any) -> Check:
+        entry = check(inner[1])
+        return lambda value: isinstance(value, Mapping) and all(map(entry, value.values()))
     if hint is Any:
         return lambda value: True
+    if is_typeddict(hint):
+        return _record(hint)
     return _number((hint,)) if hint in _NUMBERS else lambda value: isinstance(value, hint)
 
 
@@ -59,26 +68,10 @@ def _number(hints: tuple[type, ...]) -> Check:
     return lambda value: isinstance(value, kinds) and value is not True and value is not False
 
 
-def _bounded(inner: Check, spans: tuple[Span, ...]) -> Check:
-    return lambda value: inner(value) and all(span.holds(value) for span in spans)
-
-
-def _either(checks: tuple[Check, ...]) -> Check:
-    return lambda value: any(one(value) for one in checks)
-
-
-def _each(inner: Check) -> Check:
-    return lambda value: isinstance(value, tuple) and all(map(inner, value))
-
-
-def _named(inner: Check) -> Check:
-    return lambda value: isinstance(value, Mapping) and all(map(inner, value.values()))
-
-
 def _record(hint: Any) -> Check:
-    checks = {name: check(held) for name, held in get_type_hints(hint, include_extras=True).items()}
+    checks = {name: check(kind) for name, kind in get_type_hints(hint, include_extras=True).items()}
     return lambda value: (
         isinstance(value, Mapping)
         and value.keys() == checks.keys()
-        and all(one(value[name]) for name, one in checks.items())
+        and all(fits(value[name]) for name, fits in checks.items())
     )

@@ -154,19 +154,27 @@ def changed(tree, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("memory.alpha", torch.zeros(ENVS + 1, 3), r"memory.alpha is float32 \[3, 3\]; want reals \[2, 3\]"),
-        ("memory.components", torch.zeros(ENVS, 4), r"memory.components is .*; want reals \[2, 5\]"),
-        ("memory.age", torch.zeros(ENVS, 3), r"memory.age is .*; want integers \[2, 3\]"),
-        ("memory.stabilized", torch.zeros(ENVS), r"memory.stabilized is .*; want flags \[2\]"),
-        ("memory.tally.legal", torch.zeros(2, dtype=torch.int64), r"memory.tally.legal is .*; want integers \[6\]"),
-        ("memory.tally.values", [], r"memory.tally.values is \[\]; want a list of 8"),
-        ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\] is float32 \[3\]; want reals \[\d+\]"),
-        ("seen.sights.told", torch.zeros(2, 3, 1, dtype=torch.bool), r"seen.sights.told is .*; want flags \[2, 3, 2\]"),
+        ("memory.alpha", torch.zeros(ENVS + 1, 3), r"memory.alpha: expected reals \[2, 3\], got float32 \[3, 3\]"),
+        ("memory.components", torch.zeros(ENVS, 4), r"memory.components: expected reals \[2, 5\], got .*"),
+        ("memory.age", torch.zeros(ENVS, 3), r"memory.age: expected integers \[2, 3\], got .*"),
+        ("memory.stabilized", torch.zeros(ENVS), r"memory.stabilized: expected flags \[2\], got .*"),
+        (
+            "memory.tally.legal",
+            torch.zeros(2, dtype=torch.int64),
+            r"memory.tally.legal: expected integers \[6\]",
+        ),
+        ("memory.tally.values", [], r"memory.tally.values: expected a list of 8, got \[\]"),
+        ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\]: expected reals \[\d+\], got float32 \[3\]"),
+        (
+            "seen.sights.told",
+            torch.zeros(2, 3, 1, dtype=torch.bool),
+            r"seen.sights.told: expected flags \[2, 3, 2\]",
+        ),
         ("seeds.tree", {}, "seeds.tree.slots is missing"),
-        ("rolling", [None], r"rolling\[0\] is null; want float"),
+        ("rolling", [None], r"rolling\[0\]: expected float, got null"),
         ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
         ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
-        ("more", 1, "more is not known here"),
+        ("more", 1, "more is unknown"),
     ],
 )
 def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):

@@ -1,5 +1,6 @@
-"""Training from end to end, in a new directory or in that of a run that goes on."""
+"""Entry points of training: a new run, or a run that is resumed."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,13 @@ from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.engine.setup import build_setup
 from morphogen.run import manifest, snapshot
-from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
+from morphogen.run.resume import branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sink_checks import check_sinks as check_sinks
 from morphogen.storage import run_directory
 from morphogen.storage.lock import own_directory
-from morphogen.storage.run_directory import RunDirectory
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
 
@@ -35,11 +35,14 @@ def train_ppo_vectorized(
 ) -> TrainResult:
     """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
 
-    `fields` are fields of RunSpec instead of a spec.  `out` None writes nothing.  `on_round(summary, scheduler)` is
-    called after every round; False saves the run and stops it.  Errors of the input are raised before anything is
-    written.
+    Args:
+        fields: fields of RunSpec, instead of a spec.
+        out: run directory, new or empty; None writes nothing.
+        on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
+
+    Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs.
     """
-    asked = resolve(_pick_spec(spec, fields) or RunSpec(**fields))
+    spec = _make_paths_absolute(resolve(_pick_spec(spec, fields) or RunSpec(**fields)))
     if out is not None:
         check_sinks(asked)
     setup, parts = build_setup(asked), _with_on_round(parts, on_round)
@@ -63,16 +66,17 @@ def resume(
     console: Any = None,
     **fields: Any,
 ) -> TrainResult:
-    """Go on with the run in a directory, from its newest checkpoint that is whole, as if it had not been stopped.
+    """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
 
-    One that was stopped before it was ever saved begins again.
+    Args:
+        spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry and checkpoints may change.
+        checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
 
-    `spec`, or `fields` of RunSpec, where something is to change: rounds, devices, threads, compile mode, telemetry and
-    checkpoints may; anything else is a CheckpointError that lists it.  A run that is over is left as it is.  From an
-    older `checkpoint`, given by name, it goes on in a new directory `out`, and the old one stays as it is.
+    A completed run is returned without changes.
+    Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint is usable.
     """
-    asked, place = _pick_spec(spec, fields), Path(run)
-    folder, made, _ = run_directory.open_directory(place)
+    requested, path = _pick_spec(spec, fields), Path(run)
+    folder, original, _ = run_directory.open_directory(path)
     if checkpoint is not None:
         if out is None:
             raise TypeError("checkpoint needs out: an older one needs a run directory of its own")
@@ -102,7 +106,7 @@ def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:
 
 def _pick_spec(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
     if spec is not None and fields:
-        raise TypeError(f"both a spec and the fields {', '.join(fields)} were given; want one of them")
+        raise TypeError(f"expected a spec or fields, got a spec and the fields {', '.join(fields)}")
     return spec
 
 

@@ -1,4 +1,4 @@
-"""What a field of an event may hold: checked against its type, on the way into a file and on the way out."""
+"""Type checks of event fields, for values that are written and values that are read.  No torch."""
 
 import types
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def build_check(hint: Any) -> ValueCheck:
         plain = _NUMBERS.issuperset(inner)
         return _number_check(inner) if plain else _union_check(tuple(build_check(one) for one in inner))
     if kind is Literal:
-        return inner.__contains__  # a tuple: what is read may not have a hash
+        return inner.__contains__  # a tuple: values that are read may be unhashable
     if kind is tuple:
         return _tuple_check(build_check(inner[0]))
     if kind is dict:
@@ -80,5 +80,5 @@ def _typed_dict_check(hint: Any) -> ValueCheck:
     return lambda value: (
         isinstance(value, Mapping)
         and value.keys() == checks.keys()
-        and all(one(value[name]) for name, one in checks.items())
+        and all(fits(value[name]) for name, fits in checks.items())
     )

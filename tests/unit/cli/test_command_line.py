@@ -401,7 +401,7 @@ def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     assert main.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
-    assert "data.val_samples is 301" in capsys.readouterr().err
+    assert "data.val_samples: expected at most 300" in capsys.readouterr().err
 
 
 def fresh(*words, cwd, then=""):

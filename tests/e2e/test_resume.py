@@ -286,7 +286,7 @@ def test_without_the_kernels_of_its_start_a_run_is_not_promised_bitwise(tmp_path
     run, screen = stopped(tmp_path / "run", (1, 3), spec()), Screen()
     assert json.loads((run / "manifest.json").read_text())["kernels"] == "all"
     monkeypatch.setattr(kernels, "AVAILABLE", False)
-    resume(run, console=screen, parts=Parts(halt=lambda: True))
+    resume(run, console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
     assert screen.said.endswith("equal up to rounding to a run without the stop, because kernels was all, is none")
 
 
@@ -297,6 +297,6 @@ def test_a_run_with_relative_folders_is_read_and_resumed_from_anywhere(tmp_path,
     run = stopped(tmp_path / "run", (1, 3), spec(telemetry=TelemetrySpec(dir="events")))
     assert json.loads((run / "config.json").read_text())["telemetry"]["dir"] == str(tmp_path / "start" / "events")
     monkeypatch.chdir(tmp_path / "else")
-    assert len(run_log.rounds(run)) == 1
+    assert len(run_log.read_rounds(run)) == 1
     assert len(resume(run).history) == ROUNDS
     assert not list((tmp_path / "else").iterdir())

@@ -55,7 +55,7 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     at = before or SinkPosition(0, 0, (), {}, own.dir, {})
     if own.level == LEVEL_OFF:
         return at, 0
-    if at.dir != telemetry.dir:
+    if at.dir != own.dir:
         run_directory.check_new_file("telemetry.dir", path)
         at = at._replace(bytes=0)
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0

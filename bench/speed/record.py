@@ -6,8 +6,8 @@ What share of an epoch they are together is `record_share` of bench_rollout.
 import tempfile
 from pathlib import Path
 
-from bench.harness.bench_scenes import scheduler
-from bench.harness.timing import Bench, milliseconds, run
+from bench.harness.bench_scenes import build_scheduler
+from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.measures import Measure
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts
@@ -25,7 +25,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """
     with tempfile.TemporaryDirectory() as folder:
         sink = JsonlSink(Path(folder) / "events.jsonl")
-        own = scheduler(envs, bench.device)
+        own = build_scheduler(envs, bench.device)
         state = own.vector_env.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
         epoch = own.vector_env.epoch(state, own.policy, own.params, hidden)
@@ -40,11 +40,11 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
             "events": lambda: sink.write(derive_events(seen, memories, START, known)),
             "details": lambda: sink.write(derive_details(seen, memories[1], START, known)),
         }
-        seconds = bench.interleaved(forms)
+        seconds = bench.time_interleaved(forms)
         sink.close()
-    bench.saw("record", leaves["reward"])
-    return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
+    bench.record_checksum("record", leaves["reward"])
+    return [ms_measure(f"record_{name}_ms", found) for name, found in seconds.items()]
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

@@ -86,7 +86,7 @@ def test_one_flag_recomputes_everything(folder, play_notebook, monkeypatch):
     of_morphogen = [words for module, words in commands if module == "morphogen"]
     assert [words[0] for words in of_morphogen] == [*["train"] * 5, "tune", *["evaluate"] * 5]
     for words in of_morphogen:
-        parser.parse(words, "0")
+        parser.parse_args(words, "0")
     written = json.loads((folder / "learning.json").read_text())
     assert written == json.loads((folder / "results.json").read_text()) | {"machine": written["machine"]}
 

@@ -122,7 +122,7 @@ def batches(feed: Feed, state, epoch):
 def test_a_whole_command_prints_the_same_results_wherever_the_data_lies():
     spec = {"envs": 2, "episode_length": 2, "final_episodes": 3}
     resident, streamed = (train_ppo_vectorized(tiny(**spec, data=DataSpec(**SMALL, placement=where))) for where in BOTH)
-    assert [one.plain() for one in resident.results] == [one.plain() for one in streamed.results]
+    assert [one.per_episode() for one in resident.results] == [one.per_episode() for one in streamed.results]
 
 
 @given(data=st.data())

@@ -118,7 +118,7 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
 def test_the_grids_of_the_page_are_accepted(command):
-    assert grid.points(parser.parse(command.split(), "0"))
+    assert grid.expand_grid(parser.parse_args(command.split(), "0"))
 
 
 def test_the_table_of_costs_is_that_of_the_file():
@@ -177,7 +177,7 @@ def flags_of(parsers) -> set[str]:
 
 def test_flags_that_the_pages_name_exist():
     of_other_commands = {"--full", "--kills", "--table", "--markdown", "--no-show-source", "--hypothesis-profile"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= flags_of(parser.parser("0")) | of_other_commands
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= flags_of(parser.build_parser("0")) | of_other_commands
 
 
 def test_type_checkers_see_the_public_names():

@@ -68,7 +68,7 @@ class Config:
 
     def read(self, value):
         words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
-        spec = resolve(options.spec_of(parser.parse(words, "0")))
+        spec = resolve(options.build_spec(parser.parse_args(words, "0")))
         assert parse_config(dump_config(spec)) == spec
 
     def names(self, value):
@@ -146,7 +146,7 @@ class Commands:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             mock.patch("morphogen.run.train.train_ppo_vectorized", side_effect=started),
-            mock.patch("morphogen.cli.bench.measured", side_effect=started),
+            mock.patch("morphogen.cli.bench.measure_points", side_effect=started),
             mock.patch.dict(os.environ),
             kept_signal(signal.SIGTERM),
         ):

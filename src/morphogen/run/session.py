@@ -17,8 +17,8 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.engine.sizes import describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.final_evaluation import compared, share_table, shares
-from morphogen.evaluation.play import Result
+from morphogen.evaluation.final_evaluation import run_final_evaluation, share_table, shares_of_optimum
+from morphogen.evaluation.play import ArmResult
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
@@ -40,7 +40,7 @@ class TrainResult:
 
     history: tuple[BatchSummary, ...]  # of a run that was resumed as far as its event file tells of it
     policy: TensorDict  # parameters of the policy
-    results: tuple[Result, ...]  # on held-out instances: the baselines, then the policy of the run
+    results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
     losses: Losses = NO_LOSSES  # what did not reach the event file or another sink
     stopped: bool = False  # before its last round was over
@@ -197,22 +197,22 @@ class Session:
         if self.checkpointer is not None:
             self.checkpointer.save(kind)
 
-    def _evaluate(self) -> tuple[Result, ...] | None:
+    def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """All rounds are over: keep the policy, and judge it; None where that was stopped."""
         scheduler, spec = self.scheduler, self.setup.spec
         if self.context is not None:
             self._save_policy(self.context.folder)
-        results = compared(scheduler, self.halt)
+        results = run_final_evaluation(scheduler, self.halt)
         if not results:
             return results
-        scheduler.reporter.emit(results[-1].event(split=VALIDATION, seed=spec.seed))
-        reached = shares(self.setup, scheduler.transfers, results)
+        scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
+        reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if self.context is not None:
-            found = {result.policy: result.plain() for result in results}
+            found = {result.policy: result.per_episode() for result in results}
             said = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": found}
             self.context.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
         if self.console is not None:
-            rows = [result.row(results[-1], seed=spec.seed) for result in results]
+            rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
             self.console.print_table(share_table(reached), title=SHARE_TITLE)
         return results

@@ -268,7 +268,7 @@ def _heeding():
 
 def test_ctrl_c_is_no_error(tmp_path):
     written(run_of(tmp_path / "run"), whole()[:-1])
-    words = [sys.executable, "-u", "-m", "morphogen.cli.main", "watch", str(tmp_path / "run")]
+    words = [sys.executable, "-u", "-m", "morphogen", "watch", str(tmp_path / "run")]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, **pipes, preexec_fn=_heeding) as process:
         assert process.stdout is not None

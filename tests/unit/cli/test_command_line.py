@@ -99,7 +99,7 @@ each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, i
 
 
 def spec_of(*words):
-    return options.spec_of(parser.parse(["train", *words], "0"))
+    return options.spec_from_args(parser.parse_args(["train", *words], "0"))
 
 
 def config_of(*words):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.small_runs import tiny, tiny_setup
 
-from morphogen.cli.probe import by_round
+from morphogen.cli.probe import events_by_round
 from morphogen.config.spec import CheckpointSpec, DataSpec, EngineSpec
 from morphogen.device.profiler import NULL_TIMER, PHASES, NullTimer, Timer
 from morphogen.engine.scheduler import Parts, Scheduler
@@ -150,7 +150,7 @@ def rounds(**fields):
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
-    return scheduler, history, by_round(kept.events)
+    return scheduler, history, events_by_round(kept.events)
 
 
 @pytest.mark.parametrize("policy", ["ppo", "random"])
@@ -186,7 +186,7 @@ def test_phases_leave_no_moment_of_a_round_out():
     ended = next(ticks)
     scheduler.reporter.close()
     marked = ended - began - 2  # between the first and the last reading of the clock
-    (told,) = by_round(kept.events)
+    (told,) = events_by_round(kept.events)
     assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
 
 
@@ -197,7 +197,7 @@ def test_rates_and_seconds_of_a_round_are_of_the_same_work():
     with torch.no_grad():
         summaries = scheduler.run()
     scheduler.reporter.close()
-    for summary, told in zip(summaries, by_round(kept.events), strict=True):
+    for summary, told in zip(summaries, events_by_round(kept.events), strict=True):
         one = told["Throughput"]
         assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)
         assert one.env_epochs_per_s * one.rollout_s == pytest.approx(4 * 5)

@@ -14,9 +14,9 @@ from support import small_states
 from support.small_runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
-from bench.harness.bench_scenes import scene
+from bench.harness.bench_scenes import build_scene
 from morphogen.cli.main import main
-from morphogen.cli.probe import by_round
+from morphogen.cli.probe import events_by_round
 from morphogen.config.spec import DataSpec, EngineSpec, HostSpec, PpoSpec
 from morphogen.engine import phases
 from morphogen.engine.compile import (
@@ -260,11 +260,11 @@ def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monke
 @pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_validation_of_every_way_of_blending_is_one_graph():
     for host in ("digits", "cifar_baseline"):  # the second shows that no number of the first has been made a symbol
-        ours = scene(host, 3, "mixed")
+        ours = build_scene(host, 3, "mixed")
         judge = partial(validate, plan=ours.plan, net=ours.net)
         compiled = torch.compile(judge, fullgraph=True, dynamic=False, backend="eager")
-        found = compiled(ours.state, ours.split, *ours.asked)
-        assert torch.equal(found.accuracy, judge(ours.state, ours.split, *ours.asked).accuracy)
+        found = compiled(ours.state, ours.split, *ours.requested_coalitions)
+        assert torch.equal(found.accuracy, judge(ours.state, ours.split, *ours.requested_coalitions).accuracy)
 
 
 def test_the_time_of_making_a_graph_is_told_apart():
@@ -289,7 +289,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
         history = scheduler.run()
     scheduler.reporter.close()
     assert [(one.graphs, one.seconds) for one in history] == [(2, 0.0)] * 2
-    assert [one["Throughput"].compile_s for one in by_round(kept.events)] == [200.0, 200.0]
+    assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [200.0, 200.0]
 
 
 def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round_make_no_new_one():

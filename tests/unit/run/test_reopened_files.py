@@ -188,9 +188,9 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     spec = spec_of(dir=str(tmp_path / "else"))
     found, cut = open_sinks(spec, folder, pack(at))
     second = dispatch(found, spec)
-    second.epoch(epoch(2), EpochReport(2))
+    second.emit_epoch(epoch(2), EpochReport(2))
     then = drained(second)
-    second.epoch(epoch(3), EpochReport(3))
+    second.emit_epoch(epoch(3), EpochReport(3))
     second.close()
     new = tmp_path / "else/events.jsonl"
     assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
@@ -303,16 +303,16 @@ def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_f
     path = tmp_path_factory.mktemp("run")
     spec, folder, own = begun(path, 0, loggers=("csv",))
     for at in range(before):
-        own.epoch(standing(at), EpochReport(at))
+        own.emit_epoch(standing(at), EpochReport(at))
     position = drained(own)
     for at in range(before, before + after):
-        own.epoch(standing(at), EpochReport(at))
+        own.emit_epoch(standing(at), EpochReport(at))
     own.emit([summary()])
     own.close()
     found, _ = open_sinks(spec, folder, pack(position))
     again = dispatch(found, spec)
     for at in range(before, 6):
-        again.epoch(standing(at), EpochReport(at))
+        again.emit_epoch(standing(at), EpochReport(at))
     again.close()
     rows = path / "metrics/csv/scalars"
     with (rows / "epoch/val_acc.csv").open() as file:

@@ -21,18 +21,18 @@ from morphogen.storage.lock import own_directory
 HOLD = """
 import sys
 from pathlib import Path
-from morphogen.run.lock import owned
-with owned(Path(sys.argv[1])):
+from morphogen.storage.lock import own_directory
+with own_directory(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 TRY = """
 import sys
 from pathlib import Path
-from morphogen.run.lock import owned
+from morphogen.storage.lock import own_directory
 for _ in range(int(sys.argv[2])):
     try:
-        with owned(Path(sys.argv[1])):
+        with own_directory(Path(sys.argv[1])):
             inside = Path(sys.argv[1]) / "inside"
             inside.mkdir()
             inside.rmdir()

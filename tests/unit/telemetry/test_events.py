@@ -485,7 +485,7 @@ def test_every_kind_of_event_says_its_level_and_severity():
 
 
 def test_telemetry_loads_no_torch():
-    names = ("events", "kinds", "lines", "memory", "episode", "derive", "summary", "writer")
+    names = ("events", "kinds", "jsonl", "record_memory", "episode_events", "derive", "round_summary", "writer")
     code = "import sys\n" + "".join(f"import morphogen.telemetry.{name}\n" for name in names)
     done = subprocess.run(
         [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True

@@ -3,11 +3,12 @@
 The strategy `trajectories` draws lives of such epochs, so its states are really reached.
 
     import torch
-    from morphogen.testing import epoch, scenes
-    world = epoch.begin(scenes.make([[{}, {}]]))
+    from morphogen.testing.builders import scenes, synthetic_epoch
+    world = synthetic_epoch.begin_episode(scenes.make_slots([[{}, {}]]))
     germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
-    made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.tensor([[50.0, 51.0, 50.0, 52.0]]))
-    moment = epoch.epoch(world, germinate, made_up)
+    loss, accuracy = torch.tensor([1.0]), torch.tensor([[50.0, 51.0, 50.0, 52.0]])
+    made_up = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
+    moment = synthetic_epoch.run_epoch(world, germinate, made_up)
     assert moment.after.slots.stage.tolist() == [[2, 1]]
     assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
 """

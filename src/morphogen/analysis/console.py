@@ -1,4 +1,4 @@
-"""What a run says on the terminal: progress to stderr, the closing table and summary to stdout."""
+"""Terminal output of a run: progress to stderr, the closing table and summary to stdout."""
 
 import sys
 import time

@@ -16,17 +16,17 @@ def overview(log: RunLog) -> dict[str, str]:
     sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
     return {
         "run": log.name,
-        "task": _format_value(config.get("task")),
-        "policy": f"{_format_value(config.get('policy_name'))}, paid by {_format_value(config.get('reward', {}).get('rule'))}",
+        "task": _text(config.get("task")),
+        "policy": f"{_text(config.get('policy_name'))}, paid by {_text(config.get('reward', {}).get('rule'))}",
         "instances": _instance_ranges(config),
-        "seed": _format_value(config.get("seed")),
-        "size": f"{_format_value(sizes.get('rounds'))} rounds of {_format_value(sizes.get('envs'))} envs, "
-        f"{_format_value(sizes.get('episode_length'))} epochs of {_format_value(sizes.get('minibatches'))} minibatches of "
-        f"{_format_value(sizes.get('batch'))} samples",
+        "seed": _text(config.get("seed")),
+        "size": f"{_text(sizes.get('rounds'))} rounds of {_text(sizes.get('envs'))} envs, "
+        f"{_text(sizes.get('episode_length'))} epochs of {_text(sizes.get('minibatches'))} minibatches of "
+        f"{_text(sizes.get('batch'))} samples",
         "slots": ", ".join(config.get("slots") or start.get("slots", ())) or UNKNOWN,
-        "parameters": f"host {_format_value(start.get('host_params'))}, policy {_format_value(start.get('policy_params'))}",
+        "parameters": f"host {_text(start.get('host_params'))}, policy {_text(start.get('policy_params'))}",
         "versions": ", ".join(f"{name} {one}" for name, one in log.manifest.get("versions", {}).items()) or UNKNOWN,
-        "status": f"{_format_value(log.manifest.get('status'))}, {len(log.tables['rounds'])} rounds done",
+        "status": f"{_text(log.manifest.get('status'))}, {len(log.tables['rounds'])} rounds done",
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
         "wall time": _wall_time(log.tables["ends"]),
@@ -35,13 +35,13 @@ def overview(log: RunLog) -> dict[str, str]:
 
 
 def _event_folder(log: RunLog) -> dict[str, str]:
-    """Where the events lie, if the config says that it is outside of the run directory."""
+    """Place of the events, if the config names one outside of the run directory."""
     folder = Path(log.config["telemetry"]["dir"] or log.path)
     inside = folder.resolve().is_relative_to(log.path.resolve())
     return {} if inside else {"events": f"read from {folder}, outside of the run directory"}
 
 
-def _format_value(value: Any) -> str:
+def _text(value: Any) -> str:
     return UNKNOWN if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -231,7 +231,7 @@ def _watch(given: Namespace, command: str) -> None:
 
 
 def _note(lines: Iterable[str]) -> None:
-    """What does not stop a command but should be known."""
+    """Print notes, which do not stop a command, to stderr."""
     for line in lines:
         print(f"morphogen: note: {line}", file=sys.stderr)
 

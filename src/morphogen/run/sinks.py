@@ -46,7 +46,7 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
 
 
 def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[SinkPosition, int]:
-    """Where a run goes on to write, and how many bytes there are behind; nothing is changed.
+    """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
 
     Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """

@@ -120,7 +120,7 @@ def _unpack_array(tree: Tree, where: str) -> np.ndarray[Any, Any]:
 
 
 def _tensor_kind(tree: Tree) -> str:
-    """What a tensor holds, and its shape."""
+    """Kind and shape of a tensor."""
     if not isinstance(tree, Tensor):
         return type(tree).__name__
     kind = "flags" if tree.dtype == torch.bool else "complex numbers" if tree.is_complex() else "integers"

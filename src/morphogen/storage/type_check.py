@@ -17,7 +17,7 @@ class Bounds:
     high: float | None = None
 
     def contains(self, value: float) -> bool:
-        """Whether the number lies within."""
+        """Return whether the number is within the bounds."""
         return self.low <= value and (self.high is None or value <= self.high)
 
 
@@ -32,7 +32,7 @@ _NUMBERS = {int, float, type(None)}  # of which a union is one look at the type
 
 @cache
 def build_check(hint: Any) -> ValueCheck:
-    """Whether a tidied value is of the type: numbers, names, tuples, mappings, None; no coercion but int for float."""
+    """Check that a value is of a type: numbers, names, tuples, mappings, None; no coercion but int for float."""
     kind, inner = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return _bounds_check(build_check(inner[0]), tuple(one for one in inner[1:] if isinstance(one, Bounds)))

@@ -1,4 +1,4 @@
-"""What the policy does, and what it is paid for."""
+"""Actions of the policy and their rewards."""
 
 from collections.abc import Sequence
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.spec import TelemetrySpec as TelemetrySpec
     from morphogen.config.spec import resolve as resolve
     from morphogen.config.task import TASKS as TASKS
+    from morphogen.engine.scheduler import Hooks as Hooks
     from morphogen.engine.scheduler import Parts as Parts
     from morphogen.engine.scheduler import Scheduler as Scheduler
     from morphogen.errors import CheckpointError as CheckpointError
@@ -73,7 +74,7 @@ _HOMES = {
     "config.spec": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec InstanceSpec "
     "LifecycleSpec PolicySpec PpoSpec RewardSpec RunSpec SignalSpec TelemetrySpec resolve",
     "config.task": "TASKS",
-    "engine.scheduler": "Parts Scheduler",
+    "engine.scheduler": "Hooks Parts Scheduler",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
     "evaluation.play": "play",
     "run.train": "resume train_ppo_vectorized",

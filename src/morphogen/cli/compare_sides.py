@@ -1,4 +1,4 @@
-"""Sides of a comparison: run directories, presets and reward rules, as configurations and paths, checked first.
+"""Sides of a comparison: run directories, presets and reward rules, as configurations and paths, checked first."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Sequence

@@ -181,7 +181,7 @@ class SinkWorker:
         """Why the sink did not take it; None = it did."""
         try:
             if work is not None:
-                self._taken = self._told(work)
+                self._taken = self._with_drop_event(work)
             if self._taken:
                 self.sink.write(self._taken)
             if work is None:
@@ -201,7 +201,7 @@ class SinkWorker:
         self._work, self._taken, self._busy = None, (), False
         self._lock.notify_all()
 
-    def _told(self, work: RetainedEvents | EventBatch) -> tuple[Envelope, ...]:
+    def _with_drop_event(self, work: RetainedEvents | EventBatch) -> tuple[Envelope, ...]:
         """The events, with one on what was dropped before the first that closes a round or the run."""
         events = work.events
         if isinstance(work, RetainedEvents):

@@ -10,6 +10,7 @@ For readers who ask "what happened in a run?".  Entry points:
     console        output of the commands: progress, tables, summary
     overview       the head of a report
 
+Numbers are read from the event file, from `result.json` and from `evaluation.json`.
 A damaged or foreign file is a DataError that names the file and the line.
 Loads no torch; `plots` needs matplotlib, which is imported when a report is made.
 """

@@ -38,7 +38,7 @@ class PolicyResult(TypedDict):
     rollbacks: Numbers
 
 
-class Estimate(TypedDict):
+class IntervalEstimate(TypedDict):
     """A number with its interval."""
 
     value: float
@@ -63,7 +63,7 @@ class Profiles(TypedDict):
 
 MANIFEST_TYPES = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
 RESULT_TYPES = {"policies": dict[str, PolicyResult]}
-EVALUATION_TYPES = {"statistics": dict[str, dict[str, Estimate | None]], "profiles": Profiles}
+EVALUATION_TYPES = {"statistics": dict[str, dict[str, IntervalEstimate | None]], "profiles": Profiles}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ For users of the terminal and for readers who ask "which setting does a flag cha
     compare        the command `compare`; `compare_sides`: its operands
     stop           SIGINT and SIGTERM; `process`: threads and fresh processes
 
+Every error of the user is one line on stderr, with the field, its value and the allowed values.
 Exit codes: 0 done, 2 usage or config, 3 data, 4 checkpoint, 5 diverged, 6 incomplete telemetry, 130 and 143 signals.
 Loads no torch until a command needs it, so that help and refusals are fast.
 """

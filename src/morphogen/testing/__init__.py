@@ -2,6 +2,7 @@
 
     strategies  Hypothesis strategies: small reachable states, limits, actions, reward inputs, trajectories
     laws        promises of every step, rule and reward rule; a violation is one sentence with its smallest example
+                (the tables `STEP_LAWS` and `REWARD_LAWS` in `laws.check` name them)
     audit       does a function ever ask the host?
     oracles     the rules written out by hand, one cell at a time, without the tables of the package
     builders    scenes (small states by hand), reward inputs, a synthetic epoch without networks, permuted slots,

@@ -1,4 +1,4 @@
-"""What checkpoints cost: rounds on digits with and without a save after each: `python -m bench.bench_checkpoint`.
+"""What checkpoints cost: rounds on digits with and without a save after each: `python -m bench.speed.checkpoint`.
 
 Both runs live through the same rounds of a few epochs, with their events in a file; that they end with the same hosts
 is checked.  A save waits for the disk.  Time and size of the files of the last one are told apart.

@@ -1,4 +1,4 @@
-"""The whole table on a CUDA device in one call: `python -m bench.bench_cuda [--json FILE] [--svg FILE]`.
+"""The whole table on a CUDA device in one call: `python -m bench.speed.cuda [--json FILE] [--svg FILE]`.
 
 Training against the loop, cost per env up to 1,024 of them, the training step as a CUDA graph, whole epochs over the
 number of envs, validation, empty slots, memory, share of the device's limits, and the waits that torch itself sees in

@@ -1,6 +1,6 @@
 """Minibatches of digits, shifted or as they are, out of the resident data set and streamed to the device.
 
-`python -m bench.bench_data`.  All minibatches of an epoch, and nothing else: what streaming costs a run that trains
+`python -m bench.speed.data`.  All minibatches of an epoch, and nothing else: what streaming costs a run that trains
 meanwhile is less, as far as the machine has a core left for the thread that reads ahead.
 """
 

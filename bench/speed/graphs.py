@@ -1,4 +1,4 @@
-"""Graphs of whole compiled runs: `python -m bench.bench_graphs [--runs N] [--json FILE]`, N seeds of each policy.
+"""Graphs of whole compiled runs: `python -m bench.speed.graphs [--runs N] [--json FILE]`, N seeds of each policy.
 
 Nothing is compiled: a compiler that leaves functions as they are counts what it is asked for, so that only the plans of
 a run matter.  Runs are those of digits by default, 50 rounds, but with one minibatch of 4 samples in an epoch and 16 to

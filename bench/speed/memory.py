@@ -1,4 +1,4 @@
-"""Peak memory of an epoch per env: `python -m bench.memory [--json FILE]`.
+"""Peak memory of an epoch per env: `python -m bench.speed.memory [--json FILE]`.
 
 On a CPU every number of envs has a process of its own, and its peak is what the system counted beyond the imported
 packages; on a CUDA device it is what the allocator handed out.  `linear`: what the second doubling of the number of

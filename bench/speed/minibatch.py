@@ -1,4 +1,4 @@
-"""Training, stacked against the loop: `python -m bench.bench_minibatch [--compiled] [--json FILE]`.
+"""Training, stacked against the loop: `python -m bench.speed.minibatch [--compiled] [--json FILE]`.
 
 Ratios are time of the loop / time of the stacked form, over the same minibatches from the same state; what both have
 trained is compared.  Compiled is the training step as one graph; its compile time is told apart.

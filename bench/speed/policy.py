@@ -1,4 +1,4 @@
-"""The controller in ms, one choice for all envs and the update after a round: `python -m bench.bench_policy`."""
+"""The controller in ms, one choice for all envs and the update after a round: `python -m bench.speed.policy`."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The record of an epoch, part by part, in ms: `python -m bench.bench_record [--envs 32]`.
+"""The record of an epoch, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
 
 What share of an epoch they are together is `record_share` of bench_rollout.
 """

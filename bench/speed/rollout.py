@@ -1,4 +1,4 @@
-"""Epochs of a run on digits, as the scheduler makes them: `python -m bench.bench_rollout [--envs 1 2 4] [--svg FILE]`.
+"""Epochs of a run on digits, as the scheduler makes them: `python -m bench.speed.rollout [--envs 1 2 4] [--svg FILE]`.
 
 Prints env-epochs per second and the share of control (all but training and validation) over the number of envs, with
 mixed seeds in all slots that nobody touches, eager and, with `--compiled 1 32 512`, compiled, and draws them.

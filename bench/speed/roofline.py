@@ -1,4 +1,4 @@
-"""How near the training step comes to what the machine can do: `python -m bench.roofline [--json FILE]`.
+"""How near the training step comes to what the machine can do: `python -m bench.speed.roofline [--json FILE]`.
 
 Operations are those of matrix products and convolutions; bytes are what every operation of the step reads and writes,
 views left out.  The peaks are a large matrix product and a large copy in the same process on the same threads.  The

@@ -1,6 +1,6 @@
 """Masks, decode and the reward of a step, per env: eager against compiled.
 
-Run: `python -m bench.bench_rules [--envs 1024] [--json bench/results/reward.json]`.
+Run: `python -m bench.speed.rules [--envs 1024] [--json bench/results/reward.json]`.
 `reward_*` is a rule of the table with all its components, over scripted lives.  `score_*` is the whole step that pays:
 the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is a life,
 or as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.

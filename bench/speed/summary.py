@@ -1,8 +1,8 @@
-"""One table of what the package costs: `python -m bench.summary [--json FILE] [--full] [--markdown]`.
+"""One table of what the package costs: `python -m bench.speed.summary [--json FILE] [--full] [--markdown]`.
 
 The quick form takes a few minutes on two cores.  `--full` adds rounds with and without telemetry, and the compiled
 forms, which take minutes to compile.
-`--markdown` prints the table of the README out of the file that `--json` names, and measures nothing.
+`--markdown` prints the table of bench/README.md out of the file that `--json` names, and measures nothing.
 """
 
 import json
@@ -14,7 +14,7 @@ from bench.speed import memory, minibatch, rollout, roofline, telemetry, validat
 from morphogen.cli.measures import Measure
 
 RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
-README_ROWS = {  # rows of the README: measure, what it is, how a number is written
+README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is written
     "train_digits_e32_eager": ("training, digits, 32 envs, mixed seeds: times faster than the loop", "{:.1f}"),
     "train_digits_e32_compiled": ("the same, compiled", "{:.1f}"),
     "train_digits_e32_light_eager": ("training, digits, one conv_light in each host, not compiled", "{:.1f}"),
@@ -49,7 +49,7 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
 
 
 def markdown(facts: dict) -> str:
-    """The table of the README, out of the JSON of a table."""
+    """The table of bench/README.md, out of the JSON of a table."""
     rows = {row["name"]: row for row in facts["measures"]}
     place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(**facts["machine"])
     lines = [
@@ -65,11 +65,11 @@ def markdown(facts: dict) -> str:
 
 
 def main() -> None:
-    """Print all rows, or the table of the README."""
+    """Print all rows, or the table of bench/README.md."""
     own = build_parser(__doc__)
     own.add_argument("--full", action="store_true", help="also telemetry and the compiled forms")
     own.add_argument("--envs", type=int, default=32, metavar="E", help="envs that training is measured with")
-    own.add_argument("--markdown", action="store_true", help="print the table of the README from the JSON file")
+    own.add_argument("--markdown", action="store_true", help="print the table of bench/README.md from the JSON file")
     given = own.parse_args()
     if given.markdown:
         print(markdown(json.loads((given.json or RESULTS).read_text())))

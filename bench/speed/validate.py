@@ -1,4 +1,4 @@
-"""Validation over the number of live seeds: `python -m bench.bench_validate [--json FILE]`.
+"""Validation over the number of live seeds: `python -m bench.speed.validate [--json FILE]`.
 
 `validate_8_over_1`: all coalitions of three seeds against the network as it is.  `validate_rows_over_shared`: an env
 for every coalition, the seeds that are off taken out, against the tree that shares what coalitions have in common.

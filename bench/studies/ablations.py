@@ -1,4 +1,4 @@
-"""What the choices of a preset are worth: `python -m bench.ablations RUN... [--json FILE] [--table]`.
+"""What the choices of a preset are worth: `python -m bench.studies.ablations RUN... [--json FILE] [--table]`.
 
 The first run tells the settings that all others are held against.  Runs that differ from them in some settings are
 told apart by these, and judged on the same held-out instances.  A change counts as better or worse only where both
@@ -105,7 +105,7 @@ def over_seeds(changed: Array, base: Array) -> Estimate:
 
 
 def markdown(results: Row) -> str:
-    """The table of the README."""
+    """The table of bench/README.md."""
     base = results["unchanged"]
     lines = [
         "| changed | runs | network value (95 % interval) | minus unchanged | over seeds | parameters |",
@@ -132,7 +132,7 @@ def _table_row(label: str, one: Row) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write the file and print what is asked for; exit code 2 where runs cannot be compared."""
-    own = argparse.ArgumentParser("python -m bench.ablations", description=__doc__)
+    own = argparse.ArgumentParser("python -m bench.studies.ablations", description=__doc__)
     own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     run_study(own, words, minimum="three", collect=_build_files, format_table=markdown)
 

@@ -1,4 +1,4 @@
-"""How often the intervals of `morphogen evaluate` and `compare` hold what they should: `python -m bench.coverage`.
+"""Coverage of the intervals of `morphogen evaluate` and `compare`: `python -m bench.studies.coverage`.
 
 Samples of many distributions are drawn whose true value is known; the share of intervals that hold it is the coverage.
 `saved`: episodes of `bench/results/learning.json`, drawn with replacement: the file itself is the population.

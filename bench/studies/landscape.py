@@ -1,4 +1,4 @@
-"""What growing is worth on training instances of `digits`, at any price: `python -m bench.landscape [--on N]`.
+"""What growing is worth on training instances of `digits`, at any price: `python -m bench.studies.landscape [--on N]`.
 
 Every schedule that grows one seed from the first epoch on, or none, lives on the same training instances in two worlds.
 A price changes nothing in a life, so that the accuracies tell what every range of prices would make of the task: what a
@@ -117,7 +117,7 @@ def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[st
     """Everything that the file holds."""
     return {
         "machine": measures.machine_facts(device="cpu", threads=torch.get_num_threads()),
-        "command": "python -m bench.landscape",
+        "command": "python -m bench.studies.landscape",
         "preset": "digits",
         "seed": spec.seed,
         "prices": [value_at_prices(values, ends, budget=budget) for ends in RANGES],

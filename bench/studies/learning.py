@@ -1,9 +1,9 @@
-"""Does the policy learn?  `python -m bench.learning RUN... [--json FILE] [--picture FILE] [--table]`.
+"""Does the policy learn?  `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE] [--table]`.
 
 The runs were trained with different seeds and evaluated on the same held-out instances.  Written are every arm with its
 intervals, how much better the trained policy is than each, what share of the way from never growing to the oracle it
-goes, and the learning curves.  `--table` prints the table of the README out of the JSON file, after reading the runs
-if any are named.
+goes, and the learning curves.  `--table` prints the table of bench/README.md out of the JSON
+file, after reading the runs if any are named.
 
 All runs play the same instances, so these are what a resample draws, each for all runs at once: runs that find the same
 instance hard say so only once.  What other training seeds would do is told apart (`over_seeds`).
@@ -182,7 +182,7 @@ def _round_numbers(curves: Row) -> range:
 
 
 def markdown(results: Row) -> str:
-    """The table of the README."""
+    """The table of bench/README.md."""
     said, took = results["settings"], [run["seconds"] for run in results["runs"]]
     seeds = ", ".join(str(run["seed"]) for run in results["runs"])
     lines = [
@@ -208,7 +208,7 @@ def _table_row(name: str, one: Row, rival: Row | None) -> str:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write both files and print what is asked for; exit code 2 where runs cannot be compared."""
-    own = argparse.ArgumentParser("python -m bench.learning", description=__doc__)
+    own = argparse.ArgumentParser("python -m bench.studies.learning", description=__doc__)
     own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     own.add_argument("--picture", type=Path, default=PICTURE, help="default %(default)s")
     run_study(own, words, minimum="one", collect=_build_files, format_table=markdown)

@@ -1,7 +1,7 @@
 """What PPO reaches of a known optimum: the preset `whitebox`, once per seed, one after the other.
 
-`python -m bench.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its own for
-every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
+`python -m bench.studies.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its
+own for every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
 """
 
 import argparse

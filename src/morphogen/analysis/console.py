@@ -1,4 +1,4 @@
-"""What a run says on the terminal: progress to stderr, the closing table and summary to stdout."""
+"""Terminal output of a run: progress to stderr, the closing table and summary to stdout."""
 
 import sys
 import time
@@ -37,6 +37,20 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
+    """Return the columns of each block of a table: the first column leads every block.
+
+    `widths`: cells of each column, padding included; `total`: cells of the terminal.  A column wider than the terminal
+    has a block of its own.
+    """
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        if sum(widths[each] for each in blocks[-1]) + widths[column] > total and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(column)
+    return blocks
 
 
 def open_console(stream: TextIO) -> console.Console:
@@ -130,16 +144,24 @@ class Console:
         """Nothing is to be closed: the summary comes after the last event."""
 
     def print_table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
-        """A table on stdout, a row each; the keys of the first row are the columns."""
+        """Print a table on stdout, a line per row; the keys of the first row are the columns.
+
+        Columns beyond the width of the terminal follow in further blocks, each led by the first column.
+        """
         self._stop()
         if not rows:
             return
-        grid = table.Table(title=title or None, title_justify="left", box=box.SIMPLE)
-        for name in rows[0]:
-            grid.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", no_wrap=True)
-        for row in rows:
-            grid.add_row(*(value if isinstance(value, str) else format_number(value) for value in row.values()))  # type: ignore[arg-type]
-        self._out.print(grid)
+        cells = [[value if isinstance(value, str) else format_number(value) for value in row.values()] for row in rows]  # type: ignore[arg-type]
+        names = list(rows[0])
+        widths = [max(map(len, [name, *column])) + 2 for name, *column in zip(names, *cells, strict=True)]
+        for number, block in enumerate(column_blocks(widths, self._out.width - 2)):
+            grid = table.Table(title=title if title and not number else None, title_justify="left", box=box.SIMPLE)
+            for column in block:
+                justify = "left" if isinstance(rows[0][names[column]], str) else "right"
+                grid.add_column(names[column], justify=justify, overflow="fold")
+            for row in cells:
+                grid.add_row(*(row[column] for column in block))
+            self._out.print(grid)
 
     def finish(self, result: Any) -> None:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""

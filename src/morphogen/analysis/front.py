@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Point(NamedTuple):
-    """What an episode delivered."""
+    """Result of an episode: its accuracy and its size."""
 
     accuracy: float  # committed, percent
     params_ratio: float  # of the delivered network, over the host's

@@ -1,4 +1,4 @@
-"""What a run directory or a checkpoint holds, as tables for the terminal.  No torch, nothing is written."""
+"""Contents of a run directory or a checkpoint, as tables for the terminal.  No torch, nothing is written."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,7 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
 
 
 class Inspection(NamedTuple):
-    """What there is to say: facts by name, then tables by title."""
+    """Contents for the terminal: facts by name, then tables by title."""
 
     facts: dict[str, str]
     tables: dict[str, list[Row]]
@@ -85,7 +85,7 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
 
 
 def inspect_path(path: Path) -> Inspection:
-    """What a run directory holds, or a checkpoint in one."""
+    """Return the contents of a run directory, or of a checkpoint in one."""
     if not os.path.isfile(path / run_directory.CONFIG) and os.path.isfile(path / run_directory.MANIFEST):
         return _inspect_checkpoint(path)
     log = read_run(path)
@@ -103,7 +103,7 @@ def _table_excerpt(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
 
 
 def _inspect_checkpoint(path: Path) -> Inspection:
-    """Where a checkpoint stands, whether it is whole, what made it, and which files it consists of."""
+    """Position, condition, origin and files of a checkpoint."""
     try:
         manifest = checkpoint_store.read_manifest(path)
     except CheckpointError as error:

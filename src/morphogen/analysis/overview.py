@@ -35,7 +35,7 @@ def overview(log: RunLog) -> dict[str, str]:
 
 
 def _event_folder(log: RunLog) -> dict[str, str]:
-    """Where the events lie, if the config says that it is outside of the run directory."""
+    """Place of the events, if the config names one outside of the run directory."""
     folder = Path(log.config["telemetry"]["dir"] or log.path)
     inside = folder.resolve().is_relative_to(log.path.resolve())
     return {} if inside else {"events": f"read from {folder}, outside of the run directory"}

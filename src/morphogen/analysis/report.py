@@ -42,7 +42,7 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
 
 
 def _import_plots() -> Any:
-    """What draws; it needs a package that a run does not."""
+    """Import the plots, which need a package that a run does not."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"morphogen report needs matplotlib; want the extra: pip install 'morphogen[{EXTRA}]'")
     return importlib.import_module("morphogen.analysis.plots.figure_table")

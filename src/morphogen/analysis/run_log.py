@@ -1,4 +1,4 @@
-"""What a run directory tells without its checkpoints: config, manifest, held-out results, tables of its events."""
+"""Contents of a run directory without its checkpoints: config, manifest, held-out results, tables of its events."""
 
 import json
 import os

@@ -136,7 +136,7 @@ def _gradient_row(data: SlotsMeasured) -> Row:
 
 
 def _payment_row(data: RewardsPaid) -> Row:
-    """What was paid in an epoch, means over the envs."""
+    """Rewards of an epoch, means over the envs."""
     return {"components": {name: mean_known(row[i] for row in data.components) for i, name in enumerate(data.names)}}
 
 

@@ -92,13 +92,13 @@ def blueprint_table(tables: Tables) -> list[Row]:
 
 
 def op_table(tables: Tables) -> list[Row]:
-    """How often each op was chosen, took effect and was executed, and in which share of the steps it was legal."""
+    """Counts of each op: chosen, in effect, executed; and the share of steps in which the op was legal."""
     done = sum_counts(tables["episodes"], "ops")
     return [{"op": op.name, "effective": done[op.name], **_choice_columns(tables, op.name)} for op in Op]
 
 
 def _choice_columns(tables: Tables, op: str) -> Row:
-    """What only levels above minimal tell."""
+    """Tables that need a level above minimal."""
     rows = tables["actions"]
     sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in OP_COUNTS)
     share = None if not sampled or succeeded is None else succeeded / sampled
@@ -111,7 +111,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def op_epoch_table(tables: Tables) -> list[Row]:
-    """What took effect in which epoch of an episode."""
+    """Ops in effect by epoch of an episode."""
     epochs = sorted({row["epoch"] for row in tables["epochs"]})
     found = []
     for epoch in epochs:
@@ -141,7 +141,7 @@ def verdict_table(tables: Tables) -> list[Row]:
 
 
 def mask_table(tables: Tables) -> list[Row]:
-    """How much choice each head had, means over the rounds."""
+    """Legal choices of each head, means over the rounds."""
     heads = {head: None for row in tables["masks"] for head in row["choices_mean"]}
     return [
         {"head": head, **{name: mean_known(row[name].get(head) for row in tables["masks"]) for name in MASK_COLUMNS}}
@@ -153,12 +153,12 @@ MASK_COLUMNS = ("choices_mean", "single_share")
 
 
 def episode_table(tables: Tables) -> list[Row]:
-    """How every episode ended."""
+    """End of every episode."""
     return [flatten_row(row, *EPISODE_COLUMNS) for row in tables["episodes"]]
 
 
 def pareto_points(rows: Sequence[Row]) -> list[Point]:
-    """What episodes delivered, of those where it was measured."""
+    """Delivered networks of the episodes that measured them."""
     return [
         Point(row["committed_accuracy"], row["params_ratio"], row["stability"])
         for row in rows

@@ -29,12 +29,12 @@ Row = dict[str, Any]
 
 
 def probe_in_process(spec: RunSpec) -> Any:
-    """What `probe` finds of a spec, in a process of its own."""
+    """Run `probe` on a spec in a process of its own."""
     return process.run_in_process("morphogen.cli.probe", "probe", spec, threads=spec.engine.threads)
 
 
 def explain_in_process(spec: RunSpec) -> list[Row]:
-    """How the convolutions of a spec are computed, measured in a process of its own."""
+    """Measure the forms of the convolutions of a spec in a process of its own."""
     return process.run_in_process("morphogen.cli.explain", "explain", spec, threads=spec.engine.threads)
 
 

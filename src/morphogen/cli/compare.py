@@ -106,7 +106,7 @@ def compare_pair(first: str, second: str, first_values: Array, second_values: Ar
 
 
 def verdict(first: str, second: str, difference: Estimate, seeds: Estimate | None) -> str:
-    """Who is better, where every interval of the difference leaves out 0."""
+    """Name the better side if every interval of the difference excludes 0."""
     if not all(one.excludes_zero for one in (difference, seeds) if one is not None):
         return NO_VERDICT
     better, worse = (first, second) if difference.value > 0 else (second, first)

@@ -1,4 +1,4 @@
-"""What is compared: run directories, presets and reward rules, as configurations and places; checked first of all."""
+"""Sides of a comparison: run directories, presets and reward rules, as configurations and paths, checked first."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
 
 
 def _side_settings(name: str) -> Settings | None:
-    """What a preset or a rule sets; None for what is a place."""
+    """Settings of a preset or a rule; None for a path."""
     if name.startswith(RULE_PREFIX):
         rule = name.removeprefix(RULE_PREFIX)
         if rule not in RULES:

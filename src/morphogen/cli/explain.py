@@ -1,4 +1,4 @@
-"""How the convolutions of a configuration are computed: every form measured, beside the one that is chosen.
+"""Forms of the convolutions of a configuration: every form measured, beside the chosen one.
 
 Activations have their channels innermost, so the usual form pays for two changes of layout.  Where no kernel of our own
 serves there is no time of one.
@@ -73,7 +73,7 @@ def _layer_row(layer: ConvLayer, spec: RunSpec, device: torch.device) -> dict[st
 
 
 def _example_tensors(layer: ConvLayer, spec: RunSpec, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """What goes in, weights, and a gradient of what comes out; of all envs, one such network each."""
+    """Inputs, weights and a gradient of the output, for one such network per env."""
     rows, samples = spec.envs, spec.data.batch
     channels = layer.channels if layer.depthwise else layer.channels_in
     shapes = (

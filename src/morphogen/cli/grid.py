@@ -23,7 +23,7 @@ GridAxis = list[tuple[str, Settings]]  # `envs=8`, {"envs": 8}
 
 
 def expand_grid(args: Namespace) -> dict[str, RunSpec]:
-    """What to measure, resolved, by its place in the grid; "" where there is none.  A ConfigError tells all faults."""
+    """Return the resolved specs by their labels in the grid, "" without a grid.  Raises ConfigError with all faults."""
     axes = [_parse_axis(text) for text in args.grid]
     _check_unique([axis[0][0].partition("=")[0] for axis in axes])
     found, faults = {}, []
@@ -54,7 +54,7 @@ def _parse_axis(text: str) -> GridAxis:
 
 
 def _parse_values(path: str, raw: str) -> list[Any]:
-    """What stands there with commas between: JSON values, or else words and numbers."""
+    """Split values at commas: JSON values, or else words and numbers."""
     try:
         values, found = as_settings(parse_value(f"[{raw}]"), path)
     except ConfigError:

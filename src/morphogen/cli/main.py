@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has left: nothing to tell, and nobody to tell it to
+    except BrokenPipeError:  # the reader of the output, such as `head`, has all that it asked for
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     return code or 0
 
 
@@ -231,7 +231,7 @@ def _watch(given: Namespace, command: str) -> None:
 
 
 def _note(lines: Iterable[str]) -> None:
-    """What does not stop a command but should be known."""
+    """Print notes, which do not stop a command, to stderr."""
     for line in lines:
         print(f"morphogen: note: {line}", file=sys.stderr)
 

@@ -38,7 +38,7 @@ def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], uni
 
 
 def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
-    """Where and with what it was measured."""
+    """Machine, versions and settings of a measurement."""
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

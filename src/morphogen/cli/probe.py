@@ -25,7 +25,7 @@ PhaseTable = dict[str, dict[str, Any]]
 
 
 class ProbeResult(NamedTuple):
-    """What was measured of one configuration, and where."""
+    """Measurements of one configuration, and the machine."""
 
     machine: dict[str, Any]
     checksum: float  # of what was computed
@@ -79,7 +79,7 @@ def measure_rows(events: Sequence[RoundEvents]) -> tuple[Measure, ...]:
 
 
 def _phase_measures(profiles: Sequence[PhaseTable]) -> list[Measure]:
-    """What share of a round each phase is, on the clock of the device where there is one; none where none was kept."""
+    """Share of a round of each phase, on the clock of the device if it has one; empty without profiles."""
     shares = [_phase_shares(phases) for phases in profiles]
     if not shares:
         return []

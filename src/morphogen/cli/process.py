@@ -20,7 +20,7 @@ def set_threads(threads: int | None) -> None:
 
 
 def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:
-    """What `home.name(*given)` gives or raises in a new process that has imported nothing yet."""
+    """Call `home.name(*given)` in a new process that has imported nothing yet, and return or raise its result."""
     ours, theirs = _SPAWN.Pipe(duplex=False)
     process = _SPAWN.Process(target=_serve_call, args=(theirs, module, function, args, threads))
     process.start()

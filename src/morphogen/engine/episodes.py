@@ -82,7 +82,7 @@ def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int |
 
 
 def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
-    """What is known of every epoch; all [E]."""
+    """Traces of one epoch; all [E]."""
     signals = epoch.score.after.signals
     return {
         "network_value": epoch.score.step.network_value,
@@ -94,7 +94,7 @@ def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
 
 
 def _final_values(epoch: Epoch) -> dict[str, torch.Tensor]:
-    """What is known of the last one."""
+    """Traces of the last epoch."""
     slots = epoch.score.after.slots
     fossil = slots.stage == int(Stage.FOSSILIZED)
     return {

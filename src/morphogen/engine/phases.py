@@ -138,7 +138,7 @@ def train_phase(
 ) -> tuple[EnvState, TrainMetrics]:
     """Init the seeds that were born, then train hosts and seeds on the minibatches of the epoch.
 
-    `unit` trains one minibatch (`PlanUnits.train`); `mark` tells the profiler the phase that follows.
+    `unit` trains one minibatch (`PhaseFns.train`); `mark` tells the profiler the phase that follows.
     """
     mark("train")
     if setup.task.kind == ANALYTIC:
@@ -213,7 +213,7 @@ def attribution_args(setup: Setup) -> dict[str, Any]:
     return {"every": spec.attribution.every, "episode_length": spec.episode_length, "signal_spec": spec.signal}
 
 
-class PlanUnits(NamedTuple):
+class PhaseFns(NamedTuple):
     """Functions that run an epoch under one plan, compiled or eager."""
 
     train: Callable[..., Any]  # (progress, batch) -> (progress, measurements), one minibatch
@@ -221,10 +221,10 @@ class PlanUnits(NamedTuple):
     score: Callable[..., ScorePhase]
 
 
-def plan_units(plan: Plan, *, setup: Setup) -> PlanUnits:
+def phase_fns(plan: Plan, *, setup: Setup) -> PhaseFns:
     """Return the eager units for a plan."""
     spec, net = setup.spec, setup.net
-    return PlanUnits(
+    return PhaseFns(
         train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
         validate=validate_by_formula if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
         score=partial(score_phase, setup=setup),

@@ -30,7 +30,7 @@ from morphogen.telemetry.watcher import AnomalyMonitor
 
 
 def build_facts(setup: Setup) -> RunFacts:
-    """What is fixed for a run and needed to tell what happened."""
+    """Constants of a run that events need."""
     spec, host = setup.spec, setup.net.host
     return RunFacts(
         task=spec.task,
@@ -46,7 +46,7 @@ def build_facts(setup: Setup) -> RunFacts:
 
 
 class SeedTallies:
-    """What became of the seeds so far, worked out by whoever asks first: mostly the thread that writes it."""
+    """Tallies of seeds so far, computed on first use: mostly in the thread that writes them."""
 
     def __init__(self, before: Mapping[str, BlueprintTally], pending: Sequence[PendingEvents] = ()) -> None:
         self._tallies, self._pending, self._lock = before, tuple(pending), threading.Lock()
@@ -76,7 +76,7 @@ class Reporter:
         self._seeds, self._pending = SeedTallies({}), list[PendingEvents]()  # of earlier rounds; of this one
 
     def add_sinks(self, sinks: Sequence[AnySink]) -> None:
-        """What is told from here on goes to these sinks too."""
+        """Add sinks, which receive all later events."""
         self._dispatch.add_sinks(sinks)
 
     def emit(self, *events: Event, round: int | None = None) -> None:
@@ -128,13 +128,13 @@ class Reporter:
         return summary
 
     def _scores_event(self, round: int) -> Callable[[], Envelope]:
-        """What says how the blueprints stand.  Where all sinks were given up, this is where it is worked out."""
+        """Scores of the blueprints.  Without a sink they are computed here."""
         seeds = SeedTallies(self._seeds.tallies(), self._pending)
         self._seeds, self._pending = seeds, []
         return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)
 
     def _round_details(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
-        """What the round looked like.  A round without an epoch was refused before."""
+        """Diagnostics of the round.  A round without an epoch was refused before."""
         if self._memory is None:
             return ()
         self._first_scale = self._first_scale or normaliser_scale(metrics)

@@ -61,7 +61,7 @@ class Parts:
 
 
 class RoundStart(NamedTuple):
-    """When a round began, or went on."""
+    """Start of a round, or of its rest after a resume."""
 
     seconds: float
     waited_s: float  # seconds in fences, so far
@@ -221,7 +221,7 @@ class Scheduler:
         return metrics.update(rollout_stats(rows["observation"], hidden, used, self.params["observation"]))
 
     def _minibatches(self) -> torch.Tensor:
-        """Which envs each minibatch of each PPO epoch holds: int64 [K, n, E / n]."""
+        """Envs of each minibatch of each PPO epoch: int64 [K, n, E / n]."""
         spec = self.setup.spec
         n = spec.ppo.minibatches
         blocks = rng.env_keys(spec.seed, 0, spec.envs // n, self.setup.device)

@@ -92,12 +92,12 @@ class VectorEnv:
         """Read the sizes of the epoch on the host; waits for the device.  counts int32 [54 S]."""
         return plans.read_plan(self.transfers.read_counts(counts), self.setup.net)
 
-    def fit_plan(self, plan: Plan) -> tuple[Plan, phases.PlanUnits]:
+    def fit_plan(self, plan: Plan) -> tuple[Plan, phases.PhaseFns]:
         """Return the plan padded to a compiled signature with room, or unchanged, and the units that run it."""
         fitted = self.compiled.fit(plan, self.key.shape[0])
-        eager = phases.plan_units(fitted.plan, setup=self.setup)
+        eager = phases.phase_fns(fitted.plan, setup=self.setup)
         keys = (fitted.train, fitted.validate, "tail")
-        return fitted.plan, phases.PlanUnits(*map(self.compiled.unit, keys, eager))
+        return fitted.plan, phases.PhaseFns(*map(self.compiled.unit, keys, eager))
 
     def close(self) -> None:
         """End the thread that reads ahead; no epochs follow."""

@@ -1,4 +1,4 @@
-"""Who plays in an evaluation: one table from a name to how it is played."""
+"""Arms of an evaluation: one table from a name to its player."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -100,7 +100,7 @@ ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
 
 
 def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
-    """How those of these names are played, in their order; a ConfigError tells every name that nobody has.
+    """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     What is behind them is opened once now, so that what is wrong with a file is told before anybody plays.
     """
@@ -108,6 +108,8 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     raise_all(
         [_describe_unknown_arm(name) for name in asked if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
     )
+    for name in asked.keys() & POLICIES.keys():
+        build_arm(name, setup)
     return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in asked}
 
 

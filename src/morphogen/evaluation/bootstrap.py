@@ -42,13 +42,13 @@ class Estimate(NamedTuple):
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Return whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 @lru_cache(maxsize=4)
 def draw_resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
-    """How often each episode is drawn in each resample: int16 [count, runs * episodes], `episodes` of every run."""
+    """Draw counts of each episode in each resample: int16 [count, runs * episodes], `episodes` of every run."""
     drawn = np.empty((count, runs, episodes), dtype=np.int16)
     first = (np.arange(count) * episodes)[:, None]
     for run in range(runs):

@@ -19,7 +19,7 @@ from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, he
 
 @dataclass(frozen=True, slots=True)
 class HindsightResult:
-    """What was picked for each episode, and how its life went."""
+    """Picked schedule of each episode, and its traces."""
 
     schedules: tuple[Schedule, ...]  # that were tried; the first one grows nothing
     pick: Array  # int [n], which of them

@@ -27,7 +27,7 @@ PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_
 
 
 class InstanceSplit(NamedTuple):
-    """Which instances are played."""
+    """Instances that are played."""
 
     purpose: Purpose
     first_episode: int  # number of the first episode
@@ -80,7 +80,7 @@ class ArmResult:
         return {name: getattr(self, name).tolist() for name in (*PLAY_METRICS, "params", "rollbacks")}
 
     def costs(self) -> dict[str, Any]:
-        """What it took, for a file: per episode, and the seconds of all."""
+        """Costs for a file: per episode, and the seconds of all."""
         found = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches")}
         return {**found, "kept": self.traces.fossil_blueprint.tolist(), "seconds": self.seconds}
 
@@ -101,7 +101,7 @@ def play(
 
 
 def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: float) -> ArmResult:
-    """What is reported of lives on held-out instances."""
+    """Result of an arm on held-out instances."""
     host, accuracy = traces.host_params, traces.committed_acc[-1]
     return ArmResult(
         policy=name,

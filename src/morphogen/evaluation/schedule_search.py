@@ -94,7 +94,7 @@ def _advancing_ops(spec: RunSpec) -> tuple[Op, ...]:
 
 
 def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
-    """Whether a run allows all of a line: its ops, so many seeds, one after the other, each in time to be kept.
+    """Return whether a run allows a candidate: its ops, its number of seeds, each early enough to be kept.
 
     Of several seeds that are moved by hand, one may take the turns that another needs.
     """

@@ -39,7 +39,7 @@ ENVS_FACTOR = 4  # times the envs of a run that are played side by side
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found, and on what."""
+    """Result of a search, and its instances."""
 
     best: Candidate
     portfolio: tuple[Candidate, ...]  # in the order in which they were chosen
@@ -215,7 +215,7 @@ def portfolio_table(result: SearchResult) -> list[dict[str, object]]:
 
 
 def summary_lines(result: SearchResult) -> list[str]:
-    """What was found, in words."""
+    """Result of a search in words."""
     name = "; ".join(growth.label for growth in result.best) or "nothing"
     return [
         f"the best of {result.candidate_count} schedules grows {name}",

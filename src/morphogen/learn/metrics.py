@@ -16,7 +16,7 @@ LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=T
 
 
 class Reduction(Enum):
-    """How the values of the counted steps become one."""
+    """Reduction of the values of the counted steps."""
 
     MEAN = "mean"
     MAX = "max"

@@ -105,7 +105,7 @@ def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tenso
 
 
 def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tensor) -> Metrics:
-    """How well the critic explained the returns, and both in reward units."""
+    """Explained variance of the critic, and values and returns in reward units."""
     value, returns = value.double(), returns.double()
     value_mean, value_variance, number = masked_moments(value, counts)
     return_mean, return_variance, _ = masked_moments(returns, counts)

@@ -1,4 +1,4 @@
-"""What the policy saw in a round and what it remembers at its end, in numbers: for telemetry, of every policy.
+"""Statistics of the observations of a round and of the hidden state at its end, for any policy.
 
 Names are those of the events behind the name of a group: `observation.clip_share`, `hidden.h_rms`.
 """

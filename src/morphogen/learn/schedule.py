@@ -11,7 +11,7 @@ _INITIAL_VALUE_COEF = 0.1
 
 
 class Coefficients(NamedTuple):
-    """What one update uses."""
+    """Coefficients of one update."""
 
     lr: float | Tensor
     entropy: float | Tensor

@@ -45,7 +45,7 @@ class Learner(TensorClass["frozen"]):
 
 
 class UpdateState(NamedTuple):
-    """What passes from one minibatch step to the next."""
+    """State between minibatch steps."""
 
     net: ControllerParams
     m: ControllerParams
@@ -55,7 +55,7 @@ class UpdateState(NamedTuple):
 
 
 class FiniteChecks(NamedTuple):
-    """What has to be finite for a step to be taken, 0-d each."""
+    """Numbers that must be finite for a step to be applied, 0-d each."""
 
     loss: Tensor
     gradient: Tensor  # L2 norm

@@ -61,7 +61,7 @@ class OptimalPolicy:
         return deterministic_output(action, masks, hidden)
 
     def best_germination(self, obs: Observation, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What could be germinated now, where, and whether it pays.
+        """Candidates to germinate now, their slots, and whether they pay.
 
         Shapes: free bool [E, S], slots that may take a seed -> blueprint int64 [E], slot int64 [E], pays bool [E].
         """

@@ -1,4 +1,4 @@
-"""How much of a seed is blended in: curves and the controller that moves along them."""
+"""Alpha, the blended share of a seed: curves and the controller that moves along them."""
 
 import math
 

@@ -20,7 +20,7 @@ def gate_before(target: Tensor) -> Tensor:
 
 
 def check_gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec) -> tuple[Tensor, Tensor]:
-    """Whether slots may move up, and the bits of `Check` that speak against it.
+    """Return whether slots may advance, and the failed bits of `Check`.
 
     Shapes: accuracy float32 [E] (measured, points), target int64 [E, S] (stage) -> passed bool, failed int64 [E, S].
     Promise: each slot by itself; what was not measured never passes a check that asks for it.  A target without a

@@ -1,4 +1,4 @@
-"""What an env may do: legality, written once, and the masks that follow from it."""
+"""Legality of actions, written once, and the masks that follow from it."""
 
 import torch
 from torch import Tensor
@@ -60,12 +60,12 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
 
 
 def legal(slots: Slots, limits: Limits) -> Tensor:
-    """Which op may address which slot; reads stage, age and alpha mode only.  slots [E] -> bool [E, 6, S]."""
+    """Legal slots of each op; reads stage, age and alpha mode only.  slots [E] -> bool [E, 6, S]."""
     return conditions(slots, limits).all(0)
 
 
 def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionMasks:
-    """What may be chosen, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
+    """Masks of legal choices, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
 
     met: `conditions` of slots and limits, where they are known.
     """

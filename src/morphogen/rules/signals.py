@@ -1,4 +1,4 @@
-"""What an env remembers about its measurements: histories, changes, best values, plateau, stability."""
+"""Memory of measurements of an env: histories, changes, best values, plateau, stability."""
 
 import torch
 from torch import Tensor

@@ -26,7 +26,7 @@ def first_useful_epoch(label_noise: Tensor) -> Tensor:
 
 
 def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch: Tensor) -> Tensor:
-    """What a seed adds at full alpha, in points.
+    """Gain of a seed at full alpha, in points.
 
     Shapes: width, label_noise float32 [E] (shares), blueprint and born int64 [E, N] (a `Blueprint`, the epoch of
     germination) -> float32 [E, N].

@@ -1,4 +1,4 @@
-"""A session: one run under way in this process, from its first event to its last, with the files that it owns."""
+"""Session: one run in this process, from its first event to its last, with its files."""
 
 import json
 import shutil
@@ -36,9 +36,9 @@ OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a run leaves in memory."""
+    """Result of a run in memory."""
 
-    history: tuple[BatchSummary, ...]  # of a run that was resumed as far as its event file tells of it
+    history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
     policy: TensorDict  # parameters of the policy
     results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
@@ -47,7 +47,7 @@ class TrainResult:
 
 
 class RunContext(NamedTuple):
-    """The directory that a run owns, its manifest, and the checkpoint that it goes on from; None: it begins."""
+    """Directory of a run, its manifest, and the checkpoint to resume from; None: a new run."""
 
     folder: RunDirectory
     manifest: Tree
@@ -58,7 +58,7 @@ class Session:
     """One run with its files."""
 
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
-        """What is resumed is checked whole before anything is written."""
+        """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup, self.context, self.console = setup, context, console
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if console is None else (console,)
@@ -74,7 +74,7 @@ class Session:
             self._start(context) if context.resume_point is None else self._resume(context, context.resume_point)
 
     def _checkpoint_facts(self, context: RunContext) -> Tree:
-        """What every checkpoint says of the run."""
+        """Return the entries that the manifests of all checkpoints have in common."""
         config = dump_config(self.setup.spec)
         return {
             "run_id": context.manifest["run_id"],
@@ -86,13 +86,13 @@ class Session:
         }
 
     def _start(self, context: RunContext) -> None:
-        """Begin; what is left of a run that was never saved is gone."""
+        """Start a run; metrics of a run that stopped before its first checkpoint are deleted."""
         shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
         self._open_files(context, None)
         self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
 
     def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
-        """Open the files of the run where they stood; how many bytes of the event file were cut."""
+        """Open the sinks at their positions and update the config; return the bytes cut from the event file."""
         sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
         config = dump_config(self.setup.spec)
         try:
@@ -104,7 +104,7 @@ class Session:
         return cut
 
     def _resume(self, context: RunContext, resume_point: ResumePoint) -> None:
-        """Go on where the checkpoint stands; what was written after it is gone, and made again."""
+        """Restore a checkpoint; everything written after it is deleted, since the run computes it again."""
         snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
         cut = self._open_files(context, resume_point.snapshot.sink_positions)
         remove_newer(context.folder, resume_point)
@@ -113,7 +113,12 @@ class Session:
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
         assert self.checkpointer is not None
         self.checkpointer.resume(resume_point.manifest)
-        told = RunResumed(checkpoint=resume_point.path.name, cut_bytes=cut, skipped=resume_point.skipped)
+        told = RunResumed(
+            checkpoint=resume_point.path.name,
+            cut_bytes=cut,
+            skipped=resume_point.skipped,
+            rounds=self.setup.spec.rounds,
+        )
         self.scheduler.reporter.emit(told)
 
     def run(self) -> TrainResult:
@@ -146,30 +151,28 @@ class Session:
         stopped = scheduler.round < spec.rounds
         self._save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        told = tuple(self.history), scheduler.params, results or (), self._path
-        return TrainResult(*told, stopped=results is None)
+        history = tuple(self.history)
+        return TrainResult(history, scheduler.params, results or (), self._path, stopped=results is None)
 
     @property
     def _path(self) -> Path | None:
         return None if self.context is None else self.context.folder.path
 
     def _print_start(self) -> None:
-        """Say what is going to run."""
+        """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        found, done = None if self.context is None else self.context.resume_point, self._progress(self.scheduler.epoch)
-        self.console.start(self.setup.spec, {**describe_run(self.setup), **self._resume_row(found)}, done=done)
-        if found is not None:
-            self.console.warn(f"skipped {one['checkpoint']}: {one['reason']}" for one in found.skipped)
-
-    def _resume_row(self, found: ResumePoint | None) -> dict[str, str]:
-        if found is None:
-            return {}
-        made = describe_reproducibility(found.manifest["made"], manifest.environment_fingerprint(self.setup))
-        return {"goes on from": f"{found.path.name}, {made}"}
+        point, facts = None if self.context is None else self.context.resume_point, describe_run(self.setup)
+        if point is not None:
+            current = manifest.environment_fingerprint(self.setup)
+            promise = describe_reproducibility(point.manifest["made"], current)
+            facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
+        self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))
+        if point is not None:
+            self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in point.skipped)
 
     def _progress(self, epoch: int) -> float:
-        """The share of the run that is over before an epoch of the present round."""
+        """Return the finished share of the run before an epoch of the current round."""
         spec = self.setup.spec
         return (self.scheduler.round * spec.episode_length + epoch) / (spec.rounds * spec.episode_length)
 
@@ -236,7 +239,7 @@ class Session:
         return f"{self._path} cannot be written: {cause.strerror or cause}"
 
     def _close_files(self, status: str, error: str | None) -> None:
-        """Close the files of the run; where it failed already, that is what is told, whatever happens here."""
+        """Close the files of the run; an error here does not hide the error that ended the run."""
         try:
             self._emit_completed(status, error)
         except OSError as cause:
@@ -244,8 +247,8 @@ class Session:
                 raise CheckpointError(self._write_error(cause)) from cause
 
     def _emit_completed(self, status: str, error: str | None) -> None:
-        """The last event; the manifest says how the run ended."""
-        done = self.scheduler.compiled.totals
+        """Emit the last event and set the status in the manifest."""
+        totals = self.scheduler.compiled.totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.losses = self.scheduler.reporter.close(
             RunCompleted(
@@ -255,8 +258,8 @@ class Session:
                 best_accuracy=None if best is None else best.committed_mean,
                 error=error,
                 run_s=self.clock() - self.started_at,
-                graphs=done.graphs,
-                graph_fallbacks=done.graph_fallbacks,
+                graphs=totals.graphs,
+                graph_fallbacks=totals.graph_fallbacks,
             )
         )
         if self.context is not None:

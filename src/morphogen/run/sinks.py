@@ -1,4 +1,4 @@
-"""The files that a run tells into, opened where they stand: the event file, and the loggers of scalars."""
+"""Sinks of a run, opened at a position: the event file and the loggers of scalars."""
 
 import json
 import os
@@ -24,11 +24,13 @@ MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 
 def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
-    """The sinks of a run that writes to a folder, and how many bytes of its event file were cut for that.
+    """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
 
-    `position`: where they stood, as `Reporter.drain` gave it; None: they begin.  Where `telemetry.dir` is another one,
-    a new file begins there, and the numbers of its lines go on.  A CheckpointError as `checked` raises it; nothing is
-    changed before all is checked.  None at level off.  spec is resolved.
+    Args:
+        spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its numbering continues.
+        position: result of `Reporter.drain`; None: a new run.
+
+    Raises: CheckpointError like `check_position`, before any file is changed.
     """
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
@@ -44,9 +46,9 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
 
 
 def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[SinkPosition, int]:
-    """Where a run goes on to write, and how many bytes there are behind; nothing is changed.
+    """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
 
-    A CheckpointError where the event file is not that of the run, or not whole up to there.
+    Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """
     own, path = spec.telemetry, _event_path(spec, folder)
     before: SinkPosition | None = unpack(SinkPosition | None, position, "position")
@@ -75,8 +77,8 @@ def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: 
 
 
 def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
-    """The event file."""
-    return (folder.path if spec.telemetry.dir is None else Path(spec.telemetry.dir)) / EVENTS
+    """Return the event file; a relative `telemetry.dir` is relative to the run directory."""
+    return folder.path / (spec.telemetry.dir or "") / EVENTS
 
 
 def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, LoggerPosition]) -> Iterator[ScalarSink]:
@@ -88,9 +90,7 @@ def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, L
 def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:
     """Bytes of an event file after a position; a CheckpointError where it is not that of the run, whole up to there."""
     if not path.is_file():
-        raise CheckpointError(
-            f"event file {path} is missing; want the one with {position.bytes} bytes that was left there"
-        )
+        raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
     try:
         with path.open("rb") as file:
             begin = file.readline(MAX_FIRST_LINE)
@@ -99,12 +99,14 @@ def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> 
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be read: {error.strerror}") from error
     if size < position.bytes:
-        raise CheckpointError(f"event file {path} has {size} bytes; want at least {position.bytes}")
+        raise CheckpointError(f"event file {path} has {size} bytes: expected at least {position.bytes}")
     if position.bytes and end != b"\n":
         raise CheckpointError(
-            f"event file {path} has {format_value(ascii(end))} as byte {position.bytes}; want the end of a line"
+            f"event file {path}: byte {position.bytes}: expected the end of a line, got {format_value(ascii(end))}"
         )
-    torn = not begin.endswith(b"\n") and path.parent == folder.path  # by a process that died at once
+    torn = (
+        not begin.endswith(b"\n") and path.parent == folder.path
+    )  # left by a process that died while writing its first line
     if size and not torn:
         _check_first_line(path, begin, position, folder)
     return size - position.bytes
@@ -116,16 +118,16 @@ def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, fol
     try:
         head = json.loads(first_line)
         name, seq = head["event"], head["seq"]
-        own = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
+        fits = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
     except (ValueError, TypeError, KeyError, RecursionError):
-        own = False
-    if not own:
-        found = format_value(first_line.decode("ascii", "backslashreplace"))
-        raise CheckpointError(f"event file {path} begins with {found}; want the RunStarted of run {run}")
+        fits = False
+    if not fits:
+        text = format_value(first_line.decode("ascii", "backslashreplace"))
+        raise CheckpointError(f"event file {path}: first line: expected the RunStarted of run {run}, got {text}")
 
 
 def _read_run_id(folder: RunDirectory) -> str:
     try:
         return folder.read_manifest()["run_id"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{folder.path / MANIFEST} names no run_id, so no event file can be its own") from error
+        raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error

@@ -1,4 +1,4 @@
-"""What the minibatches of an epoch add up to, per env and per seed."""
+"""Sums over the minibatches of an epoch, per env and per seed."""
 
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from morphogen.rules.health import GradStats, gradient_health
 
 
 class MinibatchStats(NamedTuple):
-    """What one minibatch measured of the envs."""
+    """Measurements of one minibatch."""
 
     loss: Tensor  # float [E], nats per sample
     correct: Tensor  # float [E], share of the samples

@@ -1,4 +1,4 @@
-"""What the policy sees of each env: a function of the state, in the order of the table in `vocab.observation`."""
+"""Observation of each env: a function of the state, in the order of the table in `vocab.observation`."""
 
 import math
 

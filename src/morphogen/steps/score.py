@@ -75,7 +75,7 @@ def reward_inputs(
     target_loss: float,
     episode_length: int,
 ) -> RewardInputs:
-    """What a rule sees.  Shapes as in `score` -> RewardInputs [E].
+    """Build the inputs of a reward rule.  Shapes as in `score` -> RewardInputs [E].
 
     A rolled-back env is what its snapshot was: its accuracies are the ones remembered there, and improvement,
     interactions and loss of the failed epoch count as not measured.
@@ -115,7 +115,7 @@ def _parameter_fields(state: EnvState, params: Tensor, host: Tensor) -> dict[str
 
 
 def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:
-    """When the step was, and the accuracies on both sides of it, as fields of the inputs."""
+    """Epoch of the step and accuracies before and after it, as fields of the inputs."""
     was, now = before.signals, after.signals
     reached = torch.where(kept, attribution.val_acc, now.val_acc)
     committed = torch.where(kept, attribution.committed_acc, now.committed_acc)
@@ -132,7 +132,7 @@ def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution
 
 
 def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, params: Tensor) -> SlotInputs:
-    """What a rule sees of the slots.  All [E]; params int64 [E, S] of the seeds before the step -> SlotInputs [E].
+    """Build the slot inputs of a rule.  All [E]; params int64 [E, S] of the seeds before the step -> SlotInputs [E].
 
     Promise: a contribution counts only together with the accuracies before the step.
     """
@@ -169,7 +169,7 @@ def close_epoch(state: EnvState) -> EnvState:
 def _apply_rule(
     inputs: RewardInputs, ledger: TensorDict, shapley: Tensor, rule: Rule
 ) -> tuple[dict[str, Tensor], TensorDict]:
-    """What the rule makes of the inputs, as leaves of a score, and the next ledger."""
+    """Apply the rule to the inputs: leaves of a score, and the next ledger."""
     potential, measured = rule.potential(inputs, ledger)
     reward, parts, ledger = rule(inputs, ledger)
     leaves = {

@@ -1,4 +1,4 @@
-"""What slots do by themselves, once per epoch before training: cool down, move along a ramp, auto-forward."""
+"""Tick, the automatic change of slots once per epoch before training: cool down, move along a ramp, auto-forward."""
 
 import torch
 from torch import Tensor

@@ -38,7 +38,7 @@ _GRADIENT_LEAVES = (  # leaves of slots that tell of an epoch's gradients
 
 
 class TrainedParams(NamedTuple):
-    """What is trained, or its velocity."""
+    """Trained parameters, or their velocity."""
 
     host: Tensor  # [E, P]
     seeds: Tensor  # [N], everything that runs beside the hosts (`nets.blocks`)
@@ -55,7 +55,7 @@ class ActiveSeeds(NamedTuple):
 
 
 class EpochContext(NamedTuple):
-    """What does not change within an epoch."""
+    """Constants of an epoch."""
 
     masks: cnn.InstanceMasks
     indices: tuple[SlotIndex | None, ...]
@@ -63,7 +63,7 @@ class EpochContext(NamedTuple):
 
 
 class SeedGrads(NamedTuple):
-    """What a minibatch says about the seeds."""
+    """Gradients of seeds in a minibatch, and their statistics."""
 
     stats: GradStats
     seed_finite: Tensor  # bool [E, S], gradient and parameters of the seed are finite

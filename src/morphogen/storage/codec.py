@@ -1,4 +1,4 @@
-"""Values of the host as trees of dicts, lists, tensors and plain values, as checkpoints hold them, and back."""
+"""Codec of host values for checkpoints: to trees of dicts, lists, tensors and plain values, and back."""
 
 import re
 import types
@@ -35,7 +35,7 @@ def pack(value: Any) -> Tree:
         return [pack(inner) for inner in value]
     for kind in (types.NoneType, bool, int, float, str):
         if isinstance(value, kind):
-            return value if value is None else kind(value)  # of that type itself: others need not load
+            return value if value is None else kind(value)  # subclasses become the plain type
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
 
 
@@ -59,7 +59,7 @@ def unpack(kind: Any, tree: Tree, where: str) -> Any:
 
 
 def check_arrays(tree: Tree, like: Tree, where: str) -> None:
-    """Tensors have the shapes, and are reals, integers or flags, as in a tree like it; else a CheckpointError."""
+    """Raise a CheckpointError unless tensors have the shapes and kinds (reals, integers, flags) of `like`."""
     if isinstance(like, Tensor):
         _expect(_tensor_kind(tree) == _tensor_kind(like), tree, where, _tensor_kind(like))
     elif isinstance(like, Mapping):
@@ -74,7 +74,7 @@ def check_arrays(tree: Tree, like: Tree, where: str) -> None:
 def _field_names(kind: Any) -> Sequence[str] | None:
     """The fields of a dataclass or named tuple; None for another kind."""
     if is_dataclass(kind):
-        return tuple(one.name for one in fields(kind))
+        return tuple(field.name for field in fields(kind))
     return getattr(kind, "_fields", None) if isinstance(kind, type) and issubclass(kind, tuple) else None
 
 
@@ -82,7 +82,7 @@ def _unpack_fields(kind: Any, names: Sequence[str], tree: Tree, where: str) -> A
     _expect(isinstance(tree, dict), tree, where, "a dict")
     for name in [*names, *tree]:
         if name not in tree or name not in names:
-            fault = "is missing" if name in names else "is not known here"
+            fault = "is missing" if name in names else "is unknown"
             raise CheckpointError(f"{join_path(where, str(name))} {fault}")
     hints = get_type_hints(kind, include_extras=True)
     return kind(**{name: unpack(hints[name], tree[name], join_path(where, name)) for name in names})
@@ -120,11 +120,11 @@ def _unpack_array(tree: Tree, where: str) -> np.ndarray[Any, Any]:
 
 
 def _tensor_kind(tree: Tree) -> str:
-    """What a tensor holds, and its shape."""
+    """Kind and shape of a tensor."""
     if not isinstance(tree, Tensor):
         return type(tree).__name__
-    held = "flags" if tree.dtype == torch.bool else "complex numbers" if tree.is_complex() else "integers"
-    return f"{'reals' if tree.is_floating_point() else held} {list(tree.shape)}"
+    kind = "flags" if tree.dtype == torch.bool else "complex numbers" if tree.is_complex() else "integers"
+    return f"{'reals' if tree.is_floating_point() else kind} {list(tree.shape)}"
 
 
 def _expect(fits: Any, tree: Tree, where: str, wanted: str) -> Tree:

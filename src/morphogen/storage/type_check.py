@@ -1,4 +1,4 @@
-"""What a field of an event may hold: checked against its type, on the way into a file and on the way out."""
+"""Type checks of event fields, for values that are written and values that are read.  No torch."""
 
 import types
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ class Bounds:
     high: float | None = None
 
     def contains(self, value: float) -> bool:
-        """Whether the number lies within."""
+        """Return whether the number is within the bounds."""
         return self.low <= value and (self.high is None or value <= self.high)
 
 
@@ -32,7 +32,7 @@ _NUMBERS = {int, float, type(None)}  # of which a union is one look at the type
 
 @cache
 def build_check(hint: Any) -> ValueCheck:
-    """Whether a tidied value is of the type: numbers, names, tuples, mappings, None; no coercion but int for float."""
+    """Check that a value is of a type: numbers, names, tuples, mappings, None; no coercion but int for float."""
     kind, inner = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return _bounds_check(build_check(inner[0]), tuple(one for one in inner[1:] if isinstance(one, Bounds)))
@@ -40,7 +40,7 @@ def build_check(hint: Any) -> ValueCheck:
         plain = _NUMBERS.issuperset(inner)
         return _number_check(inner) if plain else _union_check(tuple(build_check(one) for one in inner))
     if kind is Literal:
-        return inner.__contains__  # a tuple: what is read may not have a hash
+        return inner.__contains__  # a tuple: values that are read may be unhashable
     if kind is tuple:
         return _tuple_check(build_check(inner[0]))
     if kind is dict:
@@ -80,5 +80,5 @@ def _typed_dict_check(hint: Any) -> ValueCheck:
     return lambda value: (
         isinstance(value, Mapping)
         and value.keys() == checks.keys()
-        and all(one(value[name]) for name, one in checks.items())
+        and all(fits(value[name]) for name, fits in checks.items())
     )

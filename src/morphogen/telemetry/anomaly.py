@@ -18,7 +18,7 @@ INFO, WARNING, ERROR = "info", "warning", "error"
 
 
 class Finding(NamedTuple):
-    """What a rule found."""
+    """Finding of a rule."""
 
     kind: str
     severity: str
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnomalyState:
-    """What the rules remember between rounds."""
+    """Memory of the rules between rounds."""
 
     low: Mapping[str, int] = field(default_factory=dict)  # head -> rounds below its limit since it was clear of it
     waits: int = 0  # rounds in a row with hardly anything but WAIT
@@ -62,7 +62,7 @@ def find_anomalies(
     config: TelemetrySpec,
     devices: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[Finding], AnomalyState]:
-    """What stands out in a round, and what to remember of it."""
+    """Return the findings of a round, and the next memory."""
     limits = config.limits_by_name
     found = [one for rule in RULES for one in rule(update, limits)]
     found += _env_share_findings(counts, limits)
@@ -166,7 +166,7 @@ def _wait_findings(counts: RoundCounts, before: int, limits: Numbers) -> tuple[l
 
 
 def _drift_findings(update: Numbers, before: float | None, limits: Numbers) -> tuple[list[Finding], float | None]:
-    """What is unlike the rounds before, and the average of the gradient's norm."""
+    """Return drifts from earlier rounds, and the average of the gradient norm."""
     norm = update.get("gradient_norm", math.nan)
     drift, after = gradient_drift(norm if math.isfinite(norm) else None, before)
     found = [
@@ -198,7 +198,7 @@ def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limit
 
 
 def accuracy_trend(delta: float, config: TelemetrySpec) -> str | None:
-    """Where the rolling accuracy is going, from its change in points."""
+    """Direction of the rolling accuracy, from its change in points."""
     if abs(delta) < config.plateau_threshold:
         return "plateau"
     if abs(delta) > config.improvement_threshold:
@@ -207,7 +207,7 @@ def accuracy_trend(delta: float, config: TelemetrySpec) -> str | None:
 
 
 class EpochReport(NamedTuple):
-    """What happened in an epoch that may raise the level.  Epochs are counted through the run."""
+    """Events of an epoch that may raise the level.  Epochs are counted through the run."""
 
     epoch: int
     reasons: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ class EventLines(NamedTuple):
 
 
 class PendingEvents:
-    """What happened in an epoch, or is told of a round or of the run; what of it is written is another question."""
+    """Events of an epoch, a round or the run, before a sink selects from them."""
 
     def __init__(self, events: MakeEvents, details: MakeEvents = tuple) -> None:
         """Pure functions, called by whoever asks first: the events of all levels below debug, and those of debug."""
@@ -89,7 +89,7 @@ class EventBatch:
 
 @dataclass(frozen=True, slots=True)
 class RetainedEvents:
-    """What is left of batches that had to make room: what is never dropped, in order, and how much was."""
+    """Remains of dropped batches: events that are never dropped, in order, and counts of the others."""
 
     events: tuple[Envelope, ...] = ()
     dropped: Counter[str] = field(default_factory=Counter)

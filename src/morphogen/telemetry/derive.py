@@ -1,4 +1,4 @@
-"""What happened, told from the record of an epoch: a pure function of the record and a small memory.  No tensors.
+"""Events of an epoch: a pure function of its record and a small memory.  No tensors.
 
 A record is a mapping from leaf names to arrays [E, ...]; its schema is `run.record.record`.
 """
@@ -82,7 +82,7 @@ def derive_details(
 
 
 def _epoch_events(step: DeriveContext) -> Iterator[Envelope]:
-    """How all envs stand; after the last epoch of a round also what every seed is worth."""
+    """State of all envs; after the last epoch of a round also the contribution of every seed."""
     yield Envelope(epochs.epoch_event(step.record), round=step.round, epoch=step.epoch)
     if step.epoch == step.facts.epochs - 1:
         worth = epochs.ablations_event(step.record)
@@ -188,7 +188,7 @@ def _rollback_events(step: DeriveContext) -> Iterator[Envelope]:
 
 
 def _anomaly_events(step: DeriveContext) -> Iterator[Envelope]:
-    """What was wrong where nothing was rolled back."""
+    """Faults of envs that were not rolled back."""
     record = step.record
     wrong = (record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)
     for (env,) in _indices(wrong & ~record["rolled_back"]):

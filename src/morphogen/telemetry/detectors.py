@@ -1,4 +1,4 @@
-"""What stands out in an epoch: signs that a seed looks better than it is, told once per seed.  numpy, no tensors."""
+"""Detections in an epoch: signs that a seed looks better than it is, once per seed.  numpy, no tensors."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ Detection = tuple[int, int, Finding]  # row of the env, slot
 
 @dataclass(frozen=True, slots=True)
 class DetectionState:
-    """What was seen in a round so far."""
+    """Detections of a round so far."""
 
     reported: Array  # bool [E, S, 2], of the seed in the slot
     skipped: Array  # bool [E], a minibatch was skipped
@@ -34,7 +34,7 @@ class DetectionState:
 
 
 def detect(record: Record, before: DetectionState) -> tuple[list[Detection], DetectionState]:
-    """What the detectors say about seeds for the first time, and what was seen so far."""
+    """Return the first detections of seeds, and the next state."""
     told = before.reported & ~stage_entries(record, Stage.GERMINATED)[..., None]
     fired, free = record["detectors"], ~record["forced"]
     after = DetectionState(

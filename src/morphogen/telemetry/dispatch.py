@@ -23,7 +23,7 @@ AnySink = Sink | Callable[[list[Envelope]], object]
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What did not reach its sink."""
+    """Events that did not reach their sink."""
 
     dropped: dict[str, dict[str, int]]  # sink -> event -> number
     failed: dict[str, str]  # sink -> why
@@ -40,7 +40,7 @@ NO_LOSSES = Losses({}, {}, False)
 
 
 class DispatchState(NamedTuple):
-    """What a dispatch remembers."""
+    """State of a dispatcher."""
 
     raised: bool = False  # the next epoch is written at debug, because of what happened before
     until: int = -1  # the last epoch of the run that is written at debug
@@ -73,7 +73,7 @@ class Dispatcher:
         return bool(self._outlets)
 
     def state(self) -> DispatchState:
-        """What is remembered; the flight recorder only where it may be read."""
+        """Return the state; the flight recorder only if it may be read."""
         read = self.has_sinks and self._spec.escalates
         recent = tuple(moment.lines for moment in self._recent) if read else ()
         return DispatchState(self._level != self._spec.level, self._until, recent)
@@ -131,7 +131,7 @@ class Dispatcher:
         self._put(PendingEvents(lambda: (told,)), others)
 
     def flush(self) -> None:
-        """What was written so far is to be durable; a file that could not be written is tried again."""
+        """Make written events durable; a file that could not be written is tried again."""
         for outlet in self._outlets:
             outlet.flush()
 

@@ -1,4 +1,4 @@
-"""How far a gradient norm is from its own past."""
+"""Distance of a gradient norm from its average."""
 
 DRIFT_MOMENTUM = 0.99
 DRIFT_EPSILON = 1e-8

@@ -22,7 +22,7 @@ MAX_OTHERS = 2  # ops that are told besides the chosen one
 
 
 def epoch_event(record: Record) -> EpochCompleted:
-    """How every env stands."""
+    """State of every env."""
     trained, seed = record["train_valid"], in_stages(record["stage"], OCCUPIED)
     return EpochCompleted(
         train_loss=mask_invalid(record["train_loss"], trained),
@@ -44,7 +44,7 @@ def epoch_event(record: Record) -> EpochCompleted:
 
 
 def ablations_event(record: Record) -> AblationsMeasured:
-    """What every seed is worth."""
+    """Contribution of every seed."""
     pairs = record["interaction_valid"]
     return AblationsMeasured(
         acc_table=mask_invalid(record["acc_table"], record["exact"][:, None]),
@@ -59,7 +59,7 @@ def ablations_event(record: Record) -> AblationsMeasured:
 def debug_events(
     record: Record, memory: EpisodeMemory, facts: RunFacts
 ) -> Iterator[ActionsTaken | SlotsMeasured | AttributionMissing | RewardsPaid]:
-    """What only the debug level tells of any epoch.  memory: after it."""
+    """Events of an epoch at level debug.  memory: after it."""
     yield actions_event(record, facts.slots)
     yield slots_event(record, memory)
     missing = attribution_event(record)
@@ -69,7 +69,7 @@ def debug_events(
 
 
 def actions_event(record: Record, slots: tuple[str, ...]) -> ActionsTaken:
-    """What was chosen, and what became of it."""
+    """Chosen actions and their outcomes."""
     action = record["action"]
     used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
     names = {**HEAD_VALUES, Head.SLOT: slots}
@@ -112,7 +112,7 @@ def slots_event(record: Record, memory: EpisodeMemory) -> SlotsMeasured:
 
 
 def attribution_event(record: Record) -> AttributionMissing:
-    """Where a seed has no fresh contribution; `not_exact`: it has one, but its interactions were not measured."""
+    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not measured."""
     seed, fresh = in_stages(record["stage"], OCCUPIED), record["contribution_valid"]
     player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
     reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)

@@ -1,4 +1,4 @@
-"""What the steps of a round add up to: actions, what was legal, what was paid.  numpy, no tensors."""
+"""Sums over the steps of a round: actions, legal choices, rewards.  numpy, no tensors."""
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -84,7 +84,7 @@ def _head_sizes(slots: int) -> list[int]:
 
 
 def _count_codes(codes: Array, like: Array) -> Array:
-    """How often each code occurs; what is outside of the table counts for none."""
+    """Count each code; codes outside of the table are ignored."""
     return np.bincount(codes[(codes >= 0) & (codes < len(like))], minlength=len(like))
 
 
@@ -99,7 +99,7 @@ def _add_rewards(before: Array, record: Record) -> Array:
 
 
 def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
-    """What was done."""
+    """Actions of the round."""
     names = [slots if head is Head.SLOT else HEAD_VALUES[head] for head in Head]
     heads = zip(HEADS, names, tally.values, strict=True)
     return ActionCounts(
@@ -117,7 +117,7 @@ def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
 
 
 def mask_hit_rates(tally: RoundTally) -> MaskHitRates:
-    """What could have been done; None for a head that no op of the round uses."""
+    """Legal choices; None for a head that no op of the round uses."""
     heads = list(zip(HEADS, tally.used, tally.choices, tally.single, strict=True))
     return MaskHitRates(
         legal_share={op.name: _share(tally.legal[op], tally.steps) for op in Op},
@@ -127,7 +127,7 @@ def mask_hit_rates(tally: RoundTally) -> MaskHitRates:
 
 
 def reward_summary(tally: RoundTally, components: tuple[str, ...], episodes: int) -> RewardSummary:
-    """What was paid; `episodes` of the round."""
+    """Rewards; `episodes` of the round."""
     *parts, total = (_reward_spread(column, episodes) for column in tally.paid.T)
     return RewardSummary(components=dict(zip(components, parts, strict=True)), total=total)
 

@@ -1,4 +1,4 @@
-"""Whether an event belongs to the run that has begun: its places exist, its rows have the sizes of the run."""
+"""Check of an event against its run: its envs and slots exist, its rows have the sizes of the run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ MAX_ENVS, MAX_SLOTS = 2**20, 2**10
 
 
 def find_misfit(start: RunStarted, event: Envelope) -> str | None:
-    """What is wrong with an event of a run; None where it fits.  The first event is its own start."""
+    """Return the fault of an event of a run, None if it fits.  The first event is its own start."""
     if isinstance(event.data, RunStarted):
         return next(_start_errors(event.data), None)
     found = (*_coordinate_errors(start, event), *_blueprint_errors(start, event.data), *_row_errors(start, event.data))

@@ -7,7 +7,7 @@ from morphogen.telemetry.events import COORDINATES, Envelope, Event, Json
 from morphogen.telemetry.kinds import env, epoch, ppo, round, run, slot
 from morphogen.vocab.text import format_value
 
-FORMAT = 1
+FORMAT = 2
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 HEAD_KEYS = ("v", "seq", "time", "rank", "event")
 EVENT_KINDS: dict[str, type[Event]] = {
@@ -32,8 +32,12 @@ def decode(text: str) -> Envelope:
     if not isinstance(whole, dict):
         raise ValueError(f"a line holds {format_value(whole)}; want an object")
     _check_keys("line", set(whole) - {*COORDINATES, "late"}, {*HEAD_KEYS, "severity", "data"})
-    if whole["v"] != FORMAT or not isinstance(whole["event"], str) or whole["event"] not in EVENT_KINDS:
-        raise ValueError(f"event {format_value(whole['event'])} of format {format_value(whole['v'])} is unknown")
+    if whole["v"] != FORMAT:
+        raise ValueError(
+            f"format: expected {FORMAT}, got {format_value(whole['v'])}: another version of morphogen wrote it"
+        )
+    if not isinstance(whole["event"], str) or whole["event"] not in EVENT_KINDS:
+        raise ValueError(f"event {format_value(whole['event'])} is unknown")
     if not isinstance(whole["data"], dict):
         raise ValueError(f"{whole['event']} holds {format_value(whole['data'])}; want an object")
     kind = EVENT_KINDS[whole["event"]]

@@ -18,7 +18,7 @@ from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedP
 
 
 def describe(event: Envelope) -> str | None:
-    """What an event says; None: nothing that is worth a line of its own."""
+    """Describe an event in one line; None if it has no line of its own."""
     say = DESCRIPTIONS.get(type(event.data))
     return None if say is None else say(event.data)
 

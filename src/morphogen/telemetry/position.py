@@ -1,4 +1,4 @@
-"""Where sinks stand, so that a run can go on there.  No tensors."""
+"""Position of sinks, from which a run can be resumed.  No tensors."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

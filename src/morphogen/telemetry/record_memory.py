@@ -1,4 +1,4 @@
-"""What telemetry remembers between the epochs of an episode: a few numbers per env and slot.  numpy, no tensors."""
+"""Memory of telemetry between the epochs of an episode: a few numbers per env and slot.  numpy, no tensors."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -17,7 +17,7 @@ STABILITY_EPOCHS = 20  # differences of accuracy that stability looks at
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is fixed for a run and needed to tell what happened."""
+    """Constants of a run that events need."""
 
     task: str
     slots: tuple[str, ...]
@@ -159,12 +159,12 @@ STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")  # the f
 
 
 def stage_entries(record: Record, stage: Stage) -> Array:
-    """Where a slot came to a stage at some point of the epoch: bool [E, S]."""
+    """Return whether a slot entered a stage in the epoch: bool [E, S]."""
     code = int(stage)  # which numpy compares faster than a member of an enum
     came = [(record[b] != code) & (record[a] == code) for b, a in pairwise(STAGE_POINTS)]
     return came[0] | came[1] | came[2]
 
 
 def in_stages(stage: Array, stages: tuple[Stage, ...]) -> Array:
-    """Where the stage is one of `stages`, a run of codes: bool [E, S]."""
+    """Return whether the stage is one of `stages`, a range of codes: bool [E, S]."""
     return (stage >= int(stages[0])) & (stage <= int(stages[-1]))

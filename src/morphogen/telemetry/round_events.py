@@ -1,4 +1,4 @@
-"""What is told at the end of a round besides its summary, from its tally and from the metrics of the update."""
+"""Events at the end of a round besides its summary, from its tally and the metrics of the update."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,12 +28,12 @@ def round_events(tally: RoundTally, metrics: Metrics, first: Scale | None, facts
 
 
 def normaliser_scale(metrics: Metrics) -> Scale | None:
-    """What the policy normalises by after the round; None for one that does not."""
+    """Observation statistics of the policy after the round; None for a policy without them."""
     return (metrics["normaliser.mean"], metrics["normaliser.std"]) if "normaliser.mean" in metrics else None
 
 
 def scale_drift(now: Scale | None, first: Scale | None) -> float | None:
-    """How far the scale went since the first round: mean distance of the means plus that of the deviations."""
+    """Drift of the scale since the first round: mean distance of the means plus that of the deviations."""
     if now is None:
         return None
     return float(sum(np.abs(a - b).mean() for a, b in zip(now, now if first is None else first, strict=True)))

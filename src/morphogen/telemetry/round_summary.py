@@ -13,14 +13,14 @@ ROLLING_ROUNDS = 10
 
 
 class CompileStats(NamedTuple):
-    """What was compiled, and what could not be."""
+    """Counts of compiled graphs, and of fallbacks."""
 
     graphs: int = 0
     graph_fallbacks: int = 0  # epochs and resets that ran eager
     compile_s: float = 0.0
 
     def difference(self, before: "CompileStats") -> "CompileStats":
-        """What came on top."""
+        """Return the difference of two counts."""
         return CompileStats(*(now - then for now, then in zip(self, before, strict=True)))
 
 
@@ -29,7 +29,7 @@ NO_COMPILES = CompileStats()
 
 @dataclass(frozen=True, slots=True)
 class RoundCosts:
-    """What a round took.  The time of making graphs is in none of the other times."""
+    """Costs of a round.  The time of compiling graphs is in none of the other times."""
 
     rollout_s: float
     env_epochs: int  # of the rollout
@@ -78,7 +78,7 @@ def summarise(
 
 
 def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, ...]:
-    """How fast a round was and what it took; samples: of an env and epoch."""
+    """Speed and costs of a round; samples: of an env and epoch."""
     rate, wall = _epoch_rate(costs), costs.rollout_s + costs.update_s
     data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
     throughput = Throughput(

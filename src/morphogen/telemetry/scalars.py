@@ -76,7 +76,7 @@ class ScalarSink:
             self._position = LoggerPosition(files=dict(_file_sizes(self._folder, self.name)))
 
     def position(self) -> LoggerPosition:
-        """Where the logger stood at the last flush; the run that it is of, at a service."""
+        """Position of the logger at the last flush, and its run at a service."""
         if "_logger" in vars(self) and not self.local:
             self._position = LoggerPosition(_ID[self.name](self._logger.experiment))
         return self._position

@@ -1,4 +1,4 @@
-"""What became of the seeds of each blueprint, counted from events.
+"""Outcomes of the seeds of each blueprint, counted from events.
 
 Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever it is split.
 """
@@ -71,7 +71,7 @@ class BlueprintTally:
 
 
 def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
-    """What one event says about blueprints."""
+    """Return the tallies of blueprints from one event."""
     data = event.data
     match data:
         case SeedGerminated():

@@ -21,7 +21,7 @@ from morphogen.vocab.text import format_value
 
 @dataclass(frozen=True, slots=True)
 class TelemetryState:
-    """What a reporter remembers."""
+    """State of a reporter."""
 
     memory: EpisodeMemory | None  # None: before the first epoch of the run
     rolling: tuple[float, ...]  # mean accuracies of the last rounds

@@ -23,7 +23,7 @@ from morphogen.telemetry.record_memory import RunFacts
 
 
 class MonitorState(NamedTuple):
-    """What a watcher remembers."""
+    """State of a monitor."""
 
     watch: AnomalyState = AnomalyState()
     sights: DetectionState | None = None
@@ -39,7 +39,7 @@ class AnomalyMonitor:
         self.state = MonitorState()
 
     def end_epoch(self, record: Record, position: tuple[int, int]) -> tuple[tuple[Envelope, ...], EpochReport]:
-        """What stands out in an epoch, and what of it raises the level."""
+        """Return the findings of an epoch, and those that raise the level."""
         round, epoch = position
         before = self.state.sights if epoch and self.state.sights else DetectionState.empty(record)
         found, sights = detect(record, before)
@@ -76,7 +76,7 @@ class AnomalyMonitor:
         return kinds, told, self._report(round, self._facts.epochs - 1, _alarm_kinds(found))
 
     def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
-        """Where accuracy is going; before: mean accuracies of the at most 10 rounds before."""
+        """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before."""
         if not before or summary.accuracy_mean is None or summary.rolling_accuracy is None:
             return []
         known, now = fmean(before), summary.rolling_accuracy

@@ -44,7 +44,7 @@ class MemorySink:
         """Nothing is on its way."""
 
     def close(self) -> None:
-        """What was kept stays."""
+        """Keep the stored events."""
 
 
 class JsonlSink:

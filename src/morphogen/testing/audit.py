@@ -113,7 +113,7 @@ def source_reads(source: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the three checks found; falsy where all is well."""
+    """Findings of the three checks; falsy without a finding."""
 
     reads: list[HostRead] = field(default_factory=list)
     meta_failure: str = ""

@@ -5,9 +5,11 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.handwritten_logs import anomaly, epoch, rolled_back
 
-from morphogen.analysis.console import Console, closing_lines, format_duration, format_number
+from morphogen.analysis.console import Console, closing_lines, column_blocks, format_duration, format_number
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import CheckpointFailed, SinkFailed
@@ -199,3 +201,36 @@ def test_a_short_run_compares_halves_and_a_single_round_stands_alone():
 def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
     lines = closing_lines([summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0)
     assert lines[1] == "return: 1.500 in the first 2 rounds, 2.500 in the last 2"
+
+
+@given(
+    columns=st.lists(
+        st.tuples(st.text("abcdefgh", min_size=1, max_size=14), st.integers(1, 12)), min_size=1, max_size=14
+    ),
+    width=st.integers(40, 120),
+)
+def test_no_table_is_cut_and_every_block_is_led_by_the_first_column(columns, width):
+    names = [f"{name}{i}" for i, (name, _) in enumerate(columns)]
+    rows = [{name: "x" * size for name, (_, size) in zip(names, columns, strict=True)}] * 2
+    out = io.StringIO()
+    screen = Console(out=out)
+    screen._out.width = width
+    screen.print_table(rows)
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "\u2026" not in out.getvalue()
+    heads = [line.split() for line in lines if names[0] in line.split()]
+    assert [name for head in heads for name in head if name != names[0]] == names[1:]
+
+
+@pytest.mark.parametrize(
+    ("widths", "blocks"),
+    [
+        ([5], [[0]]),
+        ([5, 5, 5], [[0, 1, 2]]),
+        ([5, 10, 10], [[0, 1], [0, 2]]),
+        ([5, 30, 4], [[0, 1], [0, 2]]),
+    ],
+)
+def test_columns_beyond_the_width_follow_in_further_blocks(widths, blocks):
+    assert column_blocks(widths, 20) == blocks

@@ -15,8 +15,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from support import generated_logs
 
+from morphogen.analysis.plots.acting import _plot_verdicts
 from morphogen.analysis.report import MAX_RUNS, report
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
@@ -358,3 +360,12 @@ def test_a_damaged_evaluation_is_named(tmp_path, change, said):
     (place / "evaluation.json").write_text(json.dumps({**generated_logs.EVALUATION, **change}))
     with pytest.raises(DataError, match=said):
         read_run(place)
+
+
+def test_ticks_are_numbers_and_no_markup():
+    axes = Figure().subplots()
+    _plot_verdicts(axes, [{"panel": "outcome", "name": "SUCCESS", "value": 120_000}], [])
+    axes.figure.canvas.draw()
+    texts = [label.get_text() for label in axes.get_xticklabels()]
+    assert any(texts)
+    assert not any("$" in text or "mathdefault" in text for text in texts)

@@ -170,9 +170,17 @@ def test_what_was_not_written_is_added_up():
 
 
 def test_a_run_that_is_resumed_is_over_no_more():
-    resumed = Envelope(RunResumed(checkpoint="checkpoints/x", cut_bytes=0, skipped=()))
+    resumed = Envelope(RunResumed(checkpoint="checkpoints/x", cut_bytes=0, skipped=(), rounds=5))
     assert seen(whole()).ended is not None
     assert seen([*whole(), resumed]).ended is None
+
+
+def test_progress_counts_the_rounds_that_a_resumed_run_was_extended_to():
+    before = seen(whole()[:-1])
+    extended = Envelope(
+        RunResumed(checkpoint="checkpoints/x", cut_bytes=0, skipped=(), rounds=2 * before.started.rounds)
+    )
+    assert seen([*whole()[:-1], extended]).progress == pytest.approx(before.progress / 2)
 
 
 def test_what_is_told_late_changes_nothing():

@@ -401,7 +401,7 @@ def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     assert main.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
-    assert "data.val_samples is 301" in capsys.readouterr().err
+    assert "data.val_samples: expected at most 300" in capsys.readouterr().err
 
 
 def fresh(*words, cwd, then=""):
@@ -485,7 +485,7 @@ def test_version_is_the_one_of_the_installed_package(capsys):
     assert capsys.readouterr().out == "morphogen 0.1.0\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(tmp_path):
-    command = f"{sys.executable} -m morphogen train --print-config | true"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
-    assert "Traceback" not in done.stderr
+def test_a_reader_that_leaves_early_is_no_error(tmp_path):
+    command = f"set -o pipefail; {sys.executable} -m morphogen train --print-config | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

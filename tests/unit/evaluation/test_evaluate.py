@@ -178,3 +178,9 @@ def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
 
 def test_players_keep_their_order_and_stand_once():
     assert list(open_arms(["random", "wait", "random"], tiny_setup())) == ["random", "wait"]
+
+
+def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played():
+    setup = tiny_setup(episode_length=6)
+    with pytest.raises(ConfigError, match="full_cycle"):
+        open_arms(["wait", "full_cycle"], setup)

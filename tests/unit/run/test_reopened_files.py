@@ -137,12 +137,12 @@ def a_pipe(path, at):
 
 
 DAMAGES = {
-    r"events\.jsonl has \d+ bytes; want at least": cut_short,
-    "want the RunStarted of run 0123456789ab": foreign,
-    "want the end of a line": shifted,
-    "want the end of a line|want the RunStarted": headless,
-    "begins with .*want the RunStarted": other_begin,
-    "names no run_id": unnamed,
+    r"events\.jsonl has \d+ bytes: expected at least": cut_short,
+    "expected the RunStarted of run 0123456789ab": foreign,
+    "expected the end of a line": shifted,
+    "expected the end of a line|expected the RunStarted": headless,
+    "first line: expected the RunStarted": other_begin,
+    "has no run_id": unnamed,
     "is missing": lambda path, at: path.unlink(),
     "jsonl is missing": a_pipe,
 }
@@ -165,11 +165,11 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bytes": -1}, "position.bytes is -1; want"),
-        ({"seq": 1.5}, "position.seq is 1.5; want"),
+        ({"bytes": -1}, "position.bytes: expected int.*, got -1"),
+        ({"seq": 1.5}, "position.seq: expected int.*, got 1.5"),
         ({"pending": ["{}"]}, r"position.pending\[0\] holds"),
-        ({"loggers": {"csv": {"id": None, "files": {"a": "b"}}}}, "position.loggers.csv.files.a is"),
-        ({"more": 1}, "position.more is not known here"),
+        ({"loggers": {"csv": {"id": None, "files": {"a": "b"}}}}, "position.loggers.csv.files.a: expected int"),
+        ({"more": 1}, "position.more is unknown"),
     ],
 )
 def test_a_position_that_is_none_is_refused_by_name(tmp_path, change, message):

@@ -94,24 +94,24 @@ GOOD = pack(
     Whole(Fraction(1, 3), Counter(a=2), (Pair(np.zeros(2)),), {"a": 1}, Pair(np.zeros(2), 1.0), ("x", math.nan))
 )
 BAD = {
-    "state.ratio is .*; want a fraction": [("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)],
-    "state.counts is .*; want a dict by name": [("counts", 3), ("counts", {3: 1})],
-    "state.counts.a is 1.5; want int": [("counts", {"a": 1.5})],
-    r"state.pairs is .*; want a list": [("pairs", {}), ("pairs", "ab"), ("pairs", None)],
-    r"state.pairs\[0\].left is .*; want a tensor": [("pairs", [{"left": [1.0], "right": None}])],
-    r"state.pairs\[0\].left is .*; want a plain tensor": [
+    "state.ratio: expected a fraction": [("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)],
+    "state.counts: expected a dict by name, got .*": [("counts", 3), ("counts", {3: 1})],
+    "state.counts.a: expected int, got 1.5": [("counts", {"a": 1.5})],
+    r"state.pairs: expected a list, got .*": [("pairs", {}), ("pairs", "ab"), ("pairs", None)],
+    r"state.pairs\[0\].left: expected a tensor, got .*": [("pairs", [{"left": [1.0], "right": None}])],
+    r"state.pairs\[0\].left: expected a plain tensor, got .*": [
         ("pairs", [{"left": one, "right": None}])
         for one in (torch.zeros(2).to_sparse(), torch.zeros(2, device="meta"), torch.zeros(2, dtype=torch.bfloat16))
     ],
-    r"state.pairs\[0\] is 3; want a dict": [("pairs", [3])],
+    r"state.pairs\[0\]: expected a dict, got 3": [("pairs", [3])],
     r"state.pairs\[0\].right is missing": [("pairs", [{"left": torch.zeros(2)}])],
-    "state.named.a is 0.5; want": [("named", {"a": 0.5})],
-    "state.inner.right is float32": [("inner", {"left": torch.zeros(2), "right": torch.tensor(1.0)})],
-    r"state.both is .*; want a list of 2": [("both", ["x"]), ("both", ["x", 1.0, 2.0])],
-    r"state.both\[0\] is 1; want str": [("both", [1, 1.0])],
-    "state.size is -1; want": [("size", -1)],
-    "state.size is true; want": [("size", True)],
-    "state.more is not known here": [("more", 1)],
+    "state.named.a: expected bool, got 0.5": [("named", {"a": 0.5})],
+    "state.inner.right: expected float, got float32": [("inner", {"left": torch.zeros(2), "right": torch.tensor(1.0)})],
+    r"state.both: expected a list of 2, got .*": [("both", ["x"]), ("both", ["x", 1.0, 2.0])],
+    r"state.both\[0\]: expected str, got 1": [("both", [1, 1.0])],
+    "state.size: expected int >= 0, got -1": [("size", -1)],
+    "state.size: expected int >= 0, got true": [("size", True)],
+    "state.more is unknown": [("more", 1)],
 }
 
 

@@ -35,11 +35,11 @@ def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
 def test_what_stands_in_the_place_of_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, message in (
-        (tmp_path / "pipe", "no regular file"),
+        (tmp_path / "pipe", "a pipe or device"),
         (tmp_path, "a directory"),
-        (tmp_path.joinpath("/dev/zero"), "no regular file"),
-        (tmp_path / "a\0b", "no name of a file"),
-        (tmp_path / "\ud800", "no name of a file"),
+        (tmp_path.joinpath("/dev/zero"), "a pipe or device"),
+        (tmp_path / "a\0b", "invalid file name"),
+        (tmp_path / "\ud800", "invalid file name"),
     ):
         with pytest.raises(OSError, match=message):
             safe_read.read_bytes(path)
@@ -60,10 +60,10 @@ def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     {
-        "[]": "it holds a list; want an object",
-        '{"a": NaN}': "NaN is no JSON number",
-        '{"a": 1e400}': "1e400 is no JSON number",
-        '{"a": -1e400}': "-1e400 is no JSON number",
+        "[]": "expected an object, got a list",
+        '{"a": NaN}': "NaN is not a JSON number",
+        '{"a": 1e400}': "1e400 is not a JSON number",
+        '{"a": -1e400}': "-1e400 is not a JSON number",
         '{"a":' * 100_000: "nested too deep",
         '{"a":' * 65 + "1" + "}" * 65: "nested deeper than 64",
         '{"a": 1' + "0" * 5000 + "}": "Exceeds the limit",
@@ -213,7 +213,7 @@ def test_an_array_is_made_of_the_bytes_that_are_there():
 
 KIND = named("numpy dtype") + word("u1") + b"\x89\x88\x87R"
 CALLS = {
-    "a thing under the number 2147483647": b"K\1r\xff\xff\xff\x7f",
+    "memo index 2147483647": b"K\1r\xff\xff\xff\x7f",
     "builtins.bytearray, which is not allowed": named("builtins bytearray") + number(2**40) + b"\x85R",
     "a name is to be changed": named("_codecs encode") + b"}" + b"b",
     "anything but uint8": named("numpy dtype") + word("O") + b"\x89\x88\x87R",
@@ -231,5 +231,5 @@ def test_a_pickle_of_arrays_does_nothing_else(message):
 def test_a_batch_has_at_most_the_records_of_an_official_file(tmp_path):
     with (tmp_path / "batch").open("wb") as file:
         file.truncate((RECORDS + 1) * RECORD)
-    with pytest.raises(DataError, match=r"want 3073 for each of 1 .. 10000 records"):
+    with pytest.raises(DataError, match=r"expected 3073 bytes for each of 1 .. 10000 records"):
         read_binary(tmp_path / "batch")

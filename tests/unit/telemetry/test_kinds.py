@@ -155,7 +155,7 @@ def test_an_episode_is_told_exactly_where_an_env_is(half):
         (lambda: CheckpointSaved(path="a", kind="final", size_bytes=True, save_s=0.1), "size_bytes is true"),
         (lambda: CheckpointSaved(path="a", kind="final", size_bytes=1.5, save_s=0.1), "size_bytes is 1.5"),
         (lambda: CheckpointSaved(path=None, kind="final", size_bytes=1, save_s=0.1), "path is null"),
-        (lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}]), "skipped is "),
+        (lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}], rounds=3), "skipped is "),
     ],
 )
 def test_a_field_says_what_it_holds(make, said):

@@ -167,10 +167,10 @@ def changed(tree, path, value):
             r"seen.sights.reported is .*; want flags \[2, 3, 2\]",
         ),
         ("seeds.tree", {}, "seeds.tree.slots is missing"),
-        ("rolling", [None], r"rolling\[0\] is null; want float"),
+        ("rolling", [None], r"rolling\[0\]: expected float, got null"),
         ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
         ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
-        ("more", 1, "more is not known here"),
+        ("more", 1, "more is unknown"),
     ],
 )
 def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):

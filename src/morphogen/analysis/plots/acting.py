@@ -1,9 +1,10 @@
-"""What the policy does, and what it is paid for."""
+"""Actions of the policy and their rewards."""
 
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import StrMethodFormatter
 
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, label_panel
@@ -99,6 +100,7 @@ def _plot_verdicts(ax: Axes, outcomes: list[Row], reasons: list[Row]) -> None:
     bars = ax.barh([_verdict_label(row) for row in rows], [row["value"] for row in rows], color=colours)
     ax.bar_label(bars, fmt="{:,.0f}", padding=2, fontsize=7)
     ax.set_xscale("symlog", linthresh=1)
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # names are no formulas, and neither are ticks
     ax.margins(x=0.15)
     ax.invert_yaxis()
 

@@ -1,4 +1,4 @@
-"""What `morphogen evaluate` found: every arm with its intervals, and how often each passes a value."""
+"""Results of `morphogen evaluate`: every arm with its intervals, and how often each passes a value."""
 
 from collections.abc import Sequence
 

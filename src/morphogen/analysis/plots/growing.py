@@ -63,7 +63,7 @@ def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
 
 
 def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
-    """What a slot went through, from the events of it; stages that lasted no epoch are left out."""
+    """Stages of a slot, from its events; stages that lasted no epoch are left out."""
     born = {event.epoch: event.data.blueprint for event in events if event.name == "SeedGerminated"}
     moves = [(event.epoch or 0, event.data.to) for event in events if event.name == "StageChanged"]
     name, seed = None, 0

@@ -1,4 +1,4 @@
-"""How well a run learns: its curves over rounds, and the updates of its policy."""
+"""Learning of a run: its curves over rounds, and the updates of its policy."""
 
 import math
 from statistics import fmean, stdev

@@ -1,4 +1,4 @@
-"""Whether a run is healthy, and where its time goes."""
+"""Health of a run, and the phases that take its time."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What seeds are worth: those of the best episode, and every blueprint over the run."""
+"""Contributions of seeds: those of the best episode, and every blueprint over the run."""
 
 from collections.abc import Sequence
 from typing import Any

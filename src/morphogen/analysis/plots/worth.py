@@ -1,4 +1,4 @@
-"""What was delivered: against its size, against the instance, and against the baselines."""
+"""Delivered networks: against their size, their instance, and the baselines."""
 
 import math
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ def _front_edge(front: Sequence[Row]) -> list[Row]:
 
 
 def instance_rows(log: RunLog) -> list[Row]:
-    """What growing added in every episode, beside the parameters of its instance."""
+    """Gain of growing in every episode, beside the parameters of its instance."""
     found = []
     for row in log.tables["episodes"]:
         measured = last_ablations(log, row)

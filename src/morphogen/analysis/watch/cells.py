@@ -46,7 +46,7 @@ _BLENDED_NAMES = frozenset(stage.name for stage in BLENDED)
 
 @dataclass(frozen=True, slots=True)
 class ScreenFrame:
-    """What a screen is drawn into."""
+    """Cells of a screen."""
 
     width: int = 120  # columns
     height: int | None = None  # lines; None = as many as it takes

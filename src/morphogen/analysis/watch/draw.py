@@ -74,7 +74,7 @@ def _progress_row(started: RunStarted, view: RunView) -> Table:
 
 
 def _remarks(view: RunView, idle: float) -> list[str]:
-    """What there is to say about the run as a whole."""
+    """Summary rows of the whole run."""
     found = [LIFECYCLE_ONLY] if view.lifecycle_only else [MINIMAL] if view.level == "minimal" else []
     if view.ended is None and idle > IDLE_LIMIT_S:
         found.append(f"nothing new for {format_duration(idle)}: the run may wait, have been stopped, or be gone")

@@ -80,7 +80,8 @@ def _on_start(view: RunView, event: Envelope, data: RunStarted) -> RunView:
 
 
 def _on_resume(view: RunView, event: Envelope, data: RunResumed) -> RunView:
-    return replace(view, ended=None)
+    started = None if view.started is None else replace(view.started, rounds=data.rounds)
+    return replace(view, started=started, ended=None)
 
 
 def _on_end(view: RunView, event: Envelope, data: RunCompleted) -> RunView:

@@ -15,14 +15,14 @@ CHUNK_BYTES = 1 << 20  # bytes that are read at a time
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a file was read; `last`: the line that ends there, which tells whether it is still the same file."""
+    """Position in a file; `last`: the line that ends there, which identifies the file."""
 
     offset: int = 0  # bytes
     last: bytes = b""
 
 
 class FollowBatch(NamedTuple):
-    """What was read at a time."""
+    """Events of one read."""
 
     events: tuple[Envelope, ...] = ()
     unreadable: int = 0  # lines that are no event

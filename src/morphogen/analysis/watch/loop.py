@@ -91,7 +91,7 @@ def watch(
 
 @contextlib.contextmanager
 def _open_display(screen: Console, run: Path, once: bool) -> Iterator[Callable[[RunView], None]]:
-    """How views are shown that are not the last."""
+    """Open the display for views before the last one."""
     if once:
         yield lambda view: None
     elif screen.is_terminal and not screen.is_dumb_terminal:

@@ -1,4 +1,4 @@
-"""What is known about a run: frozen, small however long the run is, told from events alone."""
+"""State of a run for the screen: frozen, of bounded size, built from events alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -52,7 +52,7 @@ def mean_known(values: tuple[float | None, ...]) -> float | None:
 
 
 class ActionView(NamedTuple):
-    """What an env did in an epoch."""
+    """Action of an env in an epoch."""
 
     op: str
     success: bool
@@ -60,7 +60,7 @@ class ActionView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """What is in a slot.  None = empty, or not recorded."""
+    """Occupant of a slot.  None = empty, or not recorded."""
 
     stage: str = Stage.DORMANT.name
     blueprint: str | None = None
@@ -121,17 +121,17 @@ class RunView:
 
     @property
     def lifecycle_only(self) -> bool:
-        """Whether nothing but what is never dropped is written."""
+        """Return whether only events that are never dropped are written."""
         return self.config.get("telemetry", {}).get("lifecycle_only", False)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether epochs are not written as a whole: what they alone tell is not known."""
+        """Return whether epochs are written in part, so that some fields are unknown."""
         return self.lifecycle_only or self.level == "minimal"
 
     @property
     def progress(self) -> float:
-        """How much of the run is over, 0 .. 1."""
+        """Share of the run that is over, 0 .. 1."""
         if self.started is None or self.round is None:
             return 0.0
         epochs = 0 if self.epoch is None else self.epoch + 1

@@ -42,7 +42,7 @@ def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
 
 
 def describe_rule(name: str) -> str:
-    """What a rule of the table pays, in one line: the first line of its builder's docstring."""
+    """Summary of a rule of the table: the first line of its builder's docstring."""
     return (inspect.getdoc(BUILDERS[name]) or "").partition("\n")[0]
 
 

@@ -49,7 +49,7 @@ class EpisodeCompleted(EnvEvent):
 
 @dataclass(frozen=True, slots=True)
 class TopologyRecorded(EnvEvent):
-    """What was grown for good: the fossils of an env at the end of its life."""
+    """Fossils of an env at the end of its episode."""
 
     sha256: str  # of the manifest as canonical JSON
     manifest: Json

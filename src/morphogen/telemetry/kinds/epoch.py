@@ -14,7 +14,7 @@ Choices = tuple[str | None, ...]  # None where the op does not use the head
 
 @dataclass(frozen=True, slots=True)
 class EpochCompleted(EpochEvent):
-    """How every env stands after an epoch."""
+    """State of every env after an epoch."""
 
     LEVEL: ClassVar[str] = "normal"
 
@@ -37,7 +37,7 @@ class EpochCompleted(EpochEvent):
 
 @dataclass(frozen=True, slots=True)
 class ActionsTaken(EpochEvent):
-    """What was chosen for every env, from what, and what became of it."""
+    """Actions of every env, their legal choices and their outcomes."""
 
     op: Choices
     slot: Choices
@@ -87,14 +87,14 @@ class AblationsMeasured(EpochEvent):
 
 @dataclass(frozen=True, slots=True)
 class AttributionMissing(EpochEvent):
-    """Where a seed has no fresh contribution, and why: no_player, skipped, not_exact; None elsewhere."""
+    """Reason why a seed has no fresh contribution: no_player, skipped, not_exact; None elsewhere."""
 
     reason: tuple[Choices, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RewardsPaid(EpochEvent):
-    """What every env was paid, by component."""
+    """Rewards of every env, by component."""
 
     names: Names
     components: RealTable  # [E][C]

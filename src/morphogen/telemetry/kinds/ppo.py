@@ -91,7 +91,7 @@ def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
 
 
 def _is_nonfinite(key: str, metrics: Mapping[str, Any]) -> bool:
-    """Whether a valid number is none."""
+    """Return whether a valid number is not finite."""
     return bool(metrics.get(f"{key}_valid", True)) and not math.isfinite(metrics[key])
 
 

@@ -49,7 +49,7 @@ class BatchSummary(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class ActionCounts(RoundEvent):
-    """What was done in a round; counts of steps of an env."""
+    """Actions of a round; counts of steps of an env."""
 
     sampled: dict[str, Count]  # op ->
     effective: dict[str, Count]  # op -> that took effect; WAIT for what did not
@@ -63,7 +63,7 @@ class ActionCounts(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class MaskHitRates(RoundEvent):
-    """What could have been done in a round."""
+    """Legal choices of a round."""
 
     legal_share: dict[str, Share]  # op -> of the steps
     choices_mean: dict[str, Positive]  # head -> legal values, where the op uses the head
@@ -82,7 +82,7 @@ class RewardSpread(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class RewardSummary(RoundEvent):
-    """What was paid in a round."""
+    """Rewards of a round."""
 
     components: dict[str, RewardSpread]
     total: RewardSpread
@@ -90,7 +90,7 @@ class RewardSummary(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class Throughput(RoundEvent):
-    """How fast a round was; the time of making graphs is in none of the other times."""
+    """Speed of a round; the time of compiling graphs is in none of the other times."""
 
     env_epochs_per_s: Real
     samples_per_s: Real  # that hosts were trained on
@@ -102,7 +102,7 @@ class Throughput(RoundEvent):
 
 
 class PhaseTimes(TypedDict):
-    """What a phase took."""
+    """Time of a phase."""
 
     wall_s: Real
     host_cpu_s: Real  # of the thread that runs the scheduler
@@ -112,14 +112,14 @@ class PhaseTimes(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class PhaseProfile(RoundEvent):
-    """Where the time of a round went."""
+    """Times of the phases of a round."""
 
     phases: dict[str, PhaseTimes]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsed(RoundEvent):
-    """What the allocator of a CUDA device holds, peaks since the process began."""
+    """Memory of the allocator of a CUDA device, peaks since the process began."""
 
     device: str
     allocated_bytes: Count
@@ -132,7 +132,7 @@ class MemoryUsed(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class ObservationStats(RoundEvent):
-    """What the policy saw in a round; what is not finite counts as 0."""
+    """Statistics of observations of a round; numbers that are not finite count as 0."""
 
     nonfinite_share: Share
     host_mean: Real  # raw features, by block
@@ -164,7 +164,7 @@ class HiddenHealth(RoundEvent):
 
 
 class BlueprintScore(TypedDict):
-    """What became of the seeds of a blueprint, over the run so far; None where there was none to measure."""
+    """Outcomes of the seeds of a blueprint, over the run so far; None without a measured seed."""
 
     germinated: Count
     fossilized: Count
@@ -193,7 +193,7 @@ class BlueprintScores(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class TrendDetected(RoundEvent):
-    """Where the rolling accuracy is going."""
+    """Direction of the rolling accuracy."""
 
     LEVEL: ClassVar[str] = "minimal"
 

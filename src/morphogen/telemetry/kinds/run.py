@@ -58,6 +58,7 @@ class RunResumed(RunEvent):
     checkpoint: str
     cut_bytes: Count  # of the event file, which was ahead of the checkpoint
     skipped: tuple[SkippedCheckpoint, ...]  # newer ones
+    rounds: Count  # of the whole run, from here on
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is true of the slots of every state that can be reached, whatever was done to them.
+"""Invariants of the slots of every reachable state.
 
 For steps of your own that move slots: play them, and ask after each epoch.
 

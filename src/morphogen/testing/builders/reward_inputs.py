@@ -68,7 +68,7 @@ def fill_fields(
 
 
 def make_slot_inputs(envs: int = 1, slots: int = 3, *, dtype: torch.dtype = torch.float64, **fields: Any) -> SlotInputs:
-    """What a rule sees of slots; a number stands for all of them, a row for all envs.  Empty slots unless given."""
+    """Slot inputs of a rule; a number stands for all slots, a row for all envs.  Empty slots by default."""
     return SlotInputs(**fill_fields(SLOT_INPUT_DEFAULTS, fields, (envs, slots), dtype), batch_size=[envs])
 
 

@@ -103,7 +103,7 @@ def make_limits(slots: Slots, **fields: Any) -> Limits:
 
 
 def advance_counters(slots: Slots) -> Slots:
-    """What the end of an epoch does to the counters."""
+    """Advance the counters as the end of an epoch does."""
     held = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     return slots.replace(epochs_in_stage=slots.epochs_in_stage + (slots.stage != Stage.DORMANT), age=slots.age + held)
 

@@ -42,7 +42,7 @@ HOST_PARAMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """What stays the same over an episode; quick gates by default, so that short episodes see whole lives."""
+    """Constants of an episode; quick gates by default, so that short episodes hold whole lifecycles."""
 
     length: int = 8
     every: int = 1
@@ -105,7 +105,7 @@ class ScoredInputs(NamedTuple):
 
 
 def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> ScoredInputs:
-    """What an action and made-up measurements make of the envs, before it is paid.  action int64 [E, 8]."""
+    """Apply an action and synthetic measurements to the envs, up to the reward.  action int64 [E, 8]."""
     spec = decode(action, now.slots, terms.build_limits(now.slots))
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
@@ -119,7 +119,7 @@ def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements
 
 
 def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
-    """What else a step is paid by: the keywords that `steps.score.reward_inputs` shares with `score`."""
+    """Keywords that `steps.score.reward_inputs` shares with `score`."""
     slots = now.slots.stage.shape[1]
     return {
         "before": now,
@@ -134,7 +134,7 @@ def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
 def run_epoch(
     now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec | None = None
 ) -> SyntheticEpoch:
-    """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
+    """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] -> SyntheticEpoch."""
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
     whole = run_steps(now, action, measurements, terms)

@@ -86,7 +86,7 @@ def tree_form(tree: Any) -> tuple:
 
 
 def env_count(tree: Any, axis: int = 0) -> int:
-    """How many envs are stacked in the first part that says so; `axis`: of envs in bare tensors.  0: none says it."""
+    """Number of envs of the first part with an env axis; `axis`: of envs in bare tensors.  0: no such part."""
     leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in tree_parts(tree))
     return next((lead[0] for lead in leads if len(lead)), 0)
 

@@ -135,7 +135,7 @@ def check_reward(
 
 
 def callable_name(function: Any) -> str:
-    """What a function or an object is called in a sentence."""
+    """Name of a function or an object in a sentence."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)

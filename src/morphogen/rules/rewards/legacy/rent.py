@@ -1,4 +1,4 @@
-"""What growth costs a legacy rule: parameters in use, and how suddenly their alpha changed."""
+"""Cost of growth in a legacy rule: parameters in use, and sudden changes of their alpha."""
 
 from typing import NamedTuple
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.measures import Measure
+from morphogen.engine.epoch import run_epoch
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts
 from morphogen.telemetry.derive import derive_details, derive_events
@@ -28,7 +29,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
         own = build_scheduler(envs, bench.device)
         state = own.vector_env.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
-        epoch = own.vector_env.epoch(state, own.policy, own.params, hidden)
+        epoch = run_epoch(own.vector_env, state, own.policy, own.params, hidden)
         leaves, known = build_record(epoch), build_facts(own.setup)
         seen = own.transfers.read("record", leaves)
         memories = update_memory(seen, None, START, known)

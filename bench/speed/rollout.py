@@ -54,8 +54,8 @@ def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSec
     segment, found = torch.ones_like(state.signals.measured), []
     for t in range(WARMUP_EPOCHS + count):
         epoch = run.run_epoch(state, hidden, segment, t)
-        state, segment = epoch.after, epoch.score.terminated
-        hidden = reset_hidden(epoch.choice.hidden, segment)
+        state, segment = epoch.score.after, epoch.score.step.terminated
+        hidden = reset_hidden(epoch.act.choice.hidden, segment)
         bench.synchronize()
         spent = run.timer.close()
         if t == 0:

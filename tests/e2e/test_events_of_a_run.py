@@ -8,6 +8,7 @@ import torch
 from support.small_runs import tiny
 
 from morphogen.cli.probe import events_by_round
+from morphogen.engine.epoch import run_epoch
 from morphogen.engine.record import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -111,7 +112,7 @@ def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
     with torch.no_grad():
         state = scheduler.vector_env.reset(0)
         hidden = scheduler.policy.initial_hidden(128)
-        leaves = build_record(scheduler.vector_env.epoch(state, scheduler.policy, scheduler.params, hidden))
+        leaves = build_record(run_epoch(scheduler.vector_env, state, scheduler.policy, scheduler.params, hidden))
     size = sum(leaf.numel() * leaf.element_size() for leaf in leaves.values())
     assert size < 100_000
     assert not any(leaf.dtype == torch.int64 for leaf in leaves.values())

@@ -72,36 +72,38 @@ def contained(calm, sick, env):
     others = [e for e in range(ENVS) if e != env]
     for t, (one, other) in enumerate(zip(records(calm), records(sick)[:LENGTH], strict=True)):
         assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
-        one, other = leaves(calm.epochs[t].after), leaves(sick.epochs[t].after)
+        one, other = leaves(calm.epochs[t].score.after), leaves(sick.epochs[t].score.after)
         assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
     assert {event.env for event in sick.events("RolledBack")} <= {env}
     assert len(sick.epochs) == 2 * LENGTH
     assert all(math.isfinite(value) for value in sick.metrics[1].values())
     assert sick.metrics[1]["steps_done"] > 0
     assert all(leaf.isfinite().all() for leaf in leaves(sick.scheduler.learner).values())
-    assert not any(epoch.report.rolled_back.any() for epoch in sick.epochs[LENGTH:])
+    assert not any(epoch.score.report.rolled_back.any() for epoch in sick.epochs[LENGTH:])
 
 
 def ended(sick, env):
     """Every epoch whose loss is no number is rolled back: a terminal with one penalty, and a new segment behind it."""
     column = SETUP.rule.components.index("governor")
     for t, epoch in enumerate(sick.epochs[:LENGTH]):
-        back = epoch.report.rolled_back[env].item()
-        assert back or epoch.validation.loss[env].isfinite()
-        paid = epoch.score.components[env, column].item()
+        back = epoch.score.report.rolled_back[env].item()
+        assert back or epoch.train.validation.loss[env].isfinite()
+        paid = epoch.score.step.components[env, column].item()
         assert paid == (-SETUP.rule.governor_penalty if back else 0.0)
-        assert epoch.score.terminated[env].item() == (back or t == LENGTH - 1)
+        assert epoch.score.step.terminated[env].item() == (back or t == LENGTH - 1)
         if t + 1 < LENGTH:
             assert sick.fresh[t + 1][env].item() == back
             assert not back or not any(leaf[env].any() for leaf in sick.hidden[t + 1].values())
-            assert not back or all(leaf.isfinite().all() for leaf in leaves(sick.epochs[t + 1].observation).values())
+            assert not back or all(
+                leaf.isfinite().all() for leaf in leaves(sick.epochs[t + 1].act.observation).values()
+            )
     told = [(event.round, event.epoch) for event in sick.events("RolledBack")]
-    assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].report.rolled_back[env]]
+    assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].score.report.rolled_back[env]]
 
 
 def told_of(sick):
     """What the governor did in the first round is in the events, every sign and every snapshot once."""
-    now = [(t, epoch.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
+    now = [(t, epoch.score.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
     kept = [(t, env) for t, report in now for env in range(ENVS) if report.snapshot_taken[env]]
     assert [(one.epoch, one.env) for one in sick.events("SnapshotTaken") if one.round == 0 and not one.late] == kept
     signs = {(t, env): Panic(report.anomaly[env].item()) for t, report in now for env in range(ENVS)}
@@ -113,7 +115,7 @@ def told_of(sick):
 
 def legal(epoch):
     """Whether every action is one that the masks allow."""
-    masks, (op, slot) = epoch.masks, epoch.choice.action[:, :2].unbind(-1)
+    masks, (op, slot) = epoch.act.masks, epoch.act.choice.action[:, :2].unbind(-1)
     row = torch.arange(len(op))
     return masks.op[row, op] & ((op == 0) | masks.slot[row, op, slot])
 
@@ -153,9 +155,9 @@ def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
     contained(calm, sick, env)
     ended(sick, env)
     told_of(sick)
-    starved = [epoch.train.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
+    starved = [epoch.train.metrics.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
     assert math.isfinite(value) or starved == [t >= since for t in range(LENGTH)]
-    back = [epoch.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
+    back = [epoch.score.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
     assert math.isfinite(value) or any(back) == (since < LENGTH - 1), "two starved epochs in a row are a panic"
 
 
@@ -175,7 +177,9 @@ def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at,
     sick = Run(SETUP).rounds(2, shown(value, env, at))
     contained(calm, sick, env)
     assert all(legal(epoch).all() for epoch in sick.epochs)
-    chosen = [torch.cat((epoch.choice.log_prob[env], epoch.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]]
+    chosen = [
+        torch.cat((epoch.act.choice.log_prob[env], epoch.act.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]
+    ]
     lost = [not numbers.isfinite().all() for numbers in chosen]
     told = [(event.epoch, event.env) for event in sick.events("AnomalySeen") if "policy" in event.data.faults]
     assert told == [(t, env) for t in range(LENGTH) if lost[t]]
@@ -222,8 +226,8 @@ def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three
     assert [found["steps_done"] for found in run.metrics] == [0, 0, 0]
     assert learned(run) == before
     assert all(legal(epoch).all() for epoch in run.epochs)
-    assert not any(epoch.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
-    assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].after).values())
+    assert not any(epoch.score.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
+    assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].score.after).values())
     assert [event.data.skip_streak for event in run.events("PpoUpdated")] == [1, 2, 3]
 
 

@@ -21,8 +21,8 @@ from morphogen.data.digits import read_digits
 from morphogen.data.feed import Feed
 from morphogen.data.splits import StoredImages, as_stored
 from morphogen.device.transfers import Transfers
-from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
@@ -249,14 +249,14 @@ def test_an_error_in_a_run_ends_its_thread():
 
 
 def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
-    real = VectorEnv.epoch
+    real = VectorEnv.read_plan
 
-    def epoch(self, *given):
+    def read_plan(self, counts):
         if self.purpose == Purpose.INSTANCE_HELD_OUT:
             raise Lost("in the closing comparison")
-        return real(self, *given)
+        return real(self, counts)
 
-    monkeypatch.setattr(VectorEnv, "epoch", epoch)
+    monkeypatch.setattr(VectorEnv, "read_plan", read_plan)
     with pytest.raises(Lost) as caught:  # its traceback holds on to the world
         train_ppo_vectorized(tiny(final_episodes=4, data=DataSpec(**SMALL, placement="streamed")))
     assert not readers()

@@ -3,7 +3,6 @@
 A new step is a new row, and without one a test fails.
 """
 
-import copy
 import importlib
 import inspect
 import pkgutil
@@ -17,6 +16,7 @@ from support.small_runs import live, tiny, world_of
 
 from morphogen import steps
 from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.engine.epoch import Epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.record import build_record
 from morphogen.engine.rollout_buffer import Rollout
@@ -142,10 +142,10 @@ class Scene:
         for t, one in enumerate(self.whole):
             self.rollout.write(t, one, one.before.clock.epoch == 0)
         self.epoch = next(one for one in self.whole[6:] if self.births(one).any())
-        self.state = self.epoch.ticked
+        self.state = self.epoch.act.ticked
 
     def births(self, epoch):
-        return (epoch.before.slots.stage == int(Stage.DORMANT)) & (epoch.acted.slots.stage == int(Stage.GERMINATED))
+        return (epoch.before.slots.stage == int(Stage.DORMANT)) & (epoch.act.acted.slots.stage == int(Stage.GERMINATED))
 
     def noise(self, *shape):
         """Uniform noise, five times another one."""
@@ -178,7 +178,7 @@ def training(s):
         state, batch = (part[env : env + 1] for part in args[:2])
         return state, batch, s.plan(state)
 
-    batches = [s.world.feed.batch(s.world.feed.epoch(one.ticked), 0) for one in s.epochs]
+    batches = [s.world.feed.batch(s.world.feed.epoch(one.act.ticked), 0) for one in s.epochs]
     plan = s.plan(s.state)
     return train, [(s.state, batch, plan) for batch in batches], {"select_env": alone, "tolerance": 1e-4}
 
@@ -193,7 +193,7 @@ def validating(s):
     def call(state, images, coalition, evaluated, plan):
         return validate(state, images, coalition, evaluated, plan, net=s.net)
 
-    hosts = [s.state.replace(host=one.ticked.host) for one in s.epochs]
+    hosts = [s.state.replace(host=one.act.ticked.host) for one in s.epochs]
     return call, [(state, split, *s.asked(state), plan) for state in hosts], {"select_env": alone, "tolerance": 1e-4}
 
 
@@ -220,7 +220,18 @@ def bearing(s):
 
 
 def paying(s):
-    given = [(e.governed, e.outcome, e.attribution, e.report, e.validation, e.before, e.host_params) for e in s.epochs]
+    given = [
+        (
+            e.score.governed,
+            e.act.outcome,
+            e.score.attribution,
+            e.score.report,
+            e.train.validation,
+            e.before,
+            e.score.host_params,
+        )
+        for e in s.epochs
+    ]
     counts = {"net_counts": s.net.counts, "gate_counts": s.net.gate_counts}
     terms = {**counts, "target_loss": 0.05, "episode_length": 14}
     return given, terms
@@ -242,7 +253,7 @@ def telling_rules(s):
 
 
 def telling_slots(s):
-    given = [(e.before, e.after, e.outcome, e.seed_params) for e in s.epochs]
+    given = [(e.before, e.score.after, e.act.outcome, e.score.seed_params) for e in s.epochs]
     return (lambda *args: slot_inputs(*args[:3], params=args[3])), given, {"slots": True, "slot_axis": 1}
 
 
@@ -257,15 +268,14 @@ def resetting(s):
 
 def planning(s):
     call = partial(plans.plan_counts, net=s.net)
-    given = [(e.ticked.slots, *s.asked(e.ticked), s.births(e)) for e in s.epochs]
+    given = [(e.act.ticked.slots, *s.asked(e.act.ticked), s.births(e)) for e in s.epochs]
     return call, given, {"skip": ("neighbours",)}  # it counts over all envs
 
 
 def acting_by_policy(s):
     hidden = s.policy.initial_hidden(8)
-    given = [
-        (s.learner.params, e.observation, e.masks, hidden, u) for e, u in zip(s.epochs, s.noise(8, 41), strict=True)
-    ]
+    noise, shown = s.noise(8, 41), [(epoch.act.observation, epoch.act.masks) for epoch in s.epochs]
+    given = [(s.learner.params, *seen, hidden, u) for seen, u in zip(shown, noise, strict=True)]
     return s.policy.act, given, {"tolerance": 1e-5}
 
 
@@ -336,16 +346,15 @@ def test_the_slot_head_of_an_action_turns_with_the_slots():
 
 
 def test_the_state_keeps_its_leaves_and_dtypes_through_an_epoch(scene):
-    before, after = (tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.after))
+    before, after = (tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.score.after))
     assert {path: (leaf.dtype, leaf.shape) for path, leaf in before.items()} == {
         path: (leaf.dtype, leaf.shape) for path, leaf in after.items()
     }
 
 
 def test_the_record_is_made_without_a_read(scene):
-    on_meta = copy.copy(scene.epoch)
-    for name in scene.epoch.__dataclass_fields__:
-        object.__setattr__(on_meta, name, getattr(scene.epoch, name).to("meta"))
+    before, *phases = scene.epoch
+    on_meta = Epoch(before.to("meta"), *(phase._make(leaf.to("meta") for leaf in phase) for phase in phases))
     found = build_record(on_meta)
     assert {leaf.device.type for leaf in found.values()} == {"meta"}
     assert sum(leaf.numel() * leaf.element_size() for leaf in found.values()) < 8 * 2_000, "the record is small"

@@ -9,9 +9,10 @@ import torch
 
 from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, RunSpec, resolve
 from morphogen.device.transfers import Transfers
-from morphogen.engine.epoch import Epoch, VectorEnv, reset_hidden
+from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import Setup, build_setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.vocab.purpose import Purpose
 
 
@@ -48,8 +49,8 @@ def live(world: VectorEnv, name: str = "random", *, epochs: int | None = None, c
     with torch.no_grad():
         for t in range(world.setup.spec.episode_length if epochs is None else epochs):
             state = state if change is None else change(t, state)
-            epoch = world.epoch(state, policy, params, hidden)
-            state, hidden = epoch.after, reset_hidden(epoch.choice.hidden, epoch.score.terminated)
+            epoch = run_epoch(world, state, policy, params, hidden)
+            state, hidden = epoch.score.after, reset_hidden(epoch.act.choice.hidden, epoch.score.step.terminated)
             found.append(epoch)
     return found
 

@@ -9,7 +9,8 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.device.transfers import Transfers
-from morphogen.engine.epoch import Epoch, VectorEnv, reset_hidden
+from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.env import EnvState
@@ -61,8 +62,8 @@ def rollout_on_device(
     rows, epoch, before = [], None, state.signals.val_acc
     with torch.no_grad():
         for _ in range(env.setup.spec.episode_length):
-            epoch = env.epoch(state, policy, params, hidden)
-            state, hidden = epoch.after, reset_hidden(epoch.choice.hidden, epoch.score.terminated)
+            epoch = run_epoch(env, state, policy, params, hidden)
+            state, hidden = epoch.score.after, reset_hidden(epoch.act.choice.hidden, epoch.score.step.terminated)
             rows.append(_epoch_values(epoch))
     assert epoch is not None  # an episode has at least one epoch
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
@@ -82,24 +83,24 @@ def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int |
 
 def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
     """Traces of one epoch; all [E]."""
-    signals = epoch.after.signals
+    signals = epoch.score.after.signals
     return {
-        "network_value": epoch.score.network_value,
+        "network_value": epoch.score.step.network_value,
         "committed_acc": signals.committed_acc,
         "accuracy": signals.val_acc,
-        "trained_params": epoch.host_params + epoch.seed_params.sum(-1),
-        "missed": epoch.missed,
+        "trained_params": epoch.score.host_params + epoch.score.seed_params.sum(-1),
+        "missed": epoch.act.missed,
     }
 
 
 def _final_values(epoch: Epoch) -> dict[str, torch.Tensor]:
     """Traces of the last epoch."""
-    slots = epoch.after.slots
+    slots = epoch.score.after.slots
     fossil = slots.stage == int(Stage.FOSSILIZED)
     return {
-        "host_params": epoch.host_params,
-        "fossil_params": epoch.score.fossil_params,
+        "host_params": epoch.score.host_params,
+        "fossil_params": epoch.score.step.fossil_params,
         "fossil_blueprint": torch.where(fossil, slots.blueprint, EMPTY),
         "algorithm": torch.where(fossil, slots.algorithm, 0),
-        "rollbacks": epoch.after.signals.rollbacks,
+        "rollbacks": epoch.score.after.signals.rollbacks,
     }

@@ -1,6 +1,6 @@
-"""Phases of an epoch, as functions of tensors: each can be compiled by itself, and all of them as one.
+"""Phases of an epoch as functions of tensors: act, train, score.  Each can be compiled; `engine.epoch` orders them.
 
-Nothing here reads the device or draws from a generator: noise is keyed by the clock of the state.
+Phases neither read the device nor draw from a generator: noise is keyed by the clock of the state.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from morphogen.config.task import ANALYTIC
 from morphogen.data.feed import Feed
-from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
@@ -46,10 +45,10 @@ LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 
 
 class ActPhase(NamedTuple):
-    """An epoch up to the plan: what was seen, chosen and done, and what will run."""
+    """Results of an epoch up to its plan."""
 
     observation: Observation
-    masks: ActionMasks  # what the policy could choose from, after the control
+    masks: ActionMasks  # choices of the policy, after the control
     missed: Tensor  # bool [E], the control declared an action that was not legal
     choice: ActOutput
     acted: EnvState
@@ -59,17 +58,24 @@ class ActPhase(NamedTuple):
     coalition: Tensor  # int64 [E, K]
     evaluated: Tensor  # bool [E, K]
     born: Tensor  # bool [E, S]
-    counts: Tensor  # int32 [54 S], what the host has to know
+    counts: Tensor  # int32 [54 S], sizes that the host reads
+
+
+class TrainPhase(NamedTuple):
+    """Measurements of an epoch's training and validation."""
+
+    metrics: TrainMetrics
+    validation: Validation
 
 
 class ScorePhase(NamedTuple):
-    """An epoch after its validation: what came of it."""
+    """Results of an epoch after its validation."""
 
     attribution: Attribution
     governed: EnvState
     report: GovernorReport
     after: EnvState
-    score: StepScore
+    step: StepScore
     host_params: Tensor  # int64 [E]
     seed_params: Tensor  # int64 [E, S], of the seeds that trained
 
@@ -82,20 +88,23 @@ def act_phase(
     *,
     setup: Setup,
     policy: Policy,
-    action_control: ActionControl | None,
+    control: ActionControl | None,
 ) -> ActPhase:
-    """observe .. tick.  state, hidden [E], key int64 [E, 3]; `narrowed`: what the policy has to follow."""
+    """Observe, mask, act, decode, apply, tick; count what the plan needs.
+
+    Shapes: state, hidden [E]; key int64 [E, 3].  `control` restricts the masks; None: whatever is legal.
+    """
     spec, limits = setup.spec, setup.limits
     met = conditions(state.slots, limits)
-    seen = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
-    observation, masks = (
-        observe(state, limits, conditions_met=met, **seen),
-        action_masks(state.slots, limits, conditions_met=met),
-    )
+    sizes = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
+    observation = observe(state, limits, conditions_met=met, **sizes)
+    masks = action_masks(state.slots, limits, conditions_met=met)
     missed = torch.zeros_like(masks.op[:, 0])
-    if action_control is not None:
-        masks, missed = restrict_masks(masks, *action_control.at(state.clock.epoch, key[:, 2]))
-    choice = policy.act(params, observation, masks, hidden, _action_noise(state, key, policy.purpose))
+    if control is not None:
+        masks, missed = restrict_masks(masks, *control.at(state.clock.epoch, key[:, 2]))
+    stream = rng.stream(key, policy.purpose, round=state.clock.episode, epoch=state.clock.epoch)
+    noise = rng.gumbel(stream, noise_lanes(state.slots.stage.shape[1]))
+    choice = policy.act(params, observation, masks, hidden, noise)
     action = decode(choice.action, state.slots, limits, conditions_met=met)
     acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
     ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
@@ -107,13 +116,8 @@ def act_phase(
     )  # fmt: skip
 
 
-def _action_noise(state: EnvState, key: Tensor, purpose: Purpose) -> Tensor:
-    stream = rng.stream(key, purpose, round=state.clock.episode, epoch=state.clock.epoch)
-    return rng.gumbel(stream, noise_lanes(state.slots.stage.shape[1]))
-
-
 def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
-    """Ablations that each env needs, and the permutations of its sampled ones.  -> int64, bool [E, K]."""
+    """Return the ablations that each env needs, sampled ones by random permutations.  -> int64, bool [E, K]."""
     spec, slots = setup.spec, len(setup.net.slots)
     pairs, clock = spec.attribution.permutation_pairs, state.clock
     stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
@@ -122,8 +126,38 @@ def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 
 
+def train_phase(
+    act: ActPhase,
+    key: Tensor,
+    plan: Plan,
+    *,
+    unit: Callable[..., Any],
+    feed: Feed,
+    setup: Setup,
+    mark: Callable[[str], None],
+) -> tuple[EnvState, TrainMetrics]:
+    """Init the seeds that were born, then train hosts and seeds on the minibatches of the epoch.
+
+    `unit` trains one minibatch (`PhaseFns.train`); `mark` tells the profiler the phase that follows.
+    """
+    mark("train")
+    if setup.task.kind == ANALYTIC:
+        return skip_training(act.ticked)
+    ready = init_new_seeds(act.ticked, act.born, key, plan, setup=setup)
+    mark("data")
+    draws = feed.epoch(ready)
+    mark("train")
+    progress = start_epoch(ready, plan, net=setup.net)
+    for minibatch in range(setup.spec.data.minibatches):
+        mark("data")
+        batch = feed.batch(draws, minibatch)
+        mark("train")
+        progress, _ = unit(progress, batch)
+    return finish_epoch(ready, progress, plan, net=setup.net)
+
+
 def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, setup: Setup) -> EnvState:
-    """The envs with the parameters of the seeds that were born.  born bool [E, S]."""
+    """Return the envs with parameters of the seeds that were born.  born bool [E, S]."""
     rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
     noise = [_seed_noise(state, key, row, slot, (size - gate, gate)) for row, slot, size, gate in sizes]
@@ -131,12 +165,12 @@ def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, se
 
 
 def _seed_noise(state: EnvState, key: Tensor, rows: Tensor, slot: SlotSpec, sizes: tuple[int, int]) -> Tensor:
-    """Noise for the largest blueprint of a slot, then for its gate network, of exactly the seeds that were born."""
-    rows = rows.clamp(max=key.shape[0] - 1)  # a padded row is no env; what is drawn for it is dropped
+    """Noise of the new seeds: for the largest blueprint of a slot, then for its gate network.  rows int64 [R]."""
+    rows = rows.clamp(max=key.shape[0] - 1)  # a padded row belongs to no env; its noise is dropped
     when = {"round": state.clock.episode[rows], "epoch": state.clock.epoch[rows]}
     first = slot.execution * LANES_PER_SLOT
     parts = zip((Purpose.SEED_INIT, Purpose.GATE_INIT), sizes, strict=True)
-    noise = [rng.uniform(rng.stream(key[rows], what, **when), count, first=first) for what, count in parts]
+    noise = [rng.uniform(rng.stream(key[rows], purpose, **when), count, first=first) for purpose, count in parts]
     return torch.cat(noise, dim=-1)
 
 
@@ -144,20 +178,20 @@ def score_phase(
     trained: EnvState,
     outcome: ActionOutcome,
     validation: Validation,
-    train: TrainMetrics,
+    metrics: TrainMetrics,
     before: EnvState,
     *,
     setup: Setup,
 ) -> ScorePhase:
-    """attribute .. reward.  `before`: the state that was acted on; all [E]."""
+    """Attribute, govern, pay the reward.  before: the state that was acted on; all [E]."""
     spec, net = setup.spec, setup.net
-    attributed, worth = attribute(trained, validation, **attribution_args(setup))
-    governed, report = govern(attributed, validation, train, spec=spec.governor, minibatches=spec.data.minibatches)
+    attributed, attribution = attribute(trained, validation, **attribution_args(setup))
+    governed, report = govern(attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches)
     size = host_params(before.instance, net.host)
-    after, paid = score(
+    after, step = score(
         governed,
         outcome,
-        worth,
+        attribution,
         report,
         validation,
         before=before,
@@ -169,98 +203,29 @@ def score_phase(
         target_loss=setup.task.target_loss,
         episode_length=spec.episode_length,
     )
-    return ScorePhase(
-        worth, governed, report, after, paid, size, seed_params(trained.slots, net.counts, net.gate_counts)
-    )
+    trained_params = seed_params(trained.slots, net.counts, net.gate_counts)
+    return ScorePhase(attribution, governed, report, after, step, size, trained_params)
 
 
-def attribution_args(setup: Setup) -> dict:
+def attribution_args(setup: Setup) -> dict[str, Any]:
     """Keyword arguments of `attribute`."""
     spec = setup.spec
     return {"every": spec.attribution.every, "episode_length": spec.episode_length, "signal_spec": spec.signal}
 
 
-class TrainPhase(NamedTuple):
-    """Phases after the plan: training, validation, scoring."""
-
-    train: TrainMetrics
-    validation: Validation
-    tail: ScorePhase
-
-
 class PhaseFns(NamedTuple):
-    """The units of the body for one plan, compiled or as they are."""
+    """Functions that run an epoch under one plan, compiled or eager."""
 
-    train: Callable[..., Any]  # (progress, batch) -> (progress, what it measured)
+    train: Callable[..., Any]  # (progress, batch) -> (progress, measurements), one minibatch
     validate: Callable[..., Validation]  # (state, split, coalition, evaluated)
-    tail: Callable[..., ScorePhase]
+    score: Callable[..., ScorePhase]
 
 
 def phase_fns(plan: Plan, *, setup: Setup) -> PhaseFns:
-    """The units of the body as they are."""
+    """Return the eager units for a plan."""
     spec, net = setup.spec, setup.net
     return PhaseFns(
         train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
         validate=validate_by_formula if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
-        tail=partial(score_phase, setup=setup),
+        score=partial(score_phase, setup=setup),
     )
-
-
-def train_epoch(
-    ready: EnvState, plan: Plan, *, fns: PhaseFns, feed: Feed, setup: Setup, timer: NullTimer
-) -> tuple[EnvState, TrainMetrics]:
-    """The minibatches of an epoch.  ready [E], births included."""
-    timer.mark("data")
-    draws = feed.epoch(ready)
-    timer.mark("train")
-    progress = start_epoch(ready, plan, net=setup.net)
-    for minibatch in range(setup.spec.data.minibatches):
-        timer.mark("data")
-        batch = feed.batch(draws, minibatch)
-        timer.mark("train")
-        progress, _ = fns.train(progress, batch)
-    return finish_epoch(ready, progress, plan, net=setup.net)
-
-
-def train_phase(
-    state: EnvState,
-    top: ActPhase,
-    key: Tensor,
-    plan: Plan,
-    *,
-    fns: PhaseFns,
-    feed: Feed,
-    setup: Setup,
-    timer: NullTimer = NULL_TIMER,
-) -> TrainPhase:
-    """Births .. reward, after the head of the epoch.  state: the one that was acted on."""
-    timer.mark("train")
-    analytic = setup.task.kind == ANALYTIC
-    ready = top.ticked if analytic else init_new_seeds(top.ticked, top.born, key, plan, setup=setup)
-    trained, metrics = (
-        skip_training(ready) if analytic else train_epoch(ready, plan, fns=fns, feed=feed, setup=setup, timer=timer)
-    )
-    timer.mark("validate")
-    validation = fns.validate(trained, setup.dataset.validation(), top.coalition, top.evaluated)
-    timer.mark("tail")
-    return TrainPhase(metrics, validation, fns.tail(trained, top.outcome, validation, metrics, state))
-
-
-def epoch_graph(
-    state: EnvState,
-    params: TensorDict,
-    hidden: TensorDict,
-    key: Tensor,
-    *,
-    setup: Setup,
-    policy: Policy,
-    action_control: ActionControl | None = None,
-    plan: Plan,
-) -> tuple[ActPhase, TrainPhase]:
-    """An epoch as one function of tensors, for a plan with room for all that the head decides.
-
-    All shapes are fixed and nothing is read on the way, so that it is one graph, and a CUDA graph can capture it.  The
-    caller sees to the room: `Head.counts` says what was needed.  The data has to be resident.
-    """
-    top = act_phase(state, params, hidden, key, setup=setup, policy=policy, action_control=action_control)
-    return top, train_phase(state, top, key, plan, fns=phase_fns(plan, setup=setup), feed=setup.feed, setup=setup)

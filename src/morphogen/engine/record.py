@@ -53,7 +53,7 @@ def _values_before(epoch: Epoch) -> dict[str, Tensor]:
 
 
 def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
-    train, validation, worth = epoch.train, epoch.validation, epoch.attribution
+    train, validation, worth = epoch.train.metrics, epoch.train.validation, epoch.score.attribution
     return {
         "train_loss": train.loss,
         "train_acc": train.accuracy,
@@ -79,11 +79,11 @@ def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
 
 
 def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
-    after: Slots = epoch.after.slots
-    acted, ticked = epoch.acted.slots, epoch.ticked.slots
-    by_action = epoch.outcome.target & (epoch.outcome.gate != 0).unsqueeze(-1)
-    gate = torch.where(by_action, epoch.outcome.gate.unsqueeze(-1), epoch.ticks.gate)
-    failed = torch.where(by_action, epoch.outcome.gate_failed.unsqueeze(-1), 0)
+    after: Slots = epoch.score.after.slots
+    acted, ticked = epoch.act.acted.slots, epoch.act.ticked.slots
+    by_action = epoch.act.outcome.target & (epoch.act.outcome.gate != 0).unsqueeze(-1)
+    gate = torch.where(by_action, epoch.act.outcome.gate.unsqueeze(-1), epoch.act.ticks.gate)
+    failed = torch.where(by_action, epoch.act.outcome.gate_failed.unsqueeze(-1), 0)
     return {
         "stage_before": epoch.before.slots.stage,
         "stage_acted": acted.stage,
@@ -96,7 +96,7 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
         "alpha": after.alpha,
         "age": ticked.age,
         "epochs_in_stage": ticked.epochs_in_stage,
-        "params": epoch.seed_params,
+        "params": epoch.score.seed_params,
         "gate": gate,
         "gate_passed": (gate != 0) & (failed == 0),
         "gate_failed": failed,
@@ -116,20 +116,20 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
 
 def _acted_slot(epoch: Epoch, leaf: str) -> Tensor:
     """Occupant of the slot in this step, also if the seed is removed by its end."""
-    return getattr(epoch.acted.slots, leaf)
+    return getattr(epoch.act.acted.slots, leaf)
 
 
 def removal_cause(epoch: Epoch) -> Tensor:
     """Cause of a removal in this step, int64 [E, S]."""
     pruned = int(Stage.PRUNED)
-    by_action = (epoch.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
-    by_governor = (epoch.governed.slots.stage == pruned) & (epoch.ticked.slots.stage != pruned)
-    found = torch.where(by_action, int(Removal.ACTION), epoch.ticks.removal)
+    by_action = (epoch.act.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
+    by_governor = (epoch.score.governed.slots.stage == pruned) & (epoch.act.ticked.slots.stage != pruned)
+    found = torch.where(by_action, int(Removal.ACTION), epoch.act.ticks.removal)
     return torch.where(by_governor, int(Removal.GOVERNOR), found)
 
 
 def _action_values(epoch: Epoch) -> dict[str, Tensor]:
-    choice, outcome = epoch.choice, epoch.outcome
+    choice, outcome = epoch.act.choice, epoch.act.outcome
     return {
         "action": choice.action,
         "op_effective": outcome.effective_op,
@@ -137,10 +137,10 @@ def _action_values(epoch: Epoch) -> dict[str, Tensor]:
         "reason": outcome.reason,
         "success": outcome.executed,
         "forced": choice.forced,
-        "missed": epoch.missed,
+        "missed": epoch.act.missed,
         "op_prob": choice.op_prob,
-        "op_legal": epoch.masks.op,
-        "legal_choices": head_value_counts(epoch.masks, choice.action[:, Head.OP]),
+        "op_legal": epoch.act.masks.op,
+        "legal_choices": head_value_counts(epoch.act.masks, choice.action[:, Head.OP]),
         "log_prob": choice.log_prob,
         "entropy": choice.entropy,
         "value": choice.value,
@@ -148,7 +148,7 @@ def _action_values(epoch: Epoch) -> dict[str, Tensor]:
 
 
 def _reward_values(epoch: Epoch) -> dict[str, Tensor]:
-    score = epoch.score
+    score = epoch.score.step
     return {
         "reward": score.reward,
         "components": score.components,
@@ -165,8 +165,8 @@ def _reward_values(epoch: Epoch) -> dict[str, Tensor]:
 
 
 def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
-    report, signals = epoch.report, epoch.after.signals
-    instance = epoch.after.instance
+    report, signals = epoch.score.report, epoch.score.after.signals
+    instance = epoch.score.after.instance
     return {
         "rolled_back": report.rolled_back,
         "panic": report.panic,
@@ -178,7 +178,7 @@ def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
         "seeds_pruned": report.seeds_pruned,
         "stabilized": signals.stabilized,
         "stable_epochs": signals.stable,
-        "host_params": epoch.host_params,
+        "host_params": epoch.score.host_params,
         "final_acc": signals.val_acc,
         "final_committed": signals.committed_acc,
         "final_loss": signals.val_loss,
@@ -190,13 +190,13 @@ def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
 
 def fault_bits(epoch: Epoch) -> Tensor:
     """Bit set of what went wrong in this epoch, int64 [E]."""
-    choice = epoch.choice
+    choice = epoch.act.choice
     rows = (
-        (epoch.train.skipped > 0, Fault.SKIPPED_STEP),
-        (epoch.train.seed_skipped, Fault.SEED_SKIPPED),
-        (~epoch.validation.loss.isfinite(), Fault.VALIDATION),
-        (~epoch.observation.finite, Fault.OBSERVATION),
-        (epoch.report.rolled_back, Fault.ROLLED_BACK),
+        (epoch.train.metrics.skipped > 0, Fault.SKIPPED_STEP),
+        (epoch.train.metrics.seed_skipped, Fault.SEED_SKIPPED),
+        (~epoch.train.validation.loss.isfinite(), Fault.VALIDATION),
+        (~epoch.act.observation.finite, Fault.OBSERVATION),
+        (epoch.score.report.rolled_back, Fault.ROLLED_BACK),
         (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
     )
     hits = torch.stack([where for where, _ in rows], dim=-1)

@@ -69,12 +69,12 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
 
 
 def _build_row(epoch: Epoch, reset_before: Tensor) -> TensorDict:
-    choice, score, worth = epoch.choice, epoch.score, epoch.attribution
-    fresh = worth.contribution_valid & ~epoch.report.rolled_back.unsqueeze(-1)
+    choice, score, worth = epoch.act.choice, epoch.score.step, epoch.score.attribution
+    fresh = worth.contribution_valid & ~epoch.score.report.rolled_back.unsqueeze(-1)
     nothing = torch.zeros_like(score.reward)
     row = {
-        "observation": epoch.observation,
-        "masks": epoch.masks,
+        "observation": epoch.act.observation,
+        "masks": epoch.act.masks,
         "action": choice.action,
         "log_prob": choice.log_prob,
         "value": choice.value,

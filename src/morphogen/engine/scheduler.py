@@ -17,12 +17,13 @@ from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
 from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.epoch import Epoch, VectorEnv, reset_hidden
+from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import Reporter
 from morphogen.engine.rollout_buffer import Rollout
 from morphogen.engine.setup import Setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import TrainingDiverged
 from morphogen.learn.rollout_stats import rollout_stats
 from morphogen.learn.schedule import coefficients_at
@@ -120,11 +121,11 @@ class Scheduler:
         state = self._start_epoch()
         while True:
             epoch = self.run_epoch(state, self.hidden, self.segment, self.epoch)
-            self.state, self.segment = state, _ = epoch.after, epoch.score.terminated
-            self.hidden = reset_hidden(epoch.choice.hidden, self.segment)
+            self.state, self.segment = state, _ = epoch.score.after, epoch.score.step.terminated
+            self.hidden = reset_hidden(epoch.act.choice.hidden, self.segment)
             self.epoch += 1
             if self.epoch == self.setup.spec.episode_length:
-                return self._close_round(started, epoch.choice.hidden)
+                return self._close_round(started, epoch.act.choice.hidden)
             if self.parts.hooks.should_stop():
                 return None
 
@@ -143,7 +144,7 @@ class Scheduler:
 
     def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
         """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
-        epoch = self.vector_env.epoch(state, self.policy, self.params, hidden)
+        epoch = run_epoch(self.vector_env, state, self.policy, self.params, hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")
         self.transfers.send("record", build_record(epoch), t % 2)

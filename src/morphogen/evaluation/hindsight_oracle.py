@@ -12,8 +12,8 @@ from morphogen.config.action_schedule import Schedule
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, rollout_on_device
-from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import Setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 
 

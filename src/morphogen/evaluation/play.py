@@ -15,9 +15,9 @@ from morphogen.data.instances import HELD_OUT_EPISODE
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
 from morphogen.engine.episodes import EpisodeTraces, fetch_traces, rollout_on_device
-from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.policies import Arm
 from morphogen.engine.setup import Setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.bootstrap import interval, stability
 from morphogen.telemetry.kinds.run import Evaluated
 from morphogen.vocab.purpose import Purpose

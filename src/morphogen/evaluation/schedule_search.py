@@ -15,8 +15,8 @@ from morphogen.data.instances import HELD_OUT_EPISODE
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import Array, run_episodes
-from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import Setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.state import rng
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint

@@ -10,9 +10,9 @@ from torch import Tensor
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, rollout_on_device
-from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import Setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.schedule_search import InstanceSet, held_out_instance_sets
 from morphogen.nets import plan as plans
 from morphogen.state.env import EnvState
@@ -58,5 +58,5 @@ def start_with_fossils(world: VectorEnv, episode: int, blueprint: Tensor, algori
     counts = plans.plan_counts(
         state.slots, *phases.requested_coalitions(state, world.key, setup=setup), born, net=setup.net
     )
-    plan = plans.read_plan(world.transfers.read_counts(counts), setup.net)
+    plan = world.read_plan(counts)
     return world.start_episode(phases.init_new_seeds(state, born, world.key, plan, setup=setup), episode, plan)

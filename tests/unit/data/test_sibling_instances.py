@@ -12,8 +12,8 @@ from morphogen.data.stream import StreamedFeed
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, rollout_on_device, run_episodes
-from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import build_setup
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import (
     GrowthStep,

@@ -18,7 +18,6 @@ from bench.harness.bench_scenes import build_scene
 from morphogen.cli.main import main
 from morphogen.cli.probe import events_by_round
 from morphogen.config.spec import DataSpec, EngineSpec, HostSpec, PpoSpec
-from morphogen.engine import phases
 from morphogen.engine.compile import (
     SIGNATURE_ROUNDS,
     CompiledUnits,
@@ -27,6 +26,8 @@ from morphogen.engine.compile import (
     Signature,
     compiler_options,
 )
+from morphogen.engine.epoch import run_epoch
+from morphogen.engine.phases import act_phase
 from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -309,17 +310,22 @@ def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round
 
 
 def lived(setup, length=8):
-    """Epochs of a random life, what `whole` takes for each of them, and a plan with room for all."""
+    """Epochs of a random life: a function that runs one under a plan, its arguments, a plan for all, exact plans."""
     world = world_of(setup)
     policy = build_arm("random", setup).policy
     params, hidden = policy.init(world.key[0]), policy.initial_hidden(2, device=setup.device)
     states = [epoch.before for epoch in live(world, "random", epochs=length)][3:]
-    call = partial(phases.epoch_graph, setup=setup, policy=policy)
-    given = [(state, params, hidden, world.key) for state in states]
-    counts = [phases.act_phase(*one, setup=setup, policy=policy, action_control=None).counts for one in given]
+
+    def run_under(plan):
+        env = world_of(setup)
+        env.read_plan = lambda counts: plan
+        return lambda state, params, hidden: run_epoch(env, state, policy, params, hidden)
+
+    given = [(state, params, hidden) for state in states]
+    counts = [act_phase(*one, world.key, setup=setup, policy=policy, control=None).counts for one in given]
     plan = join_plans([pad_plan(read_plan(count.tolist(), setup.net), 2) for count in counts])
     exact = [read_plan(count.tolist(), setup.net) for count in counts]
-    return call, given, plan, exact
+    return run_under, given, plan, exact
 
 
 def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
@@ -327,31 +333,32 @@ def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
     counter = GraphCounter("eager")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own
-        call, given, plan, exact = lived(build_setup(small()))
+        run_under, given, plan, exact = lived(build_setup(small()))
         assert any(any(one.births) for one in exact)
-        graph = torch.compile(partial(call, plan=plan), fullgraph=True, dynamic=False, backend=counter)
+        graph = torch.compile(run_under(plan), fullgraph=True, dynamic=False, backend=counter)
         found = [graph(*one) for one in given]
         assert counter.graphs == 1
         for one, needed, got in zip(given, exact, found, strict=True):
-            same(got, call(*one, plan=needed))
+            same(got, run_under(needed)(*one))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none")
 def test_a_cuda_graph_replays_a_whole_epoch():
     with torch.no_grad():
-        call, given, plan, exact = lived(build_setup(small(engine=EngineSpec(devices=("cuda",)))))
+        run_under, given, plan, exact = lived(build_setup(small(engine=EngineSpec(devices=("cuda",)))))
+        padded = run_under(plan)
         static, graph, beside = tree_equality.copy_tree(given[0]), torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.stream(beside):
             for _ in range(3):
-                call(*static, plan=plan)
+                padded(*static)
         torch.cuda.current_stream().wait_stream(beside)
         with torch.cuda.graph(graph):
-            out = call(*static, plan=plan)
+            out = padded(*static)
         for one, needed in zip(given, exact, strict=True):
             for path, leaf in tree_equality.leaves(static).items():
                 leaf.copy_(tree_equality.leaves(one)[path])
             graph.replay()
-            same(out, call(*one, plan=needed))
+            same(out, run_under(needed)(*one))
 
 
 def test_a_mode_that_needs_cuda_is_refused_on_a_cpu(tmp_path, capsys):

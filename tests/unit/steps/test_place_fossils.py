@@ -14,8 +14,9 @@ from morphogen.config.spec import LifecycleSpec
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import run_episodes
-from morphogen.engine.epoch import VectorEnv
+from morphogen.engine.epoch import run_epoch
 from morphogen.engine.policies import build_arm
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.arms import play_static_cost_arm
 from morphogen.evaluation.hindsight_oracle import play_hindsight_oracle
 from morphogen.evaluation.play import build_result
@@ -101,7 +102,7 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     params, hidden = policy.init(world.key[0]), policy.initial_hidden(4)
     with torch.no_grad():
         for _ in range(9):
-            state = world.epoch(state, policy, params, hidden).after
+            state = run_epoch(world, state, policy, params, hidden).score.after
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
     copy = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
     assert invariants.broken_invariants(copy.slots) == []
@@ -119,8 +120,8 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     copy = start_with_fossils(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
     world.control = build_per_env_control([build_schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
     policy = build_arm("random", setup).policy
-    first = world.epoch(world.reset(0), policy, policy.init(world.key[0]), policy.initial_hidden(4))
-    assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
+    first = run_epoch(world, world.reset(0), policy, policy.init(world.key[0]), policy.initial_hidden(4))
+    assert torch.equal(copy.seeds["r0c0", "params"], first.score.after.seeds["r0c0", "params"])
     assert copy.seeds["r0c0", "params"].any(-1).all()
     assert torch.equal(copy.host.params, first.before.host.params)
     assert trees_equal(copy.governor.slots, copy.slots)
@@ -253,5 +254,7 @@ def test_a_policy_lives_as_it_does_elsewhere():
     world = world_of(setup)
     epochs = epochs_of(world, "random")
     lived = run_episodes(world, world.reset(0), build_arm("random", setup).policy)
-    assert lived.network_value.tolist() == [one.score.network_value.tolist() for one in epochs]
-    assert lived.cost[-1].tolist() == sum(one.host_params + one.seed_params.sum(-1) for one in epochs).tolist()
+    assert lived.network_value.tolist() == [one.score.step.network_value.tolist() for one in epochs]
+    assert (
+        lived.cost[-1].tolist() == sum(one.score.host_params + one.score.seed_params.sum(-1) for one in epochs).tolist()
+    )

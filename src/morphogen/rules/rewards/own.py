@@ -113,7 +113,7 @@ class CoreRule:
         return reward, paid, ledger.replace({"phi": after})
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
-        """What a delivered network is worth, and the rent of this step, <= 0: parameters are paid in one of them."""
+        """Worth of a delivered network, and the rent of this step, <= 0: one of them pays for the parameters."""
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
             return network_value(inputs, param_budget=self.param_budget), free

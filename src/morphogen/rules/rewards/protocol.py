@@ -1,4 +1,4 @@
-"""How a reward rule looks, what its builder is told, and what a builder is."""
+"""Protocols of reward rules and of their builders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a rule is told about the run besides its own spec."""
+    """Facts about the run that a builder receives besides the spec of the rule."""
 
     param_budget: int  # parameters that cost the whole price
     episode_length: int  # epochs

@@ -79,7 +79,7 @@ def synergy(interaction_sum: Tensor) -> Tensor:
 
 
 def maturity(epochs: Tensor) -> Tensor:
-    """How settled a seed is in its stage.  epochs real [...] -> [...], in [0, 1]."""
+    """Maturity of a seed in its stage.  epochs real [...] -> [...], in [0, 1]."""
     return (epochs / MATURE_EPOCHS).clamp(max=1.0)
 
 
@@ -89,13 +89,13 @@ def drip(scale: Tensor, contribution: Tensor, *, cap: float, negative_ratio: flo
 
 
 def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Tensor:
-    """What a scaffold earns for a fossil that it helped.  boost, improvement [...] -> [...], in [0, weight]."""
+    """Bonus of a scaffold for a fossil that it helped.  boost, improvement [...] -> [...], in [0, weight]."""
     both = (boost > 0) & (improvement > 0)
     return torch.where(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
 
 
 def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue) -> Tensor:
-    """Whether it was right to keep the seed.  stage int64, epochs real, others optional, all [...] -> [...]."""
+    """Reward for keeping the seed, by merit.  stage int64, epochs real, others optional, all [...] -> [...]."""
     (q, known_q), (u, known_u) = contribution, uncommitted
     harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
     harm = torch.where(known_q & (q > RANSOM_CONTRIBUTION) & (u < RANSOM_HARM), harm - 0.3, harm)
@@ -106,7 +106,7 @@ def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue
 
 
 def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Tensor:
-    """Whether it was right to remove the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
+    """Reward for removing the seed, by merit.  stage int64, age real, contribution optional, all [...] -> [...]."""
     q, measured = contribution
     amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
     amount = torch.where(q < 0, 0.1, amount)

@@ -1,4 +1,4 @@
-"""What growth costs a legacy rule: parameters in use, and how suddenly their alpha changed."""
+"""Costs of growth in legacy rules: parameters in use, and sudden changes of alpha."""
 
 from typing import NamedTuple
 

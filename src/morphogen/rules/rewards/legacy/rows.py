@@ -13,7 +13,7 @@ class OptionalValue(NamedTuple):
 
 
 class SlotRows(NamedTuple):
-    """What a kernel reads.  Fields broadcast against each other, so what belongs to an env may be [E, 1] beside [E, S].
+    """Inputs of a kernel.  Fields broadcast against each other: a field of envs may be [E, 1] beside [E, S].
 
     All real fields have one dtype, that of the result.  Without a seed every optional field is invalid.
     """
@@ -45,7 +45,7 @@ class SlotRows(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """What a kernel pays; `components` sum to its total, `ledger` are its next ledgers and what led to them."""
+    """Result of a kernel; `components` sum to the total, `ledger` holds the next ledgers and their causes."""
 
     components: dict[str, Tensor]
     diagnostics: dict[str, Tensor]

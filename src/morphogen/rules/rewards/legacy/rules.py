@@ -99,7 +99,7 @@ def _sum_slots(paid: Payment) -> LeafDict:
 
 
 def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """What `shaped` and `escrow` share: fields of rows for rent and shock, and the ledgers behind them."""
+    """Parts common to `shaped` and `escrow`: fields of rows for rent and shock, and their ledgers."""
     slots = inputs.slots
     was = ledger["prev_alpha"], ledger["prev_params"]
     grown = rent_and_shock_inputs(

@@ -1,4 +1,4 @@
-"""What the package costs: `python -m bench.summary` prints the table, the other modules one subject each.
+"""What the package costs: `python -m bench.speed.summary` prints the table, the other modules one subject each.
 
 Threads are pinned here, before torch is imported: `OMP_NUM_THREADS`, one per core unless set, as many as a run takes.
 A process that has imported torch already has made its own choice; `--threads` sets another one.

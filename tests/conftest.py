@@ -1,4 +1,4 @@
-"""One thread, hypothesis profiles, and where the golden files are."""
+"""One thread, Hypothesis profiles, the marker `slow`, and the folder of the golden files."""
 
 from pathlib import Path
 
@@ -27,9 +27,17 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_collection_modifyitems(items):
+    """Mark whole runs and the check of the mutants as slow."""
+    here = Path(__file__).parent
+    for item in items:
+        if here / "e2e" in item.path.parents or item.path == here / "meta" / "test_mutate.py":
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def open_table():
-    """Rules that a test adds to the table of reward rules are gone when it ends."""
+    """Remove rules that a test adds to the table of reward rules when the test ends."""
     before = dict(RULES), dict(BUILDERS)
     yield
     for table, rows in zip((RULES, BUILDERS), before, strict=True):

@@ -29,31 +29,31 @@ from morphogen.telemetry.writer import Sink
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.stage import Algorithm, Stage
 
-Step = Callable[..., tuple]
-EPOCH = resolve(RunSpec(task="digits")).data.minibatches  # of digits
+TrainStep = Callable[..., tuple]
+EPOCH_MINIBATCHES = resolve(RunSpec(task="digits")).data.minibatches  # of digits
 
 
 @dataclass(frozen=True)
-class Scene:
+class BenchScene:
     """Envs with the plan of their epoch, its minibatches and a validation split."""
 
     spec: RunSpec
     net: Net
     state: EnvState
     plan: Plan
-    asked: tuple[Tensor, Tensor]  # coalitions int64, evaluated bool [E, K]
+    requested_coalitions: tuple[Tensor, Tensor]  # coalitions int64, evaluated bool [E, K]
     batches: tuple[ImageBatch, ...]
     split: LabelledImages
 
     @property
-    def minibatch(self) -> Step:
+    def minibatch_step(self) -> TrainStep:
         """The training step with everything that is fixed for the epoch: (progress, batch) -> (progress, seen)."""
         knobs = {"plan": self.plan, "net": self.net, "spec": self.spec.host, "lifecycle": self.spec.lifecycle}
         return functools.partial(train_minibatch, **knobs)
 
-    def train(self, step: Step | None = None) -> EnvState:
+    def train(self, step: TrainStep | None = None) -> EnvState:
         """An epoch over all minibatches, from the same state at every call."""
-        step = step or self.minibatch
+        step = step or self.minibatch_step
         progress = start_epoch(self.state, self.plan, net=self.net)
         for batch in self.batches:
             progress, _ = step(progress, batch)
@@ -61,23 +61,23 @@ class Scene:
 
     def validate(self) -> Validation:
         """One pass over the split, for every coalition that is asked for."""
-        return validate(self.state, self.split, *self.asked, self.plan, net=self.net)
+        return validate(self.state, self.split, *self.requested_coalitions, self.plan, net=self.net)
 
-    def over(self, state: EnvState, *, coalitions: int | None = None) -> "Scene":
+    def with_state(self, state: EnvState, *, coalitions: int | None = None) -> "BenchScene":
         """The scene around another state, of as many envs as that has; its minibatches stay."""
-        asked = tuple(part[:, :coalitions].contiguous() for part in every(state, self.net))
+        asked = tuple(part[:, :coalitions].contiguous() for part in all_coalitions(state, self.net))
         nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
-        return replace(self, state=state, asked=asked, plan=_plan(state, self.net, asked, nothing))
+        return replace(self, state=state, requested_coalitions=asked, plan=_build_plan(state, self.net, asked, nothing))
 
-    def bare(self) -> "Scene":
+    def without_slots(self) -> "BenchScene":
         """The same hosts, declared without slots."""
         envs, net = self.state.batch_size[0], Net(self.net.host, ())
         slots = self.state.slots.apply(lambda leaf: leaf[:, :0])
         state = self.state.replace(slots=slots, seeds=TensorDict({}, batch_size=[envs], device=self.state.device))
-        asked = (self.asked[0][:, :1].contiguous(), self.asked[1][:, :1].contiguous())
-        return replace(self, net=net, state=state, asked=asked, plan=empty_plan(envs, net))
+        asked = (self.requested_coalitions[0][:, :1].contiguous(), self.requested_coalitions[1][:, :1].contiguous())
+        return replace(self, net=net, state=state, requested_coalitions=asked, plan=empty_plan(envs, net))
 
-    def to(self, dtype: torch.dtype) -> "Scene":
+    def to(self, dtype: torch.dtype) -> "BenchScene":
         """The same scene in another precision."""
         state, split, *batches = (
             part.apply(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
@@ -86,40 +86,42 @@ class Scene:
         return replace(self, state=state, split=split, batches=tuple(batches))
 
 
-def scene(
+def build_scene(
     task: str,
     envs: int,
     kind: str,
     *,
     minibatches: int = 1,
-    judged: int = 300,
+    val_samples: int = 300,
     coalitions: int | None = None,
     device: torch.device | str = "cpu",
-) -> Scene:
+) -> BenchScene:
     """A scene of a task as it is set up by default.  coalitions: how many are judged, None = all of the live seeds."""
     spec = resolve(RunSpec(task=task, envs=envs, instances="single"))
     host = cnn_spec(spec)
     net = Net(host, host.pick_slots(spec.slots))
-    state = planted(_fresh(net, spec, torch.device(device)), net, *seeds(kind, envs, len(net.slots), device))
-    asked = tuple(part[:, :coalitions].contiguous() for part in every(state, net))
+    state = add_seeds(
+        _initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, len(net.slots), device)
+    )
+    asked = tuple(part[:, :coalitions].contiguous() for part in all_coalitions(state, net))
     nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
-    return Scene(
+    return BenchScene(
         spec=spec,
         net=net,
         state=state,
-        plan=_plan(state, net, asked, nothing),
-        asked=asked,
+        plan=_build_plan(state, net, asked, nothing),
+        requested_coalitions=asked,
         batches=tuple(_batch(net, state, spec.data.batch, m) for m in range(minibatches)),
-        split=_split(net, state, judged),
+        split=_split(net, state, val_samples),
     )
 
 
-def sizes(envs: int) -> dict[str, tuple[str, int]]:
+def task_sizes(envs: int) -> dict[str, tuple[str, int]]:
     """Short name -> task and number of envs: a cifar env is far larger than a digits env."""
     return {"digits": ("digits", envs), "cifar": ("cifar_baseline", max(1, envs // 4))}
 
 
-def scheduler(
+def build_scheduler(
     envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), compile: str = "off", **settings: Any
 ) -> Scheduler:
     """A run on digits as it is by default, up to the settings."""
@@ -127,7 +129,7 @@ def scheduler(
     return Scheduler(build_setup(resolve(spec)), Parts(sinks=sinks))
 
 
-def every(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
+def all_coalitions(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
     """All coalitions of every env: number k switches off the players whose bits are set in k.  [E, 2^S] each."""
     device, size = state.slots.stage.device, len(net.slots)
     weight, numbers = 1 << torch.arange(size, device=device), torch.arange(1 << size, device=device)
@@ -135,18 +137,20 @@ def every(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
     return live & ~numbers, (numbers & live) == numbers
 
 
-def planted(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor) -> EnvState:
+def add_seeds(
+    state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor
+) -> EnvState:
     """The state with seeds as given, their parameters drawn anew.  int64 and float [E, S]; blueprint -1 = empty."""
     born = blueprint > 0
     own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha, "alpha_target": alpha}
     state = state.replace(slots=state.slots.replace(**own))
-    rows = new_seed_rows(born, _plan(state, net, every(state, net), born))
+    rows = new_seed_rows(born, _build_plan(state, net, all_coalitions(state, net), born))
     wide = zip(rows, net.seed_sizes, strict=True)
     noise = tuple(_noise(row, row.shape[0], size, seed=1 + s) for s, (row, size) in enumerate(wide))
     return init_seeds(state, rows, noise, net=net)
 
 
-def _fresh(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
+def _initial_state(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
     """Envs at the start of a life, at full width and with all classes."""
     envs, classes = spec.envs, net.host.classes
     key, nothing = rng.env_keys(spec.seed, 0, envs, device), TensorDict({}, batch_size=[envs], device=device)
@@ -158,7 +162,7 @@ def _fresh(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
     return reset(key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window)
 
 
-def seeds(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def seed_layout(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stage, blueprint, algorithm and alpha.  [E, S] each.
 
     none: empty slots; light: one conv_light in each env; mixed: every blueprint in every slot, under all three
@@ -180,8 +184,8 @@ def seeds(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple
     )
 
 
-def _plan(state: EnvState, net: Net, asked: tuple[Tensor, Tensor], born: Tensor) -> Plan:
-    return read_plan(plan_counts(state.slots, *asked, born, net=net).tolist(), net)
+def _build_plan(state: EnvState, net: Net, requested: tuple[Tensor, Tensor], is_new: Tensor) -> Plan:
+    return read_plan(plan_counts(state.slots, *requested, is_new, net=net).tolist(), net)
 
 
 def _noise(like: Tensor, *sizes: int, seed: int) -> Tensor:

@@ -14,23 +14,23 @@ from morphogen.analysis import run_log
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST, VALIDATION, RunSpec
 from morphogen.errors import ConfigError, DataError
-from morphogen.evaluation.evaluate import OWN
+from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.storage import atomic_write, run_directory, safe_read
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
 from morphogen.vocab.text import format_value
 
-SAME = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
-MEASURED = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
+EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
+ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
 LABELS = {SCHEDULE_FILE: "tuned", ORACLE: "oracle"}  # arms of files
-OF_A_RUN = (OWN, STATIC, STATIC_COST)  # what other runs cannot stand for
-DIGITS, NOISE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
+PER_RUN_ARMS = (TRAINED_ARM, STATIC, STATIC_COST)  # what other runs cannot stand for
+DIGITS, ARM_TOLERANCE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
 Array = np.ndarray[Any, Any]
-Arms = dict[str, dict[str, Array]]  # arm -> measure -> float [R, n], or [1, n] where no run matters
+StackedArms = dict[str, dict[str, Array]]  # arm -> measure -> float [R, n], or [1, n] where no run matters
 
 
 @dataclass(frozen=True)
-class Run:
+class EvaluatedRun:
     """One run that was evaluated."""
 
     path: Path
@@ -39,114 +39,114 @@ class Run:
     device: str
     seconds: float  # of the whole command, closing comparison included
     rounds: list[BatchSummary]
-    played: dict[str, Any]  # what `morphogen evaluate` wrote
+    evaluation: dict[str, Any]  # what `morphogen evaluate` wrote
 
     @property
     def arms(self) -> dict[str, dict[str, Array]]:
         """Measure -> float [1, n], of every arm by its short name."""
         return {
-            _label(name): {kind: np.array(one[kind], dtype=np.float64)[None] for kind in MEASURED}
-            for name, one in self.played["arms"].items()
+            _arm_label(name): {kind: np.array(one[kind], dtype=np.float64)[None] for kind in ARM_FIELDS}
+            for name, one in self.evaluation["arms"].items()
         }
 
     @property
     def facts(self) -> dict[str, Any]:
         """How it was made, as a file holds it."""
-        return {"seed": self.spec.seed, "seconds": self.seconds, "commands": [self.command, self.evaluated()]}
+        return {"seed": self.spec.seed, "seconds": self.seconds, "commands": [self.command, self.evaluation_command()]}
 
-    def evaluated(self) -> str:
+    def evaluation_command(self) -> str:
         """The command that played."""
-        said = self.played
-        rivals = ",".join(name for name in said["arms"] if name != OWN)
+        said = self.evaluation
+        rivals = ",".join(name for name in said["arms"] if name != TRAINED_ARM)
         words = ["morphogen", "evaluate", str(self.path), *(["--greedy"] if said["greedy"] else [])]
         words += [] if said["split"] == VALIDATION else ["--split", said["split"]]
         return shlex.join([*words, "--episodes", str(said["episodes"]), "--seed", str(said["seed"]), "--arms", rivals])
 
 
-def command(
-    own: argparse.ArgumentParser,
-    words: Sequence[str] | None,
+def run_study(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
     *,
-    least: str,
-    found: Callable[[argparse.Namespace], Mapping[Path, bytes]],
-    table: Callable[[dict[str, Any]], str],
+    minimum: str,
+    collect: Callable[[argparse.Namespace], Mapping[Path, bytes]],
+    format_table: Callable[[dict[str, Any]], str],
 ) -> None:
     """A command over finished runs: write what is `found`, print the table out of the JSON file; exit code 2 on faults.
 
     `own`: the flags of the command, among them --json; `least`: how many runs it takes.
     """
-    own.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
-    own.add_argument("--table", action="store_true", help="print the table out of the JSON file")
-    given = own.parse_args(words)
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
+    parser.add_argument("--table", action="store_true", help="print the table out of the JSON file")
+    given = parser.parse_args(argv)
     if not (given.runs or given.table):
-        own.error(f"no RUN is given; want at least {least}, or --table")
+        parser.error(f"no RUN is given; want at least {minimum}, or --table")
     try:
-        for path, data in found(given).items() if given.runs else ():
+        for path, data in collect(given).items() if given.runs else ():
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write.write_atomic(path, data)
     except (ConfigError, DataError) as error:
-        own.error(str(error))
+        parser.error(str(error))
     if given.table:
-        print(table(json.loads(given.json.read_bytes())))
+        print(format_table(json.loads(given.json.read_bytes())))
 
 
-def _label(name: str) -> str:
+def _arm_label(name: str) -> str:
     return next((short for head, short in LABELS.items() if name.startswith(head)), name)
 
 
-def gathered(paths: Sequence[Path]) -> list[Run]:
+def load_seed_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
     """Runs that only their seed tells apart, in its order; a ConfigError tells what keeps them from being compared."""
-    runs = sorted(opened(paths), key=lambda run: run.spec.seed)
-    raise_all([*twice(runs), *_unlike(runs)])
+    runs = sorted(load_runs(paths), key=lambda run: run.spec.seed)
+    raise_all([*duplicate_seeds(runs), *_differing_configs(runs)])
     return runs
 
 
-def opened(paths: Sequence[Path]) -> list[Run]:
+def load_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
     """Runs that were evaluated alike, in the order of the paths; a ConfigError where they were not."""
-    first, *others = runs = [_opened(path) for path in paths]
+    first, *others = runs = [_load_run(path) for path in paths]
     faults = [
-        f"{one.path} was evaluated with {name} {format_value(one.played[name])}, "
-        f"{first.path} with {format_value(first.played[name])}"
+        f"{one.path} was evaluated with {name} {format_value(one.evaluation[name])}, "
+        f"{first.path} with {format_value(first.evaluation[name])}"
         for one in others
-        for name in SAME
-        if one.played[name] != first.played[name]
+        for name in EVALUATION_FIELDS
+        if one.evaluation[name] != first.evaluation[name]
     ]
     raise_all(faults)
     return runs
 
 
-def twice(runs: Sequence[Run]) -> list[str]:
+def duplicate_seeds(runs: Sequence[EvaluatedRun]) -> list[str]:
     """A line for every run that has the seed of one before it."""
     seeds = [run.spec.seed for run in runs]
     again = [run for i, run in enumerate(runs) if run.spec.seed in seeds[:i]]
     return [f"{one.path} has seed {one.spec.seed}, as another run; want each once" for one in again]
 
 
-def _unlike(runs: Sequence[Run]) -> list[str]:
+def _differing_configs(runs: Sequence[EvaluatedRun]) -> list[str]:
     return [
         f"{one.path} was configured differently from {runs[0].path}; want runs that only their seed tells apart"
         for one in runs[1:]
-        if learned(one.spec) != learned(runs[0].spec)
+        if learning_settings(one.spec) != learning_settings(runs[0].spec)
     ]
 
 
-def learned(spec: RunSpec) -> RunSpec:
+def learning_settings(spec: RunSpec) -> RunSpec:
     """The settings without those that no number follows from."""
     plain = RunSpec()
     return replace(spec, seed=plain.seed, telemetry=plain.telemetry, checkpoint=plain.checkpoint, engine=plain.engine)
 
 
-def _opened(path: Path) -> Run:
+def _load_run(path: Path) -> EvaluatedRun:
     _, spec, said = run_directory.open_directory(path)
     if said.get("status") != run_directory.STATUS_COMPLETED:
         raise ConfigError(f"{path} is {format_value(said.get('status'))}; want a completed run")
-    played = _played(path / run_directory.EVALUATION)
-    started, rounds, ended = _told(path, spec)
+    played = _read_evaluation(path / run_directory.EVALUATION)
+    started, rounds, ended = _read_events(path, spec)
     seconds = sum(one.run_s for one in ended)
-    return Run(path, spec, str(said.get("command")), ",".join(started[0].devices), seconds, rounds, played)
+    return EvaluatedRun(path, spec, str(said.get("command")), ",".join(started[0].devices), seconds, rounds, played)
 
 
-def _played(path: Path) -> dict[str, Any]:
+def _read_evaluation(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path} is not there; want it written by morphogen evaluate")
     try:
@@ -154,31 +154,39 @@ def _played(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be used: {safe_read.error_line(error)}") from None
     raise_all(
-        [f"{path} lacks {name}; want that of morphogen evaluate" for name in (*SAME, "arms") if name not in found]
+        [
+            f"{path} lacks {name}; want that of morphogen evaluate"
+            for name in (*EVALUATION_FIELDS, "arms")
+            if name not in found
+        ]
     )
     arms = found["arms"]
-    raise_all([f"{path} lacks the arm {OWN}"] if OWN not in arms else [])
+    raise_all([f"{path} lacks the arm {TRAINED_ARM}"] if TRAINED_ARM not in arms else [])
     raise_all(
-        [f"{path} has several arms of one kind: {', '.join(arms)}"] if len(set(map(_label, arms))) < len(arms) else []
+        [f"{path} has several arms of one kind: {', '.join(arms)}"]
+        if len(set(map(_arm_label, arms))) < len(arms)
+        else []
     )
     raise_all(
         [
             f"{path} has no {kind} of {found['episodes']} episodes of {name}"
             for name, one in arms.items()
-            for kind in MEASURED
+            for kind in ARM_FIELDS
             if np.shape(one.get(kind, ())) != (found["episodes"],)
         ]
     )
     return found
 
 
-def _told(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[RunCompleted]]:
+def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[RunCompleted]]:
     """What the event file tells of the begin, the rounds and every end."""
     kinds = (RunStarted, BatchSummary, RunCompleted)
     wanted = tuple(f'"event":"{kind.NAME or kind.__name__}"' for kind in kinds)
     files = run_log.event_files(path, {"telemetry": {"dir": spec.telemetry.dir}})
     found = [
-        one.data for file in files for one in run_log.read(file, lambda text: any(name in text for name in wanted))
+        one.data
+        for file in files
+        for one in run_log.read_events(file, lambda text: any(name in text for name in wanted))
     ]
     started = [one for one in found if isinstance(one, RunStarted)]
     rounds = [one for one in found if isinstance(one, BatchSummary)]
@@ -188,28 +196,28 @@ def _told(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummar
     return started, rounds, ended
 
 
-def arms(runs: Sequence[Run]) -> Arms:
+def stack_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:
     """Every arm that played, network values rounded.
 
     What depends on a run has to have played beside all of them.  Anything else is the same beside each, and may have
     played beside one; a ConfigError where two disagree.
     """
     every = [run.arms for run in runs]
-    names = [OWN, *dict.fromkeys(name for one in every for name in one if name != OWN)]
+    names = [TRAINED_ARM, *dict.fromkeys(name for one in every for name in one if name != TRAINED_ARM)]
     found = {name: [one[name] for one in every if name in one] for name in names}
-    lacking = [name for name in names if name in OF_A_RUN and len(found[name]) < len(runs)]
+    lacking = [name for name in names if name in PER_RUN_ARMS and len(found[name]) < len(runs)]
     raise_all([f"{name} played beside {len(found[name])} of {len(runs)} runs; want all or none" for name in lacking])
     raise_all(
         [f"{name} is not the same beside two runs; want one seed and envs" for name in names if _differ(found, name)]
     )
-    return {name: _stacked(found[name] if name in OF_A_RUN else found[name][:1]) for name in names}
+    return {name: _stack_measures(found[name] if name in PER_RUN_ARMS else found[name][:1]) for name in names}
 
 
 def _differ(found: dict[str, list[dict[str, Array]]], name: str) -> bool:
     values = [one["network_value"] for one in found[name]]
-    return name not in OF_A_RUN and any(np.abs(one - values[0]).max() > NOISE for one in values)
+    return name not in PER_RUN_ARMS and any(np.abs(one - values[0]).max() > ARM_TOLERANCE for one in values)
 
 
-def _stacked(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    stacked = {kind: np.concatenate([one[kind] for one in parts]) for kind in MEASURED}
+def _stack_measures(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    stacked = {kind: np.concatenate([one[kind] for one in parts]) for kind in ARM_FIELDS}
     return {**stacked, "network_value": stacked["network_value"].round(DIGITS)}

@@ -3,40 +3,47 @@
 import torch
 from torch import Tensor
 
-from bench.harness.bench_scenes import Scene
-from bench.harness.plain_modules import Host, Learner, Seed, flat, leaves, load
+from bench.harness.bench_scenes import BenchScene
+from bench.harness.plain_modules import (
+    HostModule,
+    ModuleLearner,
+    SeedModule,
+    flatten_parameters,
+    load_parameters,
+    ordered_parameters,
+)
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
 from morphogen.vocab.stage import Stage
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
-GROWING = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+GROWN_STAGES = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
 
 
-def twin(state: EnvState, net: Net, env: int) -> Host:
+def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule:
     """An env as a plain module, with the parameters, dtype and device of the state."""
     host, slots = net.host, state.slots[env]
-    made = Host(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
-    made.width, made.used = float(state.instance.width[env]), int(state.instance.classes[env])
-    load(made.host_parameters(), state.host.params[env])
+    made = HostModule(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
+    made.width, made.class_count = float(state.instance.width[env]), int(state.instance.classes[env])
+    load_parameters(made.host_parameters(), state.host.params[env])
     for s, slot in enumerate(net.slots):
-        if int(slots.stage[s]) in GROWING:
+        if int(slots.stage[s]) in GROWN_STAGES:
             life = {"stage": int(slots.stage[s]), "algorithm": int(slots.algorithm[s]), "alpha": float(slots.alpha[s])}
-            seed = Seed(int(slots.blueprint[s]), slot.channels, **life)
+            seed = SeedModule(int(slots.blueprint[s]), slot.channels, **life)
             row = state.seeds[slot.name, "params"][env]
-            load(leaves(seed.body), row)
-            load(leaves(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
+            load_parameters(ordered_parameters(seed.body), row)
+            load_parameters(ordered_parameters(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
             made.seeds[slot.name] = seed
     return made
 
 
-class Loop:
+class ModuleLoop:
     """Every env of a scene as a module with its optimiser.  `layout`: one of LAYOUTS."""
 
-    def __init__(self, scene: Scene, layout: str = "contiguous") -> None:
+    def __init__(self, scene: BenchScene, layout: str = "contiguous") -> None:
         rates = {"lr": scene.spec.host.lr, "seed_lr": scene.spec.host.seed_lr, "layout": LAYOUTS[layout]}
         envs = range(scene.state.batch_size[0])
-        self.learners = [Learner(twin(scene.state, scene.net, e), **rates) for e in envs]
+        self.learners = [ModuleLearner(build_module_twin(scene.state, scene.net, e), **rates) for e in envs]
         # Minibatches lie in memory as the modules want them, so that no step converts them.
         images = [batch.images.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
         self.batches = [
@@ -52,4 +59,4 @@ class Loop:
 
     def parameters(self) -> Tensor:
         """The hosts, as the stacked state stores them: [E, P]."""
-        return torch.stack([flat(learner.net.host_parameters()) for learner in self.learners])
+        return torch.stack([flatten_parameters(learner.net.host_parameters()) for learner in self.learners])

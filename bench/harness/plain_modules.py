@@ -91,7 +91,7 @@ class Heavy(nn.Module):
         return self.rest(F.relu(self.norm0(self.conv0(x)), inplace=True))
 
 
-class Gate(nn.Module):
+class GateModule(nn.Module):
     def __init__(self, c: int) -> None:
         super().__init__()
         hidden = max(8, c // 4)
@@ -101,7 +101,7 @@ class Gate(nn.Module):
         return torch.sigmoid(self.second(F.silu(self.first(x.mean((2, 3))))))[:, :, None, None]
 
 
-KINDS = {
+BLUEPRINT_MODULES = {
     1: lambda c: Conv(c, 3),
     2: Attention,
     3: Norm,
@@ -112,12 +112,12 @@ KINDS = {
 }
 
 
-class Seed(nn.Module):
+class SeedModule(nn.Module):
     """A blueprint with its gate, and where it is in its life."""
 
     def __init__(self, blueprint: int, channels: int, *, stage: int, algorithm: int, alpha: float) -> None:
         super().__init__()
-        self.body, self.gate = KINDS[blueprint](channels), Gate(channels)
+        self.body, self.gate = BLUEPRINT_MODULES[blueprint](channels), GateModule(channels)
         self.stage, self.algorithm, self.alpha = stage, algorithm, alpha
 
     def forward(self, h: Tensor, on: bool = True) -> Tensor:
@@ -134,17 +134,17 @@ class Seed(nn.Module):
             return torch.addcmul(h, self.body(x), self.gate(x), value=a)
         return torch.add(h, self.body(x), alpha=a)
 
-    def trained(self) -> list[Tensor]:
+    def trainable_parameters(self) -> list[Tensor]:
         gated = self.algorithm == GATE and self.stage != TRAINING
-        return [*leaves(self.body), *(leaves(self.gate) if gated else [])]
+        return [*ordered_parameters(self.body), *(ordered_parameters(self.gate) if gated else [])]
 
 
-class Host(nn.Module):
+class HostModule(nn.Module):
     """The CNN host with its seeds, `{slot name: Seed}`."""
 
     def __init__(self, base: int, blocks: int, kernel: int, pools: int, channels_in: int, classes: int) -> None:
         super().__init__()
-        self.pools, self.width, self.used = pools, 1.0, classes
+        self.pools, self.width, self.class_count = pools, 1.0, classes
         before, sizes = channels_in, [base * 2**i for i in range(blocks)]
         self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
         for c in sizes:
@@ -156,19 +156,19 @@ class Host(nn.Module):
 
     def forward(self, x: Tensor, off: frozenset[str] = frozenset()) -> Tensor:
         for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            x = F.relu(self.kept_norm(conv(x), norm), inplace=True)
+            x = F.relu(self.masked_norm(conv(x), norm), inplace=True)
             x = self.grow(f"r0c{i}", x, off)
             if i < self.pools:
                 x = self.grow(f"r1c{i}", F.max_pool2d(x, 2), off)
         logits = self.head(x.mean((2, 3)))
-        if self.used == logits.shape[1]:
+        if self.class_count == logits.shape[1]:
             return logits
-        return torch.cat([logits[:, : self.used], torch.full_like(logits[:, self.used :], -1e4)], dim=1)
+        return torch.cat([logits[:, : self.class_count], torch.full_like(logits[:, self.class_count :], -1e4)], dim=1)
 
     def grow(self, name: str, h: Tensor, off: frozenset[str]) -> Tensor:
         return self.seeds[name](h, name not in off) if name in self.seeds else h
 
-    def kept_norm(self, z: Tensor, norm: nn.GroupNorm) -> Tensor:
+    def masked_norm(self, z: Tensor, norm: nn.GroupNorm) -> Tensor:
         """Statistics over the kept channels of each group only; the others are 0."""
         if self.width == 1.0:
             return norm(z)
@@ -194,36 +194,36 @@ class Host(nn.Module):
         return [*found, self.head.weight, self.head.bias]
 
 
-def leaves(module: nn.Module) -> list[Tensor]:
+def ordered_parameters(module: nn.Module) -> list[Tensor]:
     """Parameters of a seed or a gate in storage order."""
     if isinstance(module, Conv):
         return [module.conv.weight, module.bias, module.scale]
     own: list = list(module.parameters(recurse=False))
-    return own + [leaf for child in module.children() for leaf in leaves(child)]
+    return own + [leaf for child in module.children() for leaf in ordered_parameters(child)]
 
 
-def load(parameters: Sequence[Tensor], flat: Tensor) -> None:
+def load_parameters(parameters: Sequence[Tensor], flat: Tensor) -> None:
     at = 0
     for p in parameters:
         p.data = flat[at : at + p.numel()].view(p.shape).clone()
         at += p.numel()
 
 
-def flat(parameters: Sequence[Tensor]) -> Tensor:
+def flatten_parameters(parameters: Sequence[Tensor]) -> Tensor:
     return torch.cat([p.detach().flatten() for p in parameters])
 
 
-class Learner:
+class ModuleLearner:
     """A host with its seeds and one fused optimiser: a group for the host and one for every seed.
 
     `layout` is that of weights and activations; channels last is faster for wide hosts.
     """
 
     def __init__(
-        self, net: Host, lr: float, seed_lr: float, *, layout: torch.memory_format = torch.contiguous_format
+        self, net: HostModule, lr: float, seed_lr: float, *, layout: torch.memory_format = torch.contiguous_format
     ) -> None:
         self.net, self.layout = net.to(memory_format=layout), layout
-        self.groups = [net.host_parameters(), *(seed.trained() for seed in net.seeds.values())]
+        self.groups = [net.host_parameters(), *(seed.trainable_parameters() for seed in net.seeds.values())]
         knobs = [{"lr": lr, "weight_decay": DECAY}, *({"lr": seed_lr} for _ in net.seeds)]
         named = [{"params": group, **own} for group, own in zip(self.groups, knobs, strict=True)]
         self.optimiser = torch.optim.SGD(named, momentum=MOMENTUM, fused=True)

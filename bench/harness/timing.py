@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from morphogen.cli import measures
-from morphogen.cli.measures import Measure, over
+from morphogen.cli.measures import Measure, median_measure
 from morphogen.device import cuda_memory
 from morphogen.device.malloc import keep_freed_memory
 
@@ -33,7 +33,7 @@ class Bench:
     device: torch.device = CPU
     checksums: dict[str, float] = field(default_factory=dict)
 
-    def interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
+    def time_interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
         """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing.
 
         Every turn begins with another form, since what ran before leaves its mark on caches.
@@ -42,39 +42,39 @@ class Bench:
         gc.freeze()  # what was measured before is not gone through again and again
         names = list(forms)
         orders = [names[n % len(names) :] + names[: n % len(names)] for n in range(self.runs + warm)]
-        turns = [{name: self.seconds(forms[name]) for name in order} for order in orders]
+        turns = [{name: self.time_call(forms[name]) for name in order} for order in orders]
         return {name: [turn[name] for turn in turns[warm:]] for name in forms}
 
-    def seconds(self, form: Callable[[], object]) -> float:
+    def time_call(self, form: Callable[[], object]) -> float:
         """Wall time of one call, to the end of what it started on the device."""
-        self.settle()
+        self.synchronize()
         started = time.perf_counter()
         form()
-        self.settle()
+        self.synchronize()
         return time.perf_counter() - started
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def saw(self, name: str, values: Tensor) -> None:
+    def record_checksum(self, name: str, tensor: Tensor) -> None:
         """Remember what was computed: a benchmark that computes something else is noticed."""
-        self.checksums[name] = float(values.double().sum())
+        self.checksums[name] = float(tensor.double().sum())
 
 
-def milliseconds(name: str, seconds: Sequence[float]) -> Measure:
+def ms_measure(name: str, seconds: Sequence[float]) -> Measure:
     """A time on this machine, which says little about another one."""
-    return over(name, [1e3 * value for value in seconds], "ms")
+    return median_measure(name, [1e3 * value for value in seconds], "ms")
 
 
-def machine(bench: Bench) -> dict[str, Any]:
+def bench_facts(bench: Bench) -> dict[str, Any]:
     """Where and with what it was measured."""
-    own = measures.machine(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
+    own = measures.machine_facts(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
     return {**own, "checksums": dict(bench.checksums)}
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
+def build_parser(doc: str | None) -> argparse.ArgumentParser:
     """The flags that every benchmark has."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--json", type=Path, metavar="FILE", help="also write the table to this file")
@@ -85,26 +85,26 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def start(given: argparse.Namespace) -> Bench:
+def start_bench(args: argparse.Namespace) -> Bench:
     """The benchmark that the flags ask for, with threads pinned and memory held as in a run."""
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(args.threads)
     keep_freed_memory()
-    return Bench(runs=given.runs, device=given.device)
+    return Bench(runs=args.runs, device=args.device)
 
 
-def run(doc: str | None, measured: Callable[[Bench, int], Sequence[Measure]], *, envs: int = 32) -> None:
+def run_bench(doc: str | None, measure: Callable[[Bench, int], Sequence[Measure]], *, envs: int = 32) -> None:
     """The whole of a benchmark over a number of envs, from its flags to its table.  envs: the default."""
-    own = parser(doc)
+    own = build_parser(doc)
     own.add_argument("--envs", type=int, default=envs, metavar="E", help=f"envs (default {envs})")
     given = own.parse_args()
-    bench = start(given)
-    close(given, bench, measured(bench, given.envs))
+    bench = start_bench(given)
+    finish_bench(given, bench, measure(bench, given.envs))
 
 
-def close(given: argparse.Namespace, bench: Bench, rows: Sequence[Measure]) -> None:
+def finish_bench(args: argparse.Namespace, bench: Bench, rows: Sequence[Measure]) -> None:
     """Print the table and write it where the flags say."""
-    facts = machine(bench)
-    print(measures.place(facts))
-    print(measures.table(rows))
-    if given.json is not None:
-        measures.write(given.json, facts, rows)
+    facts = bench_facts(bench)
+    print(measures.machine_line(facts))
+    print(measures.format_measures(rows))
+    if args.json is not None:
+        measures.write_measures(args.json, facts, rows)

@@ -1,4 +1,4 @@
-"""What checkpoints cost: rounds on digits with and without a save after each: `python -m bench.bench_checkpoint`.
+"""What checkpoints cost: rounds on digits with and without a save after each: `python -m bench.speed.checkpoint`.
 
 Both runs live through the same rounds of a few epochs, with their events in a file; that they end with the same hosts
 is checked.  A save waits for the disk.  Time and size of the files of the last one are told apart.
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from bench.harness.bench_scenes import scheduler
-from bench.harness.timing import Bench, milliseconds, run
-from morphogen.cli.measures import Measure, over, ratio
+from bench.harness.bench_scenes import build_scheduler
+from bench.harness.timing import Bench, ms_measure, run_bench
+from morphogen.cli.measures import Measure, median_measure, ratio_measure
 from morphogen.engine.scheduler import Scheduler
 from morphogen.run import snapshot
 from morphogen.run.checkpointer import Checkpointer
@@ -20,7 +20,7 @@ from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.run_directory import create_directory
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 8  # of an episode: the default run has three times as many to every save
 
@@ -30,7 +30,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
     """Wall time of a round with a save over that of one without, of a save, of a load; bytes per env."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         home = ends.enter_context(create_directory(Path(folder) / "run", config="{}", manifest={}))
-        saved, plain = (_scheduler(bench, envs, epochs, Path(folder) / name) for name in ("saved", "plain"))
+        saved, plain = (_build_scheduler(bench, envs, epochs, Path(folder) / name) for name in ("saved", "plain"))
         for one in (saved, plain):
             ends.callback(one.vector_env.close)
             ends.callback(one.reporter.close)
@@ -39,27 +39,29 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
         def round_and_save() -> None:
             saved.run_round()
-            spent.append(bench.seconds(lambda: keeper.save("periodic")))
+            spent.append(bench.time_call(lambda: keeper.save("periodic")))
 
-        seconds = bench.interleaved({"plain": plain.run_round, "saved": round_and_save})
+        seconds = bench.time_interleaved({"plain": plain.run_round, "saved": round_and_save})
         path = checkpoint_store.list_checkpoints(home.checkpoints)[0]
-        loads = bench.interleaved({"load": lambda: _loaded(_scheduler(bench, envs, epochs, None), path)})["load"]
+        loads = bench.time_interleaved({"load": lambda: _load_into(_build_scheduler(bench, envs, epochs, None), path)})[
+            "load"
+        ]
         size = sum(file.stat().st_size for file in path.iterdir())
-    _same(bench, saved, plain)
+    _check_same_hosts(bench, saved, plain)
     return [
-        ratio("checkpoint_round", seconds["saved"], seconds["plain"]),
-        milliseconds("checkpoint_save", spent[1:]),
-        milliseconds("checkpoint_load", loads),
-        over("checkpoint_per_env", [size / envs / 2**10], "KiB"),
+        ratio_measure("checkpoint_round", seconds["saved"], seconds["plain"]),
+        ms_measure("checkpoint_save", spent[1:]),
+        ms_measure("checkpoint_load", loads),
+        median_measure("checkpoint_per_env", [size / envs / 2**10], "KiB"),
     ]
 
 
-def _scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> Scheduler:
-    sinks = () if log is None else (JsonLines(log),)
-    return scheduler(envs, bench.device, sinks=sinks, episode_length=epochs)
+def _build_scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> Scheduler:
+    sinks = () if log is None else (JsonlSink(log),)
+    return build_scheduler(envs, bench.device, sinks=sinks, episode_length=epochs)
 
 
-def _loaded(fresh: Scheduler, path: Path) -> None:
+def _load_into(fresh: Scheduler, path: Path) -> None:
     """A new scheduler goes on from a checkpoint."""
     found = load_checkpoint(path)
     at = found["manifest"]["round"], found["manifest"]["epoch"]
@@ -68,12 +70,12 @@ def _loaded(fresh: Scheduler, path: Path) -> None:
     fresh.reporter.close()
 
 
-def _same(bench: Bench, saved: Scheduler, plain: Scheduler) -> None:
+def _check_same_hosts(bench: Bench, saved: Scheduler, plain: Scheduler) -> None:
     if saved.state is None or plain.state is None:
         raise ValueError("no round was run")
-    bench.saw("checkpoint", saved.state.host.params)
+    bench.record_checksum("checkpoint", saved.state.host.params)
     torch.testing.assert_close(saved.state.host.params, plain.state.host.params, rtol=0, atol=0)
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

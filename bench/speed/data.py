@@ -1,6 +1,6 @@
 """Minibatches of digits, shifted or as they are, out of the resident data set and streamed to the device.
 
-`python -m bench.bench_data`.  All minibatches of an epoch, and nothing else: what streaming costs a run that trains
+`python -m bench.speed.data`.  All minibatches of an epoch, and nothing else: what streaming costs a run that trains
 meanwhile is less, as far as the machine has a core left for the thread that reads ahead.
 """
 
@@ -12,9 +12,9 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from bench.harness.bench_scenes import EPOCH, scheduler
-from bench.harness.timing import Bench, run
-from morphogen.cli.measures import Measure, over
+from bench.harness.bench_scenes import EPOCH_MINIBATCHES, build_scheduler
+from bench.harness.timing import Bench, run_bench
+from morphogen.cli.measures import Measure, median_measure
 from morphogen.config.spec import DataSpec
 from morphogen.data.feed import Feed
 from morphogen.state.env import EnvState
@@ -27,7 +27,7 @@ FORMS = {  # placement, augmentation
 }
 
 
-def gather(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
+def gather_epoch(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
     """All minibatches of the next epoch; the images of the last one."""
     clock = state.clock.replace(epoch=torch.full_like(state.clock.epoch, next(epochs)))
     draws = feed.epoch(state.replace(clock=clock))
@@ -36,20 +36,22 @@ def gather(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
     return images
 
 
-def measures(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[Measure]:
+def measures(bench: Bench, envs: int = 32, minibatches: int = EPOCH_MINIBATCHES) -> list[Measure]:
     """Samples per second."""
     forms, samples = {}, 0
     with ExitStack() as worlds:
         for name, (placement, augment) in FORMS.items():
             data = DataSpec(placement=placement, augment=augment, minibatches=minibatches)
-            own = scheduler(envs, bench.device, data=data, episode_length=bench.runs + 2)
+            own = build_scheduler(envs, bench.device, data=data, episode_length=bench.runs + 2)
             world = worlds.enter_context(closing(own.vector_env))
-            forms[name] = functools.partial(gather, world.feed, world.reset(0), count())
+            forms[name] = functools.partial(gather_epoch, world.feed, world.reset(0), count())
             samples = envs * minibatches * world.feed.spec.batch
-            bench.saw(f"data_{name}", forms[name]())
-        seconds = bench.interleaved(forms)
-    return [over(f"data_{name}", [samples / t for t in found], "samples/s") for name, found in seconds.items()]
+            bench.record_checksum(f"data_{name}", forms[name]())
+        seconds = bench.time_interleaved(forms)
+    return [
+        median_measure(f"data_{name}", [samples / t for t in found], "samples/s") for name, found in seconds.items()
+    ]
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

@@ -1,4 +1,4 @@
-"""Graphs of whole compiled runs: `python -m bench.bench_graphs [--runs N] [--json FILE]`, N seeds of each policy.
+"""Graphs of whole compiled runs: `python -m bench.speed.graphs [--runs N] [--json FILE]`, N seeds of each policy.
 
 Nothing is compiled: a compiler that leaves functions as they are counts what it is asked for, so that only the plans of
 a run matter.  Runs are those of digits by default, 50 rounds, but with one minibatch of 4 samples in an epoch and 16 to
@@ -16,40 +16,42 @@ from unittest import mock
 
 import torch
 
-from bench.harness.timing import Bench, run
-from morphogen.cli.measures import Measure, over
+from bench.harness.timing import Bench, run_bench
+from morphogen.cli.measures import Measure, median_measure
 from morphogen.config.groups import COMPILE_DEFAULT
 from morphogen.config.spec import DataSpec, EngineSpec, RunSpec, resolve
 from morphogen.engine.compile import FittedPlan
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.nets.plan import Plan
 
-ENDING = {"ppo": "", "random": "_random", "heuristic": "_heuristic"}  # of the rows of a policy
-ROUNDS, EARLY = 50, 5
-SMALL = DataSpec(batch=4, minibatches=1, val_samples=16)
+NAME_SUFFIXES = {"ppo": "", "random": "_random", "heuristic": "_heuristic"}  # of the rows of a policy
+ROUNDS, EARLY_ROUNDS = 50, 5
+SMALL_DATA = DataSpec(batch=4, minibatches=1, val_samples=16)
 
 
-class Counted:
+class GraphCounter:
     """A run whose compiler only counts."""
 
     def __init__(self, bench: Bench, spec: RunSpec) -> None:
         self.graphs, self.rows = 0, {"train": [0, 0], "validate": [0, 0]}  # needed, run
-        self.early = 0  # graphs of the first rounds
-        self.own = Scheduler(build_setup(spec), Parts(compiler=self._compiler))
-        fit = self._watched(self.own.compiled.fit)
-        with mock.patch.object(self.own.compiled, "fit", fit), torch.no_grad():
-            self.history = self.own.run(self._after)
-        bench.saw(f"graphs_{spec.policy_name}_{spec.seed}", self.own.rollout.rows["reward"])
+        self.early_graphs = 0  # graphs of the first rounds
+        self.scheduler = Scheduler(
+            build_setup(spec), Parts(compiler=self._compiler, hooks=Hooks(on_round=self._on_round))
+        )
+        fit = self._count_rows(self.scheduler.compiled.fit)
+        with mock.patch.object(self.scheduler.compiled, "fit", fit), torch.no_grad():
+            self.history = self.scheduler.run()
+        bench.record_checksum(f"graphs_{spec.policy_name}_{spec.seed}", self.scheduler.rollout.rows["reward"])
 
     def _compiler(self, function: Callable, **_: Any) -> Callable:
         self.graphs += 1
         return function
 
-    def _after(self, told: Any) -> None:
-        self.early = self.graphs if told.round < EARLY else self.early
+    def _on_round(self, summary: Any, scheduler: Scheduler) -> None:
+        self.early_graphs = self.graphs if summary.round < EARLY_ROUNDS else self.early_graphs
 
-    def _watched(self, fit: Callable[[Plan, int], FittedPlan]) -> Callable[[Plan, int], FittedPlan]:
+    def _count_rows(self, fit: Callable[[Plan, int], FittedPlan]) -> Callable[[Plan, int], FittedPlan]:
         def watched(plan: Plan, envs: int) -> FittedPlan:
             found = fit(plan, envs)
             for at, one in enumerate((plan, found.plan)):
@@ -59,14 +61,14 @@ class Counted:
 
         return watched
 
-    def found(self) -> dict[str, tuple[float, str]]:
+    def values(self) -> dict[str, tuple[float, str]]:
         """Values and units by name."""
-        eager, plans = [one.graph_fallbacks for one in self.history], self.own.setup.spec.episode_length + 1
-        late = eager[EARLY:] or [0]
+        eager, plans = [one.graph_fallbacks for one in self.history], self.scheduler.setup.spec.episode_length + 1
+        late = eager[EARLY_ROUNDS:] or [0]
         needed, done = zip(*self.rows.values(), strict=True)
         return {
             "graphs": (self.graphs, "graphs"),
-            "graphs_after_5_rounds": (self.graphs - self.early, "graphs"),
+            "graphs_after_5_rounds": (self.graphs - self.early_graphs, "graphs"),
             "graph_fallback_share": (sum(eager) / (plans * len(eager)), "share"),
             "graph_fallback_share_late": (sum(late) / (plans * len(late)), "share"),
             "padding_overhead": (done[0] / needed[0], "ratio"),
@@ -78,14 +80,14 @@ def measures(bench: Bench, envs: int, *, rounds: int = ROUNDS) -> list[Measure]:
     """The rows of all policies, each over as many seeds as the bench has runs."""
     engine = EngineSpec(devices=(str(bench.device),), compile=COMPILE_DEFAULT)
     rows = []
-    for policy, ending in ENDING.items():
+    for policy, ending in NAME_SUFFIXES.items():
         base = {"envs": envs, "rounds": rounds, "policy_name": policy, "final_episodes": 0}
-        specs = [resolve(RunSpec(**base, seed=seed, data=SMALL, engine=engine)) for seed in range(bench.runs)]
-        found = [Counted(bench, spec).found() for spec in specs]
+        specs = [resolve(RunSpec(**base, seed=seed, data=SMALL_DATA, engine=engine)) for seed in range(bench.runs)]
+        found = [GraphCounter(bench, spec).values() for spec in specs]
         for name, (_, unit) in found[0].items():
-            rows.append(over(name + ending, [float(one[name][0]) for one in found], unit))
+            rows.append(median_measure(name + ending, [float(one[name][0]) for one in found], unit))
     return rows
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

@@ -1,4 +1,4 @@
-"""Peak memory of an epoch per env: `python -m bench.memory [--json FILE]`.
+"""Peak memory of an epoch per env: `python -m bench.speed.memory [--json FILE]`.
 
 On a CPU every number of envs has a process of its own, and its peak is what the system counted beyond the imported
 packages; on a CUDA device it is what the allocator handed out.  `linear`: what the second doubling of the number of
@@ -10,57 +10,57 @@ import multiprocessing
 
 import torch
 
-from bench.harness.bench_scenes import scene, sizes
-from bench.harness.timing import Bench, run
-from morphogen.cli.measures import Measure, over
+from bench.harness.bench_scenes import build_scene, task_sizes
+from bench.harness.timing import Bench, run_bench
+from morphogen.cli.measures import Measure, median_measure
 from morphogen.device.malloc import keep_freed_memory, process_memory
 
 
-def resident(name: str) -> int:
+def resident_bytes(name: str) -> int:
     """A size of this process in bytes; 0 where the system tells none."""
     return process_memory(name) or 0
 
 
-def live(task: str, envs: int, device: str) -> None:
+def run_epoch(task: str, envs: int, device: str) -> None:
     """An epoch of training and validation, the scene included."""
-    ours = scene(task, envs, "mixed", device=device)
+    ours = build_scene(task, envs, "mixed", device=device)
     ours.train()
     ours.validate()
 
 
-def peak(task: str, envs: int, device: str) -> int:
+def peak_bytes(task: str, envs: int, device: str) -> int:
     """Peak bytes of an epoch, in this process."""
     gc.collect()
     if device == "cpu":
         keep_freed_memory()  # as in a run
-        live(task, 1, device)  # what is loaded and made only once
-        before = resident("VmRSS")
-        live(task, envs, device)
-        return resident("VmHWM") - before
+        run_epoch(task, 1, device)  # what is loaded and made only once
+        before = resident_bytes("VmRSS")
+        run_epoch(task, envs, device)
+        return resident_bytes("VmHWM") - before
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    live(task, envs, device)
+    run_epoch(task, envs, device)
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def peaks(bench: Bench, task: str, sizes: list[int]) -> list[int]:
+def peak_bytes_per_size(bench: Bench, task: str, sizes: list[int]) -> list[int]:
     """Peak bytes per number of envs."""
     jobs = [(task, envs, str(bench.device)) for envs in sizes]
     if bench.device.type == "cuda":
-        return [peak(*job) for job in jobs]
+        return [peak_bytes(*job) for job in jobs]
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        return pool.starmap(peak, jobs, chunksize=1)
+        return pool.starmap(peak_bytes, jobs, chunksize=1)
 
 
 def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
     """The rows on memory, from so many envs, twice and four times as many; none where the system tells nothing."""
     found = []
     for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or process_memory("VmHWM") else ():
-        low, middle, high = peaks(bench, task, [envs, 2 * envs, 4 * envs])
-        found.append(over(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
-        found.append(over(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))
+        low, middle, high = peak_bytes_per_size(bench, task, [envs, 2 * envs, 4 * envs])
+        found.append(median_measure(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
+        found.append(median_measure(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))
     return found
 
 
 if __name__ == "__main__":
-    run(__doc__, lambda bench, envs: measures(bench, sizes(envs)))
+    run_bench(__doc__, lambda bench, envs: measures(bench, task_sizes(envs)))

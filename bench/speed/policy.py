@@ -1,9 +1,9 @@
-"""The controller in ms, one choice for all envs and the update after a round: `python -m bench.bench_policy`."""
+"""The controller in ms, one choice for all envs and the update after a round: `python -m bench.speed.policy`."""
 
 import torch
 
-from bench.harness.bench_scenes import scheduler
-from bench.harness.timing import Bench, milliseconds, run
+from bench.harness.bench_scenes import build_scheduler
+from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.measures import Measure
 from morphogen.config.spec import DataSpec
 from morphogen.nets.distribution import noise_lanes
@@ -14,7 +14,7 @@ from morphogen.steps.observe import observe
 def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     """Observe, mask, act; and a whole PPO update on a round of so many epochs, in which hosts hardly train."""
     data = DataSpec(minibatches=1, val_samples=32)
-    own = scheduler(envs, bench.device, episode_length=epochs, data=data)
+    own = build_scheduler(envs, bench.device, episode_length=epochs, data=data)
     setup, learner = own.setup, own.learner
     own.run_round()
     state, hidden = own.vector_env.reset(1), own.policy.initial_hidden(envs, device=setup.device)
@@ -33,10 +33,10 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
         "act": torch.no_grad()(lambda: own.policy.act(own.params, observation, masks, hidden, noise)),
         "update": update,
     }
-    seconds = bench.interleaved(forms)
-    bench.saw("policy", torch.cat([leaf.flatten() for leaf in own.params["net"].values(True, True)]))
-    return [milliseconds(f"policy_{name}_ms", found) for name, found in seconds.items()]
+    seconds = bench.time_interleaved(forms)
+    bench.record_checksum("policy", torch.cat([leaf.flatten() for leaf in own.params["net"].values(True, True)]))
+    return [ms_measure(f"policy_{name}_ms", found) for name, found in seconds.items()]
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

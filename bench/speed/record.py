@@ -1,4 +1,4 @@
-"""The record of an epoch, part by part, in ms: `python -m bench.bench_record [--envs 32]`.
+"""The record of an epoch, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
 
 What share of an epoch they are together is `record_share` of bench_rollout.
 """
@@ -6,14 +6,14 @@ What share of an epoch they are together is `record_share` of bench_rollout.
 import tempfile
 from pathlib import Path
 
-from bench.harness.bench_scenes import scheduler
-from bench.harness.timing import Bench, milliseconds, run
+from bench.harness.bench_scenes import build_scheduler
+from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.measures import Measure
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts
-from morphogen.telemetry.derive import details, events
-from morphogen.telemetry.record_memory import remember
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.derive import derive_details, derive_events
+from morphogen.telemetry.record_memory import update_memory
+from morphogen.telemetry.writer import JsonlSink
 
 START = (0, 0)  # round and epoch
 
@@ -24,27 +24,27 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     `events`: those of the normal level, made and written to a file; `details`: those that debug adds.
     """
     with tempfile.TemporaryDirectory() as folder:
-        sink = JsonLines(Path(folder) / "events.jsonl")
-        own = scheduler(envs, bench.device)
+        sink = JsonlSink(Path(folder) / "events.jsonl")
+        own = build_scheduler(envs, bench.device)
         state = own.vector_env.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
         epoch = own.vector_env.epoch(state, own.policy, own.params, hidden)
         leaves, known = build_record(epoch), build_facts(own.setup)
         seen = own.transfers.read("record", leaves)
-        memories = remember(seen, None, START, known)
+        memories = update_memory(seen, None, START, known)
         forms = {
             "gather": lambda: build_record(epoch),
             "send": lambda: own.transfers.send("record", leaves),
             "receive": lambda: own.transfers.receive("record"),
             "take": lambda: own.reporter.add_record(own.transfers.receive("record"), START),
-            "events": lambda: sink.write(events(seen, memories, START, known)),
-            "details": lambda: sink.write(details(seen, memories[1], START, known)),
+            "events": lambda: sink.write(derive_events(seen, memories, START, known)),
+            "details": lambda: sink.write(derive_details(seen, memories[1], START, known)),
         }
-        seconds = bench.interleaved(forms)
+        seconds = bench.time_interleaved(forms)
         sink.close()
-    bench.saw("record", leaves["reward"])
-    return [milliseconds(f"record_{name}_ms", found) for name, found in seconds.items()]
+    bench.record_checksum("record", leaves["reward"])
+    return [ms_measure(f"record_{name}_ms", found) for name, found in seconds.items()]
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

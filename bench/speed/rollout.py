@@ -1,4 +1,4 @@
-"""Epochs of a run on digits, as the scheduler makes them: `python -m bench.bench_rollout [--envs 1 2 4] [--svg FILE]`.
+"""Epochs of a run on digits, as the scheduler makes them: `python -m bench.speed.rollout [--envs 1 2 4] [--svg FILE]`.
 
 Prints env-epochs per second and the share of control (all but training and validation) over the number of envs, with
 mixed seeds in all slots that nobody touches, eager and, with `--compiled 1 32 512`, compiled, and draws them.
@@ -14,98 +14,104 @@ from typing import Any
 
 import torch
 
-from bench.harness.bench_scenes import EPOCH, planted, scene, scheduler, seeds
-from bench.harness.chart import Line, draw
-from bench.harness.timing import Bench, close, milliseconds, parser, start
-from morphogen.cli.measures import Measure, over, ratio
+from bench.harness.bench_scenes import EPOCH_MINIBATCHES, add_seeds, build_scene, build_scheduler, seed_layout
+from bench.harness.chart import ChartLine, draw_chart
+from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, start_bench
+from morphogen.cli.measures import Measure, median_measure, ratio_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.engine.epoch import reset_hidden
 from morphogen.engine.scheduler import Scheduler
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-LIFE = 12  # epochs of a life that `control_share` looks at
-WARM = 2  # epochs before them that count for nothing: after the first one graphs are asked for, in the next one made
-LEARNING = ("data", "train", "validate")  # phases; all others are control
-Parts = list[dict[str, float]]  # per epoch, seconds of its phases
+EPISODE_EPOCHS = 12  # epochs of a life that `control_share` looks at
+WARMUP_EPOCHS = (
+    2  # epochs before them that count for nothing: after the first one graphs are asked for, in the next one made
+)
+LEARNING_PHASES = ("data", "train", "validate")  # phases; all others are control
+EpochSeconds = list[dict[str, float]]  # per epoch, seconds of its phases
 
 
-def epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: Any) -> Parts:
+def time_epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: Any) -> EpochSeconds:
     """Seconds of the phases of so many epochs of one life; with `kind`, of a population that stands there at the start.
 
     Events go to a file, as in a run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        own = scheduler(envs, bench.device, sinks=(JsonLines(Path(folder) / "events.jsonl"),), **settings)
-        found = _live(bench, own, count, kind)
+        own = build_scheduler(envs, bench.device, sinks=(JsonlSink(Path(folder) / "events.jsonl"),), **settings)
+        found = _run_epochs(bench, own, count, kind)
         own.reporter.close()
     return found
 
 
 @torch.no_grad()
-def _live(bench: Bench, own: Scheduler, count: int, kind: str) -> Parts:
+def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSeconds:
     """The first epochs of a life, each a round's epoch as the scheduler makes it."""
-    setup, state = own.setup, own.vector_env.reset(0)
+    setup, state = run.setup, run.vector_env.reset(0)
     if kind:
-        state = planted(state, setup.net, *seeds(kind, setup.spec.envs, len(setup.net.slots), setup.device))
-    hidden = own.policy.initial_hidden(setup.spec.envs, device=setup.device)
+        state = add_seeds(state, setup.net, *seed_layout(kind, setup.spec.envs, len(setup.net.slots), setup.device))
+    hidden = run.policy.initial_hidden(setup.spec.envs, device=setup.device)
     segment, found = torch.ones_like(state.signals.measured), []
-    for t in range(WARM + count):
-        epoch = own.run_epoch(state, hidden, segment, t)
+    for t in range(WARMUP_EPOCHS + count):
+        epoch = run.run_epoch(state, hidden, segment, t)
         state, segment = epoch.after, epoch.score.terminated
         hidden = reset_hidden(epoch.choice.hidden, segment)
-        bench.settle()
-        spent = own.timer.close()
+        bench.synchronize()
+        spent = run.timer.close()
         if t == 0:
-            own.compiled.end_round(0, setup.spec.envs)
+            run.compiled.end_round(0, setup.spec.envs)
         found.append({name: one.wall_s if one.device_s is None else one.device_s for name, one in spent.items()})
-    bench.saw(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
-    return found[WARM:]
+    bench.record_checksum(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
+    return found[WARMUP_EPOCHS:]
 
 
-def shares(parts: Parts) -> tuple[list[float], list[float]]:
+def control_shares(parts: EpochSeconds) -> tuple[list[float], list[float]]:
     """Share of control, with the record, and share of the record alone, epoch by epoch."""
     whole = [sum(one.values()) for one in parts]
-    control = [1.0 - sum(one[name] for name in LEARNING) / total for one, total in zip(parts, whole, strict=True)]
+    control = [
+        1.0 - sum(one[name] for name in LEARNING_PHASES) / total for one, total in zip(parts, whole, strict=True)
+    ]
     return control, [one["record_read"] / total for one, total in zip(parts, whole, strict=True)]
 
 
 def share_rows(bench: Bench, envs: int = 32, count: int | None = None, **settings: Any) -> list[Measure]:
     """The rows on control and bookkeeping."""
-    control, _ = shares(epochs(bench, envs, count or LIFE, **settings))
-    _, record = shares(epochs(bench, envs, count or LIFE, telemetry=TelemetrySpec(level=LEVEL_DEBUG), **settings))
-    return [over("control_share", control, "share"), over("record_share", record, "share")]
+    control, _ = control_shares(time_epochs(bench, envs, count or EPISODE_EPOCHS, **settings))
+    _, record = control_shares(
+        time_epochs(bench, envs, count or EPISODE_EPOCHS, telemetry=TelemetrySpec(level=LEVEL_DEBUG), **settings)
+    )
+    return [median_measure("control_share", control, "share"), median_measure("record_share", record, "share")]
 
 
-def empty_slots(bench: Bench, envs: int = 32, minibatches: int = EPOCH) -> list[Measure]:
+def empty_slots(bench: Bench, envs: int = 32, minibatches: int = EPOCH_MINIBATCHES) -> list[Measure]:
     """An epoch of hosts with empty slots, over one of hosts declared without any; little, so it takes more runs."""
-    ours = scene("digits", envs, "none", minibatches=minibatches, device=bench.device)
-    bare = ours.bare()
+    ours = build_scene("digits", envs, "none", minibatches=minibatches, device=bench.device)
+    bare = ours.without_slots()
     torch.testing.assert_close(bare.train().host.params, ours.train().host.params)
     forms = {"slots": lambda: (ours.train(), ours.validate()), "bare": lambda: (bare.train(), bare.validate())}
-    seconds = replace(bench, runs=12 * bench.runs).interleaved(forms)
-    return [ratio("empty_slots", seconds["slots"], seconds["bare"])]
+    seconds = replace(bench, runs=12 * bench.runs).time_interleaved(forms)
+    return [ratio_measure("empty_slots", seconds["slots"], seconds["bare"])]
 
 
-def scan(bench: Bench, sizes: tuple[int, ...] = ENVS, *, compiled: bool = False, **settings: Any) -> list[Measure]:
+def scan_envs(bench: Bench, sizes: tuple[int, ...] = ENVS, *, compiled: bool = False, **settings: Any) -> list[Measure]:
     """Env-epochs per second and the share of control over the number of envs."""
     found, suffix = [], "_compiled" if compiled else ""
     mode = "default" if compiled else "off"
     for envs in sizes:
-        parts = epochs(bench, envs, bench.runs, kind="mixed", policy_name="wait", compile=mode, **settings)
+        parts = time_epochs(bench, envs, bench.runs, kind="mixed", policy_name="wait", compile=mode, **settings)
         seconds = [sum(one.values()) for one in parts]
-        found += [over(f"rollout_e{envs}{suffix}", [envs / value for value in seconds], "env-epochs/s")]
-        found += [over(f"rollout_e{envs}{suffix}_control_share", shares(parts)[0], "share")]
-        found += [milliseconds(f"rollout_e{envs}{suffix}_ms", seconds)]
+        found += [median_measure(f"rollout_e{envs}{suffix}", [envs / value for value in seconds], "env-epochs/s")]
+        found += [median_measure(f"rollout_e{envs}{suffix}_control_share", control_shares(parts)[0], "share")]
+        found += [ms_measure(f"rollout_e{envs}{suffix}_ms", seconds)]
     return found
 
 
-def plot(path: Path, rows: list[Measure], sizes: tuple[int, ...], compiled: tuple[int, ...] = ()) -> None:
+def plot_rates(path: Path, rows: list[Measure], sizes: tuple[int, ...], compiled: tuple[int, ...] = ()) -> None:
     """All curves over the number of envs."""
     value = {row.name: row.value for row in rows}
 
-    def line(words: str, own: tuple[int, ...], suffix: str, factor: float = 1.0) -> Line:
-        return Line(words, [(envs, factor * value[f"rollout_e{envs}{suffix}"]) for envs in own])
+    def line(words: str, own: tuple[int, ...], suffix: str, factor: float = 1.0) -> ChartLine:
+        return ChartLine(words, [(envs, factor * value[f"rollout_e{envs}{suffix}"]) for envs in own])
 
     lines = [line("env-epochs per second", sizes, ""), line("control, percent", sizes, "_control_share", 100.0)]
     if compiled:
@@ -113,21 +119,21 @@ def plot(path: Path, rows: list[Measure], sizes: tuple[int, ...], compiled: tupl
             line("env-epochs per second, compiled", compiled, "_compiled"),
             line("control, percent, compiled", compiled, "_compiled_control_share", 100.0),
         ]
-    path.write_text(draw("Epochs of envs on digits, mixed seeds", "envs", lines))
+    path.write_text(draw_chart("Epochs of envs on digits, mixed seeds", "envs", lines))
 
 
 def main() -> None:
     """Print the rows on whole epochs and draw them."""
-    own = parser(__doc__)
+    own = build_parser(__doc__)
     own.add_argument("--envs", type=int, nargs="+", default=list(ENVS), metavar="E")
     own.add_argument("--compiled", type=int, nargs="*", default=[], metavar="E", help="also compiled; minutes for each")
     own.add_argument("--svg", type=Path, metavar="FILE", help="draw the curves into this file")
     given = own.parse_args()
-    bench, sizes, compiled = start(given), tuple(given.envs), tuple(given.compiled)
-    rows = [*scan(bench, sizes), *scan(bench, compiled, compiled=True)]
+    bench, sizes, compiled = start_bench(given), tuple(given.envs), tuple(given.compiled)
+    rows = [*scan_envs(bench, sizes), *scan_envs(bench, compiled, compiled=True)]
     if given.svg is not None:
-        plot(given.svg, rows, sizes, compiled)
-    close(given, bench, [*share_rows(bench), *empty_slots(bench), *rows])
+        plot_rates(given.svg, rows, sizes, compiled)
+    finish_bench(given, bench, [*share_rows(bench), *empty_slots(bench), *rows])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How near the training step comes to what the machine can do: `python -m bench.roofline [--json FILE]`.
+"""How near the training step comes to what the machine can do: `python -m bench.speed.roofline [--json FILE]`.
 
 Operations are those of matrix products and convolutions; bytes are what every operation of the step reads and writes,
 views left out.  The peaks are a large matrix product and a large copy in the same process on the same threads.  The
@@ -16,25 +16,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
-from bench.harness.bench_scenes import Scene, scene, sizes
-from bench.harness.module_loop import Loop
-from bench.harness.timing import Bench, run
-from bench.speed.minibatch import fastest
-from morphogen.cli.measures import Measure, over, ratio
+from bench.harness.bench_scenes import BenchScene, build_scene, task_sizes
+from bench.harness.module_loop import ModuleLoop
+from bench.harness.timing import Bench, run_bench
+from bench.speed.minibatch import fastest_layout
+from morphogen.cli.measures import Measure, median_measure, ratio_measure
 
-SIDE, COPIED = 2048, 2**26  # of the matrices; floats of the copy
+MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen
-_FORTH, _BACK = (_ATEN.convolution, _OURS.conv), (_ATEN.convolution_backward, _OURS.conv_backward)
-KERNELS = tuple(packet.default for packet in (*_FORTH, *_BACK))
+_FORWARD_OPS, _BACKWARD_OPS = (_ATEN.convolution, _OURS.conv), (_ATEN.convolution_backward, _OURS.conv_backward)
+CONV_OPS = tuple(packet.default for packet in (*_FORWARD_OPS, *_BACKWARD_OPS))
 
 
-def _conv_backward(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
+def _conv_backward_flops(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
     """Each gradient of a convolution costs as much as the convolution; torch counts grouped ones as full."""
     transposed, asked = rest[4], rest[7]
     return conv_flop_count(x, weight, grads, transposed) * sum(asked[:2])
 
 
-class Traffic(TorchDispatchMode):
+class TrafficCounter(TorchDispatchMode):
     """Bytes that operations read and write."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Traffic(TorchDispatchMode):
         return out
 
 
-class Kernels(TorchDispatchMode):
+class ConvRecorder(TorchDispatchMode):
     """Convolutions, remembered with what they are called with."""
 
     def __init__(self) -> None:
@@ -59,73 +59,75 @@ class Kernels(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operation."""
-        if func in KERNELS:
+        if func in CONV_OPS:
             self.calls.append((func, args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     @torch.no_grad()
-    def again(self) -> None:
+    def replay(self) -> None:
         """All of them once more, in their order."""
         for func, args, kwargs in self.calls:
             func(*args, **kwargs)
 
 
-def ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
+def conv_ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
     """Seconds of a minibatch of the loop, and of the convolutions of the stacked form, run by run."""
-    ours = scene(task, envs, "mixed", device=bench.device)
-    loop = Loop(ours, fastest(bench, scene(task, min(envs, 4), "mixed", device=bench.device)))
-    with Kernels() as kernels:
+    ours = build_scene(task, envs, "mixed", device=bench.device)
+    loop = ModuleLoop(ours, fastest_layout(bench, build_scene(task, min(envs, 4), "mixed", device=bench.device)))
+    with ConvRecorder() as kernels:
         ours.train()
-    seconds = bench.interleaved({"loop": loop.train, "kernels": kernels.again})
+    seconds = bench.time_interleaved({"loop": loop.train, "kernels": kernels.replay})
     return seconds["loop"], seconds["kernels"]
 
 
-def count(scene: Scene) -> tuple[int, int]:
+def count_work(scene: BenchScene) -> tuple[int, int]:
     """Operations and bytes of the training step of a scene, backward pass and optimiser included."""
-    flops = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _conv_backward})
-    with Traffic() as traffic, flops:
+    flops = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _conv_backward_flops})
+    with TrafficCounter() as traffic, flops:
         scene.train()
     return flops.get_total_flops(), traffic.bytes
 
 
-def peaks(bench: Bench, *, side: int = SIDE, copied: int = COPIED) -> tuple[list[float], list[float]]:
+def machine_peaks(
+    bench: Bench, *, side: int = MATRIX_SIDE, copied: int = COPY_FLOATS
+) -> tuple[list[float], list[float]]:
     """Operations per second of a large matrix product, and bytes per second of a large copy, run by run."""
     matrix = torch.ones(side, side, device=bench.device)
     product, source = torch.empty_like(matrix), torch.ones(copied, device=bench.device)
     target = torch.empty_like(source)
     forms = {"product": lambda: torch.mm(matrix, matrix, out=product), "copy": lambda: target.copy_(source)}
-    seconds = bench.interleaved(forms)
+    seconds = bench.time_interleaved(forms)
     moved = 2 * copied * source.element_size()
     return [2 * side**3 / t for t in seconds["product"]], [moved / t for t in seconds["copy"]]
 
 
 def measures(bench: Bench, tasks: dict[str, tuple[str, int]], **large: int) -> list[Measure]:
     """The rows on the limits of the machine."""
-    compute, memory = peaks(bench, **large)
+    compute, memory = machine_peaks(bench, **large)
     giga = [
-        over("peak_gflops", [c / 1e9 for c in compute], "Gflop/s"),
-        over("peak_copy", [m / 1e9 for m in memory], "GB/s"),
+        median_measure("peak_gflops", [c / 1e9 for c in compute], "Gflop/s"),
+        median_measure("peak_copy", [m / 1e9 for m in memory], "GB/s"),
     ]
     found, fastest, widest = giga, max(compute), max(memory)
     for name, (task, envs) in tasks.items():
-        ours = scene(task, envs, "mixed", device=bench.device)
-        flops, moved = count(ours)
+        ours = build_scene(task, envs, "mixed", device=bench.device)
+        flops, moved = count_work(ours)
         limits = {"compute": flops / fastest, "memory": moved / widest}
         nearer = max(limits, key=lambda limit: limits[limit])
-        seconds = bench.interleaved({"step": ours.train})["step"]
+        seconds = bench.time_interleaved({"step": ours.train})["step"]
         rows = [
-            ratio(f"roofline_{name}_{limit}", [least] * len(seconds), seconds, "share")
+            ratio_measure(f"roofline_{name}_{limit}", [least] * len(seconds), seconds, "share")
             for limit, least in limits.items()
         ]
-        best = ratio(f"roofline_{name}", [limits[nearer]] * len(seconds), seconds, f"of {nearer}")
-        found += [ratio(f"ceiling_{name}", *ceiling(bench, task, envs)), best, *rows]
-        found += [over(f"roofline_{name}_gflop", [flops / 1e9], "Gflop")]
+        best = ratio_measure(f"roofline_{name}", [limits[nearer]] * len(seconds), seconds, f"of {nearer}")
+        found += [ratio_measure(f"ceiling_{name}", *conv_ceiling(bench, task, envs)), best, *rows]
+        found += [median_measure(f"roofline_{name}_gflop", [flops / 1e9], "Gflop")]
         found += [
-            over(f"roofline_{name}_gbyte", [moved / 1e9], "GB"),
-            over(f"roofline_{name}_intensity", [flops / moved], "flop/byte"),
+            median_measure(f"roofline_{name}_gbyte", [moved / 1e9], "GB"),
+            median_measure(f"roofline_{name}_intensity", [flops / moved], "flop/byte"),
         ]
     return found
 
 
 if __name__ == "__main__":
-    run(__doc__, lambda bench, envs: measures(bench, sizes(envs)))
+    run_bench(__doc__, lambda bench, envs: measures(bench, task_sizes(envs)))

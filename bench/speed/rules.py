@@ -1,6 +1,6 @@
 """Masks, decode and the reward of a step, per env: eager against compiled.
 
-Run: `python -m bench.bench_rules [--envs 1024] [--json bench/results/reward.json]`.
+Run: `python -m bench.speed.rules [--envs 1024] [--json bench/results/reward.json]`.
 `reward_*` is a rule of the table with all its components, over scripted lives.  `score_*` is the whole step that pays:
 the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is a life,
 or as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.
@@ -15,9 +15,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from bench.harness.bench_scenes import scene
-from bench.harness.timing import Bench, run
-from morphogen.cli.measures import Measure, over, ratio
+from bench.harness.bench_scenes import build_scene
+from bench.harness.timing import Bench, run_bench
+from morphogen.cli.measures import Measure, median_measure, ratio_measure
 from morphogen.config.spec import RewardSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
@@ -40,14 +40,14 @@ from morphogen.vocab.limits import Limits
 Call = Callable[..., Any]
 
 
-def lives(envs: int, device: torch.device) -> list[RewardInputs]:
+def scripted_steps(envs: int, device: torch.device) -> list[RewardInputs]:
     """Every step of the scripted lives, which are repeated over the envs: [E] each."""
     whole: Any = archetype_inputs(list(ARCHETYPES.values()), dtype=torch.float32)
     rows = torch.arange(envs) % len(ARCHETYPES)
     return [step.clone().to(device) for step in whole[:, rows]]
 
 
-def life(rule: Call, *, steps: list[RewardInputs], ledger: TensorDict) -> Tensor:
+def pay_episode(rule: Call, *, steps: list[RewardInputs], ledger: TensorDict) -> Tensor:
     """What a life is paid.  [E]."""
     paid = []
     for step in steps:
@@ -56,15 +56,15 @@ def life(rule: Call, *, steps: list[RewardInputs], ledger: TensorDict) -> Tensor
     return torch.stack(paid).sum(0)
 
 
-def again(rule: Call, *, given: tuple) -> object:
+def repeat_call(rule: Call, *, args: tuple) -> object:
     """A rule on one and the same state, as often as a life has steps."""
-    return [rule(*given) for _ in range(STEPS)][-1]
+    return [rule(*args) for _ in range(STEPS)][-1]
 
 
-def paying(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
+def build_paying_step(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
     """The step that pays by a rule, and what it is given after an epoch in which every slot holds a seed."""
     rule, terms = build_rule(RewardSpec(rule=name), **asdict(TERMS)), EpisodeSpec(length=STEPS)
-    before = begin_episode(scene("digits", envs, "mixed", judged=1).state.slots, terms)
+    before = begin_episode(build_scene("digits", envs, "mixed", val_samples=1).state.slots, terms)
     before = before.replace(ledger=rule.init(envs, SLOTS))
     games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
     whole = run_steps(before, torch.tensor([PLACEHOLDER] * envs), SyntheticMeasurements(torch.ones(envs), games), terms)
@@ -78,23 +78,23 @@ def paying(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
     return pay, given
 
 
-def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
+def build_subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
     """Name -> a rule, and what calls it STEPS times."""
-    slots = scene("digits", envs, "mixed", judged=1, device=device).state.slots
+    slots = build_scene("digits", envs, "mixed", val_samples=1, device=device).state.slots
     limits, count = Limits("cnn", (True,) * slots.stage.shape[1]), slots.stage.shape[1]
     sizes = torch.tensor([SIZES.get(head, count) for head in Head], device=device)
     action = torch.arange(envs, device=device).unsqueeze(-1) % sizes
     found: dict[str, tuple[Call, Call]] = {
-        "masks": (lambda slots: action_masks(slots, limits), functools.partial(again, given=(slots,))),
-        "decode": (lambda *given: decode(*given, limits), functools.partial(again, given=(action, slots))),
+        "masks": (lambda slots: action_masks(slots, limits), functools.partial(repeat_call, args=(slots,))),
+        "decode": (lambda *given: decode(*given, limits), functools.partial(repeat_call, args=(action, slots))),
     }
-    steps = lives(envs, device)
+    steps = scripted_steps(envs, device)
     for name in BUILDERS:
         rule = build_rule(RewardSpec(rule=name), **asdict(TERMS))
-        whole = functools.partial(life, steps=steps, ledger=rule.init(envs, SLOTS, device))
+        whole = functools.partial(pay_episode, steps=steps, ledger=rule.init(envs, SLOTS, device))
         found[f"reward_{name}"] = (lambda *given, rule=rule: rule(*given), whole)
-        pay, given = paying(envs, name, device)
-        found[f"score_{name}"] = (pay, functools.partial(again, given=given))
+        pay, given = build_paying_step(envs, name, device)
+        found[f"score_{name}"] = (pay, functools.partial(repeat_call, args=given))
     return found
 
 
@@ -102,21 +102,21 @@ def subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
 def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
     """Microseconds per env and step, eager and compiled; seconds of the first compiled call."""
     found = []
-    for name, (rule, call) in subjects(envs, bench.device).items():
+    for name, (rule, call) in build_subjects(envs, bench.device).items():
         torch._dynamo.reset()
         rules = {"eager": rule, "compiled": torch.compile(rule, fullgraph=True)}
         forms = {form: functools.partial(call, own) for form, own in rules.items()}
-        first = bench.seconds(forms["compiled"])
+        first = bench.time_call(forms["compiled"])
         torch.testing.assert_close(leaves(forms["compiled"]()), leaves(forms["eager"]()), rtol=1e-6, atol=1e-5)
-        seconds = bench.interleaved(forms)
+        seconds = bench.time_interleaved(forms)
         each = {form: [1e6 * t / STEPS / envs for t in times] for form, times in seconds.items()}
-        found += [over(f"{name}_{form}", times, "us") for form, times in each.items()]
+        found += [median_measure(f"{name}_{form}", times, "us") for form, times in each.items()]
         found += [
-            ratio(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
-            over(f"{name}_compile", [first], "s"),
+            ratio_measure(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
+            median_measure(f"{name}_compile", [first], "s"),
         ]
     return found
 
 
 if __name__ == "__main__":
-    run(__doc__, measures, envs=1024)
+    run_bench(__doc__, measures, envs=1024)

@@ -1,20 +1,20 @@
-"""One table of what the package costs: `python -m bench.summary [--json FILE] [--full] [--markdown]`.
+"""One table of what the package costs: `python -m bench.speed.summary [--json FILE] [--full] [--markdown]`.
 
 The quick form takes a few minutes on two cores.  `--full` adds rounds with and without telemetry, and the compiled
 forms, which take minutes to compile.
-`--markdown` prints the table of the README out of the file that `--json` names, and measures nothing.
+`--markdown` prints the table of bench/README.md out of the file that `--json` names, and measures nothing.
 """
 
 import json
 from pathlib import Path
 
-from bench.harness.bench_scenes import sizes
-from bench.harness.timing import Bench, close, parser, start
+from bench.harness.bench_scenes import task_sizes
+from bench.harness.timing import Bench, build_parser, finish_bench, start_bench
 from bench.speed import memory, minibatch, rollout, roofline, telemetry, validate
 from morphogen.cli.measures import Measure
 
 RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
-SHOWN = {  # rows of the README: measure, what it is, how a number is written
+README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is written
     "train_digits_e32_eager": ("training, digits, 32 envs, mixed seeds: times faster than the loop", "{:.1f}"),
     "train_digits_e32_compiled": ("the same, compiled", "{:.1f}"),
     "train_digits_e32_light_eager": ("training, digits, one conv_light in each host, not compiled", "{:.1f}"),
@@ -42,14 +42,14 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
     found = minibatch.measures(bench, envs=envs)
     for part in (validate.measures, rollout.share_rows, rollout.empty_slots):
         found += part(bench, envs)
-    found += [*roofline.measures(bench, sizes(envs)), *memory.measures(bench, sizes(envs))]
+    found += [*roofline.measures(bench, task_sizes(envs)), *memory.measures(bench, task_sizes(envs))]
     if not full:
         return found
-    return [*found, *telemetry.measures(bench, envs), *minibatch.graphs(bench, envs=envs)]
+    return [*found, *telemetry.measures(bench, envs), *minibatch.compiled_measures(bench, envs=envs)]
 
 
 def markdown(facts: dict) -> str:
-    """The table of the README, out of the JSON of a table."""
+    """The table of bench/README.md, out of the JSON of a table."""
     rows = {row["name"]: row for row in facts["measures"]}
     place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(**facts["machine"])
     lines = [
@@ -58,24 +58,24 @@ def markdown(facts: dict) -> str:
         "| measure | median | +- |",
         "|---|---|---|",
     ]
-    for name, (words, form) in SHOWN.items():
+    for name, (words, form) in README_ROWS.items():
         if name in rows:
             lines.append(f"| {words} | {form.format(rows[name]['value'])} | {form.format(rows[name]['spread'])} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Print all rows, or the table of the README."""
-    own = parser(__doc__)
+    """Print all rows, or the table of bench/README.md."""
+    own = build_parser(__doc__)
     own.add_argument("--full", action="store_true", help="also telemetry and the compiled forms")
     own.add_argument("--envs", type=int, default=32, metavar="E", help="envs that training is measured with")
-    own.add_argument("--markdown", action="store_true", help="print the table of the README from the JSON file")
+    own.add_argument("--markdown", action="store_true", help="print the table of bench/README.md from the JSON file")
     given = own.parse_args()
     if given.markdown:
         print(markdown(json.loads((given.json or RESULTS).read_text())))
         return
-    bench = start(given)
-    close(given, bench, measures(bench, full=given.full, envs=given.envs))
+    bench = start_bench(given)
+    finish_bench(given, bench, measures(bench, full=given.full, envs=given.envs))
 
 
 if __name__ == "__main__":

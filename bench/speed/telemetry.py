@@ -1,4 +1,4 @@
-"""What telemetry costs: rounds on digits at level off, normal and debug, in turns: `python -m bench.bench_telemetry`.
+"""What telemetry costs: rounds on digits at level off, normal and debug, in turns: `python -m bench.speed.telemetry`.
 
 Every run lives through the same rounds of a few epochs under the policy that it learns; that all of them end with the
 same hosts is checked.  Events go to a file, as in a run.
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from bench.harness.bench_scenes import scheduler
-from bench.harness.timing import Bench, run
-from morphogen.cli.measures import Measure, ratio
+from bench.harness.bench_scenes import build_scheduler
+from bench.harness.timing import Bench, run_bench
+from morphogen.cli.measures import Measure, ratio_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the policy
 
@@ -25,30 +25,33 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
     """Wall time of a round at a level, over that of the same round without telemetry."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         own = {
-            level: _scheduler(bench, level, envs, epochs, Path(folder)) for level in (LEVEL_OFF, "normal", LEVEL_DEBUG)
+            level: _build_scheduler(bench, level, envs, epochs, Path(folder))
+            for level in (LEVEL_OFF, "normal", LEVEL_DEBUG)
         }
         for one in own.values():
             ends.callback(one.vector_env.close)
             ends.callback(one.reporter.close)
-        seconds = bench.interleaved({level: one.run_round for level, one in own.items()})
-    hosts = {level: _hosts(one) for level, one in own.items()}
-    bench.saw("telemetry", hosts[LEVEL_OFF])
+        seconds = bench.time_interleaved({level: one.run_round for level, one in own.items()})
+    hosts = {level: _host_params(one) for level, one in own.items()}
+    bench.record_checksum("telemetry", hosts[LEVEL_OFF])
     for level in seconds.keys() - {LEVEL_OFF}:
         torch.testing.assert_close(hosts[level], hosts[LEVEL_OFF], rtol=0, atol=0)
-    return [ratio(f"telemetry_{level}", seconds[level], seconds[LEVEL_OFF]) for level in ("normal", LEVEL_DEBUG)]
+    return [
+        ratio_measure(f"telemetry_{level}", seconds[level], seconds[LEVEL_OFF]) for level in ("normal", LEVEL_DEBUG)
+    ]
 
 
-def _scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
+def _build_scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
     telemetry = TelemetrySpec(level=level, escalate=False)
-    sinks = () if level == LEVEL_OFF else (JsonLines(folder / f"{level}.jsonl"),)
-    return scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
+    sinks = () if level == LEVEL_OFF else (JsonlSink(folder / f"{level}.jsonl"),)
+    return build_scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
 
 
-def _hosts(one: Scheduler) -> torch.Tensor:
-    if one.state is None:
+def _host_params(run: Scheduler) -> torch.Tensor:
+    if run.state is None:
         raise ValueError("no round was run")
-    return one.state.host.params
+    return run.state.host.params
 
 
 if __name__ == "__main__":
-    run(__doc__, measures)
+    run_bench(__doc__, measures)

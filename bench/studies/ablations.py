@@ -1,4 +1,4 @@
-"""What the choices of a preset are worth: `python -m bench.ablations RUN... [--json FILE] [--table]`.
+"""What the choices of a preset are worth: `python -m bench.studies.ablations RUN... [--json FILE] [--table]`.
 
 The first run tells the settings that all others are held against.  Runs that differ from them in some settings are
 told apart by these, and judged on the same held-out instances.  A change counts as better or worse only where both
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness.harvest import Array, Run, command, learned, opened, twice
-from morphogen.cli.measures import machine
+from bench.harness.harvest import Array, EvaluatedRun, duplicate_seeds, learning_settings, load_runs, run_study
+from morphogen.cli.measures import machine_facts
 from morphogen.config.config_files import flatten_settings, to_settings
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
-from morphogen.evaluation.bootstrap import Estimate, interval, quantile_of_t
-from morphogen.evaluation.evaluate import OWN, spread
+from morphogen.evaluation.bootstrap import Estimate, interval, student_t_quantile
+from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
 from morphogen.storage import atomic_write
 
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
@@ -33,12 +33,12 @@ DIGITS = 5
 Row = dict[str, Any]
 
 
-def judged(runs: Sequence[Run]) -> Row:
+def build_results(runs: Sequence[EvaluatedRun]) -> Row:
     """All that the file holds."""
-    groups: dict[RunSpec, list[Run]] = {}
+    groups: dict[RunSpec, list[EvaluatedRun]] = {}
     for run in runs:
-        groups.setdefault(learned(run.spec), []).append(run)
-    raise_all([line for group in groups.values() for line in twice(group)])
+        groups.setdefault(learning_settings(run.spec), []).append(run)
+    raise_all([line for group in groups.values() for line in duplicate_seeds(group)])
     (spec, base), *others = groups.items()
     if len(base) < 2 or not others:
         raise ConfigError(
@@ -46,45 +46,49 @@ def judged(runs: Sequence[Run]) -> Row:
         )
     threads = base[0].spec.engine.threads or os.cpu_count() or 1
     return {
-        "machine": machine(device=base[0].device, threads=threads),
+        "machine": machine_facts(device=base[0].device, threads=threads),
         "preset": spec.preset,
-        "episodes": base[0].played["episodes"],
-        "unchanged": reached(base),
+        "episodes": base[0].evaluation["episodes"],
+        "unchanged": summarise_runs(base),
         "changes": [
-            {"settings": apart(spec, other), **reached(group), **against(values(group), values(base))}
+            {
+                "settings": settings_diff(spec, other),
+                **summarise_runs(group),
+                **compare_to_base(network_values(group), network_values(base)),
+            }
             for other, group in others
         ],
     }
 
 
-def values(runs: Sequence[Run]) -> Array:
+def network_values(runs: Sequence[EvaluatedRun]) -> Array:
     """Network value of the trained policies, rounded: float [R, n]."""
-    return np.concatenate([run.arms[OWN]["network_value"] for run in runs]).round(DIGITS)
+    return np.concatenate([run.arms[TRAINED_ARM]["network_value"] for run in runs]).round(DIGITS)
 
 
-def reached(runs: Sequence[Run]) -> Row:
+def summarise_runs(runs: Sequence[EvaluatedRun]) -> Row:
     """Runs of the same settings: how they were made, network value with its interval over instances, and its means."""
-    rows = values(runs)
+    rows = network_values(runs)
     return {
         "runs": [run.facts for run in runs],
         "mean": interval(rows.mean(axis=0), seed=SEED)._asdict(),
         "means": rows.mean(axis=1).round(DIGITS).tolist(),
-        "params": float(np.mean([run.arms[OWN]["params"].mean() for run in runs])),
+        "params": float(np.mean([run.arms[TRAINED_ARM]["params"].mean() for run in runs])),
         "network_value": rows.tolist(),
     }
 
 
-def apart(base: RunSpec, other: RunSpec) -> Row:
+def settings_diff(base: RunSpec, other: RunSpec) -> Row:
     """The settings in which two runs differ: path -> what it was and what it became."""
     before, after = (dict(flatten_settings(to_settings(spec))) for spec in (base, other))
     return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
 
 
-def against(changed: Array, base: Array) -> Row:
+def compare_to_base(changed: Array, base: Array) -> Row:
     """How much a change is better, on the mean over the runs of either side: network values [C, n] and [R, n]."""
     found = interval(changed.mean(axis=0) - base.mean(axis=0), seed=SEED)
     seeds = over_seeds(changed, base)
-    decided = found.decided and seeds.decided
+    decided = found.excludes_zero and seeds.excludes_zero
     return {
         "difference": found._asdict(),
         "over_seeds": seeds._asdict(),
@@ -96,43 +100,45 @@ def over_seeds(changed: Array, base: Array) -> Estimate:
     """The difference of the means with Student's interval, the scatter between runs taken from the unchanged ones."""
     rest, every = changed.mean(axis=1), base.mean(axis=1)
     middle = float(rest.mean() - every.mean())
-    room = quantile_of_t(len(every) - 1) * every.std(ddof=1) * math.sqrt(1 / len(rest) + 1 / len(every))
+    room = student_t_quantile(len(every) - 1) * every.std(ddof=1) * math.sqrt(1 / len(rest) + 1 / len(every))
     return Estimate(middle, float(middle - room), float(middle + room))
 
 
-def markdown(found: Row) -> str:
-    """The table of the README."""
-    base = found["unchanged"]
+def markdown(results: Row) -> str:
+    """The table of bench/README.md."""
+    base = results["unchanged"]
     lines = [
         "| changed | runs | network value (95 % interval) | minus unchanged | over seeds | parameters |",
         "|---|---|---|---|---|---|",
-        _line("nothing", base),
-        *(_line(_said(one["settings"]), one) for one in found["changes"]),
+        _table_row("nothing", base),
+        *(_table_row(_format_settings(one["settings"]), one) for one in results["changes"]),
     ]
     return "\n".join(lines)
 
 
-def _said(settings: Row) -> str:
+def _format_settings(settings: Row) -> str:
     return "`" + ", ".join(f"{path}={json.dumps(after)}" for path, (_, after) in settings.items()) + "`"
 
 
-def _line(label: str, one: Row) -> str:
+def _table_row(label: str, one: Row) -> str:
     behind = seeds = ""
     if "difference" in one:
-        behind, ends = spread(one["difference"], "+"), one["over_seeds"]
+        behind, ends = format_estimate(one["difference"], "+"), one["over_seeds"]
         seeds = f"{ends['low']:+.3f} .. {ends['high']:+.3f}"
-    return f"| {label} | {len(one['runs'])} | {spread(one['mean'])} | {behind} | {seeds} | {one['params']:,.0f} |"
+    return (
+        f"| {label} | {len(one['runs'])} | {format_estimate(one['mean'])} | {behind} | {seeds} | {one['params']:,.0f} |"
+    )
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write the file and print what is asked for; exit code 2 where runs cannot be compared."""
-    own = argparse.ArgumentParser("python -m bench.ablations", description=__doc__)
+    own = argparse.ArgumentParser("python -m bench.studies.ablations", description=__doc__)
     own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
-    command(own, words, least="three", found=_found, table=markdown)
+    run_study(own, words, minimum="three", collect=_build_files, format_table=markdown)
 
 
-def _found(given: argparse.Namespace) -> dict[Path, bytes]:
-    return {given.json: atomic_write.json_bytes(judged(opened(given.runs)))}
+def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
+    return {args.json: atomic_write.json_bytes(build_results(load_runs(args.runs)))}
 
 
 if __name__ == "__main__":

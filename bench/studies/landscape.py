@@ -1,4 +1,4 @@
-"""What growing is worth on training instances of `digits`, at any price: `python -m bench.landscape [--on N]`.
+"""What growing is worth on training instances of `digits`, at any price: `python -m bench.studies.landscape [--on N]`.
 
 Every schedule that grows one seed from the first epoch on, or none, lives on the same training instances in two worlds.
 A price changes nothing in a life, so that the accuracies tell what every range of prices would make of the task: what a
@@ -22,7 +22,13 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup, build_setup
-from morphogen.evaluation.schedule_search import Line, family, schedule, score, training_ground
+from morphogen.evaluation.schedule_search import (
+    Candidate,
+    build_schedule,
+    initial_candidates,
+    score_schedules,
+    training_instances,
+)
 from morphogen.vocab.blueprint import Blueprint
 
 FILE = Path(__file__).parents[1] / "results" / "landscape.json"
@@ -31,48 +37,48 @@ TRAITS = ("width", "data_share", "label_noise", "classes", "reach")
 DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side by side
 
 
-def spec_of(**settings: Any) -> RunSpec:
+def landscape_spec(**settings: Any) -> RunSpec:
     """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
     return resolve(build_spec(merge_layers([{"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings])))
 
 
-def lines_of(spec: RunSpec) -> list[Line]:
+def single_seed_candidates(spec: RunSpec) -> list[Candidate]:
     """Nothing, and each blueprint in each slot from the first epoch on."""
-    return [line for line in family(spec) if not line or line[0].epoch == 0]
+    return [line for line in initial_candidates(spec) if not line or line[0].epoch == 0]
 
 
-def surveyed(spec: RunSpec, count: int) -> dict[str, Any]:
+def measure_landscape(spec: RunSpec, count: int) -> dict[str, Any]:
     """Accuracies, a share of 1, and parameters of all schedules, and what the instances are."""
     setup = build_setup(spec)
-    lines, ground = lines_of(spec), training_ground(spec, count)
-    schedules = [schedule(line, spec) for line in lines]
+    lines, ground = single_seed_candidates(spec), training_instances(spec, count)
+    schedules = [build_schedule(line, spec) for line in lines]
     fences = Transfers(setup.device, time.perf_counter)
-    found = score(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
+    found = score_schedules(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
     rows = zip(lines, found, strict=True)
     return {
-        "instances": _traits(setup, ground.tasks, ground.episode),
-        "schedules": [{**_grown(line, setup), "accuracy": np.round(one, 4).tolist()} for line, one in rows],
+        "instances": _instance_traits(setup, ground.tasks, ground.episode),
+        "schedules": [{**_candidate_row(line, setup), "accuracy": np.round(one, 4).tolist()} for line, one in rows],
     }
 
 
-def _grown(line: Line, setup: Setup) -> dict[str, Any]:
-    if not line:
+def _candidate_row(candidate: Candidate, setup: Setup) -> dict[str, Any]:
+    if not candidate:
         return {"grows": "nothing", "params": 0}
-    slot = setup.spec.slots.index(line[0].slot)
-    blueprint = Blueprint(line[0].blueprint)
-    return {"grows": f"{blueprint.label} in {line[0].slot}", "params": setup.net.counts[slot][blueprint]}
+    slot = setup.spec.slots.index(candidate[0].slot)
+    blueprint = Blueprint(candidate[0].blueprint)
+    return {"grows": f"{blueprint.label} in {candidate[0].slot}", "params": setup.net.counts[slot][blueprint]}
 
 
-def _traits(setup: Setup, tasks: torch.Tensor, episode: int) -> dict[str, list[float]]:
+def _instance_traits(setup: Setup, tasks: torch.Tensor, episode: int) -> dict[str, list[float]]:
     when = torch.full_like(tasks[:, 0], episode)
-    labels, purpose = setup.dataset.labels, training_ground(setup.spec, 1).purpose
+    labels, purpose = setup.dataset.labels, training_instances(setup.spec, 1).purpose
     found = draw_instances(tasks, when, task=setup.task, spec=setup.spec, labels=labels, purpose=purpose)
     return {name: getattr(found, name).tolist() for name in TRAITS}
 
 
-def priced(found: dict[str, Any], ends: tuple[float, float], *, budget: int) -> dict[str, Any]:
+def value_at_prices(landscape: dict[str, Any], ends: tuple[float, float], *, budget: int) -> dict[str, Any]:
     """What growing would be worth with prices out of a range, log-uniform: means over instances and prices."""
-    rows = found["schedules"]
+    rows = landscape["schedules"]
     accuracy = np.array([row["accuracy"] for row in rows])  # [K, W, n]
     params = np.array([row["params"] for row in rows]) / budget
     ratio = np.log(ends[1] / ends[0])
@@ -91,10 +97,10 @@ def priced(found: dict[str, Any], ends: tuple[float, float], *, budget: int) -> 
     }
 
 
-def gains(found: dict[str, Any]) -> list[dict[str, Any]]:
+def gains(landscape: dict[str, Any]) -> list[dict[str, Any]]:
     """Points of accuracy that each schedule adds: mean, and by the reach of the host."""
-    reach = np.array(found["instances"]["reach"])
-    accuracy = 100 * np.array([row["accuracy"] for row in found["schedules"]]).mean(axis=1)
+    reach = np.array(landscape["instances"]["reach"])
+    accuracy = 100 * np.array([row["accuracy"] for row in landscape["schedules"]]).mean(axis=1)
     more = accuracy - accuracy[0]
     return [
         {
@@ -103,18 +109,18 @@ def gains(found: dict[str, Any]) -> list[dict[str, Any]]:
             "points": float(one.mean()),
             **{f"points at reach {at}": float(one[reach == at].mean()) for at in sorted(set(reach.tolist()))},
         }
-        for row, one in zip(found["schedules"], more, strict=True)
+        for row, one in zip(landscape["schedules"], more, strict=True)
     ]
 
 
-def judged(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[str, Any]:
+def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[str, Any]:
     """Everything that the file holds."""
     return {
-        "machine": measures.machine(device="cpu", threads=torch.get_num_threads()),
-        "command": "python -m bench.landscape",
+        "machine": measures.machine_facts(device="cpu", threads=torch.get_num_threads()),
+        "command": "python -m bench.studies.landscape",
         "preset": "digits",
         "seed": spec.seed,
-        "prices": [priced(values, ends, budget=budget) for ends in RANGES],
+        "prices": [value_at_prices(values, ends, budget=budget) for ends in RANGES],
         "gains": gains(values),
         **values,
     }
@@ -127,8 +133,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     given = parser.parse_args(words)
     torch.set_num_threads(1)
-    spec = spec_of()
-    found = judged(spec, surveyed(spec, given.on), build_setup(spec).budget)
+    spec = landscape_spec()
+    found = build_results(spec, measure_landscape(spec, given.on), build_setup(spec).budget)
     for row in found["prices"]:
         low, high = row["param_price"]
         values = [row["nothing"], row["best_fixed"]["value"], row["best_of_each"]]

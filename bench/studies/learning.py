@@ -1,9 +1,9 @@
-"""Does the policy learn?  `python -m bench.learning RUN... [--json FILE] [--picture FILE] [--table]`.
+"""Does the policy learn?  `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE] [--table]`.
 
 The runs were trained with different seeds and evaluated on the same held-out instances.  Written are every arm with its
 intervals, how much better the trained policy is than each, what share of the way from never growing to the oracle it
-goes, and the learning curves.  `--table` prints the table of the README out of the JSON file, after reading the runs
-if any are named.
+goes, and the learning curves.  `--table` prints the table of bench/README.md out of the JSON
+file, after reading the runs if any are named.
 
 All runs play the same instances, so these are what a resample draws, each for all runs at once: runs that find the same
 instance hard say so only once.  What other training seeds would do is told apart (`over_seeds`).
@@ -19,26 +19,26 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from bench.harness.harvest import SAME, Array, Run, arms, command, gathered
+from bench.harness.harvest import EVALUATION_FIELDS, Array, EvaluatedRun, load_seed_runs, run_study, stack_arms
 from morphogen.analysis.plots import canvas
-from morphogen.cli.measures import machine
+from morphogen.cli.measures import machine_facts
 from morphogen.evaluation.bootstrap import (
     Estimate,
-    across,
-    enough,
+    draw_resamples,
     interval,
     iqm,
-    means,
-    middle_means,
-    resamples,
-    tails,
+    resample_count,
+    resample_iqms,
+    resample_means,
+    seed_interval,
+    tail_shares,
 )
-from morphogen.evaluation.evaluate import OWN, spread
+from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
 from morphogen.storage import atomic_write
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
-NONE, MOST, MEMBERS = (
+LOWER_ARM, UPPER_ARM, SEED_RIVALS = (
     "wait",
     "oracle",
     ("wait", "tuned"),
@@ -50,68 +50,70 @@ MEANS = {"accuracy": "committed_accuracy", **{name: name for name in ("params", 
 Row = dict[str, Any]
 
 
-def judged(runs: Sequence[Run]) -> Row:
+def build_results(runs: Sequence[EvaluatedRun]) -> Row:
     """All that the file holds."""
-    played, first = arms(runs), runs[0]
+    played, first = stack_arms(runs), runs[0]
     spec, threads = first.spec, first.spec.engine.threads
     values = {name: one["network_value"] for name, one in played.items()}
     return {
-        "machine": machine(device=first.device, threads=threads or os.cpu_count() or 1),
+        "machine": machine_facts(device=first.device, threads=threads or os.cpu_count() or 1),
         "settings": {
             **{name: getattr(spec, name) for name in ("task", "preset", "envs", "rounds", "episode_length")},
-            **{f"evaluation_{name}" if name == "seed" else name: first.played[name] for name in SAME},
+            **{f"evaluation_{name}" if name == "seed" else name: first.evaluation[name] for name in EVALUATION_FIELDS},
         },
         "runs": [run.facts for run in runs],
-        "gap_closed": closed(values),
-        "rivals": {name: against(values[OWN], rows) for name, rows in values.items() if name != OWN},
-        "seeds": [_member(values, row, run.spec.seed) for row, run in enumerate(runs)],
-        "arms": {name: reached(one) for name, one in played.items()},
-        "curves": curves(runs),
+        "gap_closed": gap_closed(values),
+        "rivals": {
+            name: compare_to_arm(values[TRAINED_ARM], rows) for name, rows in values.items() if name != TRAINED_ARM
+        },
+        "seeds": [_seed_row(values, row, run.spec.seed) for row, run in enumerate(runs)],
+        "arms": {name: summarise_arm(one) for name, one in played.items()},
+        "curves": learning_curves(runs),
     }
 
 
-def reached(one: Mapping[str, Array]) -> Row:
+def summarise_arm(arm: Mapping[str, Array]) -> Row:
     """An arm: network value with its intervals, means of the rest, and every network value [R, n]."""
-    rows = one["network_value"]
+    rows = arm["network_value"]
     return {
         "mean": interval(rows.mean(axis=0), seed=SEED)._asdict(),
-        "iqm": middle(rows)._asdict(),
-        **{name: float(one[kind].mean()) for name, kind in MEANS.items()},
+        "iqm": pooled_iqm(rows)._asdict(),
+        **{name: float(arm[kind].mean()) for name, kind in MEANS.items()},
         "network_value": rows.tolist(),
     }
 
 
-def middle(rows: Array) -> Estimate:
+def pooled_iqm(rows: Array) -> Estimate:
     """The interquartile mean of all values [R, n], instances drawn for all runs at once."""
     if len(rows) == 1:
         return iqm(rows, seed=SEED)
     runs, count = rows.shape
-    drawn = np.tile(resamples(1, count, seed=SEED, count=enough(rows.size)), (1, runs))
-    whole = middle_means(np.ones((1, rows.size), dtype=np.int16), rows.ravel())[0]
-    return _estimate(whole, middle_means(drawn, rows.ravel()), count // 2)
+    drawn = np.tile(draw_resamples(1, count, seed=SEED, count=resample_count(rows.size)), (1, runs))
+    whole = resample_iqms(np.ones((1, rows.size), dtype=np.int16), rows.ravel())[0]
+    return _percentile_estimate(whole, resample_iqms(drawn, rows.ravel()), count // 2)
 
 
-def _estimate(whole: float, found: Array, size: int) -> Estimate:
-    low, high = np.quantile(found, tails(size, size - 1), method="weibull")
+def _percentile_estimate(whole: float, found: Array, size: int) -> Estimate:
+    low, high = np.quantile(found, tail_shares(size, size - 1), method="weibull")
     return Estimate(float(whole), float(low), float(high))
 
 
-def against(ours: Array, theirs: Array) -> Row:
+def compare_to_arm(ours: Array, theirs: Array) -> Row:
     """How much and how often the trained policy is better.  ours [R, n]; theirs [R, n], or [1, n] for all runs.
 
     `above_zero`: so is every interval of the difference.
     """
     behind = ours - theirs
-    found, seeds = interval(behind.mean(axis=0), seed=SEED), across(behind)
+    found, seeds = interval(behind.mean(axis=0), seed=SEED), seed_interval(behind)
     return {
         "difference": found._asdict(),
         "over_seeds": None if seeds is None else seeds._asdict(),
-        "improvement": often(behind)._asdict(),
+        "improvement": improvement_over_runs(behind)._asdict(),
         "above_zero": all(one.low > 0 for one in (found, seeds) if one is not None),
     }
 
 
-def often(behind: Array) -> Estimate:
+def improvement_over_runs(behind: Array) -> Estimate:
     """The probability that a run is better on an instance, ties counted half, from differences [R, n].
 
     As in `statistics.improvement` two wins and two losses keep the interval from vanishing.
@@ -121,25 +123,27 @@ def often(behind: Array) -> Estimate:
     return Estimate(float(wins.mean()), max(low, 0.0), min(high, 1.0))
 
 
-def closed(values: Mapping[str, Array]) -> Row | None:
+def gap_closed(values: Mapping[str, Array]) -> Row | None:
     """The share of the way from never growing to the oracle; None where these did not play or there is no way."""
-    if not values.keys() >= {NONE, MOST}:
+    if not values.keys() >= {LOWER_ARM, UPPER_ARM}:
         return None
-    own, whole = ((values[name].mean(axis=0) - values[NONE][0]) for name in (OWN, MOST))
+    own, whole = ((values[name].mean(axis=0) - values[LOWER_ARM][0]) for name in (TRAINED_ARM, UPPER_ARM))
     if interval(whole, seed=SEED).low <= 0:
         return None
-    drawn = resamples(1, len(own), seed=SEED, count=enough(len(own)))
-    return _estimate(own.mean() / whole.mean(), means(drawn, own) / means(drawn, whole), len(own))._asdict()
+    drawn = draw_resamples(1, len(own), seed=SEED, count=resample_count(len(own)))
+    return _percentile_estimate(
+        own.mean() / whole.mean(), resample_means(drawn, own) / resample_means(drawn, whole), len(own)
+    )._asdict()
 
 
-def _member(values: Mapping[str, Array], row: int, seed: int) -> Row:
+def _seed_row(values: Mapping[str, Array], row: int, seed: int) -> Row:
     """One training seed: its differences, and what it closes of the gap."""
-    ours = values[OWN][row]
-    behind = {name: interval(ours - values[name][0], seed=SEED)._asdict() for name in MEMBERS if name in values}
-    return {"seed": seed, "difference": behind, "gap_closed": closed({**values, OWN: ours[None]})}
+    ours = values[TRAINED_ARM][row]
+    behind = {name: interval(ours - values[name][0], seed=SEED)._asdict() for name in SEED_RIVALS if name in values}
+    return {"seed": seed, "difference": behind, "gap_closed": gap_closed({**values, TRAINED_ARM: ours[None]})}
 
 
-def curves(runs: Sequence[Run]) -> Row:
+def learning_curves(runs: Sequence[EvaluatedRun]) -> Row:
     """Numbers per round; `smooth`: means of network value over that round and those before it, `window` in all."""
     rows = [{name: [getattr(one, kind) for one in run.rounds] for name, kind in CURVES.items()} for run in runs]
     window = min(SMOOTH, *(len(row["value"]) for row in rows))
@@ -151,61 +155,68 @@ def curves(runs: Sequence[Run]) -> Row:
     return {"window": window, "mean": np.mean(every, axis=0).tolist(), "seeds": kept}
 
 
-def picture(found: Row) -> bytes:
+def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
     with matplotlib.rc_context({**canvas.STYLE, "svg.hashsalt": "learning", "svg.fonttype": "none"}):
-        page, told = canvas.figure(4.0), found["curves"]
+        page, told = canvas.new_figure(4.0), results["curves"]
         ax = page.subplots()
-        canvas.panel(ax, "Network value of the training instances", "round", f"mean of {told['window']} rounds")
+        canvas.label_panel(ax, "Network value of the training instances", "round", f"mean of {told['window']} rounds")
         for place, one in enumerate(told["seeds"]):
-            ax.plot(_rounds(told), one["smooth"], color=canvas.colour(place), label=f"seed {one['seed']}", linewidth=1)
-        ax.plot(_rounds(told), told["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
-        canvas.whole_x(ax)
-        canvas.legend(ax)
+            ax.plot(
+                _round_numbers(told),
+                one["smooth"],
+                color=canvas.cycle_colour(place),
+                label=f"seed {one['seed']}",
+                linewidth=1,
+            )
+        ax.plot(_round_numbers(told), told["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
+        canvas.set_integer_x(ax)
+        canvas.add_legend(ax)
         file = io.BytesIO()
         page.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()
 
 
-def _rounds(told: Row) -> range:
-    return range(told["window"], told["window"] + len(told["mean"]))
+def _round_numbers(curves: Row) -> range:
+    return range(curves["window"], curves["window"] + len(curves["mean"]))
 
 
-def markdown(found: Row) -> str:
-    """The table of the README."""
-    said, took = found["settings"], [run["seconds"] for run in found["runs"]]
-    seeds = ", ".join(str(run["seed"]) for run in found["runs"])
+def markdown(results: Row) -> str:
+    """The table of bench/README.md."""
+    said, took = results["settings"], [run["seconds"] for run in results["runs"]]
+    seeds = ", ".join(str(run["seed"]) for run in results["runs"])
     lines = [
         f"Training seeds {seeds}, {min(took):.0f} to {max(took):.0f} s each; {said['episodes']} held-out instances",
         "",
-        f"| arm | network value (95 % interval) | {OWN} minus it | over seeds | parameters | accuracy % |",
+        f"| arm | network value (95 % interval) | {TRAINED_ARM} minus it | over seeds | parameters | accuracy % |",
         "|---|---|---|---|---|---|",
-        *(_line(name, one, found["rivals"].get(name)) for name, one in found["arms"].items()),
+        *(_table_row(name, one, results["rivals"].get(name)) for name, one in results["arms"].items()),
     ]
-    gap = found["gap_closed"]
-    closing = f"Share of the way from `{NONE}` to `{MOST}`: {spread(gap)}." if gap else ""
+    gap = results["gap_closed"]
+    closing = f"Share of the way from `{LOWER_ARM}` to `{UPPER_ARM}`: {format_estimate(gap)}." if gap else ""
     return "\n".join([*lines, "", closing] if closing else lines)
 
 
-def _line(name: str, one: Row, rival: Row | None) -> str:
+def _table_row(name: str, one: Row, rival: Row | None) -> str:
     behind = seeds = ""
     if rival is not None:
-        behind, ends = spread(rival["difference"], "+"), rival["over_seeds"]
+        behind, ends = format_estimate(rival["difference"], "+"), rival["over_seeds"]
         seeds = f"{ends['low']:+.3f} .. {ends['high']:+.3f}" if ends else "-"
-    return f"| `{name}` | {spread(one['mean'])} | {behind} | {seeds} | {one['params']:,.0f} | {one['accuracy']:.1f} |"
+    size = f"{one['params']:,.0f} | {one['accuracy']:.1f}"
+    return f"| `{name}` | {format_estimate(one['mean'])} | {behind} | {seeds} | {size} |"
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write both files and print what is asked for; exit code 2 where runs cannot be compared."""
-    own = argparse.ArgumentParser("python -m bench.learning", description=__doc__)
+    own = argparse.ArgumentParser("python -m bench.studies.learning", description=__doc__)
     own.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     own.add_argument("--picture", type=Path, default=PICTURE, help="default %(default)s")
-    command(own, words, least="one", found=_found, table=markdown)
+    run_study(own, words, minimum="one", collect=_build_files, format_table=markdown)
 
 
-def _found(given: argparse.Namespace) -> dict[Path, bytes]:
-    found = judged(gathered(given.runs))
-    return {given.json: atomic_write.json_bytes(found), given.picture: picture(found)}
+def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
+    found = build_results(load_seed_runs(args.runs))
+    return {args.json: atomic_write.json_bytes(found), args.picture: draw_curves(found)}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What PPO reaches of a known optimum: the preset `whitebox`, once per seed, one after the other.
 
-`python -m bench.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its own for
-every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
+`python -m bench.studies.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its
+own for every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
 """
 
 import argparse
@@ -19,14 +19,14 @@ RESULTS = Path(__file__).parents[1] / "results" / "whitebox.json"
 COMMAND = ("train", "--preset", "whitebox")
 
 
-def one(seed: int, rounds: int | None) -> dict[str, Any]:
+def run_seed(seed: int, rounds: int | None) -> dict[str, Any]:
     """The shares of a run with its seconds: start, training and closing comparison."""
     more = [] if rounds is None else ["--rounds", str(rounds)]
     words = [*COMMAND, "--seed", str(seed), *more]
     with tempfile.TemporaryDirectory() as folder:
         where = ["--out", f"{folder}/run", "--quiet"]
         began = time.perf_counter()
-        program = (sys.executable, "-m", "morphogen.cli.main", *words, *where)
+        program = (sys.executable, "-m", "morphogen", *words, *where)
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - began
         told = json.loads(Path(folder, "run", "result.json").read_text())
@@ -41,11 +41,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="instead of those of the preset")
     parser.add_argument("--json", type=Path, default=RESULTS)
     given = parser.parse_args()
-    facts = {"machine": measures.machine(device="cpu", threads=1), "command": " ".join(("morphogen", *COMMAND))}
+    facts = {"machine": measures.machine_facts(device="cpu", threads=1), "command": " ".join(("morphogen", *COMMAND))}
     rows: list[dict[str, Any]] = []
     given.json.parent.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds:
-        rows.append(one(seed, given.rounds))
+        rows.append(run_seed(seed, given.rounds))
         print(f"seed {seed}: {rows[-1]['share']:.3f} of the optimal return in {rows[-1]['seconds']:.0f} s", flush=True)
         worst = {"least_share": min(row["share"] for row in rows), "most_seconds": max(row["seconds"] for row in rows)}
         given.json.write_text(json.dumps({**facts, **worst, "runs": rows}, indent=1) + "\n")

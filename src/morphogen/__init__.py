@@ -1,63 +1,95 @@
-"""morphogen: growing neural networks under the control of a learned policy.
+"""Train a policy that grows neural networks: many small hosts side by side, seeds in their slots.
 
-Many small host networks train side by side; in their slots seeds are germinated, trained in isolation, blended in and
-kept, or pruned.  Once per epoch a policy picks one action per env and is paid by what the grown network is worth minus
-what it costs.  The state of all envs is one stacked tree of tensors (`EnvState`), every step is a pure function over it
-(`steps`, `rules`, `nets`, `learn`), and one scheduler composes them and is the only place that waits for the device.
+Once per training epoch the policy picks one action per env: germinate a seed, set its blending, keep it (fossilize),
+prune it, or wait.  PPO trains the policy on the worth of the grown network minus the price of its parameters.
+The package is for research on growing networks and on reinforcement learning of such decisions.
+
+The state of all envs is one stacked tree of tensors (`EnvState`).  Every step is a pure function of that tree
+(`rules`, `nets`, `steps`, `learn`); `engine` composes the steps and alone decides when the host waits for the device.
 
     import morphogen as mg
     result = mg.train_ppo_vectorized(mg.RunSpec(task="digits", rounds=10))
 
-Names are loaded on first use, so that importing the package costs nothing.
+Entry points: `train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
+`report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training by
+hand, `testing` holds the laws for masks, steps and rewards of your own.  `__all__` lists every public name.
+
+Importing the package loads neither torch nor any module: a name is imported on first use.  Below: the manual of the
+command line and of run directories (`MANUAL.md`), then the names of the original system (`ORIGINAL_NAMES.md`).
+
+.. include:: MANUAL.md
+.. include:: ORIGINAL_NAMES.md
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by tests/meta/test_readme.py
+    from morphogen.analysis.inspect_run import tables as tables
+    from morphogen.analysis.report import report as report
+    from morphogen.config.config_files import dump_config as dump_config
+    from morphogen.config.config_files import parse_config as parse_config
+    from morphogen.config.preset import PRESETS as PRESETS
+    from morphogen.config.spec import AttributionSpec as AttributionSpec
+    from morphogen.config.spec import CheckpointSpec as CheckpointSpec
+    from morphogen.config.spec import DataSpec as DataSpec
+    from morphogen.config.spec import EngineSpec as EngineSpec
+    from morphogen.config.spec import GovernorSpec as GovernorSpec
+    from morphogen.config.spec import HostSpec as HostSpec
+    from morphogen.config.spec import InstanceSpec as InstanceSpec
+    from morphogen.config.spec import LifecycleSpec as LifecycleSpec
+    from morphogen.config.spec import PolicySpec as PolicySpec
+    from morphogen.config.spec import PpoSpec as PpoSpec
+    from morphogen.config.spec import RewardSpec as RewardSpec
+    from morphogen.config.spec import RunSpec as RunSpec
+    from morphogen.config.spec import SignalSpec as SignalSpec
+    from morphogen.config.spec import TelemetrySpec as TelemetrySpec
+    from morphogen.config.spec import resolve as resolve
+    from morphogen.config.task import TASKS as TASKS
+    from morphogen.engine.scheduler import Hooks as Hooks
+    from morphogen.engine.scheduler import Parts as Parts
+    from morphogen.engine.scheduler import Scheduler as Scheduler
+    from morphogen.errors import CheckpointError as CheckpointError
+    from morphogen.errors import ConfigError as ConfigError
+    from morphogen.errors import DataError as DataError
+    from morphogen.errors import DeviceError as DeviceError
+    from morphogen.errors import ScheduleError as ScheduleError
+    from morphogen.errors import TrainingDiverged as TrainingDiverged
+    from morphogen.evaluation.play import play as play
+    from morphogen.run.train import resume as resume
+    from morphogen.run.train import train_ppo_vectorized as train_ppo_vectorized
+    from morphogen.state.decision import ActionOutcome as ActionOutcome
+    from morphogen.state.decision import ActionSpec as ActionSpec
+    from morphogen.state.env import EnvState as EnvState
+    from morphogen.state.measure import RewardInputs as RewardInputs
+    from morphogen.storage.checkpoint_files import load_checkpoint as load_checkpoint
+    from morphogen.storage.checkpoint_files import load_policy as load_policy
+    from morphogen.telemetry.kinds.round import BatchSummary as BatchSummary
 
 _HOMES = {
-    "errors": (
-        "CheckpointError",
-        "ConfigError",
-        "DataError",
-        "DeviceError",
-        "ScheduleError",
-        "TrainingDiverged",
-    ),
-    "config.spec": (
-        "AttributionSpec",
-        "CheckpointSpec",
-        "DataSpec",
-        "EngineSpec",
-        "GovernorSpec",
-        "HostSpec",
-        "InstanceSpec",
-        "LifecycleSpec",
-        "PolicySpec",
-        "PpoSpec",
-        "RewardSpec",
-        "RunSpec",
-        "SignalSpec",
-        "TelemetrySpec",
-        "resolve",
-    ),
-    "config.task": ("TASKS",),
-    "config.preset": ("PRESETS",),
-    "config.config_files": ("dump_config", "load_config"),
-    "state.env": ("EnvState",),
-    "state.decision": ("ActionOutcome", "ActionSpec"),
-    "state.measure": ("RewardInputs",),
-    "state.schema": ("describe",),
-    "storage.checkpoint_files": ("load_checkpoint", "load_policy"),
-    "telemetry.kinds.round": ("BatchSummary",),
-    "engine.scheduler": ("Parts", "Scheduler"),
-    "run.train": ("resume", "train_ppo_vectorized"),
-    "evaluation.play": ("play",),
-    "analysis.inspect_run": ("tables",),
-    "analysis.report": ("report",),
+    "analysis.inspect_run": "tables",
+    "analysis.report": "report",
+    "config.config_files": "dump_config parse_config",
+    "config.preset": "PRESETS",
+    "config.spec": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec InstanceSpec "
+    "LifecycleSpec PolicySpec PpoSpec RewardSpec RunSpec SignalSpec TelemetrySpec resolve",
+    "config.task": "TASKS",
+    "engine.scheduler": "Hooks Parts Scheduler",
+    "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
+    "evaluation.play": "play",
+    "run.train": "resume train_ppo_vectorized",
+    "state.decision": "ActionOutcome ActionSpec",
+    "state.env": "EnvState",
+    "state.measure": "RewardInputs",
+    "storage.checkpoint_files": "load_checkpoint load_policy",
+    "telemetry.kinds.round": "BatchSummary",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("config", "learn", "nets", "rules", "state", "steps", "vocab")
-__all__ = sorted([*_HOME, *_PACKAGES])
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_PACKAGES = (
+    *("analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "kernels", "learn", "nets"),
+    *("rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
+)
+__all__ = sorted([*_HOME, *_PACKAGES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -66,7 +98,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'morphogen' has no attribute {name!r}")
     if _HOME[name].startswith("config."):  # a config may name a reward rule of an installed package
-        importlib.import_module("morphogen.engine.extensions").announce()
+        importlib.import_module("morphogen.engine.extensions").register_names()
     value = getattr(importlib.import_module(f"morphogen.{_HOME[name]}"), name)
     globals()[name] = value
     return value

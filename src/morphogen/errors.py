@@ -1,4 +1,4 @@
-"""What can be refused at the boundary.  Every message names the field, the value and what is allowed."""
+"""Errors of invalid input.  Every message names the field, the value and the allowed values."""
 
 
 class ConfigError(ValueError):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from support.small_runs import tiny
 
-from morphogen.cli.probe import by_round
+from morphogen.cli.probe import events_by_round
 from morphogen.engine.record import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.jsonl import parse
-from morphogen.telemetry.writer import Kept
+from morphogen.telemetry.jsonl import decode
+from morphogen.telemetry.writer import MemorySink
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
@@ -35,7 +35,7 @@ LIFE |= {"RolledBack", "AnomalySeen", "HostStabilized", "TrendDetected", "Perfor
 def run(tmp_path, **fields):
     """The events of a run, as its file holds them."""
     train_ppo_vectorized(tiny(**fields), out=tmp_path / "run")
-    return [parse(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    return [decode(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())])
@@ -68,7 +68,7 @@ def test_what_is_told_in_two_ways_agrees(told):
     ):
         assert kinds[kind] == moves[stage] == sum(getattr(one, total) for one in ends)
     assert moves["GERMINATED"] > 10
-    for round, one in enumerate(by_round(told)):
+    for round, one in enumerate(events_by_round(told)):
         mine = [event.data for event in told if event.round == round and event.name == "EpisodeCompleted"]
         for op in Op:
             assert one["ActionCounts"].effective[op.name] == sum(end.ops[op.name] for end in mine)
@@ -94,16 +94,16 @@ def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(told):
 
 
 def test_observations_are_clipped_and_drift_from_the_second_round_on():
-    kept = Kept()
+    kept = MemorySink()
     scheduler = Scheduler(build_setup(tiny(rounds=3)), Parts(sinks=(kept,)))
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
-    seen = [one["ObservationStats"] for one in by_round(kept.events)]
+    seen = [one["ObservationStats"] for one in events_by_round(kept.events)]
     assert [one.clip_share is None for one in seen] == [True, False, False]
     assert [one.drift == 0 for one in seen] == [True, False, False]
     assert all(one.nonfinite_share == 0 < one.host_std for one in seen)
-    assert all(one["HiddenHealth"].h_rms > 0 for one in by_round(kept.events))
+    assert all(one["HiddenHealth"].h_rms > 0 for one in events_by_round(kept.events))
 
 
 def test_the_record_of_a_run_with_128_envs_is_about_80_kb():

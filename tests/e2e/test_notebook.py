@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom on saved results, and says nothing that it does not compute."""
+"""The notebook runs from top to bottom on saved results; every number in it is computed."""
 
 import json
 import subprocess
@@ -23,24 +23,24 @@ def cells(kind):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Five runs and what `bench.learning` finds in them."""
-    place = tmp_path_factory.mktemp("runs")
-    runs = map(str, made_up_evaluations.several(place, GAINS))
-    learning.main([*runs, "--json", str(place / "found.json"), "--picture", str(place / "found.svg")])
-    return place
+    """Return a folder with five runs and the result of `bench.studies.learning` on them."""
+    runs_dir = tmp_path_factory.mktemp("runs")
+    runs = map(str, made_up_evaluations.several(runs_dir, GAINS))
+    learning.main([*runs, "--json", str(runs_dir / "results.json"), "--picture", str(runs_dir / "results.svg")])
+    return runs_dir
 
 
 @pytest.fixture
-def played(monkeypatch):
-    """Runs the cells in the folder of the notebook, text replaced; the figures that were shown."""
+def play_notebook(monkeypatch):
+    """Return a function that runs the cells with replaced text and returns the figures shown."""
     monkeypatch.chdir(ROOT / "notebooks")
     plt.switch_backend("Agg")
     shown = []
     monkeypatch.setattr(plt, "show", lambda: shown.append(plt.gcf()))
 
-    def play(changed):
+    def play(replacements):
         text = "\n\n".join(cells("code"))
-        for old, new in changed.items():
+        for old, new in replacements.items():
             assert text.count(old) == 1
             text = text.replace(old, new)
         exec(compile(text, "does_it_learn.ipynb", "exec"), {})
@@ -50,45 +50,45 @@ def played(monkeypatch):
     plt.close("all")
 
 
-def test_saved_results_become_a_table_and_figures(folder, played, capsys):
-    figures = played({SAVED: f"Path({str(folder / 'found.json')!r})"})
-    told = capsys.readouterr().out
-    row = next(line for line in told.splitlines() if line.startswith("wait "))
+def test_saved_results_become_a_table_and_figures(folder, play_notebook, capsys):
+    figures = play_notebook({SAVED: f"Path({str(folder / 'results.json')!r})"})
+    output = capsys.readouterr().out
+    row = next(line for line in output.splitlines() if line.startswith("wait "))
     assert "0.610 (" in row
     assert "+0.160 (+0.160 .. +0.160)" in row
-    assert "wait: every interval lies above 0" in told
-    assert "oracle: not every interval lies above 0" in told
-    assert "all seeds: 0.800 (0.800 .. 0.800)" in told
+    assert "wait: every interval lies above 0" in output
+    assert "oracle: not every interval lies above 0" in output
+    assert "all seeds: 0.800 (0.800 .. 0.800)" in output
     titles = [ax.get_title() for figure in figures for ax in figure.axes]
     assert titles[:4] == ["Mean", "The middle half of the episodes", "Over instances", "Over training seeds"]
     assert len(figures[2].axes[0].lines) == len(GAINS) + 1, "a curve per seed and their mean"
 
 
-def test_what_the_repository_holds_can_be_shown(folder, played, capsys):
-    place = learning.FILE if learning.FILE.is_file() else folder / "found.json"
-    assert len(played({SAVED: f"Path({str(place)!r})"})) == 5
-    told = capsys.readouterr().out
-    assert all(f"\n{name} " in told for name in json.loads(place.read_text())["arms"])
+def test_the_results_of_the_repository_can_be_shown(folder, play_notebook, capsys):
+    path = learning.FILE if learning.FILE.is_file() else folder / "results.json"
+    assert len(play_notebook({SAVED: f"Path({str(path)!r})"})) == 5
+    output = capsys.readouterr().out
+    assert all(f"\n{name} " in output for name in json.loads(path.read_text())["arms"])
 
 
-def test_one_flag_makes_everything_anew(folder, played, monkeypatch):
-    given = []
+def test_one_flag_recomputes_everything(folder, play_notebook, monkeypatch):
+    commands = []
 
     def run(command, *, cwd, check):
         assert (cwd, check) == (ROOT, True)
         module, words = command[2], list(command[3:])
-        given.append((module, words))
+        commands.append((module, words))
         if module == "bench.studies.learning":
             learning.main(words)
 
     monkeypatch.setattr(subprocess, "run", run)
-    played({"FROM_SCRATCH = False": "FROM_SCRATCH = True", PLACE: f"Path({str(folder)!r})"})
-    commands = [words for module, words in given if module == "morphogen.cli.main"]
-    assert [words[0] for words in commands] == [*["train"] * 5, "tune", *["evaluate"] * 5]
-    for words in commands:
-        parser.parse(words, "0")
-    made = json.loads((folder / "learning.json").read_text())
-    assert made == json.loads((folder / "found.json").read_text()) | {"machine": made["machine"]}
+    play_notebook({"FROM_SCRATCH = False": "FROM_SCRATCH = True", PLACE: f"Path({str(folder)!r})"})
+    of_morphogen = [words for module, words in commands if module == "morphogen"]
+    assert [words[0] for words in of_morphogen] == [*["train"] * 5, "tune", *["evaluate"] * 5]
+    for words in of_morphogen:
+        parser.parse_args(words, "0")
+    written = json.loads((folder / "learning.json").read_text())
+    assert written == json.loads((folder / "results.json").read_text()) | {"machine": written["machine"]}
 
 
 def test_no_number_is_typed_into_the_text():

@@ -42,10 +42,10 @@ py-modules = ["little_rules"]
 """
 SOURCE = '''import torch
 
-from morphogen.rules.rewards.plain import plain
+from morphogen.rules.rewards.plain import rule_from_function
 
 
-@plain
+@rule_from_function
 def that_rule(inputs):
     """The accuracy that is delivered, and a cent for every epoch in which nothing went wrong."""
     return {
@@ -76,7 +76,7 @@ def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tm
     finished([*pip, *offline, str(package)])
     roots = [str(site), str(Path(morphogen.__file__).parents[1])]
     world = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}, "cwd": tmp_path}
-    command = [sys.executable, "-m", "morphogen.cli.main", "train", "--preset", "smoke", "--reward", "that_rule"]
+    command = [sys.executable, "-m", "morphogen", "train", "--preset", "smoke", "--reward", "that_rule"]
     finished([*command, "--final-episodes", "0", "--out", str(run)], **world)
     (started,) = told(run, "RunStarted")
     assert started["config"]["reward"]["rule"] == "that_rule"

@@ -9,8 +9,10 @@ import torch
 from support.run_comparison import differences, events
 from support.small_runs import tiny
 
+from morphogen import kernels
+from morphogen.analysis import run_log
 from morphogen.config.spec import CheckpointSpec, DataSpec, PpoSpec, TelemetrySpec
-from morphogen.engine.scheduler import Parts
+from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store
@@ -29,7 +31,7 @@ def spec(**fields):
 def stopping(round, epoch, **more):
     """Parts that stop a run before the epoch at a position."""
     asked = itertools.count(1)
-    return Parts(halt=lambda: next(asked) == round * EPOCHS + epoch, **more)
+    return Parts(hooks=Hooks(should_stop=lambda: next(asked) == round * EPOCHS + epoch), **more)
 
 
 def stopped(place, position, wanted):
@@ -130,8 +132,8 @@ def test_settings_that_do_not_fit_are_refused_in_a_list(tmp_path):
     with pytest.raises(CheckpointError) as refused:
         resume(run, ppo=PpoSpec(lr=0.5, minibatches=4), seed=7, telemetry=TelemetrySpec(level="debug"))
     _, *lines = str(refused.value).splitlines()
-    assert lines == ["seed is 7; the run was made with 0", "ppo.lr is 0.5; the run was made with 0.001"]
-    with pytest.raises(CheckpointError, match="rounds is 1; want at least 2"):
+    assert lines == ["seed: expected 0, got 7", "ppo.lr: expected 0.001, got 0.5"]
+    with pytest.raises(CheckpointError, match="rounds: expected at least 2, got 1"):
         resume(run, rounds=1)
     assert (run / "events.jsonl").read_bytes() == before
 
@@ -142,7 +144,7 @@ def test_data_that_changed_is_refused(tmp_path):
     (newest(run) / "manifest.json").write_text(
         json.dumps({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
     )
-    with pytest.raises(CheckpointError, match=r"the data has sha256 [0-9a-f]{64}; the run was made with another"):
+    with pytest.raises(CheckpointError, match=r"sha256 of the data: expected another, got [0-9a-f]{64}"):
         resume(run)
 
 
@@ -164,7 +166,7 @@ def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp
     resume(run, telemetry=TelemetrySpec(console=False))
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
-    assert "want at least" in told["skipped"][0]["reason"]
+    assert "expected at least" in told["skipped"][0]["reason"]
     assert [path.name for path in checkpoint_store.list_checkpoints(run / "checkpoints")] == [
         checkpoint_store.checkpoint_name(i, 0) for i in (3, 2, 1)
     ]
@@ -196,7 +198,7 @@ def test_checkpoints_that_are_all_damaged_are_refused_each_with_its_reason(tmp_p
     run = stopped(tmp_path / "run", (1, 3), spec())
     for path in checkpoint_store.list_checkpoints(run / "checkpoints"):
         (path / "manifest.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="no checkpoint that can be used") as refused:
+    with pytest.raises(CheckpointError, match="has no usable checkpoint") as refused:
         resume(run)
     assert str(refused.value).count("has format null") == 2
 
@@ -209,8 +211,8 @@ def test_a_checkpoint_under_another_name_or_of_another_run_is_passed_over(tmp_pa
     resume(run)
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     reasons = [one["reason"] for one in told["skipped"]]
-    assert "stands at round 1, epoch 3" in reasons[0]
-    assert "is of run" in reasons[1]
+    assert "is of round 1, epoch 3" in reasons[0]
+    assert "run_id: expected" in reasons[1]
     assert told["checkpoint"] == checkpoint_store.checkpoint_name(1, 0)
 
 
@@ -220,16 +222,18 @@ def test_an_older_checkpoint_goes_on_in_a_directory_of_its_own(alone, tmp_path):
     resume(run, checkpoint=checkpoint_store.checkpoint_name(1, 0), out=tmp_path / "branch")
     assert not list(differences(alone, tmp_path / "branch"))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    with pytest.raises(CheckpointError, match=r'checkpoint is "\.\./x"; the run has round-000003-epoch-0000, round-'):
+    with pytest.raises(
+        CheckpointError, match=r'checkpoint: expected one of round-000003-epoch-0000, round-.*, got "\.\./x"'
+    ):
         resume(run, checkpoint="../x", out=tmp_path / "more")
     assert not (tmp_path / "more").exists()
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"holds no config\.json; want the directory of a run"):
+    with pytest.raises(ConfigError, match=r"is not a run directory: config\.json not found"):
         resume(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"manifest\.json cannot be used: No such file"):
+    with pytest.raises(ConfigError, match=r"manifest\.json cannot be read: No such file"):
         resume(tmp_path)
 
 
@@ -249,7 +253,7 @@ class Screen:
     """A console that keeps what a run says at its start."""
 
     def start(self, spec, facts, *, done):
-        self.said, self.done = facts["goes on from"], done
+        self.said, self.done = facts["resumed from"], done
 
     def __getattr__(self, name):
         return lambda *given, **knobs: None
@@ -258,19 +262,41 @@ class Screen:
 def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     wanted, screen = load_checkpoint(newest(run))["envs"]["state"], Screen()
-    same = resume(copied(run, tmp_path / "same"), console=screen, parts=Parts(halt=lambda: True))
+    same = resume(copied(run, tmp_path / "same"), console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
     assert same.stopped
-    assert screen.said == "round-000001-epoch-0003, bit for bit what it would have been without the stop"
+    assert screen.said == "round-000001-epoch-0003, bitwise equal to a run without the stop"
     assert screen.done == pytest.approx((EPOCHS + 3) / (ROUNDS * EPOCHS))
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
-        resume(run, console=screen, parts=Parts(halt=lambda: True))
+        resume(run, console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
     finally:
         torch.set_num_threads(before)
-    changed = f"equal up to rounding: threads {before}, now {before + 1}"
-    assert screen.said == f"round-000001-epoch-0003, from the saved bits, with the same draws, {changed}"
+    changed = f"because threads was {before}, is {before + 1}"
+    assert screen.said == f"round-000001-epoch-0003, equal up to rounding to a run without the stop, {changed}"
     found = load_checkpoint(newest(run))["envs"]["state"]
     assert torch.equal(flat(found["instance"]), flat(wanted["instance"]))
     other = load_checkpoint(newest(tmp_path / "same"))["envs"]["state"]
     torch.testing.assert_close(found["host"]["params"], other["host"]["params"])
+
+
+def test_without_the_kernels_of_its_start_a_run_is_not_promised_bitwise(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, "AVAILABLE", True)
+    monkeypatch.setattr(kernels, "CAN_CONVOLVE", True)
+    run, screen = stopped(tmp_path / "run", (1, 3), spec()), Screen()
+    assert json.loads((run / "manifest.json").read_text())["kernels"] == "all"
+    monkeypatch.setattr(kernels, "AVAILABLE", False)
+    resume(run, console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
+    assert screen.said.endswith("equal up to rounding to a run without the stop, because kernels was all, is none")
+
+
+def test_a_run_with_relative_folders_is_read_and_resumed_from_anywhere(tmp_path, monkeypatch):
+    (tmp_path / "start").mkdir()
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "start")
+    run = stopped(tmp_path / "run", (1, 3), spec(telemetry=TelemetrySpec(dir="events")))
+    assert json.loads((run / "config.json").read_text())["telemetry"]["dir"] == str(tmp_path / "start" / "events")
+    monkeypatch.chdir(tmp_path / "else")
+    assert len(run_log.read_rounds(run)) == 1
+    assert len(resume(run).history) == ROUNDS
+    assert not list((tmp_path / "else").iterdir())

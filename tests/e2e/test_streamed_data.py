@@ -22,7 +22,7 @@ from morphogen.data.feed import Feed
 from morphogen.data.splits import StoredImages, as_stored
 from morphogen.device.transfers import Transfers
 from morphogen.engine.epoch import VectorEnv
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
@@ -122,7 +122,7 @@ def batches(feed: Feed, state, epoch):
 def test_a_whole_command_prints_the_same_results_wherever_the_data_lies():
     spec = {"envs": 2, "episode_length": 2, "final_episodes": 3}
     resident, streamed = (train_ppo_vectorized(tiny(**spec, data=DataSpec(**SMALL, placement=where))) for where in BOTH)
-    assert [one.plain() for one in resident.results] == [one.plain() for one in streamed.results]
+    assert [one.per_episode() for one in resident.results] == [one.per_episode() for one in streamed.results]
 
 
 @given(data=st.data())
@@ -173,7 +173,9 @@ def test_data_is_resident_up_to_the_limit(placement, limit, found):
 
 
 def test_data_that_is_to_be_resident_and_is_too_large_is_refused():
-    with pytest.raises(ConfigError, match=r"data.placement is resident and .* needs 0.00012 GiB.*which is 0.0001, or "):
+    with pytest.raises(
+        ConfigError, match=r"data.placement: expected .*, got resident: the data needs 0.00012 GiB.* is 0.0001"
+    ):
         open_dataset(TASKS["digits"], DataSpec(placement="resident", resident_limit_gib=1e-4), "cpu")
 
 
@@ -239,7 +241,7 @@ def test_an_error_in_a_run_ends_its_thread():
             assert readers(), "nothing was read ahead"
             raise Lost("in the middle of an episode")
 
-    scheduler = Scheduler(setup_of("streamed", rounds=2), Parts(on_epoch=stop))
+    scheduler = Scheduler(setup_of("streamed", rounds=2), Parts(hooks=Hooks(on_epoch=stop)))
     with pytest.raises(Lost), torch.no_grad():
         scheduler.run()
     assert not readers()
@@ -287,7 +289,7 @@ def test_a_world_without_an_episode_has_no_batch_and_none_after_its_last_epoch()
     state = world.reset(0)
     for epoch in range(2):
         list(batches(world.feed, state, epoch))
-    with pytest.raises(RuntimeError, match="all minibatches of an episode were read"):
+    with pytest.raises(RuntimeError, match="all minibatches of the episode are read"):
         next(batches(world.feed, state, 2))
     world.close()
     with pytest.raises(RuntimeError, match="want an episode to be started"):

@@ -16,8 +16,8 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run import sinks
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.jsonl import parse
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.jsonl import decode
+from morphogen.telemetry.writer import JsonlSink
 
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
 
@@ -51,7 +51,7 @@ def bitwise(one, other):
 
 
 def told(out):
-    return [parse(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    return [decode(line) for line in (out / "events.jsonl").read_text().splitlines()]
 
 
 def lives(events):
@@ -106,7 +106,7 @@ def test_a_sink_that_blocks_for_a_whole_run_gets_every_life_once_it_is_free(plai
     assert not set(dropped) & {one.name for one in lives(told(plain))}
 
 
-class Disk(JsonLines):
+class Disk(JsonlSink):
     """An event file on a disk with little room, which all instances share."""
 
     room = 4_000
@@ -119,7 +119,7 @@ class Disk(JsonLines):
 
 @pytest.mark.parametrize("room", [0, 4_000, 9_000])
 def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypatch, room):
-    monkeypatch.setattr(sinks, "JsonLines", Disk)
+    monkeypatch.setattr(sinks, "JsonlSink", Disk)
     monkeypatch.setattr(Disk, "room", room)
 
     def free(summary, scheduler):
@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypa
 
 
 def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks, "JsonLines", Disk)
+    monkeypatch.setattr(sinks, "JsonlSink", Disk)
     result = train_ppo_vectorized(small(queue=3), out=tmp_path / "run")
     assert bitwise(plain, tmp_path / "run")
     assert result.losses.incomplete

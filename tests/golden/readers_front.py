@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from morphogen.analysis.front import Point, Reference, front, hypervolume
+from morphogen.analysis.front import Point, Reference, hypervolume, pareto_front
 
 
 def read_pareto(row: dict, dtype: torch.dtype) -> None:
     """Analytics are of Python numbers, whatever the dtype."""
     points = [Point(**episode) for episode in row["episodes"]]
-    assert list(front(points)) == row["front"]
+    assert list(pareto_front(points)) == row["front"]
     assert hypervolume(points, Reference(*row["reference"])) == pytest.approx(row["hypervolume"], rel=1e-12, abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""The README is true: commands as promised, paths and names exist, code runs."""
+"""README and manual are true: commands as promised, paths and names exist, code runs."""
 
 import ast
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.small_runs import live, tiny_setup, world_of
 
+import morphogen
 from bench.speed import summary
 from bench.studies import ablations, landscape, learning
 from morphogen.cli import grid, main, parser
@@ -15,10 +16,15 @@ from morphogen.config.spec import LifecycleSpec
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
-TEXT = (ROOT / "README.md").read_text()
+README, MANUAL, NAMES = ROOT / "README.md", SRC / "MANUAL.md", SRC / "ORIGINAL_NAMES.md"
+PAGES = (README, MANUAL, NAMES, ROOT / "bench" / "README.md", ROOT / "tests" / "README.md")
+FRONT, BENCH = README.read_text(), (ROOT / "bench" / "README.md").read_text()
+TEXT = "\n".join(page.read_text() for page in PAGES)
 ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and ".py`" in line.rpartition(" | ")[2]]
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)
 COMMANDS = re.findall(r"^    (morphogen train.*?)(?: > .*)?$", TEXT, flags=re.MULTILINE)
+ROOMS = {path.name for path in SRC.iterdir() if path.is_dir()} | {"tests", "bench", "notebooks", "src"}
+LINES, WORDS, FIRST_BLOCK = 150, 1200, 60  # limits of the front page
 
 
 def defined(path):
@@ -38,21 +44,44 @@ def test_the_two_commands_stand_there_word_for_word():
     assert '    pip install -e ".[test]" && pytest\n' in TEXT
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.(?:py|npz))?)`", TEXT))))
+def test_the_front_page_is_short():
+    lines = FRONT.splitlines()
+    assert len(lines) <= LINES
+    assert len(FRONT.split()) <= WORDS
+    assert lines.index("```python") < FIRST_BLOCK
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.[a-z]+)?)`", TEXT))))
 def test_every_path_exists(path):
-    known = {"vocab", "state", "rules", "nets", "steps", "learn", "run", "tests"}
-    if path.split("/")[0].rstrip("/") in known and "/" in path:
+    if path.split("/")[0] in ROOMS and "/" in path:
         assert (SRC / path).exists() or (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page):
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def test_every_package_is_on_the_map():
+    packages = {path.parent.name for path in SRC.glob("*/__init__.py")} | {"errors"}
+    rows = FRONT.partition("## Folders")[2].partition("## Where the rest is")[0]
+    assert packages <= set(re.findall(r"`(\w+)`", rows))
+
+
+@pytest.mark.parametrize("module", sorted(set(re.findall(r"bench\.(?:speed|studies)\.[a-z]+", TEXT))))
+def test_every_benchmark_exists(module):
+    assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip()[:40])
 def test_every_name_of_the_table_is_defined_where_it_says(row):
     for part in row.rpartition(" | ")[2].split(";"):
         quoted = re.findall(r"`([^`]+)`", part)
-        files = [name for name in quoted if name.endswith(".py") and not name.startswith("tests/")]
+        files = [name for name in quoted if name.endswith(".py") and "/" in name and not name.startswith("tests/")]
         names = [name for name in quoted if name.isidentifier()]
-        found = set().union(*(defined(SRC / name) for name in files)) if files else set()
-        assert set(names) <= found, f"{set(names) - found} not in {files}"
+        known = set().union(*(defined(SRC / name) for name in files)) if files else set()
+        assert set(names) <= known, f"{set(names) - known} not in {files}"
 
 
 def test_the_schedule_can_be_followed(tmp_path):
@@ -64,7 +93,14 @@ def test_the_schedule_can_be_followed(tmp_path):
     assert [env[0] for env in epochs[-1].after.slots.stage.tolist()] == [3, 3, 3, 7]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, marks=pytest.mark.slow if "train_ppo" in block or "laws" in block else ())
+        for block in BLOCKS
+    ],
+    ids=lambda block: block.splitlines()[-1][:40],
+)
 def test_the_code_runs(block, tmp_path, monkeypatch, capsys, open_table):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
@@ -82,33 +118,47 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
 def test_the_grids_of_the_page_are_accepted(command):
-    assert grid.points(parser.parse(command.split(), "0"))
+    assert grid.expand_grid(parser.parse_args(command.split(), "0"))
 
 
 def test_the_table_of_costs_is_that_of_the_file():
-    assert summary.markdown(json.loads(summary.RESULTS.read_text())) in TEXT
+    assert summary.markdown(json.loads(summary.RESULTS.read_text())) in BENCH
+
+
+def test_the_front_page_quotes_rows_of_the_tables():
+    learned = learning.markdown(json.loads(learning.FILE.read_text())).splitlines()
+    costs = summary.markdown(json.loads(summary.RESULTS.read_text())).splitlines()
+    part = FRONT.partition("## Does it learn?")[2].partition("## Concepts")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| ")]
+    assert rows[0] in learned
+    assert [line.split("`")[1] for line in rows[1:5]] == ["trained", "wait", "tuned", "oracle"]
+    assert set(rows[1:5]) <= set(learned)
+    assert rows[5] in costs
+    assert len(set(rows[6:]) & set(costs)) == len(rows[6:]) == 3
+    assert learned[0] in part
+    assert costs[0] in part
 
 
 def test_the_coverage_is_that_of_the_file():
-    found = json.loads((ROOT / "bench" / "results" / "coverage.json").read_text())
-    held = [100 * row["coverage"] for row in found["rows"]]
-    given = [100 * row["verdicts"] for row in found["a_against_a"]]
-    words = " ".join(TEXT.split())
-    assert f"held the truth in {min(held):.1f} to {max(held):.1f} % of samples" in words
-    assert f"got a verdict in {min(given):.1f} to {max(given):.1f} %" in words
+    results = json.loads((ROOT / "bench" / "results" / "coverage.json").read_text())
+    coverage = [100 * row["coverage"] for row in results["rows"]]
+    verdicts = [100 * row["verdicts"] for row in results["a_against_a"]]
+    words = " ".join(BENCH.split())
+    assert f"held the truth in {min(coverage):.1f} to {max(coverage):.1f} % of samples" in words
+    assert f"got a verdict in {min(verdicts):.1f} to {max(verdicts):.1f} %" in words
 
 
 @pytest.mark.parametrize("bench", [learning, ablations], ids=["learning", "ablations"])
 def test_the_tables_of_learning_are_those_of_their_files(bench):
-    assert bench.markdown(json.loads(bench.FILE.read_text())) in TEXT
+    assert bench.markdown(json.loads(bench.FILE.read_text())) in BENCH
 
 
 def test_the_calibration_is_that_of_the_file():
-    found = json.loads(landscape.FILE.read_text())
-    gain = next(one for one in found["gains"] if one["grows"] == "conv_heavy in r0c0")
+    results = json.loads(landscape.FILE.read_text())
+    gain = next(row for row in results["gains"] if row["grows"] == "conv_heavy in r0c0")
     near, far = (gain[f"points at reach {at}"] for at in (0, 1))
-    closed = [round(100 * one["closed_by_fixed"]) for one in found["prices"] if one["param_price"][1] in (0.1, 0.5)]
-    words = " ".join(TEXT.split())
+    closed = [round(100 * row["closed_by_fixed"]) for row in results["prices"] if row["param_price"][1] in (0.1, 0.5)]
+    words = " ".join(BENCH.split())
     assert f"these gain {near:.1f} points from `conv_heavy` in `r0c0`, the others {far:.1f}" in words
     assert f"one fixed schedule closes {closed[0]}%" in words
     assert f"it closes {closed[1]}%" in words
@@ -119,12 +169,34 @@ def test_every_file_of_a_run_is_explained():
         assert f"| `{name}` |" in TEXT
 
 
-def words_of(whole) -> set[str]:
+def flags_of(parsers) -> set[str]:
     """Every flag of a parser and of its commands."""
-    commands = [one for action in whole._subparsers._group_actions for one in action.choices.values()]
-    return {word for one in (whole, *commands) for word in one._option_string_actions}
+    commands = [command for action in parsers._subparsers._group_actions for command in action.choices.values()]
+    return {flag for command in (parsers, *commands) for flag in command._option_string_actions}
 
 
-def test_flags_that_the_page_names_exist():
-    of_benchmarks = {"--full", "--kills", "--runs", "--table"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= words_of(parser.parser("0")) | of_benchmarks
+def test_flags_that_the_pages_name_exist():
+    of_other_commands = {"--full", "--kills", "--table", "--markdown", "--no-show-source", "--hypothesis-profile"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= flags_of(parser.build_parser("0")) | of_other_commands
+
+
+def test_type_checkers_see_the_public_names():
+    tree = ast.parse((SRC / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.asname: (node.module or "").removeprefix("morphogen.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == alias.asname
+    }
+    assert imported == morphogen._HOME
+    assert (SRC / "py.typed").exists()
+
+
+def test_the_registry_names_every_package_and_resolves():
+    packages = {path.parent.name for path in SRC.glob("*/__init__.py")} | {"errors"}
+    assert packages == set(morphogen._PACKAGES)
+    assert morphogen.__all__ == sorted({*packages, *morphogen._HOME})
+    for name in morphogen.__all__:
+        assert getattr(morphogen, name) is not None

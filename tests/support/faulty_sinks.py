@@ -3,7 +3,7 @@
 import errno
 import threading
 
-from morphogen.telemetry.batch import Batch, Moment
+from morphogen.telemetry.batch import EventBatch, PendingEvents
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.env import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -38,7 +38,7 @@ def summary(round=0):
 
 
 def batch(*events, level="normal"):
-    return Batch(Moment(lambda: events), level)
+    return EventBatch(PendingEvents(lambda: events), level)
 
 
 class Keep:

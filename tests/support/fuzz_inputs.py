@@ -19,11 +19,11 @@ from support.corrupted_files import ODD, PLACES, damaged, jsons, lines, put
 from support.malicious_pickles import pickles
 
 from morphogen.analysis.console import Console
-from morphogen.analysis.inspect_run import told
+from morphogen.analysis.inspect_run import inspect_path
 from morphogen.analysis.overview import overview
 from morphogen.analysis.plots.figure_table import PLOTS
-from morphogen.analysis.run_log import load
-from morphogen.analysis.views import views
+from morphogen.analysis.run_log import read_run
+from morphogen.analysis.views import build_views
 from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main, options, parser
 from morphogen.config.action_schedule import build_builtin, dump_schedule
@@ -68,7 +68,7 @@ class Config:
 
     def read(self, value):
         words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
-        spec = resolve(options.spec_of(parser.parse(words, "0")))
+        spec = resolve(options.build_spec(parser.parse_args(words, "0")))
         assert parse_config(dump_config(spec)) == spec
 
     def names(self, value):
@@ -146,7 +146,7 @@ class Commands:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             mock.patch("morphogen.run.train.train_ppo_vectorized", side_effect=started),
-            mock.patch("morphogen.cli.bench.measured", side_effect=started),
+            mock.patch("morphogen.cli.bench.measure_points", side_effect=started),
             mock.patch.dict(os.environ),
             kept_signal(signal.SIGTERM),
         ):
@@ -195,7 +195,7 @@ class Manifests:
         put(self.manifest, value)
 
     def read(self, value):
-        both = [outcome(lambda: told(self.path)), outcome(lambda: checkpoint_files.load_checkpoint(self.path))]
+        both = [outcome(lambda: inspect_path(self.path)), outcome(lambda: checkpoint_files.load_checkpoint(self.path))]
         for error in filter(None, both):
             raise error
 
@@ -283,12 +283,12 @@ class Runs:
             raise error
 
     def inspected(self):
-        log = load(self.path)
-        facts, tables = told(self.path)
+        log = read_run(self.path)
+        facts, tables = inspect_path(self.path)
         shown = io.TextIOWrapper(io.BytesIO(), "utf-8")
-        print(*facts.items(), overview(log), views(log.tables), sep="\n", file=shown)
+        print(*facts.items(), overview(log), build_views(log.tables), sep="\n", file=shown)
         for title, rows in tables.items():
-            Console(out=shown).table(rows, title=title)
+            Console(out=shown).print_table(rows, title=title)
         for plot in PLOTS:
             list(map(str, [*plot.rows(log), *plot.table(log)]))
 

@@ -11,7 +11,7 @@ from support.random_records import COMPONENTS, SLOTS, live
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import line
+from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.env import EpisodeCompleted, RolledBack
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
 from morphogen.telemetry.kinds.ppo import PpoUpdated
@@ -68,7 +68,7 @@ def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> P
     if result:
         (path / "result.json").write_text(json.dumps(_result(start.envs)))
         (path / "evaluation.json").write_text(json.dumps(EVALUATION))
-    lines = [line(event, seq=i, time=float(i)) for i, event in enumerate(found)]
+    lines = [encode(event, seq=i, time=float(i)) for i, event in enumerate(found)]
     (path / "events.jsonl").write_text("".join(lines))
     return path
 

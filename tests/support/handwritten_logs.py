@@ -5,7 +5,7 @@ from dataclasses import replace
 from support import generated_logs
 
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import line
+from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.env import EpisodeCompleted, RolledBack
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.ppo import PpoUpdated
@@ -207,7 +207,7 @@ def at_level(events, level):
 def written(path, events, first=0):
     """The events appended to a file."""
     with path.open("ab") as file:
-        file.writelines(line(event, seq=first + i, time=0.0).encode() for i, event in enumerate(events))
+        file.writelines(encode(event, seq=first + i, time=0.0).encode() for i, event in enumerate(events))
 
 
 def late(event):

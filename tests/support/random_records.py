@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morphogen.telemetry.derive import events
-from morphogen.telemetry.record_memory import Facts, remember
+from morphogen.telemetry.derive import derive_events
+from morphogen.telemetry.record_memory import RunFacts, update_memory
 from morphogen.vocab.action import RELEVANT, Op
 from morphogen.vocab.fault import Fault
 from morphogen.vocab.stage import Algorithm, Panic, Stage
@@ -21,7 +21,7 @@ BLENDED = (S.BLENDING, S.HOLDING, S.FOSSILIZED)
 
 
 def facts(envs, epochs, first=0, total=None):
-    return Facts(
+    return RunFacts(
         task="digits",
         slots=SLOTS,
         components=COMPONENTS,
@@ -271,5 +271,5 @@ def live(seed, envs, epochs):
 
 def following(record, memory, position, facts):
     """The events of an epoch up to the normal level, and the memory after it; memory: that of the epoch before."""
-    memories = remember(record, memory, position, facts)
-    return events(record, memories, position, facts), memories[1]
+    memories = update_memory(record, memory, position, facts)
+    return derive_events(record, memories, position, facts), memories[1]

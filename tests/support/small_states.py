@@ -4,7 +4,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from bench.harness.plain_modules import Seed, flat, leaves
+from bench.harness.plain_modules import SeedModule, flatten_parameters, ordered_parameters
 from morphogen.config.spec import HostSpec, LifecycleSpec
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
@@ -119,7 +119,7 @@ def split(net: Net, samples: int = 40, seed: int = 3) -> LabelledImages:
     return LabelledImages(images=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
 
 
-def stored(seed: Seed, size: int) -> Tensor:
+def stored(seed: SeedModule, size: int) -> Tensor:
     """The storage row of a plain seed."""
-    body, gate = flat(leaves(seed.body)), flat(leaves(seed.gate))
+    body, gate = flatten_parameters(ordered_parameters(seed.body)), flatten_parameters(ordered_parameters(seed.gate))
     return torch.cat((body, body.new_zeros(size - len(body) - len(gate)), gate))

@@ -1,6 +1,6 @@
 """The kill test: a run that is killed again and again ends with the same bits as one that is left alone.
 
-    python tests/killing.py [--kills N] [--seed S] [--json FILE] [--folder DIR]
+    python tests/tools/kill_runs.py [--kills N] [--seed S] [--json FILE] [--folder DIR]
 
 A run is left alone; then the same run is killed at random moments, of which a share lie inside a save, and resumed
 each time.  When it ends it is compared with the first one, and another one begins, until there were enough kills.

@@ -1,6 +1,6 @@
 """Mutation check: do the tests notice a bug?  Small hand-made bugs, one at a time, in a copy of the project.
 
-    python tests/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S] [--json FILE]
+    python tests/tools/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S] [--json FILE]
 
 The bugs stand in `tests/meta/mutants/*.toml`: a sentence that says what is wrong, the file under the package, the text
 before and after, and the test files (or `file::test`) that should notice.

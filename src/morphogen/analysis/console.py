@@ -1,4 +1,4 @@
-"""What a run says on the terminal: progress to stderr, the closing table and summary to stdout."""
+"""Terminal output of a run: progress to stderr, the closing table and summary to stdout."""
 
 import sys
 import time
@@ -11,14 +11,14 @@ from rich import box, console, progress, table
 from morphogen.config.spec import RunSpec
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
-from morphogen.telemetry.messages import counts, said
+from morphogen.telemetry.messages import describe, format_counts
 
 LEGEND = (
     "return: what the policy was paid per episode; value: accuracy (as a share of 1) of the network it would deliver, "
     "minus the price of its parameters; seeds of the round: alive at its end, fossilized (kept for good), pruned"
 )
-WIDTH = 120  # of tables where no terminal sets a width
-EDGE = 5  # rounds at either end that the closing summary compares
+TABLE_WIDTH = 120  # of tables where no terminal sets a width
+EDGE_ROUNDS = 5  # rounds at either end that the closing summary compares
 COLUMNS = (
     progress.TextColumn("{task.fields[where]}", markup=False),
     progress.BarColumn(bar_width=20),
@@ -27,21 +27,35 @@ COLUMNS = (
 )
 
 
-def amount(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     """A number for people; what could not be measured is a dash."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`4:05` or `1:02:03`."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def writer(stream: TextIO) -> console.Console:
+def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
+    """Return the columns of each block of a table: the first column leads every block.
+
+    `widths`: cells of each column, padding included; `total`: cells of the terminal.  A column wider than the terminal
+    has a block of its own.
+    """
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        if sum(widths[each] for each in blocks[-1]) + widths[column] > total and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(column)
+    return blocks
+
+
+def open_console(stream: TextIO) -> console.Console:
     """A console on a stream, as wide as its terminal; text is taken as it is."""
-    return console.Console(file=stream, width=None if stream.isatty() else WIDTH, markup=False, highlight=False)
+    return console.Console(file=stream, width=None if stream.isatty() else TABLE_WIDTH, markup=False, highlight=False)
 
 
 class Console:
@@ -58,11 +72,11 @@ class Console:
         out: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._err, self._out = writer(err or sys.stderr), writer(out or sys.stdout)
+        self._err, self._out = open_console(err or sys.stderr), open_console(out or sys.stdout)
         self._quiet, self._clock = quiet, clock
         self._bar: progress.Progress | None = None
-        self._began, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
-        self._before, self._done, self._accuracy = 0.0, 0.0, None
+        self._start_s, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
+        self._done_before, self._done, self._accuracy = 0.0, 0.0, None
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +86,7 @@ class Console:
 
     def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
         """Say what is going to run; `done`: the share of it that was run before."""
-        self._began, self._rounds, self._before = self._clock(), spec.rounds, done
+        self._start_s, self._rounds, self._done_before = self._clock(), spec.rounds, done
         self._epochs, self._envs = spec.episode_length or 0, spec.envs
         if self._quiet:
             return
@@ -84,38 +98,39 @@ class Console:
             self._bar.add_task("", total=1.0, where=f"round 1/{self._rounds}", numbers="")
             self._bar.start()
 
-    def epoch(self, round: int, epoch: int, done_share: float) -> None:
+    def end_epoch(self, round: int, epoch: int, done_share: float) -> None:
         """One epoch is over; `done_share` in 0 .. 1 of the whole run."""
         self._done = done_share
         if self._bar is None:
             return
         where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
-        spent = self._clock() - self._began
-        new = done_share - self._before
+        spent = self._clock() - self._start_s
+        new = done_share - self._done_before
         rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
-        numbers = f"accuracy {amount(self._accuracy, 1)} %  {amount(rate, 0)} env-epochs/s  {self._eta() or 'closing'}"
+        accuracy, speed = format_number(self._accuracy, 1), format_number(rate, 0)
+        numbers = f"accuracy {accuracy} %  {speed} env-epochs/s  {self._eta() or 'closing'}"
         self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
 
-    def round(self, summary: Any) -> None:
+    def end_round(self, summary: Any) -> None:
         """One round is over; `summary`: its BatchSummary."""
         self._accuracy = summary.accuracy_mean
         if self._quiet:
             return
         back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
         self._say(
-            f"round {summary.round + 1}/{self._rounds}  accuracy {amount(summary.accuracy_mean, 1)} %  "
-            f"return {amount(summary.return_mean)}  value {amount(summary.network_value_mean)}  "
+            f"round {summary.round + 1}/{self._rounds}  accuracy {format_number(summary.accuracy_mean, 1)} %  "
+            f"return {format_number(summary.return_mean)}  value {format_number(summary.network_value_mean)}  "
             f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
-            f"{amount(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
+            f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Take events: the accuracy of the epoch, and what is out of the ordinary in the run as a whole."""
         for event in events:
             if isinstance(event.data, EpochCompleted):
-                self._accuracy = _mean(event.data.val_acc)
+                self._accuracy = _mean_known(event.data.val_acc)
             if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
-                self._say(f"{event.severity}: {said(event)}")
+                self._say(f"{event.severity}: {describe(event)}")
 
     def warn(self, lines: Iterable[str]) -> None:
         """Say what should be known whatever is left out."""
@@ -128,31 +143,39 @@ class Console:
     def close(self) -> None:
         """Nothing is to be closed: the summary comes after the last event."""
 
-    def table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
-        """A table on stdout, a row each; the keys of the first row are the columns."""
+    def print_table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
+        """Print a table on stdout, a line per row; the keys of the first row are the columns.
+
+        Columns beyond the width of the terminal follow in further blocks, each led by the first column.
+        """
         self._stop()
         if not rows:
             return
-        grid = table.Table(title=title or None, title_justify="left", box=box.SIMPLE)
-        for name in rows[0]:
-            grid.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", no_wrap=True)
-        for row in rows:
-            grid.add_row(*(value if isinstance(value, str) else amount(value) for value in row.values()))  # type: ignore[arg-type]
-        self._out.print(grid)
+        cells = [[value if isinstance(value, str) else format_number(value) for value in row.values()] for row in rows]  # type: ignore[arg-type]
+        names = list(rows[0])
+        widths = [max(map(len, [name, *column])) + 2 for name, *column in zip(names, *cells, strict=True)]
+        for number, block in enumerate(column_blocks(widths, self._out.width - 2)):
+            grid = table.Table(title=title if title and not number else None, title_justify="left", box=box.SIMPLE)
+            for column in block:
+                justify = "left" if isinstance(rows[0][names[column]], str) else "right"
+                grid.add_column(names[column], justify=justify, overflow="fold")
+            for row in cells:
+                grid.add_row(*(row[column] for column in block))
+            self._out.print(grid)
 
     def finish(self, result: Any) -> None:
         """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
         self._stop()
-        for line in closing(result.history, self._clock() - self._began):
+        for line in closing_lines(result.history, self._clock() - self._start_s):
             self._out.print(line, soft_wrap=True)
         if result.run_dir is not None:
             self._out.print(f"files: {result.run_dir}", soft_wrap=True)
 
     def _eta(self) -> str:
-        if not self._before < self._done < 1.0:
+        if not self._done_before < self._done < 1.0:
             return ""
-        spent, new = self._clock() - self._began, self._done - self._before
-        return f"ETA {duration(spent * (1.0 - self._done) / new)}"
+        spent, new = self._clock() - self._start_s, self._done - self._done_before
+        return f"ETA {format_duration(spent * (1.0 - self._done) / new)}"
 
     def _say(self, line: str) -> None:
         self._err.print(line, soft_wrap=True)
@@ -163,28 +186,28 @@ class Console:
             self._bar = None
 
 
-def closing(history: Sequence[Any], seconds: float) -> list[str]:
+def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
     """Lines that sum up the rounds of a run."""
     if not history:
         return ["no round was run"]
     best = max(history, key=lambda summary: summary.accuracy_mean)
     numbers = {"return": "return_mean", "network value": "network_value_mean", "accuracy %": "accuracy_mean"}
     trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
-    where = f"best round: {best.round + 1} with a mean accuracy of {amount(best.accuracy_mean, 1)} %"
-    odd = counts(Counter(kind for summary in history for kind in summary.anomalies))
+    where = f"best round: {best.round + 1} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
+    odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
     anomalies = [f"rounds with anomalies: {odd}"] if odd else []
-    return [f"{len(history)} rounds in {duration(seconds)}", *trends, where, *anomalies]
+    return [f"{len(history)} rounds in {format_duration(seconds)}", *trends, where, *anomalies]
 
 
 def _trend(values: list[float | None]) -> str:
     """The mean over the first and over the last rounds, at most half of them each."""
-    edge = min(EDGE, len(values) // 2)
+    edge = min(EDGE_ROUNDS, len(values) // 2)
     if not edge:
-        return amount(values[0])
-    first, last = amount(_mean(values[:edge])), amount(_mean(values[-edge:]))
+        return format_number(values[0])
+    first, last = format_number(_mean_known(values[:edge])), format_number(_mean_known(values[-edge:]))
     return f"{first} in the first {edge} rounds, {last} in the last {edge}" if edge > 1 else f"{first}, then {last}"
 
 
-def _mean(values: list[float | None]) -> float | None:
+def _mean_known(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

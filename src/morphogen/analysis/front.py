@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Point(NamedTuple):
-    """What an episode delivered."""
+    """Result of an episode: its accuracy and its size."""
 
     accuracy: float  # committed, percent
     params_ratio: float  # of the delivered network, over the host's
@@ -22,15 +22,17 @@ class Reference(NamedTuple):
 REFERENCE = Reference()
 
 
-def dominates(one: Point, other: Point) -> bool:
+def dominates(point: Point, other: Point) -> bool:
     """Nowhere worse, somewhere better."""
     nowhere_worse = (
-        one.accuracy >= other.accuracy and one.params_ratio <= other.params_ratio and one.stability >= other.stability
+        point.accuracy >= other.accuracy
+        and point.params_ratio <= other.params_ratio
+        and point.stability >= other.stability
     )
-    return nowhere_worse and one != other
+    return nowhere_worse and point != other
 
 
-def front(points: Sequence[Point]) -> tuple[int, ...]:
+def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
     """Indices of the points that none dominates, ascending; equal points stay together."""
     best_first = sorted(range(len(points)), key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]))
     found: list[int] = []

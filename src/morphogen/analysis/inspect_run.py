@@ -1,22 +1,22 @@
-"""What a run directory or a checkpoint holds, as tables for the terminal.  No torch, nothing is written."""
+"""Contents of a run directory or a checkpoint, as tables for the terminal.  No torch, nothing is written."""
 
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from morphogen.analysis.overview import overview
-from morphogen.analysis.run_log import load
+from morphogen.analysis.run_log import read_run
 from morphogen.analysis.tables import Row
-from morphogen.analysis.views import views
+from morphogen.analysis.views import build_views
 from morphogen.config.config_files import flatten_settings, to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.vocab.text import escape_text
 
-LATEST = 10  # rows of long tables
+MAX_ROWS = 10  # rows of long tables
 # Tables that are shown: heading -> its column.
-SHOWN: dict[str, dict[str, str]] = {
+TABLE_COLUMNS: dict[str, dict[str, str]] = {
     "rounds": {
         "round": "round",
         "accuracy %": "accuracy_mean",
@@ -72,8 +72,8 @@ SHOWN: dict[str, dict[str, str]] = {
 }
 
 
-class Told(NamedTuple):
-    """What there is to say: facts by name, then tables by title."""
+class Inspection(NamedTuple):
+    """Contents for the terminal: facts by name, then tables by title."""
 
     facts: dict[str, str]
     tables: dict[str, list[Row]]
@@ -81,45 +81,47 @@ class Told(NamedTuple):
 
 def tables(path: Path | str) -> dict[str, list[Row]]:
     """The tables of a run directory by name: lists of rows, a row a mapping from columns to numbers and names."""
-    return views(load(Path(path)).tables)
+    return build_views(read_run(Path(path)).tables)
 
 
-def told(path: Path) -> Told:
-    """What a run directory holds, or a checkpoint in one."""
+def inspect_path(path: Path) -> Inspection:
+    """Return the contents of a run directory, or of a checkpoint in one."""
     if not os.path.isfile(path / run_directory.CONFIG) and os.path.isfile(path / run_directory.MANIFEST):
-        return _checkpoint(path)
-    log = load(path)
+        return _inspect_checkpoint(path)
+    log = read_run(path)
     facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}
-    found = views(log.tables)
-    return Told(facts, dict(_shown(name, found[name]) for name in SHOWN))
+    found = build_views(log.tables)
+    return Inspection(facts, dict(_table_excerpt(name, found[name]) for name in TABLE_COLUMNS))
 
 
-def _shown(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
+def _table_excerpt(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
     """The latest rows of a table, under its title."""
-    title = name if len(rows) <= LATEST else f"{name}, the last {LATEST} of {len(rows)}"
-    return title, [{heading: row[column] for heading, column in SHOWN[name].items()} for row in rows[-LATEST:]]
+    title = name if len(rows) <= MAX_ROWS else f"{name}, the last {MAX_ROWS} of {len(rows)}"
+    return title, [
+        {heading: row[column] for heading, column in TABLE_COLUMNS[name].items()} for row in rows[-MAX_ROWS:]
+    ]
 
 
-def _checkpoint(path: Path) -> Told:
-    """Where a checkpoint stands, whether it is whole, what made it, and which files it consists of."""
+def _inspect_checkpoint(path: Path) -> Inspection:
+    """Position, condition, origin and files of a checkpoint."""
     try:
         manifest = checkpoint_store.read_manifest(path)
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint {path} {error}") from None
     listed, config = manifest.pop("files"), manifest.pop("config", {})
-    facts = {escape_text(name): escape_text(_words(value)) for name, value in manifest.items()}
+    facts = {escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()}
     sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
     usual = dict(flatten_settings(to_settings(RunSpec())))
     made = dict(flatten_settings(config)) if isinstance(config, dict) else {}
     own = [
-        {"setting": escape_text(name), "value": escape_text(_words(value))}
+        {"setting": escape_text(name), "value": escape_text(_format_value(value))}
         for name, value in made.items()
         if usual.get(name) != value
     ]
     state = escape_text(checkpoint_store.find_damage(path) or "every file is as it was saved")
     tables = {"files": sizes, "settings that differ from the defaults": own}
-    return Told({"checkpoint": path.name, "state": state, **facts}, tables)
+    return Inspection({"checkpoint": path.name, "state": state, **facts}, tables)
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)

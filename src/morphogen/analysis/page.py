@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from morphogen.analysis.console import amount
+from morphogen.analysis.console import format_number
 from morphogen.analysis.tables import Row
 
-ROWS = 60  # of a table that are shown
+MAX_ROWS = 60  # of a table that are shown
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; margin: 2rem auto; max-width: 1120px;
   padding: 0 1rem; }
@@ -20,7 +20,7 @@ th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px soli
 td.number { text-align: right; font-variant-numeric: tabular-nums; } .none { color: #666; font-style: italic; }
 nav a { margin-right: .9rem; } footer { color: #555; font-size: 13px; margin: 3rem 0 1rem; }
 """
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Section:
     tables: Mapping[str, Sequence[Row]]  # caption -> rows
 
 
-def page(facts: Mapping[str, Mapping[str, str]], sections: Sequence[Section]) -> str:
+def render_page(facts: Mapping[str, Mapping[str, str]], sections: Sequence[Section]) -> str:
     """The whole page.  facts: run -> fact -> text."""
     title = f"morphogen: {', '.join(facts)}"
     links = "".join(f'<a href="#{one.name}">{escape(one.title)}</a> ' for one in sections)
@@ -42,23 +42,23 @@ def page(facts: Mapping[str, Mapping[str, str]], sections: Sequence[Section]) ->
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <h1>{escape(title)}</h1>
-{_facts(facts)}
+{_facts_table(facts)}
 <nav>{links}</nav>
-{"".join(map(_section, sections))}
+{"".join(map(_section_html, sections))}
 <footer>Every picture lies beside this file as NAME.png, its numbers as NAME.csv.</footer>
 </body>
 </html>
 """
 
 
-def _facts(facts: Mapping[str, Mapping[str, str]]) -> str:
+def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
     """A row per fact, a column per run."""
     names = dict.fromkeys(name for one in facts.values() for name in one)
     head = "".join(f"<th>{escape(run)}</th>" for run in facts)
@@ -69,27 +69,27 @@ def _facts(facts: Mapping[str, Mapping[str, str]]) -> str:
     return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'
 
 
-def _section(one: Section) -> str:
+def _section_html(one: Section) -> str:
     image = f'<p class="none" id="{one.name}-none">no data</p>'
     if one.image is not None:
         data = base64.b64encode(one.image).decode("ascii")
         image = f'<img src="data:image/png;base64,{data}" alt="{escape(one.title)}. {escape(one.text)}">'
-    tables = "".join(_table(caption, rows) for caption, rows in one.tables.items())
+    tables = "".join(_table_html(caption, rows) for caption, rows in one.tables.items())
     head = f'<h2 id="{one.name}">{escape(one.title)}</h2>\n<p>{escape(one.text)}</p>'
     return f"<section>\n{head}\n{image}\n{tables}</section>\n"
 
 
-def _table(caption: str, rows: Sequence[Row]) -> str:
+def _table_html(caption: str, rows: Sequence[Row]) -> str:
     """The first rows; the columns are those of the first one."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(_cell(row[name]) for name in rows[0])}</tr>\n" for row in rows[:ROWS])
-    more = f'<p class="none">and {len(rows) - ROWS} more</p>' if len(rows) > ROWS else ""
+    body = "".join(f"<tr>{''.join(_cell_html(row[name]) for name in rows[0])}</tr>\n" for row in rows[:MAX_ROWS])
+    more = f'<p class="none">and {len(rows) - MAX_ROWS} more</p>' if len(rows) > MAX_ROWS else ""
     return f'<h3>{escape(caption)}</h3><div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>{more}'
 
 
-def _cell(value: object) -> str:
+def _cell_html(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return f'<td class="number">{amount(value)}</td>'
+        return f'<td class="number">{format_number(value)}</td>'
     return f"<td>{escape('-' if value is None else str(value))}</td>"

@@ -1,4 +1,4 @@
-"""What a run directory tells without its checkpoints: config, manifest, held-out results, tables of its events."""
+"""Contents of a run directory without its checkpoints: config, manifest, held-out results, tables of its events."""
 
 import json
 import os
@@ -14,19 +14,19 @@ from morphogen.config.config_files import build_spec, dump_config, parse_setting
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
 from morphogen.storage.safe_read import error_line, parse_json, read_bytes, read_lines
-from morphogen.storage.type_check import check
+from morphogen.storage.type_check import build_check
 from morphogen.telemetry.events import Envelope, tidy
-from morphogen.telemetry.fit import misfit
-from morphogen.telemetry.jsonl import parse
+from morphogen.telemetry.fit import find_misfit
+from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.vocab.text import format_value
 
-RANKS = "events.rank*.jsonl"
+RANK_FILES = "events.rank*.jsonl"
 Numbers = tuple[float, ...]
 
 
-class Judged(TypedDict):
+class PolicyResult(TypedDict):
     """A policy on held-out instances, a number per episode."""
 
     network_value: Numbers
@@ -38,7 +38,7 @@ class Judged(TypedDict):
     rollbacks: Numbers
 
 
-class Ends(TypedDict):
+class IntervalEstimate(TypedDict):
     """A number with its interval."""
 
     value: float
@@ -46,7 +46,7 @@ class Ends(TypedDict):
     high: float
 
 
-class Band(TypedDict):
+class EstimateBand(TypedDict):
     """Numbers over a grid, with their intervals."""
 
     value: Numbers
@@ -58,16 +58,16 @@ class Profiles(TypedDict):
     """Shares of episodes with a network value above tau."""
 
     tau: Numbers
-    arms: dict[str, Band]
+    arms: dict[str, EstimateBand]
 
 
-MANIFEST = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
-RESULT = {"policies": dict[str, Judged]}
-EVALUATION = {"statistics": dict[str, dict[str, Ends | None]], "profiles": Profiles}
+MANIFEST_TYPES = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
+RESULT_TYPES = {"policies": dict[str, PolicyResult]}
+EVALUATION_TYPES = {"statistics": dict[str, dict[str, IntervalEstimate | None]], "profiles": Profiles}
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class RunLog:
     """One run, as far as it has come."""
 
     path: Path
@@ -82,58 +82,61 @@ class Log:
         """The name of the directory."""
         return self.path.resolve().name
 
-    def events(self, wanted: Callable[[str], bool]) -> Iterator[Envelope]:
+    def events(self, keep_line: Callable[[str], bool]) -> Iterator[Envelope]:
         """The events whose lines are wanted, read again."""
         for path in event_files(self.path, self.config):
-            yield from read(path, wanted)
+            yield from read_events(path, keep_line)
 
 
-def load(path: Path) -> Log:
+def read_run(path: Path) -> RunLog:
     """Read a run directory; one that is none is a ConfigError, a damaged file in it a DataError."""
     if not os.path.lexists(path / run_directory.CONFIG):
         raise ConfigError(
             f"run directory is {path}, which holds no {run_directory.CONFIG}; want the directory of a run"
         )
-    config = _config(path / run_directory.CONFIG)
-    manifest, result = _object(path / run_directory.MANIFEST, MANIFEST), _object(path / run_directory.RESULT, RESULT)
-    _same_lengths(path / run_directory.RESULT, result.get("policies", {}))
-    judged = _evaluation(path / run_directory.EVALUATION)
-    fitting = _Fitting()
+    config = _read_config(path / run_directory.CONFIG)
+    manifest, result = (
+        _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES),
+        _read_object(path / run_directory.RESULT, RESULT_TYPES),
+    )
+    _check_lengths(path / run_directory.RESULT, result.get("policies", {}))
+    judged = _read_evaluation(path / run_directory.EVALUATION)
+    fitting = _FitCheck()
     parts = [tables.fold(fitting.events(file)) for file in event_files(path, config)]
-    return Log(path, config, manifest, result, reduce(tables.merge, parts, tables.EMPTY), judged)
+    return RunLog(path, config, manifest, result, reduce(tables.merge, parts, tables.EMPTY_TABLES), judged)
 
 
-def _config(path: Path) -> Row:
+def _read_config(path: Path) -> Row:
     """The config of a run, every field set."""
     try:
-        settings, found = parse_settings(_bytes(path).decode("utf-8"))
+        settings, found = parse_settings(_read_bytes(path).decode("utf-8"))
         return json.loads(dump_config(build_spec(settings, found)))
     except (UnicodeDecodeError, ConfigError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return read_bytes(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
 
 
-def _object(path: Path, wanted: Mapping[str, Any]) -> Row:
+def _read_object(path: Path, wanted: Mapping[str, Any]) -> Row:
     """An object, and of the wanted types what it has under their names; empty where there is no such file."""
     if not os.path.lexists(path):
         return {}
     try:
-        found = tidy(parse_json(_bytes(path)))
+        found = tidy(parse_json(_read_bytes(path)))
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error_line(error)}") from None
     for name, hint in wanted.items():
-        if name in found and not check(hint)(found[name]):
+        if name in found and not build_check(hint)(found[name]):
             raise DataError(f"{path} is damaged: {name} is {format_value(found[name])}")
     return found
 
 
-def _same_lengths(path: Path, policies: Mapping[str, Judged]) -> None:
+def _check_lengths(path: Path, policies: Mapping[str, PolicyResult]) -> None:
     lengths = {len(row) for judged in policies.values() for row in judged.values()}
     if len(lengths) > 1 or 0 in lengths:
         raise DataError(
@@ -141,8 +144,8 @@ def _same_lengths(path: Path, policies: Mapping[str, Judged]) -> None:
         )
 
 
-def _evaluation(path: Path) -> Row:
-    found = _object(path, EVALUATION)
+def _read_evaluation(path: Path) -> Row:
+    found = _read_object(path, EVALUATION_TYPES)
     profiles = found.get("profiles", {"tau": (), "arms": {}})
     lengths = {len(profiles["tau"]), *(len(end) for band in profiles["arms"].values() for end in band.values())}
     if len(lengths) > 1:
@@ -157,33 +160,34 @@ def _evaluation(path: Path) -> Row:
 def event_files(path: Path, config: Row) -> tuple[Path, ...]:
     """The event files of a run that exist, by rank."""
     folder = Path(config["telemetry"]["dir"] or path)
-    ranks = sorted(folder.glob(RANKS), key=lambda file: (len(file.name), file.name))
+    ranks = sorted(folder.glob(RANK_FILES), key=lambda file: (len(file.name), file.name))
     return tuple(file for file in (folder / run_directory.EVENTS, *ranks) if os.path.lexists(file))
 
 
-def rounds(path: Path) -> list[BatchSummary]:
+def read_rounds(path: Path) -> list[BatchSummary]:
     """The rounds that the event file of a run tells of."""
     wanted = f'"event":"{BatchSummary.NAME}"'
     found = (
-        read(file, lambda text: wanted in text) for file in event_files(path, _config(path / run_directory.CONFIG))[:1]
+        read_events(file, lambda text: wanted in text)
+        for file in event_files(path, _read_config(path / run_directory.CONFIG))[:1]
     )
     return [event.data for events in found for event in events if isinstance(event.data, BatchSummary)]
 
 
-def read(path: Path, wanted: Callable[[str], bool] = bool) -> Iterator[Envelope]:
+def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
     """The events of a file whose lines are wanted; a last line that was cut is no line yet."""
-    texts = (line.decode("ascii", "replace") for line in _lines(path))
-    yield from (_event(path, number, text) for number, text in enumerate(texts, start=1) if wanted(text))
+    texts = (line.decode("ascii", "replace") for line in _read_lines(path))
+    yield from (_decode_event(path, number, text) for number, text in enumerate(texts, start=1) if keep_line(text))
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _read_lines(path: Path) -> Iterator[bytes]:
     try:
         yield from read_lines(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
 
 
-class _Fitting:
+class _FitCheck:
     """Lets events pass that fit the run which has begun."""
 
     def __init__(self) -> None:
@@ -191,16 +195,16 @@ class _Fitting:
 
     def events(self, path: Path) -> Iterator[Envelope]:
         """The events of a file; a DataError at the first that does not fit."""
-        for number, event in enumerate(read(path), start=1):
+        for number, event in enumerate(read_events(path), start=1):
             self._start = event.data if isinstance(event.data, RunStarted) else self._start
-            fault = "the run has not begun" if self._start is None else misfit(self._start, event)
+            fault = "the run has not begun" if self._start is None else find_misfit(self._start, event)
             if fault is not None:
                 raise DataError(f"{path} is damaged in line {number}: {fault}")
             yield event
 
 
-def _event(path: Path, number: int, text: str) -> Envelope:
+def _decode_event(path: Path, number: int, text: str) -> Envelope:
     try:
-        return parse(text)
+        return decode(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is damaged in line {number}: {error_line(error)}") from None

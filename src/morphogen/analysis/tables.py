@@ -14,12 +14,12 @@ from typing import Any
 
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
-from morphogen.telemetry.scores import Tally, added, tallies
+from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies
 
 Row = dict[str, Any]
-CHUNK = 64  # events that are folded one by one before their tables are merged with others
+CHUNK_EVENTS = 64  # events that are folded one by one before their tables are merged with others
 # Events whose payload is a row as it stands -> its table.
-WHOLE: dict[str, str] = {
+PAYLOAD_TABLES: dict[str, str] = {
     "RunStarted": "starts",
     "RunResumed": "resumes",
     "RunCompleted": "ends",
@@ -54,56 +54,56 @@ class Tables:
     """Rows in the order of the log, by table; what became of the seeds, by blueprint."""
 
     rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
-    blueprints: Mapping[str, Tally] = field(default_factory=dict)
+    blueprints: Mapping[str, BlueprintTally] = field(default_factory=dict)
 
     def __getitem__(self, table: str) -> tuple[Row, ...]:
         return self.rows.get(table, ())
 
 
-EMPTY = Tables()
+EMPTY_TABLES = Tables()
 
 
 def fold(events: Iterable[Envelope]) -> Tables:
     """The tables of events."""
-    parts = [reduce(update, chunk, EMPTY) for chunk in _chunks(iter(events))]
+    parts = [reduce(add_event, chunk, EMPTY_TABLES) for chunk in _chunks(iter(events))]
     while len(parts) > 1:  # in pairs, so that no row is copied more often than there are levels
         parts = [reduce(merge, parts[i : i + 2]) for i in range(0, len(parts), 2)]
-    return parts[0] if parts else EMPTY
+    return parts[0] if parts else EMPTY_TABLES
 
 
 def _chunks(events: Iterator[Envelope]) -> Iterator[list[Envelope]]:
-    while chunk := list(islice(events, CHUNK)):
+    while chunk := list(islice(events, CHUNK_EVENTS)):
         yield chunk
 
 
-def update(tables: Tables, event: Envelope) -> Tables:
+def add_event(tables: Tables, event: Envelope) -> Tables:
     """The tables with one event more."""
-    row = _row(event)
-    return merge(tables, Tables({} if row is None else {row[0]: (row[1],)}, tallies(event)))
+    row = _table_row(event)
+    return merge(tables, Tables({} if row is None else {row[0]: (row[1],)}, event_tallies(event)))
 
 
-def merge(one: Tables, other: Tables) -> Tables:
+def merge(first: Tables, rest: Tables) -> Tables:
     """The tables of a log, from those of its first part and those of the rest."""
-    rows = {name: one[name] + other[name] for name in {**one.rows, **other.rows}}
-    return Tables(rows, added(one.blueprints, other.blueprints) if other.blueprints else one.blueprints)
+    rows = {name: first[name] + rest[name] for name in {**first.rows, **rest.rows}}
+    return Tables(rows, add_tallies(first.blueprints, rest.blueprints) if rest.blueprints else first.blueprints)
 
 
-def _row(event: Envelope) -> tuple[str, Row] | None:
+def _table_row(event: Envelope) -> tuple[str, Row] | None:
     """The table that an event belongs to, and its row there."""
-    if event.name in WHOLE:
-        return WHOLE[event.name], {**event.where, "severity": event.severity, **event.data.payload()}
-    if event.name not in REDUCED:
+    if event.name in PAYLOAD_TABLES:
+        return PAYLOAD_TABLES[event.name], {**event.where, "severity": event.severity, **event.data.payload()}
+    if event.name not in ROW_REDUCERS:
         return None
-    table, reduced = REDUCED[event.name]
+    table, reduced = ROW_REDUCERS[event.name]
     return table, {**event.where, **reduced(event.data)}
 
 
-def _epoch(data: EpochCompleted) -> Row:
+def _epoch_row(data: EpochCompleted) -> Row:
     """An epoch as means over the envs, and the ops that took effect."""
     names = ("train_loss", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm", "params_ratio")
     taken = zip(data.op_effective, data.success, strict=True)
     return {
-        **{name: mean(getattr(data, name)) for name in names},
+        **{name: mean_known(getattr(data, name)) for name in names},
         "skipped": sum(data.skipped),
         "forwards": sum(data.forwards),
         "ops": dict(Counter(data.op_effective)),
@@ -112,7 +112,7 @@ def _epoch(data: EpochCompleted) -> Row:
     }
 
 
-def _ablation(data: AblationsMeasured) -> Row:
+def _ablation_row(data: AblationsMeasured) -> Row:
     """The bare host, the whole network, and the share of every slot in the difference."""
     return {
         "exact": data.exact,
@@ -123,33 +123,33 @@ def _ablation(data: AblationsMeasured) -> Row:
     }
 
 
-def _slots(data: SlotsMeasured) -> Row:
+def _gradient_row(data: SlotsMeasured) -> Row:
     """The gradients of an epoch over all slots where they were measured."""
     health, ratio = ([value for env in table for value in env] for table in (data.gradient_health, data.gradient_ratio))
     flags = ([flag for env in table for flag in env] for table in (data.vanishing, data.exploding))
     return {
-        "gradient_health": mean(health),
+        "gradient_health": mean_known(health),
         "gradient_health_min": min((value for value in health if value is not None), default=None),
-        "gradient_ratio": mean(ratio),
+        "gradient_ratio": mean_known(ratio),
         **{name: sum(map(bool, flag)) for name, flag in zip(("vanishing", "exploding"), flags, strict=True)},
     }
 
 
-def _paid(data: RewardsPaid) -> Row:
-    """What was paid in an epoch, means over the envs."""
-    return {"components": {name: mean(row[i] for row in data.components) for i, name in enumerate(data.names)}}
+def _payment_row(data: RewardsPaid) -> Row:
+    """Rewards of an epoch, means over the envs."""
+    return {"components": {name: mean_known(row[i] for row in data.components) for i, name in enumerate(data.names)}}
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean_known(values: Iterable[float | None]) -> float | None:
     """The mean of what was measured."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
 # Events with a number for every env -> their table, and what is kept of them.
-REDUCED: dict[str, tuple[str, Callable[[Any], Row]]] = {
-    "EpochCompleted": ("epochs", _epoch),
-    "AblationsMeasured": ("ablations", _ablation),
-    "SlotsMeasured": ("gradients", _slots),
-    "RewardsPaid": ("payments", _paid),
+ROW_REDUCERS: dict[str, tuple[str, Callable[[Any], Row]]] = {
+    "EpochCompleted": ("epochs", _epoch_row),
+    "AblationsMeasured": ("ablations", _ablation_row),
+    "SlotsMeasured": ("gradients", _gradient_row),
+    "RewardsPaid": ("payments", _payment_row),
 }

@@ -4,25 +4,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from morphogen.analysis.front import Point, front, hypervolume
-from morphogen.analysis.tables import Row, Tables, mean
+from morphogen.analysis.front import Point, hypervolume, pareto_front
+from morphogen.analysis.tables import Row, Tables, mean_known
 from morphogen.config.task import TASKS
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.slot import CnnSpec
 
-ROUND = (
+ROUND_COLUMNS = (
     *("round", "episodes_completed", "accuracy_mean", "accuracy_std", "committed_mean", "rolling_accuracy"),
     *("reward_mean", "return_mean", "network_value_mean", "params_ratio_mean", "stability_mean", "success_share"),
     *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
 )
-EPISODE = (
+EPISODE_COLUMNS = (
     *("round", "env", "episode", "accuracy", "committed_accuracy", "initial_accuracy", "best_accuracy", "loss"),
     *("success", "stability", "reward", "discounted_return", "network_value", "params", "params_ratio"),
     *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks", "instance"),
 )
 
-ROLLBACK = (
+ROLLBACK_COLUMNS = (
     "round",
     "epoch",
     "env",
@@ -34,27 +34,27 @@ ROLLBACK = (
     "seeds_pruned",
     "snapshot_epoch",
 )
-ANOMALY = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
+ANOMALY_COLUMNS = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
 
 
-def flat(row: Row, *names: str) -> Row:
+def flatten_row(row: Row, *names: str) -> Row:
     """A row with `name.part` in place of mappings; of the named columns only, if any are named."""
     found: Row = {}
     for name in names or row:
         value = row.get(name)
         if isinstance(value, Mapping):
-            found |= flat({f"{name}.{part}": inner for part, inner in value.items()})
+            found |= flatten_row({f"{name}.{part}": inner for part, inner in value.items()})
         else:
             found[name] = value
     return found
 
 
-def of_round(rows: Iterable[Row], round: int) -> list[Row]:
+def rows_of_round(rows: Iterable[Row], round: int) -> list[Row]:
     """The rows of a round."""
     return [row for row in rows if row["round"] == round]
 
 
-def host_of(tables: Tables) -> CnnSpec | None:
+def find_host(tables: Tables) -> CnnSpec | None:
     """The host of a run; None where the log does not say."""
     for start in tables["starts"]:
         width = start["config"].get("host", {}).get("width")
@@ -63,10 +63,10 @@ def host_of(tables: Tables) -> CnnSpec | None:
     return None
 
 
-CHOSEN = ("sampled", "succeeded")
+OP_COUNTS = ("sampled", "succeeded")
 
 
-def totals(rows: Iterable[Row], name: str) -> Counter[str]:
+def sum_counts(rows: Iterable[Row], name: str) -> Counter[str]:
     """The sum of a column of counts by name."""
     found: Counter[str] = Counter()
     for row in rows:
@@ -74,32 +74,35 @@ def totals(rows: Iterable[Row], name: str) -> Counter[str]:
     return found
 
 
-def rounds(tables: Tables) -> list[Row]:
+def round_table(tables: Tables) -> list[Row]:
     """Rounds in numbers, and how much of the plane of accuracy and parameters their episodes cover."""
     return [
-        {**flat(row, *ROUND), "hypervolume": hypervolume(points(of_round(tables["episodes"], row["round"])))}
+        {
+            **flatten_row(row, *ROUND_COLUMNS),
+            "hypervolume": hypervolume(pareto_points(rows_of_round(tables["episodes"], row["round"]))),
+        }
         for row in tables["rounds"]
     ]
 
 
-def blueprints(tables: Tables) -> list[Row]:
+def blueprint_table(tables: Tables) -> list[Row]:
     """The scoreboard: what became of the seeds of each blueprint."""
-    scores = scoreboard(tables.blueprints, host_of(tables))
-    return [{"blueprint": name, **flat({**score})} for name, score in scores.items()]
+    scores = scoreboard(tables.blueprints, find_host(tables))
+    return [{"blueprint": name, **flatten_row({**score})} for name, score in scores.items()]
 
 
-def ops(tables: Tables) -> list[Row]:
-    """How often each op was chosen, took effect and was executed, and in which share of the steps it was legal."""
-    done = totals(tables["episodes"], "ops")
-    return [{"op": op.name, "effective": done[op.name], **_choices(tables, op.name)} for op in Op]
+def op_table(tables: Tables) -> list[Row]:
+    """Counts of each op: chosen, in effect, executed; and the share of steps in which the op was legal."""
+    done = sum_counts(tables["episodes"], "ops")
+    return [{"op": op.name, "effective": done[op.name], **_choice_columns(tables, op.name)} for op in Op]
 
 
-def _choices(tables: Tables, op: str) -> Row:
-    """What only levels above minimal tell."""
+def _choice_columns(tables: Tables, op: str) -> Row:
+    """Tables that need a level above minimal."""
     rows = tables["actions"]
-    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in CHOSEN)
+    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in OP_COUNTS)
     share = None if not sampled or succeeded is None else succeeded / sampled
-    legal = mean(row["legal_share"].get(op) for row in tables["masks"])
+    legal = mean_known(row["legal_share"].get(op) for row in tables["masks"])
     return {"sampled": sampled, "succeeded": succeeded, "success_share": share, "legal_share": legal}
 
 
@@ -107,13 +110,13 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def ops_by_epoch(tables: Tables) -> list[Row]:
-    """What took effect in which epoch of an episode."""
+def op_epoch_table(tables: Tables) -> list[Row]:
+    """Ops in effect by epoch of an episode."""
     epochs = sorted({row["epoch"] for row in tables["epochs"]})
     found = []
     for epoch in epochs:
         rows = [row for row in tables["epochs"] if row["epoch"] == epoch]
-        done, succeeded = totals(rows, "ops"), totals(rows, "succeeded")
+        done, succeeded = sum_counts(rows, "ops"), sum_counts(rows, "succeeded")
         found += [
             {
                 "epoch": epoch,
@@ -127,35 +130,35 @@ def ops_by_epoch(tables: Tables) -> list[Row]:
     return found
 
 
-def verdicts(tables: Tables) -> list[Row]:
+def verdict_table(tables: Tables) -> list[Row]:
     """Outcomes of actions, and why those that were not executed were not."""
     return [
         {"what": what.rstrip("s"), "name": name, "steps": count}
         for what in ("outcomes", "reasons")
-        for name, count in totals(tables["actions"], what).most_common()
+        for name, count in sum_counts(tables["actions"], what).most_common()
         if count
     ]
 
 
-def masks(tables: Tables) -> list[Row]:
-    """How much choice each head had, means over the rounds."""
+def mask_table(tables: Tables) -> list[Row]:
+    """Legal choices of each head, means over the rounds."""
     heads = {head: None for row in tables["masks"] for head in row["choices_mean"]}
     return [
-        {"head": head, **{name: mean(row[name].get(head) for row in tables["masks"]) for name in CHOICE}}
+        {"head": head, **{name: mean_known(row[name].get(head) for row in tables["masks"]) for name in MASK_COLUMNS}}
         for head in heads
     ]
 
 
-CHOICE = ("choices_mean", "single_share")
+MASK_COLUMNS = ("choices_mean", "single_share")
 
 
-def episodes(tables: Tables) -> list[Row]:
-    """How every episode ended."""
-    return [flat(row, *EPISODE) for row in tables["episodes"]]
+def episode_table(tables: Tables) -> list[Row]:
+    """End of every episode."""
+    return [flatten_row(row, *EPISODE_COLUMNS) for row in tables["episodes"]]
 
 
-def points(rows: Sequence[Row]) -> list[Point]:
-    """What episodes delivered, of those where it was measured."""
+def pareto_points(rows: Sequence[Row]) -> list[Point]:
+    """Delivered networks of the episodes that measured them."""
     return [
         Point(row["committed_accuracy"], row["params_ratio"], row["stability"])
         for row in rows
@@ -163,32 +166,32 @@ def points(rows: Sequence[Row]) -> list[Point]:
     ]
 
 
-def best(tables: Tables) -> list[Row]:
+def front_episodes(tables: Tables) -> list[Row]:
     """The episodes that no other one dominates in accuracy, parameters and stability."""
-    known = [row for row in tables["episodes"] if points([row])]
-    return [flat(known[i], *EPISODE) for i in front(points(known))]
+    known = [row for row in tables["episodes"] if pareto_points([row])]
+    return [flatten_row(known[i], *EPISODE_COLUMNS) for i in pareto_front(pareto_points(known))]
 
 
-def plain(table: str, *names: str) -> Callable[[Tables], list[Row]]:
+def column_table(table: str, *names: str) -> Callable[[Tables], list[Row]]:
     """The rows of a folded table as they are; of the named columns only, if any are named."""
-    return lambda tables: [flat(row, *names) for row in tables[table]]
+    return lambda tables: [flatten_row(row, *names) for row in tables[table]]
 
 
 VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
-    "rounds": rounds,
-    "blueprints": blueprints,
-    "ops": ops,
-    "ops_by_epoch": ops_by_epoch,
-    "verdicts": verdicts,
-    "masks": masks,
-    "episodes": episodes,
-    "front": best,
-    "rollbacks": plain("rollbacks", *ROLLBACK),
-    "anomalies": plain("anomalies", *ANOMALY),
-    **{table: plain(table) for table in ("updates", "rewards", "throughput", "phases")},
+    "rounds": round_table,
+    "blueprints": blueprint_table,
+    "ops": op_table,
+    "ops_by_epoch": op_epoch_table,
+    "verdicts": verdict_table,
+    "masks": mask_table,
+    "episodes": episode_table,
+    "front": front_episodes,
+    "rollbacks": column_table("rollbacks", *ROLLBACK_COLUMNS),
+    "anomalies": column_table("anomalies", *ANOMALY_COLUMNS),
+    **{table: column_table(table) for table in ("updates", "rewards", "throughput", "phases")},
 }
 
 
-def views(tables: Tables) -> dict[str, list[Row]]:
+def build_views(tables: Tables) -> dict[str, list[Row]]:
     """Every table by name."""
     return {name: view(tables) for name, view in VIEWS.items()}

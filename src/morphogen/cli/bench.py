@@ -12,7 +12,7 @@ from morphogen.cli import measures, process
 from morphogen.cli.measures import Measure
 from morphogen.config.spec import RunSpec
 
-PLAIN = "as configured"  # a point that has no place in a grid
+UNLABELLED_POINT = "as configured"  # a point that has no place in a grid
 COLUMNS = {  # of the table of numbers: heading -> measure
     "env-epochs/s": "env_epochs_per_s",
     "samples/s": "samples_per_s",
@@ -23,36 +23,36 @@ COLUMNS = {  # of the table of numbers: heading -> measure
     "rolled back": "rollbacks",
     "peak MiB": "peak_memory",
 }
-SHARE, WIDE = "share_", 100  # names of the measures of phases; from where a number needs no decimals
-Point = dict[str, Measure]
+SHARE_PREFIX, INTEGER_FROM = "share_", 100  # names of the measures of phases; from where a number needs no decimals
+PointMeasures = dict[str, Measure]
 Row = dict[str, Any]
 
 
-def apart(spec: RunSpec) -> Any:
-    """What `probe` finds of a spec, in a process of its own."""
-    return process.apart("morphogen.cli.probe", "probe", spec, threads=spec.engine.threads)
+def probe_in_process(spec: RunSpec) -> Any:
+    """Run `probe` on a spec in a process of its own."""
+    return process.run_in_process("morphogen.cli.probe", "probe", spec, threads=spec.engine.threads)
 
 
-def explained(spec: RunSpec) -> list[Row]:
-    """How the convolutions of a spec are computed, measured in a process of its own."""
-    return process.apart("morphogen.cli.explain", "explain", spec, threads=spec.engine.threads)
+def explain_in_process(spec: RunSpec) -> list[Row]:
+    """Measure the forms of the convolutions of a spec in a process of its own."""
+    return process.run_in_process("morphogen.cli.explain", "explain", spec, threads=spec.engine.threads)
 
 
-def measured(
-    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = apart
-) -> Iterator[tuple[str, Point]]:
+def measure_points(
+    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = probe_in_process
+) -> Iterator[tuple[str, PointMeasures]]:
     """The points, each as soon as it is measured.  The file at `path` holds all so far."""
     kept: list[Measure] = []
     sums: dict[str, float] = {}
     for label, spec in specs.items():
-        machine, sums[label or PLAIN], rows = probe(spec)
+        machine, sums[label or UNLABELLED_POINT], rows = probe(spec)
         kept += [replace(row, name=f"{row.name}[{label}]") if label else row for row in rows]
         if path is not None:
-            measures.write(path, {**machine, "checksums": sums}, kept)
-        yield label or PLAIN, {row.name: row for row in rows}
+            measures.write_measures(path, {**machine, "checksums": sums}, kept)
+        yield label or UNLABELLED_POINT, {row.name: row for row in rows}
 
 
-def line(label: str, point: Point) -> str:
+def format_point(label: str, point: PointMeasures) -> str:
     """A point in one line."""
     rate, compiled, peak = point["env_epochs_per_s"], point["compile_s"], point.get("peak_memory")
     parts = [f"{rate.value:,.1f} +- {rate.spread:,.1f} env-epochs/s", f"compiled for {compiled.value:,.1f} s"]
@@ -60,24 +60,26 @@ def line(label: str, point: Point) -> str:
     return f"{label}: {', '.join(parts)}"
 
 
-def tables(found: Mapping[str, Point]) -> dict[str, list[Row]]:
+def point_tables(points: Mapping[str, PointMeasures]) -> dict[str, list[Row]]:
     """Title -> rows: rates and sizes, then where the time goes; no rows where nothing was kept."""
     return {
-        "medians over the rounds after the first": [_numbers(*one) for one in found.items()],
-        "share of a round": [_shares(*one) for one in found.items() if "control_share" in one[1]],
+        "medians over the rounds after the first": [_numbers_row(*one) for one in points.items()],
+        "share of a round": [_phase_shares_row(*one) for one in points.items() if "control_share" in one[1]],
     }
 
 
-def _numbers(label: str, point: Point) -> Row:
-    cells = {heading: _number(point[name].value) if name in point else None for heading, name in COLUMNS.items()}
+def _numbers_row(label: str, point: PointMeasures) -> Row:
+    cells = {heading: _format_number(point[name].value) if name in point else None for heading, name in COLUMNS.items()}
     (heading, rate), *rest = cells.items()
-    return {"point": label, heading: rate, "+-": _number(point["env_epochs_per_s"].spread), **dict(rest)}
+    return {"point": label, heading: rate, "+-": _format_number(point["env_epochs_per_s"].spread), **dict(rest)}
 
 
-def _shares(label: str, point: Point) -> Row:
-    phases = {name.removeprefix(SHARE): row.value for name, row in point.items() if name.startswith(SHARE)}
+def _phase_shares_row(label: str, point: PointMeasures) -> Row:
+    phases = {
+        name.removeprefix(SHARE_PREFIX): row.value for name, row in point.items() if name.startswith(SHARE_PREFIX)
+    }
     return {"point": label, "control": point["control_share"].value, **phases}
 
 
-def _number(value: float) -> float | int:
-    return round(value) if value >= WIDE or value == int(value) else value
+def _format_number(value: float) -> float | int:
+    return round(value) if value >= INTEGER_FROM or value == int(value) else value

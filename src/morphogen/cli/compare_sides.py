@@ -1,4 +1,4 @@
-"""What is compared: run directories, presets and reward rules, as configurations and places; checked first of all."""
+"""Sides of a comparison: run directories, presets and reward rules, as configurations and paths, checked first."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -23,23 +23,23 @@ from morphogen.storage import run_directory
 from morphogen.vocab.reward import RULES
 from morphogen.vocab.text import format_value
 
-RULE, FILE = "rule:", "comparison.json"
-SAME = ("task", "instances", "instance")  # or network values are of different things
+RULE_PREFIX, COMPARISON_FILE = "rule:", "comparison.json"
+SHARED_FIELDS = ("task", "instances", "instance")  # or network values are of different things
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparisonSide:
     """Runs that stand for one thing, one per training seed."""
 
     name: str
     runs: tuple[Path, ...]
     specs: tuple[RunSpec, ...]  # resolved
-    trains: bool  # they are made, or gone on with, where they lack
+    needs_training: bool  # they are made, or gone on with, where they lack
 
 
-def sides(given: Namespace) -> tuple[Side, ...]:
+def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     """The sides of a command line; a ConfigError for whatever cannot be compared."""
-    names = given.sides
+    names = args.sides
     raise_all(
         [
             f"compare has {format_value(name)} twice; want it once"
@@ -49,50 +49,50 @@ def sides(given: Namespace) -> tuple[Side, ...]:
     )
     if len(names) < 2:
         raise ConfigError(f"compare has {len(names)} side; want two or more")
-    training = [name for name in names if _settings(name) is not None]
-    flags = {"--seeds": given.seeds, "--rounds": given.rounds, "--set": given.set, "--out": given.out}
-    if training and given.out is None:
+    training = [name for name in names if _side_settings(name) is not None]
+    flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
+    if training and args.out is None:
         raise ConfigError(f"--out is missing; {', '.join(training)} has to be trained: want a directory for its runs")
     raise_all(
         [f"{flag} goes with presets and rules; all sides are runs" for flag in flags if flags[flag] and not training]
     )
-    found = tuple(_trained(name, given) if name in training else _there(name) for name in names)
-    raise_all(list(_misfits(found)))
+    found = tuple(_side_to_train(name, args) if name in training else _existing_side(name) for name in names)
+    raise_all(list(_find_mismatches(found)))
     return found
 
 
-def _settings(name: str) -> Settings | None:
-    """What a preset or a rule sets; None for what is a place."""
-    if name.startswith(RULE):
-        rule = name.removeprefix(RULE)
+def _side_settings(name: str) -> Settings | None:
+    """Settings of a preset or a rule; None for a path."""
+    if name.startswith(RULE_PREFIX):
+        rule = name.removeprefix(RULE_PREFIX)
         if rule not in RULES:
             raise ConfigError(f"{format_value(name)} names no reward rule; want one of {', '.join(RULES)}")
         return {"reward": {"rule": rule}}
     return {"preset": name} if name in PRESETS else None
 
 
-def _trained(name: str, given: Namespace) -> Side:
-    above: list[Settings] = [parse_assignment(text) for text in given.set]
-    if given.rounds is not None:
-        above.append({"rounds": options.whole_number("--rounds", given.rounds, 1)})
+def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
+    above: list[Settings] = [parse_assignment(text) for text in args.set]
+    if args.rounds is not None:
+        above.append({"rounds": options.parse_int_flag("--rounds", args.rounds, 1)})
     beneath: Settings = {"preset": DEFAULT_PRESET, "final_episodes": 0}
-    own = reduce(merge_settings, [*above, _settings(name) or {}], beneath)
-    seeds = _seeds(given.seeds)
+    own = reduce(merge_settings, [*above, _side_settings(name) or {}], beneath)
+    seeds = _parse_seeds(args.seeds)
     specs = [resolve(build_spec(merge_layers([merge_settings(own, {"seed": seed})]))) for seed in seeds]
-    runs = [given.out / name.replace(":", "-") / str(seed) for seed in seeds]
+    runs = [args.out / name.replace(":", "-") / str(seed) for seed in seeds]
     for run, spec in zip(runs, specs, strict=True):
-        _fits(run, spec)
-    return Side(name, tuple(runs), tuple(specs), trains=True)
+        _check_run_matches(run, spec)
+    return ComparisonSide(name, tuple(runs), tuple(specs), needs_training=True)
 
 
-def _seeds(text: str | None) -> list[int]:
-    found = [options.whole_number("--seeds", word, 0, options.SEEDS) for word in (text or "0").split(",")]
+def _parse_seeds(text: str | None) -> list[int]:
+    found = [options.parse_int_flag("--seeds", word, 0, options.MAX_SEED) for word in (text or "0").split(",")]
     if len(set(found)) < len(found):
         raise ConfigError(f"--seeds is {format_value(text)}; want each of them once")
     return found
 
 
-def _fits(run: Path, spec: RunSpec) -> None:
+def _check_run_matches(run: Path, spec: RunSpec) -> None:
     """A place where this run can be made, or is already."""
     if not (run / run_directory.CONFIG).exists():
         run_directory.check_new_directory(run)
@@ -100,42 +100,42 @@ def _fits(run: Path, spec: RunSpec) -> None:
         raise ConfigError(f"{run} holds a run of another configuration; want another --out")
 
 
-def _there(name: str) -> Side:
+def _existing_side(name: str) -> ComparisonSide:
     """A run directory, or a folder of them; in the order of their seeds."""
     place = Path(name)
-    runs = [place] if _holds_run(place) else [one for one in _children(place) if _holds_run(one)]
+    runs = [place] if _holds_run(place) else [one for one in _list_directory(place) if _holds_run(one)]
     if not runs:
         known = ", ".join(PRESETS)
         raise ConfigError(
-            f"side {format_value(name)} is no run directory, folder of them, preset ({known}) or {RULE}NAME"
+            f"side {format_value(name)} is no run directory, folder of them, preset ({known}) or {RULE_PREFIX}NAME"
         )
     found = sorted(
         ((resolve(run_directory.open_directory(run)[1]), run) for run in runs), key=lambda one: (one[0].seed, one[1])
     )
-    return Side(name, tuple(run for _, run in found), tuple(spec for spec, _ in found), trains=False)
+    return ComparisonSide(name, tuple(run for _, run in found), tuple(spec for spec, _ in found), needs_training=False)
 
 
-def _holds_run(place: Path) -> bool:
+def _holds_run(path: Path) -> bool:
     try:
-        return (place / run_directory.CONFIG).is_file()
+        return (path / run_directory.CONFIG).is_file()
     except (OSError, ValueError):  # no name of a file
         return False
 
 
-def _children(place: Path) -> Sequence[Path]:
+def _list_directory(path: Path) -> Sequence[Path]:
     try:
-        return sorted(place.iterdir())
+        return sorted(path.iterdir())
     except (OSError, ValueError):
         return ()
 
 
-def _misfits(found: Sequence[Side]) -> Iterable[str]:
+def _find_mismatches(sides: Sequence[ComparisonSide]) -> Iterable[str]:
     """Why sides cannot be compared with the first."""
-    first = found[0]
-    for side in found[1:]:
+    first = sides[0]
+    for side in sides[1:]:
         if len(side.runs) != len(first.runs):
             yield f"{side.name} has {len(side.runs)} runs and {first.name} {len(first.runs)}; want as many, in pairs"
-        others = [name for name in SAME if getattr(side.specs[0], name) != getattr(first.specs[0], name)]
+        others = [name for name in SHARED_FIELDS if getattr(side.specs[0], name) != getattr(first.specs[0], name)]
         yield from (
             f"{side.name} has another {name} than {first.name}; want the same, or nothing can be compared"
             for name in others

@@ -1,4 +1,4 @@
-"""How the convolutions of a configuration are computed: every form measured, beside the one that is chosen.
+"""Forms of the convolutions of a configuration: every form measured, beside the chosen one.
 
 Activations have their channels innermost, so the usual form pays for two changes of layout.  Where no kernel of our own
 serves there is no time of one.
@@ -22,10 +22,10 @@ from morphogen.nets.layout import ParamLeaf
 from morphogen.nets.seeds import cnn as seeds
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
-LEAST = 0.02  # seconds that a form is measured for
+MIN_SECONDS = 0.02  # seconds that a form is measured for
 
 
-class Layer(NamedTuple):
+class ConvLayer(NamedTuple):
     """A convolution of all envs."""
 
     name: str
@@ -40,40 +40,40 @@ def explain(spec: RunSpec) -> list[dict[str, object]]:
     """A row per convolution of a resolved spec: milliseconds of a training step in every form, the form chosen."""
     keep_freed_memory()
     device = resolve_device(spec.engine.devices[0])
-    return [_row(layer, spec, device) for layer in layers(spec)]
+    return [_layer_row(layer, spec, device) for layer in list_conv_layers(spec)]
 
 
-def layers(spec: RunSpec) -> list[Layer]:
+def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
     """The convolutions of hosts and seeds, each shape once, with the first place where it is met."""
     host = cnn_spec(spec)
     sizes = {slot.block: slot.height for slot in reversed(host.all_slots)}
     kernels = enumerate(leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4)
-    found = [_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in kernels]
+    found = [_conv_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in kernels]
     for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS):
         kernels = [leaf for leaf in seeds.seed_layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
-        found += [_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in kernels]
+        found += [_conv_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in kernels]
     first = {layer[1:]: layer for layer in reversed(found)}
     return [layer for layer in found if first[layer[1:]] is layer]
 
 
-def _layer(name: str, leaf: ParamLeaf, size: int) -> Layer:
+def _conv_layer(name: str, leaf: ParamLeaf, size: int) -> ConvLayer:
     outputs, inputs, _, kernel = leaf.shape
     depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
-    return Layer(name, inputs, outputs, size, kernel, depthwise)
+    return ConvLayer(name, inputs, outputs, size, kernel, depthwise)
 
 
-def _row(layer: Layer, spec: RunSpec, device: torch.device) -> dict[str, object]:
-    x, weight, push = _example(layer, spec, device)
+def _layer_row(layer: ConvLayer, spec: RunSpec, device: torch.device) -> dict[str, object]:
+    x, weight, push = _example_tensors(layer, spec, device)
     chosen = kernels.form_of(x, weight)
     forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
-    times = {form: milliseconds(x, weight, push, form) for form in forms}
+    times = {form: measure_milliseconds(x, weight, push, form) for form in forms}
     shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
     told = {f"{form.value} ms": times.get(form) for form in kernels.Form}
     return {"convolution": layer.name, "shape": shape, **told, "chosen": chosen.value}
 
 
-def _example(layer: Layer, spec: RunSpec, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """What goes in, weights, and a gradient of what comes out; of all envs, one such network each."""
+def _example_tensors(layer: ConvLayer, spec: RunSpec, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, weights and a gradient of the output, for one such network per env."""
     rows, samples = spec.envs, spec.data.batch
     channels = layer.channels if layer.depthwise else layer.channels_in
     shapes = (
@@ -85,12 +85,12 @@ def _example(layer: Layer, spec: RunSpec, device: torch.device) -> tuple[Tensor,
     return x, weight, push
 
 
-def milliseconds(x: Tensor, weight: Tensor, push: Tensor, form: kernels.Form) -> float:
+def measure_milliseconds(x: Tensor, weight: Tensor, grad: Tensor, form: kernels.Form) -> float:
     """Median time of forward and backward."""
     leaves = x.requires_grad_(), weight.requires_grad_()
 
     def step() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(ops.stacked_conv(*leaves, form=form), leaves, push)
+        return torch.autograd.grad(ops.stacked_conv(*leaves, form=form), leaves, grad)
 
     timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
-    return 1e3 * timer.blocked_autorange(min_run_time=LEAST).median
+    return 1e3 * timer.blocked_autorange(min_run_time=MIN_SECONDS).median

@@ -14,55 +14,58 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
-BENEATH: Settings = {"rounds": options.ROUNDS, "engine": {"phase_profile": True}}  # where no flag says otherwise
-LEAST = 2  # rounds: the first one warms up
-Axis = list[tuple[str, Settings]]  # `envs=8`, {"envs": 8}
+GRID_DEFAULTS: Settings = {
+    "rounds": options.BENCH_ROUNDS,
+    "engine": {"phase_profile": True},
+}  # where no flag says otherwise
+MIN_ROUNDS = 2  # rounds: the first one warms up
+GridAxis = list[tuple[str, Settings]]  # `envs=8`, {"envs": 8}
 
 
-def points(given: Namespace) -> dict[str, RunSpec]:
-    """What to measure, resolved, by its place in the grid; "" where there is none.  A ConfigError tells all faults."""
-    axes = [_axis(text) for text in given.grid]
-    _once([axis[0][0].partition("=")[0] for axis in axes])
+def expand_grid(args: Namespace) -> dict[str, RunSpec]:
+    """Return the resolved specs by their labels in the grid, "" without a grid.  Raises ConfigError with all faults."""
+    axes = [_parse_axis(text) for text in args.grid]
+    _check_unique([axis[0][0].partition("=")[0] for axis in axes])
     found, faults = {}, []
     for place in itertools.product(*axes):
         try:
-            found[",".join(text for text, _ in place)] = _spec(given, [settings for _, settings in place])
+            found[",".join(text for text, _ in place)] = _resolve_point(args, [settings for _, settings in place])
         except ConfigError as error:
             faults += [line for line in str(error).splitlines() if line not in faults]
     raise_all(faults)
     return found
 
 
-def _spec(given: Namespace, place: Sequence[Settings]) -> RunSpec:
-    spec = resolve(options.spec_of(given, beneath=BENEATH, above=reduce(merge_settings, place, {})))
-    if spec.rounds < LEAST:
-        raise ConfigError(f"rounds is {spec.rounds}; want >= {LEAST} to measure, of which the first one warms up")
+def _resolve_point(args: Namespace, settings: Sequence[Settings]) -> RunSpec:
+    spec = resolve(options.spec_from_args(args, defaults=GRID_DEFAULTS, overrides=reduce(merge_settings, settings, {})))
+    if spec.rounds < MIN_ROUNDS:
+        raise ConfigError(f"rounds is {spec.rounds}; want >= {MIN_ROUNDS} to measure, of which the first one warms up")
     return spec
 
 
-def _axis(text: str) -> Axis:
+def _parse_axis(text: str) -> GridAxis:
     path, equals, raw = text.partition("=")
-    values = _values(path, raw) if equals and raw and all(path.split(".")) else []
+    values = _parse_values(path, raw) if equals and raw and all(path.split(".")) else []
     if not values:
         raise ConfigError(f"--grid is {format_value(text)}; want KEY=V1,V2, as in --grid envs=1,8 data.batch=16,32")
-    axis = [(f"{path}={_word(value)}", options.nested(path, value)) for value in values]
-    _once([label for label, _ in axis])
+    axis = [(f"{path}={_format_value(value)}", options.nest_setting(path, value)) for value in values]
+    _check_unique([label for label, _ in axis])
     return axis
 
 
-def _values(path: str, raw: str) -> list[Any]:
-    """What stands there with commas between: JSON values, or else words and numbers."""
+def _parse_values(path: str, raw: str) -> list[Any]:
+    """Split values at commas: JSON values, or else words and numbers."""
     try:
         values, found = as_settings(parse_value(f"[{raw}]"), path)
     except ConfigError:
-        return [options.number(word) for word in raw.split(",")]
+        return [options.parse_number(word) for word in raw.split(",")]
     raise_all(found)
     return values
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _once(names: Sequence[str]) -> None:
+def _check_unique(names: Sequence[str]) -> None:
     raise_all([f"--grid has {name} twice; want it once" for name in dict.fromkeys(names) if names.count(name) > 1])

@@ -14,7 +14,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from morphogen.cli import compare_sides, grid, options, parser, process
-from morphogen.cli.stop import Stop
+from morphogen.cli.stop import StopSignals
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device import malloc
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         extensions.register_names()
-        given = parser.parse(words, metadata.version("morphogen"))
+        given = parser.parse_args(words, metadata.version("morphogen"))
         code = COMMANDS[given.command](given, shlex.join(["morphogen", *words]))
         sys.stdout.flush()
     except tuple(kind for kind, _ in EXITS) as error:
@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has left: nothing to tell, and nobody to tell it to
+    except BrokenPipeError:  # the reader of the output, such as `head`, has all that it asked for
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     return code or 0
 
 
@@ -58,7 +58,7 @@ def _refused(error: Exception) -> int:
 
 
 def _train(given: Namespace, command: str) -> int | None:
-    spec = resolve(options.spec_of(given))
+    spec = resolve(options.spec_from_args(given))
     if given.print_config:
         sys.stdout.write(dump_config(spec))
         return None
@@ -77,7 +77,7 @@ def _resume(given: Namespace, command: str) -> int | None:
     """Go on with a run, in its directory or in a new one."""
     del command
     _, made, said = run_directory.open_directory(given.run)
-    spec = resolve(options.changed(given, made))
+    spec = resolve(options.resumed_spec(given, made))
     if (given.checkpoint is None) != (given.out is None):
         raise ConfigError("--checkpoint and --out go together: an older checkpoint needs a run directory of its own")
     if given.out is not None:
@@ -94,45 +94,46 @@ def _run(given: Namespace, spec: RunSpec, go: Callable[..., Any]) -> int | None:
     signal.signal(signal.SIGTERM, _terminated)
     process.set_threads(spec.engine.threads)
     malloc.keep_freed_memory()
-    train, parts = _load("morphogen.run.train"), _load("morphogen.engine.scheduler").Parts
+    train, engine = _load("morphogen.run.train"), _load("morphogen.engine.scheduler")
     console = _load("morphogen.analysis.console").Console(quiet=given.quiet or not spec.telemetry.console)
-    with console, Stop() as stop:
-        result = go(train, console=console, parts=parts(halt=lambda: stop.asked is not None))
+    with console, StopSignals() as stop:
+        hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
+        result = go(train, console=console, parts=engine.Parts(hooks=hooks))
     _note(result.losses.lines())
-    return stop.asked if result.stopped else INCOMPLETE if result.losses.incomplete else None
+    return stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
 
 
 def _rewards(given: Namespace, command: str) -> None:
     """Print every reward rule, and what each pays the archetypes."""
     del given, command
     rewards, console = _load("morphogen.cli.rewards"), _load("morphogen.analysis.console").Console()
-    rules, faults = rewards.usable()
-    print(*rewards.listing(rules), sep="\n")
-    for title, rows in rewards.ranking(rules):
-        console.table(rows, title=title)
+    rules, faults = rewards.load_rules()
+    print(*rewards.rule_lines(rules), sep="\n")
+    for title, rows in rewards.return_tables(rules):
+        console.print_table(rows, title=title)
     _note(faults)
 
 
 def _bench(given: Namespace, command: str) -> None:
     """Measure every point of the grid; what was measured is shown, however it ends."""
     del command
-    specs = grid.points(given)
+    specs = grid.expand_grid(given)
     if given.json is not None:
         run_directory.check_new_file("--json", given.json)
     signal.signal(signal.SIGTERM, _terminated)
     bench, console = _load("morphogen.cli.bench"), _load("morphogen.analysis.console").Console()
     if given.explain:
         for label, spec in specs.items():
-            console.table(bench.explained(spec), title=label or bench.PLAIN)
+            console.print_table(bench.explain_in_process(spec), title=label or bench.UNLABELLED_POINT)
         return
     found = {}
     try:
-        for label, point in bench.measured(specs, given.json):
+        for label, point in bench.measure_points(specs, given.json):
             found[label] = point
-            print(bench.line(label, point), file=sys.stderr, flush=True)
+            print(bench.format_point(label, point), file=sys.stderr, flush=True)
     finally:
-        for title, rows in bench.tables(found).items():
-            console.table(rows, title=title)
+        for title, rows in bench.point_tables(found).items():
+            console.print_table(rows, title=title)
 
 
 def _report(given: Namespace, command: str) -> None:
@@ -144,9 +145,9 @@ def _report(given: Namespace, command: str) -> None:
 def _tune(given: Namespace, command: str) -> None:
     """Search the best fixed schedule, and some that cover most instances between them."""
     del command
-    spec = resolve(options.spec_of(given))
-    instances = options.whole_number("--on", given.on, 1, 65_536)
-    worlds = options.whole_number("--worlds", given.worlds, 2, 1_000)
+    spec = resolve(options.spec_from_args(given))
+    instances = options.parse_int_flag("--on", given.on, 1, 65_536)
+    worlds = options.parse_int_flag("--worlds", given.worlds, 2, 1_000)
     places = {"--out": given.out, "the portfolio": given.out.parent / f"{given.out.stem}.portfolio.json"}
     for name, path in places.items():
         run_directory.check_new_file(name, path)
@@ -154,27 +155,27 @@ def _tune(given: Namespace, command: str) -> None:
     process.set_threads(spec.engine.threads)
     malloc.keep_freed_memory()
     tune, console = _load("morphogen.evaluation.successive_halving"), _load("morphogen.analysis.console").Console()
-    found = tune.searched(spec, instances=instances, worlds=worlds, say=_tell)
-    tune.write(found, spec, *places.values())
-    console.table(tune.table(found), title="the portfolio, on the training instances it was chosen on")
-    print(*tune.summary(found), f"files: {', '.join(map(str, places.values()))}", sep="\n")
+    found = tune.search_schedules(spec, instances=instances, worlds=worlds, report=_tell)
+    tune.write_schedules(found, spec, *places.values())
+    console.print_table(tune.portfolio_table(found), title="the portfolio, on the training instances it was chosen on")
+    print(*tune.summary_lines(found), f"files: {', '.join(map(str, places.values()))}", sep="\n")
 
 
 def _inspect(given: Namespace, command: str) -> None:
     """Print what a run directory or a checkpoint holds."""
     del command
     console = _load("morphogen.analysis.console").Console()
-    facts, tables = _load("morphogen.analysis.inspect_run").told(given.path)
+    facts, tables = _load("morphogen.analysis.inspect_run").inspect_path(given.path)
     print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
     for title, rows in tables.items():
-        console.table(rows, title=title)
+        console.print_table(rows, title=title)
 
 
 def _evaluate(given: Namespace, command: str) -> None:
     """Play the policy of a run and its rivals; print the table."""
     del command
-    episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
-    seed = None if given.seed is None else options.whole_number("--seed", given.seed, 0, options.SEEDS)
+    episodes = options.parse_int_flag("--episodes", given.episodes, 1, options.MAX_EPISODES)
+    seed = None if given.seed is None else options.parse_int_flag("--seed", given.seed, 0, options.MAX_SEED)
     if given.json is not None:
         run_directory.check_new_file("--json", given.json)
     process.set_threads(run_directory.open_directory(given.run)[1].engine.threads)
@@ -182,10 +183,10 @@ def _evaluate(given: Namespace, command: str) -> None:
     evaluate, console = _load("morphogen.evaluation.evaluate").evaluate, _load("morphogen.analysis.console").Console()
     names = [name for name in given.arms.split(",") if name]
     how = {"episodes": episodes, "seed": seed, "greedy": given.greedy, "split": given.split}
-    tables, found = evaluate(given.run, names, **how, told=_tell)
+    tables, found = evaluate(given.run, names, **how, report=_tell)
     _keep(given.json, found)
     for title, rows in tables.items():
-        console.table(rows, title=title)
+        console.print_table(rows, title=title)
 
 
 def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
@@ -196,23 +197,23 @@ def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
 def _compare(given: Namespace, command: str) -> int | None:
     """Train what is to be compared, play it, print the table."""
     del command
-    episodes = options.whole_number("--episodes", given.episodes, 1, options.EPISODES)
-    found = compare_sides.sides(given)
+    episodes = options.parse_int_flag("--episodes", given.episodes, 1, options.MAX_EPISODES)
+    found = compare_sides.read_sides(given)
     if given.json is not None:
         run_directory.check_new_file("--json", given.json)
     process.set_threads(found[0].specs[0].engine.threads)
     malloc.keep_freed_memory()
     contest, console = _load("morphogen.cli.compare"), _load("morphogen.analysis.console").Console
-    with console(quiet=given.quiet, out=sys.stderr) as screen, Stop() as stop:
+    with console(quiet=given.quiet, out=sys.stderr) as screen, StopSignals() as stop:
         for side in found:
-            contest.train(side, console=screen, halt=lambda: stop.asked is not None)
-    if stop.asked is not None:
-        return stop.asked
-    pairs, told = contest.compare(found, episodes=episodes, told=_tell)
-    for path in (given.json, None if given.out is None else given.out / compare_sides.FILE):
+            contest.train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
+    if stop.exit_code is not None:
+        return stop.exit_code
+    pairs, told = contest.compare(found, episodes=episodes, report=_tell)
+    for path in (given.json, None if given.out is None else given.out / compare_sides.COMPARISON_FILE):
         _keep(path, told)
     title = f"{episodes} held-out instances for each of {len(found[0].runs)} pairs of runs"
-    console().table([contest.row(pair) for pair in pairs], title=title)
+    console().print_table([contest.pair_row(pair) for pair in pairs], title=title)
     print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in pairs), sep="\n")
     return None
 
@@ -230,7 +231,7 @@ def _watch(given: Namespace, command: str) -> None:
 
 
 def _note(lines: Iterable[str]) -> None:
-    """What does not stop a command but should be known."""
+    """Print notes, which do not stop a command, to stderr."""
     for line in lines:
         print(f"morphogen: note: {line}", file=sys.stderr)
 
@@ -247,7 +248,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
     """Open device and data, say what would run, write nothing."""
     setup = _load("morphogen.engine.setup").build_setup(spec)
-    sizes = _load("morphogen.engine.sizes").sizes(setup)
+    sizes = _load("morphogen.engine.sizes").describe_run(setup)
     print(f"{command} would run:")
     for name, text in {**sizes, "run directory": str(out)}.items():
         print(f"  {name:<22}{text}")

@@ -26,21 +26,21 @@ class Measure:
     unit: str  # ratio, share, ms, ...
 
 
-def over(name: str, values: Sequence[float], unit: str) -> Measure:
+def median_measure(name: str, values: Sequence[float], unit: str) -> Measure:
     """The median of values that were measured one by one."""
     low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
     return Measure(name, statistics.median(values), (high - low) / 2, len(values), unit)
 
 
-def ratio(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
+def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
     """The median of the ratios of runs that followed each other."""
-    return over(name, [a / b for a, b in zip(above, below, strict=True)], unit)
+    return median_measure(name, [a / b for a, b in zip(above, below, strict=True)], unit)
 
 
-def machine(*, device: str, threads: int) -> dict[str, Any]:
-    """Where and with what it was measured."""
+def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
+    """Machine, versions and settings of a measurement."""
     return {
-        "cpu": _cpu(),
+        "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "threads": threads,
         "device": device,
@@ -52,26 +52,26 @@ def machine(*, device: str, threads: int) -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def _cpu_name() -> str:
     """Name of the processor, as far as the system tells."""
     lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def place(facts: Mapping[str, Any]) -> str:
+def machine_line(facts: Mapping[str, Any]) -> str:
     """The machine in one line."""
     return ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load"))
 
 
-def table(measures: Iterable[Measure]) -> str:
+def format_measures(measures: Iterable[Measure]) -> str:
     """One line per measure."""
     return "\n".join(
         f"{one.name:34} {one.value:10.3f} +- {one.spread:7.3f} {one.unit:12} {one.runs:3} runs" for one in measures
     )
 
 
-def write(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> None:
+def write_measures(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> None:
     """The machine and the table as JSON; a file that is there is replaced in one step.
 
     facts: of the machine, with checksums of what was computed.

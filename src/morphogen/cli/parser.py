@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from morphogen.cli.options import FLAGS, GROUPS, ROUNDS, Flag
+from morphogen.cli.options import BENCH_ROUNDS, FLAGS, GROUPS, CommandFlag
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import (
     BASELINES,
@@ -44,7 +44,8 @@ examples:
 
 {_WHO}"""
 
-_BENCH_EPILOG = f"""Settings are those of `morphogen train`; {ROUNDS} rounds unless --rounds or --set says otherwise.
+_BENCH_EPILOG = f"""Settings are those of `morphogen train`; {BENCH_ROUNDS} rounds unless --rounds or --set says
+otherwise.
 
 examples:
   morphogen bench --envs 8                                        the default run, with 8 hosts
@@ -63,7 +64,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
 
-def parser(version: str) -> argparse.ArgumentParser:
+def build_parser(version: str) -> argparse.ArgumentParser:
     """The command line of `morphogen`."""
     top = _Parser(
         prog="morphogen",
@@ -238,7 +239,7 @@ def _add_fields(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return rest
 
 
-def _add_flags(command: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
+def _add_flags(command: argparse.ArgumentParser, flags: Sequence[CommandFlag]) -> None:
     """Flags in their groups."""
     groups = {name: command.add_argument_group(name) for name in GROUPS if name in {flag.group for flag in flags}}
     for flag in flags:
@@ -260,7 +261,7 @@ def _bare(word: str) -> bool:
     return word.startswith("-") and word.endswith("=--")
 
 
-def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
+def parse_args(argv: Sequence[str], version: str) -> argparse.Namespace:
     """The parsed command line; `named` says whether ppo or heuristic was written out."""
     words = list(argv)
     places = [(i, word) for i, word in enumerate(words, 1) if not word.isprintable() or _bare(word)]
@@ -270,6 +271,6 @@ def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
     named = len(words) > 1 and not words[1].startswith("-")
     if words[:1] in (["train"], ["bench"]) and not named:
         words.insert(1, "ppo")
-    found = parser(version).parse_args(words)
+    found = build_parser(version).parse_args(words)
     found.named = named
     return found

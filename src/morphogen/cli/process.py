@@ -19,10 +19,10 @@ def set_threads(threads: int | None) -> None:
         os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
 
 
-def apart(home: str, name: str, *given: Any, threads: int | None) -> Any:
-    """What `home.name(*given)` gives or raises in a new process that has imported nothing yet."""
+def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:
+    """Call `home.name(*given)` in a new process that has imported nothing yet, and return or raise its result."""
     ours, theirs = _SPAWN.Pipe(duplex=False)
-    process = _SPAWN.Process(target=_serve, args=(theirs, home, name, given, threads))
+    process = _SPAWN.Process(target=_serve_call, args=(theirs, module, function, args, threads))
     process.start()
     theirs.close()
     try:
@@ -39,13 +39,13 @@ def apart(home: str, name: str, *given: Any, threads: int | None) -> Any:
     return found
 
 
-def _serve(pipe: Connection, home: str, name: str, given: tuple[Any, ...], threads: int | None) -> None:
+def _serve_call(pipe: Connection, module: str, function: str, args: tuple[Any, ...], threads: int | None) -> None:
     """The whole life of such a process.  What interrupts the command ends it from outside."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_threads(threads)
     found, error = None, None
     try:
-        found = getattr(importlib.import_module(home), name)(*given)
+        found = getattr(importlib.import_module(module), function)(*args)
     except Exception as cause:
         cause.add_note(traceback.format_exc())
         error = cause

@@ -64,7 +64,7 @@ class Schedule:
         return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def step_at(self, epoch: int, env: int) -> ScheduleStep | None:
-        """What is declared for an env in an epoch."""
+        """Declared action of an env in an epoch."""
         return next((step for step in self.steps if step.epoch == epoch and step.env in (None, env)), None)
 
 
@@ -82,7 +82,7 @@ def build_builtin(name: str, spec: RunSpec) -> Schedule:
 
 
 def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
-    """How fast a seed can be moved on, in a run of a resolved spec; a gate that a tick opens costs no epoch."""
+    """Fewest epochs that a seed needs in each stage under a resolved spec; a gate that a tick opens costs no epoch."""
     life = spec.lifecycle
     by_hand = {gate: gate not in life.auto_forward for gate in ("TRAIN", "HOLD")}
     blending = max(TEMPO_EPOCHS[tempo], 0 if life.permissive_gates else life.min_blending_epochs)
@@ -133,7 +133,7 @@ def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
 
 
 def _key_types(spec: RunSpec) -> dict[str, FieldType]:
-    """What may be written in a step, by key."""
+    """Keys of a step and their allowed values."""
     names = {head.label: _value_names(head, spec) for head in Head}
     allowed = tuple(Blueprint(code).label for code in build_limits(spec).allowed_blueprints)
     return {

@@ -23,7 +23,7 @@ def raise_all(faults: list[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FieldType:
-    """What a field accepts.  `null` says what None stands for; "" = None is refused."""
+    """Allowed values of a field.  `null` says what None stands for; "" = None is refused."""
 
     null: str = ""
 
@@ -33,7 +33,7 @@ class FieldType:
         return "a value"
 
     def accepts(self, value: object) -> bool:
-        """Whether a value that is not None is allowed."""
+        """Return whether a value that is not None is allowed."""
         return True
 
     def freeze(self, value: Any) -> Any:

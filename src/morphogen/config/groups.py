@@ -22,7 +22,7 @@ _CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits an
 
 @dataclass(frozen=True)
 class DataSpec(Spec):
-    """Where the data lies and how it is served."""
+    """Place of the data, and the way in which it is served."""
 
     PATH: ClassVar[str] = "data"
 
@@ -53,7 +53,7 @@ class HostSpec(Spec):
 
 @dataclass(frozen=True)
 class LifecycleSpec(Spec):
-    """When a seed may move on: gates, cooling, pruning."""
+    """Conditions for the moves of a seed: gates, cooling, pruning."""
 
     PATH: ClassVar[str] = "lifecycle"
 
@@ -79,7 +79,7 @@ class LifecycleSpec(Spec):
 
 @dataclass(frozen=True)
 class GovernorSpec(Spec):
-    """When an env is rolled back to its last healthy snapshot."""
+    """Conditions for rolling an env back to its last healthy snapshot."""
 
     PATH: ClassVar[str] = "governor"
 
@@ -110,7 +110,7 @@ class GovernorSpec(Spec):
 
 @dataclass(frozen=True)
 class SignalSpec(Spec):
-    """When a host counts as standing still or as stable."""
+    """Limits from which a host counts as on a plateau, or as stable."""
 
     PATH: ClassVar[str] = "signal"
 
@@ -122,7 +122,7 @@ class SignalSpec(Spec):
 
 @dataclass(frozen=True)
 class AttributionSpec(Spec):
-    """How often, and how finely, the worth of each seed is measured."""
+    """Frequency and resolution of the measurement of contributions."""
 
     PATH: ClassVar[str] = "attribution"
 
@@ -132,7 +132,7 @@ class AttributionSpec(Spec):
 
 @dataclass(frozen=True)
 class RewardSpec(Spec):
-    """What the policy is paid for."""
+    """Reward rule and its parameters."""
 
     PATH: ClassVar[str] = "reward"
 
@@ -215,7 +215,7 @@ class PpoSpec(Spec):
 
 @dataclass(frozen=True)
 class EngineSpec(Spec):
-    """Where, with how many threads, and in what form the run computes."""
+    """Devices, threads and compile mode of a run."""
 
     PATH: ClassVar[str] = "engine"
 
@@ -234,7 +234,7 @@ class EngineSpec(Spec):
 
 @dataclass(frozen=True)
 class CheckpointSpec(Spec):
-    """When the run is saved, and what becomes of saved states."""
+    """Frequency and retention of checkpoints."""
 
     PATH: ClassVar[str] = "checkpoint"
 

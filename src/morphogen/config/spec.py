@@ -85,7 +85,7 @@ _DISABLEABLE_OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
 
 def may_change_on_resume(path: str) -> bool:
-    """Whether a setting may change when a run goes on."""
+    """Return whether a setting may change when a run is resumed."""
     return any(path == one or path.startswith(f"{one}.") for one in RESUME_MUTABLE)
 
 
@@ -162,7 +162,7 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
 
 
 def build_limits(spec: RunSpec) -> Limits:
-    """What the run allows its policy to do."""
+    """Return the limits on the actions of the policy."""
     slots = cnn_spec(spec).pick_slots(spec.slots or find_task(spec.task).slots)
     return Limits(
         topology=find_task(spec.task).topology,

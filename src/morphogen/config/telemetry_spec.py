@@ -1,4 +1,4 @@
-"""What a run tells about itself, and where it is written.  Nothing here changes a number of the run."""
+"""Events and metrics of a run, and their destinations.  No setting here changes a number of the run."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -44,7 +44,7 @@ _LIMITS = PerKey(names=tuple(LIMITS), defaults=tuple(LIMITS.values()), each=(Rea
 
 @dataclass(frozen=True)
 class WandbSpec(Spec):
-    """How a run appears at Weights & Biases."""
+    """Appearance of a run at Weights & Biases."""
 
     PATH: ClassVar[str] = "telemetry.wandb"
 
@@ -58,7 +58,7 @@ class WandbSpec(Spec):
 
 @dataclass(frozen=True)
 class TelemetrySpec(Spec):
-    """How much is written, where, and what counts as an anomaly."""
+    """Level and destination of events, and limits of anomalies."""
 
     PATH: ClassVar[str] = "telemetry"
 
@@ -83,5 +83,5 @@ class TelemetrySpec(Spec):
 
     @property
     def escalates(self) -> bool:
-        """Whether the level can be raised."""
+        """Return whether the level can be raised."""
         return self.escalate and not self.lifecycle_only and self.level not in (LEVEL_OFF, LEVEL_DEBUG)

@@ -1,4 +1,4 @@
-"""CIFAR-10 from its official files, binary or Python.  Nothing is downloaded; a pickle runs no code."""
+"""Reader of the official CIFAR-10 files, binary or Python.  Nothing is downloaded; a pickle runs no code."""
 
 import os
 from collections.abc import Iterator
@@ -21,21 +21,22 @@ CLASSES = 10
 SHAPE = (3, 32, 32)  # red, green, blue planes, row-major
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
-RECORDS = 10_000  # of an official file; fewer will do
+RECORDS = 10_000  # of an official file; fewer are allowed
 VALIDATION_SHARE = 10  # one training record in ten
 
 
 def read_cifar(folder: Path) -> Splits:
-    """Training, validation (a tenth of the training files) and test; binary files are preferred if both exist.
+    """Return training, validation (a tenth of the training files) and test; binary files are preferred.
 
-    Binary files are mapped: their images are read when they are asked for.
+    Binary files are memory-mapped: images are read on access.
+    Raises: DataError if a file is missing or damaged.
     """
     samples = {name: _read_batch(folder, name) for name in (*TRAIN, TEST)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
     pixels = StoredImages(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
-        raise DataError(f"{folder} holds {len(labels)} training records; want at least {VALIDATION_SHARE}")
+        raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")
     return Splits(train, validation, samples[TEST])
 
 
@@ -46,11 +47,11 @@ def _read_batch(folder: Path, name: str) -> Samples:
 
 
 def read_binary(path: Path) -> Samples:
-    """Records of one label byte and 3,072 pixel bytes."""
+    """Return the samples of a binary file: records of one label byte and 3,072 pixel bytes."""
     with _data_errors(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
     if size == 0 or size % RECORD or size > RECORDS * RECORD:
-        raise DataError(f"{path} has {size} bytes; want {RECORD} for each of 1 .. {RECORDS} records")
+        raise DataError(f"{path}: expected {RECORD} bytes for each of 1 .. {RECORDS} records, got {size} bytes")
     with _data_errors(path):
         records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
     _check_labels(path, int(records[:, 0].min()), int(records[:, 0].max()))
@@ -58,23 +59,28 @@ def read_binary(path: Path) -> Samples:
 
 
 def read_python(path: Path) -> Samples:
-    """A pickled dict with `data` uint8 [n, 3072] and `labels`, n integers."""
-    batch = _unpickle(path)
+    """Return the samples of a pickled dict with `data` uint8 [n, 3072] and `labels`, n integers."""
+    with _data_errors(path):
+        raw = read_bytes(path)
+    try:
+        batch = pickles.read_pickle(raw)
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise DataError(f"{path} is not a CIFAR batch: {error_line(error)}") from error
     if not isinstance(batch, dict):
-        raise DataError(f"{path} holds a {type(batch).__name__}; want a dict with data and labels")
-    found = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    data, labels = _read_array(path, found.get("data")), found.get("labels")
+        raise DataError(f"{path}: expected a dict with data and labels, got a {type(batch).__name__}")
+    entries = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    data, labels = _read_array(path, entries.get("data")), entries.get("labels")
     if data.shape[1:] != (PIXELS,) or not 1 <= len(data) <= RECORDS:
-        raise DataError(f"{path}: data has the shape {list(data.shape)}; want [n, {PIXELS}] with n in 1 .. {RECORDS}")
+        raise DataError(f"{path}: data: expected shape [n, {PIXELS}] with n in 1 .. {RECORDS}, got {list(data.shape)}")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
-        raise DataError(f"{path}: labels is no list of {len(data)} integers")
+        raise DataError(f"{path}: labels: expected a list of {len(data)} integers")
     _check_labels(path, min(labels), max(labels))
     return _build_samples(path, data, np.asarray(labels))
 
 
 def _read_array(path: Path, data: object) -> np.ndarray:
     if not isinstance(data, pickles.PickledArray):
-        raise DataError(f"{path}: data is a {type(data).__name__}; want a uint8 array [n, {PIXELS}]")
+        raise DataError(f"{path}: data: expected a uint8 array [n, {PIXELS}], got a {type(data).__name__}")
     try:
         return data.array()
     except ValueError as error:
@@ -88,12 +94,12 @@ def _build_samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Sample
 
 def _check_labels(path: Path, low: int, high: int) -> None:
     if low < 0 or high >= CLASSES:
-        raise DataError(f"{path} has a label {format_value(low if low < 0 else high)}; want 0 .. {CLASSES - 1}")
+        raise DataError(f"{path}: labels: expected 0 .. {CLASSES - 1}, got {format_value(low if low < 0 else high)}")
 
 
 @contextmanager
 def _data_errors(path: Path) -> Iterator[None]:
-    """A DataError where the file cannot be read."""
+    """Turn errors of opening and reading a file into a DataError."""
     try:
         yield
     except FileNotFoundError:
@@ -103,12 +109,3 @@ def _data_errors(path: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from error
-
-
-def _unpickle(path: Path) -> object:
-    with _data_errors(path):
-        raw = read_bytes(path)
-    try:
-        return pickles.read_pickle(raw)
-    except Exception as error:  # a damaged pickle raises whatever its damage leads to
-        raise DataError(f"{path} is no CIFAR batch: {error_line(error)}") from error

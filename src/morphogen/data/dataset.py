@@ -1,4 +1,4 @@
-"""A data set as a run sees it: bytes as stored, normalised where they are read, on the device or streamed to it."""
+"""Data set of a run: stored bytes, normalised on reading, on the device or streamed to it."""
 
 import os
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """Bytes to network inputs, per channel: `(byte / scale - mean) / std`."""
+    """Map from bytes to network inputs, per channel: `(byte / scale - mean) / std`."""
 
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Pixels uint8 [..., C, H, W] -> float32."""
+        """Return the network inputs of pixels.  uint8 [..., C, H, W] -> float32 [..., C, H, W]."""
         gain = tuple(1 / (self.scale * std) for std in self.std)
         offset = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
         return pixels.to(torch.float32) * _channels(gain, pixels) + _channels(offset, pixels)
@@ -38,13 +38,13 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Three splits, `train` as stored; validation and test ready to be judged on, labels original.
+    """Three splits: training as stored, validation normalised for scoring; original labels.
 
-    All of it is on one device but the training images of streamed data, which stay on the host.
+    All tensors reside on one device, except the training images of streamed data, which stay on the host.
     """
 
     placement: str  # resident or streamed
-    train: Samples  # where it is streamed: on the host
+    train: Samples  # on the host if streamed
     labels: Tensor  # of the training split, int64 [N], on the device
     normalise: Normalisation
     fingerprint: str  # sha256 of the stored bytes
@@ -53,16 +53,19 @@ class Dataset:
     _test: Samples
 
     def validation(self) -> LabelledImages:
-        """The samples that every env is judged on after every epoch."""
+        """Return the samples on which every env is scored after every epoch."""
         return self._validation
 
     def on_test_split(self) -> "Dataset":
-        """The same data, judged on the whole test split, which nothing but a report sees."""
+        """Return the data set with the complete test split for scoring, which only reports use."""
         return replace(self, _validation=_build_split(self._test, self.normalise))
 
 
 def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> Dataset:
-    """The data set of a task on a device; a DataError where files are missing or damaged."""
+    """Return the data set of a task on a device.
+
+    Raises: DataError if files are missing or damaged; ConfigError if the placement or the sample count is impossible.
+    """
     splits = read_splits(task, spec)
     normalise = Normalisation(task.scale, task.mean, task.std)
     _check_shape(task, splits)
@@ -82,22 +85,22 @@ def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> 
 
 
 def read_splits(task: TaskSpec, spec: DataSpec) -> Splits:
-    """The stored samples of a task's data set, on the CPU."""
+    """Return the stored samples of the data set of a task, on the CPU."""
     if task.dataset == "digits":
         return read_digits()
     if task.dataset == "cifar":
         return read_cifar(data_folder(spec))
-    raise ConfigError(f"task {task.name} names the data set {task.dataset!r}; want digits or cifar")
+    raise ConfigError(f"data set of task {task.name}: expected digits or cifar, got {task.dataset!r}")
 
 
 def choose_placement(splits: Splits, spec: DataSpec) -> str:
-    """Where the training split lies, resident or streamed: as asked for, or by what all splits need."""
+    """Return the placement of the training split, resident or streamed: `data.placement`, or by size if auto."""
     need = sum(samples.size for samples in (splits.train, splits.validation, splits.test)) / GIB
     fits = need <= spec.resident_limit_gib
     if spec.placement == RESIDENT and not fits:
         raise ConfigError(
-            f"data.placement is {RESIDENT} and the data needs {need:.3g} GiB; want at most data.resident_limit_gib, "
-            f"which is {spec.resident_limit_gib:g}, or {STREAMED} or {AUTO}"
+            f"data.placement: expected {STREAMED} or {AUTO}, got {RESIDENT}: the data needs {need:.3g} GiB, and "
+            f"data.resident_limit_gib is {spec.resident_limit_gib:g}"
         )
     if spec.placement == AUTO:
         return RESIDENT if fits else STREAMED
@@ -105,24 +108,28 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
 
 
 def data_folder(spec: DataSpec) -> Path:
-    """Where data files lie: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
+    """Return the folder of data files: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
     return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
 
 
 def _validation_count(task: TaskSpec, spec: DataSpec, available: int) -> int:
-    """How many validation samples are used: the first ones in dealt order."""
-    wanted = task.val_samples if spec.val_samples == "task" else spec.val_samples
-    count = available if wanted is None else int(wanted)
+    """Return the number of validation samples in use, counted from the first in split order."""
+    limit = task.val_samples if spec.val_samples == "task" else spec.val_samples
+    count = available if limit is None else int(limit)
     if count > available:
-        raise ConfigError(f"data.val_samples is {count}; want at most {available}, the size of the validation split")
+        raise ConfigError(
+            f"data.val_samples: expected at most {available}, the size of the validation split, got {count}"
+        )
     return count
 
 
 def _check_shape(task: TaskSpec, splits: Splits) -> None:
-    found = tuple(splits.train.pixels.shape[1:])
-    want = (task.host.channels_in, task.host.size, task.host.size)
-    if found != want or not len(splits.train):
-        raise DataError(f"{task.dataset} has {len(splits.train)} training images of shape {found}; want shape {want}")
+    shape = tuple(splits.train.pixels.shape[1:])
+    expected = (task.host.channels_in, task.host.size, task.host.size)
+    if shape != expected or not len(splits.train):
+        raise DataError(
+            f"{task.dataset}: expected training images of shape {expected}, got {len(splits.train)} of shape {shape}"
+        )
 
 
 def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:

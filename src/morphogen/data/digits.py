@@ -1,4 +1,4 @@
-"""The packaged digits: 1,797 images of 8x8, values 0..16 (UCI optical recognition of handwritten digits, CC BY 4.0)."""
+"""Packaged digits: 1,797 images of 8x8, values 0..16 (UCI optical recognition of handwritten digits, CC BY 4.0)."""
 
 import hashlib
 import io
@@ -16,21 +16,20 @@ VALIDATION, TEST = 300, 300
 
 
 def read_digits(path: Path = DIGITS_FILE) -> Splits:
-    """Training, validation and test: 1,197, 300 and 300 images."""
-    samples = _read_samples(path)
-    rest, test = hold_out(samples, TEST)
-    train, validation = hold_out(rest, VALIDATION)
-    return Splits(train, validation, test)
+    """Return training, validation and test: 1,197, 300 and 300 images.
 
-
-def _read_samples(path: Path) -> Samples:
+    Raises: DataError if the file is missing or changed.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; reinstall the package") from error
-    found = hashlib.sha256(raw).hexdigest()
-    if found != SHA256:
-        raise DataError(f"{path} has sha256 {found}; want {SHA256}; reinstall the package")
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != SHA256:
+        raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
         images, labels = arrays["images"], arrays["labels"]
-    return Samples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).to(torch.int64))
+    samples = Samples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).to(torch.int64))
+    rest, test = hold_out(samples, TEST)
+    train, validation = hold_out(rest, VALIDATION)
+    return Splits(train, validation, test)

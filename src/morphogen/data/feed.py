@@ -1,6 +1,6 @@
-"""Batches for all envs at once: which samples, under which labels, shifted how.
+"""Training batches of all envs: draws of samples, label noise, crops and mirrors.
 
-One draw per epoch, keyed by (env, episode, epoch, minibatch); nothing depends on how many envs there are.
+One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends on the number of envs.
 """
 
 from abc import ABC, abstractmethod
@@ -22,17 +22,17 @@ from morphogen.vocab.purpose import Purpose
 
 @dataclass(frozen=True, slots=True)
 class EpochDraws:
-    """What the minibatches of an epoch are made of; every leaf is [M, E, B]."""
+    """Draws for the minibatches of an epoch; every leaf is [M, E, B]."""
 
     index: Tensor  # int64, training sample
     labels: Tensor  # int64, label in use, noise included
     row: Tensor  # int64, offset of the crop in the padded image
     column: Tensor  # int64
-    mirror: Tensor | None  # bool; None where nothing is ever mirrored
+    mirror: Tensor | None  # bool; None without mirroring
 
 
 class FeedPosition(NamedTuple):
-    """What decides which samples come next: also the part of a state that the host can work out by itself."""
+    """Part of a state that determines the next samples; the host can compute it without the device."""
 
     key: Tensor  # int64 [E, 3]
     instance: Instance
@@ -40,10 +40,10 @@ class FeedPosition(NamedTuple):
 
 
 class Feed(ABC):
-    """Training batches: what is drawn on the device, wherever the images come from."""
+    """Training batches drawn on the device; subclasses supply the images."""
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
-        """`label_noise` False leaves label noise out, for runs whose instances have none."""
+        """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have none."""
         self.spec, self.label_noise = spec, label_noise
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
@@ -51,18 +51,18 @@ class Feed(ABC):
 
     @abstractmethod
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """The images of a minibatch, cropped: uint8 [E, B, C, H, W]."""
+        """Return the cropped images of a minibatch, uint8 [E, B, C, H, W]."""
 
     @abstractmethod
     def start(self, episode: int, epoch: int = 0) -> None:
-        """An episode of all envs begins, or goes on; its minibatches are asked for in order, from an epoch on."""
+        """Begin or continue an episode of all envs; its minibatches are requested in order, from `epoch` on."""
 
     @abstractmethod
     def close(self) -> None:
-        """No more minibatches are asked for until the next start."""
+        """Release what the episode holds; no minibatch is requested until the next start."""
 
     def epoch(self, state: EnvState | FeedPosition) -> EpochDraws:
-        """The draws of the epoch that comes next: no value is read by the host."""
+        """Return the draws of the next epoch; the host reads no value."""
         index = epoch_index(state, self.spec)
         words = rng.random_bits(epoch_streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
         choice = rng.bounded_ints(words, self._variants())
@@ -76,7 +76,7 @@ class Feed(ABC):
         )
 
     def batch(self, draws: EpochDraws, minibatch: int) -> ImageBatch:
-        """One minibatch: images float32 [E, B, C, H, W], normalised; labels int64 [E, B]."""
+        """Return a minibatch: normalised images float32 [E, B, C, H, W], labels int64 [E, B]."""
         pixels, labels = self.crop_images(draws, minibatch), draws.labels[minibatch]
         if draws.mirror is not None:
             mirrored = draws.mirror[minibatch].view(*pixels.shape[:2], 1, 1, 1)
@@ -97,46 +97,46 @@ class Feed(ABC):
 
 
 class ResidentFeed(Feed):
-    """Training batches out of images on the device."""
+    """Training batches from images on the device."""
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise)
         self.crops = crops(dataset.train.pixels, self.shift)
 
     def start(self, episode: int, epoch: int = 0) -> None:
-        """All images are at hand."""
+        """Do nothing: all images are on the device."""
 
     def close(self) -> None:
-        """Nothing is held for an episode."""
+        """Do nothing: an episode holds no resources."""
 
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Each sample's crop, out of all crops of all images."""
+        """Return the crop of each sample from all crops of all images, uint8 [E, B, C, H, W]."""
         m = minibatch
         return self.crops[draws.index[m], :, draws.row[m], draws.column[m]]
 
 
 def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
-    """The streams of all minibatches of the epoch that comes next, int64 [M, E, 5]."""
+    """Return the random streams of all minibatches of the next epoch, int64 [M, E, 5]."""
     clock = state.clock
     minibatch = torch.arange(minibatches, device=state.key.device).unsqueeze(-1)
     return rng.stream(state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
 
 
 def epoch_index(state: EnvState | FeedPosition, spec: DataSpec) -> Tensor:
-    """Which samples the minibatches of the epoch that comes next hold, by integer arithmetic: int64 [M, E, B]."""
+    """Return the sample indices of the minibatches of the next epoch, by integer arithmetic: int64 [M, E, B]."""
     words = rng.random_bits(epoch_streams(state, Purpose.DATA, spec.minibatches), spec.batch)
     return sample_index(words, state.instance)
 
 
 def crops(pixels: Tensor, shift: int) -> Tensor:
-    """All crops of images padded with black, as a view.  uint8 [N, C, H, W] -> [N, C, 2s+1, 2s+1, H, W]."""
+    """Return all crops of images padded with black, as a view.  uint8 [N, C, H, W] -> [N, C, 2s+1, 2s+1, H, W]."""
     height, width = pixels.shape[-2:]
     padded = functional.pad(pixels, (shift,) * 4)
     return padded.unfold(2, height, 1).unfold(3, width, 1)
 
 
 def sample_index(words: Tensor, instance: Instance) -> Tensor:
-    """Random words to training samples, with replacement.  words int64 [M, E, B] -> int64 [M, E, B]."""
+    """Map random words to training samples, with replacement.  words int64 [M, E, B] -> int64 [M, E, B]."""
     place = rng.bounded_ints(words, instance.samples.unsqueeze(-1))
     if not instance.usable.shape[1]:
         return place
@@ -144,14 +144,14 @@ def sample_index(words: Tensor, instance: Instance) -> Tensor:
 
 
 def map_labels(labels: Tensor, instance: Instance) -> Tensor:
-    """Original labels to the labels in use of each env.  int64 [M, E, B] -> int64 [M, E, B]."""
+    """Map original labels to the labels in use of each env.  int64 [M, E, B] -> int64 [M, E, B]."""
     return _row_gather(instance.class_of, labels)
 
 
 def noise_words(stream: Tensor, index: Tensor, count: int) -> Tensor:
-    """The noise of each sample in this episode: lane = sample.  stream [E, 5], index [M, E, B] -> int64 [M, E, B].
+    """Return the noise word of each sample in an episode.  stream [E, 5], index [M, E, B] -> int64 [M, E, B].
 
-    A sample alone costs a whole block of four lanes, so a small data set is cheaper drawn as a whole.
+    A single sample costs a block of four lanes, so a small data set is cheaper to draw completely.
     """
     if count <= 4 * index.shape[0] * index.shape[2]:
         return _row_gather(rng.random_bits(stream, count), index)
@@ -159,7 +159,7 @@ def noise_words(stream: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def add_label_noise(labels: Tensor, words: Tensor, instance: Instance) -> Tensor:
-    """Labels of which a share is replaced by another class in use, all others equally likely.  int64 [M, E, B]."""
+    """Replace a share of the labels by another class in use, chosen uniformly.  int64 [M, E, B]."""
     limit = (instance.label_noise.double() * 2**32).to(torch.int64).unsqueeze(-1)
     classes = instance.classes.unsqueeze(-1)
     other = labels + 1 + words * (classes - 1) // limit.clamp(min=1)
@@ -167,6 +167,6 @@ def add_label_noise(labels: Tensor, words: Tensor, instance: Instance) -> Tensor
 
 
 def _row_gather(rows: Tensor, index: Tensor) -> Tensor:
-    """Per env: `rows[e, index[m, e, b]]`.  rows [E, N], index int64 [M, E, B] -> [M, E, B]."""
+    """Gather `rows[e, index[m, e, b]]` per env.  rows [E, N], index int64 [M, E, B] -> [M, E, B]."""
     first = torch.arange(rows.shape[0], device=rows.device).unsqueeze(-1) * rows.shape[1]
     return rows.flatten()[index + first]

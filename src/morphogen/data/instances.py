@@ -1,7 +1,7 @@
-"""Instances: the parameters of each env's task, drawn from its key at reset.
+"""Instances: task parameters of each env, drawn from its key at reset.
 
-Everything that decides which samples an env sees is integer arithmetic: shares are multiples of 2**-20, which float32
-holds exactly, so that every device agrees.
+The choice of samples is integer arithmetic: shares are multiples of 2**-20, which float32 represents exactly, so that
+all devices agree.
 """
 
 import math
@@ -29,7 +29,7 @@ WIDTH, DATA_SHARE, LABEL_NOISE, CLASSES, PRICE, REACH, FIRST_CLASS = 0, 1, 2, 3,
 def draw_instances(
     key: Tensor, episode: Tensor, *, task: TaskSpec, spec: RunSpec, labels: Tensor, purpose: Purpose
 ) -> Instance:
-    """The instances of `episode`, out of the ranges of a resolved spec.
+    """Draw the instances of `episode` from the ranges of a resolved spec.
 
     Shapes: key int64 [E, 3]; episode int64 [E]; labels int64 [N], of the training split -> Instance [E].
     Promise: a row depends on its own key and episode only; one range changes no other parameter's draw.
@@ -64,12 +64,12 @@ def draw_instances(
 
 
 def _uniform_int(words: Tensor, ends: tuple[int, int]) -> Tensor:
-    """Uniform int64 in low .. high, both included."""
+    """Map words to uniform int64 in low .. high, both included."""
     return ends[0] + rng.bounded_ints(words, ends[1] - ends[0] + 1)
 
 
 def _data_share(words: Tensor, ends: tuple[float, float]) -> Tensor:
-    """Log-uniform over the levels of a range: int64, in units of 1 / WHOLE."""
+    """Map words log-uniformly to the levels of a range: int64, in units of 1 / SHARE_UNIT."""
     low, high = ends
     levels = tuple(round(SHARE_UNIT * low * (high / low) ** (i / (SHARE_LEVELS - 1))) for i in range(SHARE_LEVELS))
     return constant_table(levels, torch.int64, words.device)[rng.bounded_ints(words, SHARE_LEVELS)]
@@ -83,21 +83,21 @@ def _width(words: Tensor, ends: tuple[float, float]) -> Tensor:
 
 
 def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
-    """Log-uniform float32 over a share of the range from its low end; a range without extent is its value."""
+    """Map words log-uniformly to float32 in the lower `share` of a range; an empty range gives its value."""
     low, high = ends
     ratio = math.log(high / low) if high > low else 0.0
     return (low * torch.exp(rng.unit_floats(words).double() * ratio * share)).to(torch.float32)
 
 
 def _price_share(episode: Tensor, rounds: int, purpose: Purpose) -> Tensor:
-    """Share of the range of prices (on its log scale) that is in use: while training warms up, more every round."""
+    """Return the share of the price range (log scale) in use; in training it grows over the warm-up rounds."""
     if purpose is not Purpose.INSTANCE or not rounds:
         return torch.ones_like(episode, dtype=torch.float64)
     return ((episode + 1).double() / rounds).clamp(max=1.0)
 
 
 def _class_of(words: Tensor, classes: Tensor) -> Tensor:
-    """Which classes are in use: a fair choice of `classes` out of C, relabelled in ascending order.  int64 [E, C]."""
+    """Choose `classes` of C uniformly and number them in ascending order; -1 for the others.  int64 [E, C]."""
     used = sorting_permutation(words) < classes.unsqueeze(-1)
     return torch.where(used, used.cumsum(-1) - 1, -1)
 
@@ -112,18 +112,18 @@ def _usable_samples(
     minimum: int,
     ranges: InstanceSpec,
 ) -> tuple[Tensor, Tensor]:
-    """(table int32 [E, N] of usable training samples first, how many int64 [E]); no table where nothing restricts."""
+    """Return (table int32 [E, N], usable training samples first; count int64 [E]); [E, 0] if all are usable."""
     envs, count = key.shape[0], labels.shape[0]
     if ranges.data_share == (1.0, 1.0) and ranges.classes == (class_of.shape[1],) * 2:
         return torch.empty(envs, 0, dtype=torch.int32, device=key.device), torch.full_like(share, count)
     parts = zip(*(rows.split(max(1, CHUNK // count)) for rows in (key, episode, class_of)), strict=True)
-    tables, found = zip(*(_order_samples(*part, labels) for part in parts), strict=True)
-    available = torch.cat(found)
-    wanted = torch.clamp((available * share) >> 20, min=minimum)
-    return torch.cat(tables), torch.minimum(wanted, available)
+    tables, counts = zip(*(_order_samples(*part, labels) for part in parts), strict=True)
+    available = torch.cat(counts)
+    limit = torch.clamp((available * share) >> 20, min=minimum)
+    return torch.cat(tables), torch.minimum(limit, available)
 
 
 def _order_samples(key: Tensor, episode: Tensor, class_of: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     words = rng.random_bits(rng.stream(key, Purpose.SUBSET, round=episode), labels.shape[0])
-    known = class_of[:, labels] >= 0
-    return sorting_permutation(torch.where(known, words, UNUSED_KEY)).to(torch.int32), known.sum(-1)
+    usable = class_of[:, labels] >= 0
+    return sorting_permutation(torch.where(usable, words, UNUSED_KEY)).to(torch.int32), usable.sum(-1)

@@ -1,6 +1,6 @@
-"""Pickles of arrays of bytes, read although anybody may have written them: a pickle can name no code of its own.
+"""Guarded reading of pickles of byte arrays from untrusted sources: no code of the pickle runs.
 
-What a pickle names is replaced by stand-ins of ours that only take notes; an array is made from the notes afterwards.
+Names in a pickle resolve to stubs that only record their arguments; arrays are built from the records.
 """
 
 import io
@@ -11,15 +11,11 @@ from typing import Any
 
 import numpy as np
 
-_MEMO_OPCODES = (
-    "PUT",
-    "BINPUT",
-    "LONG_BINPUT",
-)  # opcodes that number what they keep, which makes room for all numbers below
+_MEMO_OPCODES = ("PUT", "BINPUT", "LONG_BINPUT")  # allocate a table up to their argument
 
 
 class PickledArray:
-    """What a pickle says about an array of bytes."""
+    """Record of a byte array in a pickle."""
 
     __slots__ = ("_raw", "_shape")
 
@@ -32,7 +28,7 @@ class PickledArray:
             raise pickle.UnpicklingError("an array that is stored in another way")
 
     def array(self) -> np.ndarray:
-        """The array; a ValueError where its bytes do not fill its shape."""
+        """Return the array; a ValueError if its bytes do not fill its shape."""
         if not isinstance(self._raw, bytes | bytearray) or not isinstance(self._shape, tuple):
             raise ValueError("an array without bytes or shape")
         if not all(type(size) is int and size >= 0 for size in self._shape) or math.prod(self._shape) != len(self._raw):
@@ -41,24 +37,24 @@ class PickledArray:
 
 
 class _Uint8Stub:
-    """The dtype uint8."""
+    """Stub of the dtype uint8."""
 
     __slots__ = ()
 
     def __setstate__(self, state: Any) -> None:
-        """A byte has no order and no fields."""
+        """Ignore the state: a byte has no order and no fields."""
 
 
 class _CallStub:
-    """What stands for a name: it can be called, and nothing else."""
+    """Stub of a name, which can only be called."""
 
     __slots__ = ("_make",)
 
     def __init__(self, make: Any) -> None:
         self._make = make
 
-    def __call__(self, *given: Any) -> Any:
-        return self._make(*given)
+    def __call__(self, *args: Any) -> Any:
+        return self._make(*args)
 
     def __setstate__(self, state: Any) -> None:
         raise pickle.UnpicklingError("a name is to be changed")
@@ -71,7 +67,7 @@ def _make_dtype(code: Any, *flags: Any) -> _Uint8Stub:
 
 
 def _encode_bytes(text: str, encoding: str = "latin1") -> bytes:
-    """How old pickles spell bytes."""
+    """Return bytes that an old pickle stores as text."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError("bytes in another encoding than latin1")
     return text.encode("latin1")
@@ -96,18 +92,18 @@ _ALLOWED = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds containers, numbers, strings and notes of arrays, and nothing else."""
+    """Unpickler of containers, numbers, strings and records of arrays."""
 
     def find_class(self, module: str, name: str) -> object:
-        """An allowed stand-in; anything else ends the reading."""
+        """Return the stub of an allowed name; any other name raises."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is not allowed in a data file")
         return _ALLOWED[module, name]
 
 
 def read_pickle(raw: bytes) -> object:
-    """What a pickle holds, `Noted` in place of arrays; raises whatever its damage leads to."""
-    for opcode, told, _ in pickletools.genops(raw):
-        if opcode.name in _MEMO_OPCODES and not 0 <= told < len(raw):  # type: ignore[operator]
-            raise pickle.UnpicklingError(f"it keeps a thing under the number {told}")
+    """Return the content of a pickle, with `PickledArray` for arrays; a damaged pickle can raise any exception."""
+    for opcode, argument, _ in pickletools.genops(raw):
+        if opcode.name in _MEMO_OPCODES and not 0 <= argument < len(raw):  # type: ignore[operator]
+            raise pickle.UnpicklingError(f"its memo index {argument} is out of range")
     return _Unpickler(io.BytesIO(raw), encoding="bytes").load()

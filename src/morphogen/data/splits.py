@@ -1,4 +1,4 @@
-"""Samples as stored, and how a data set falls into training, validation and test: by a fixed key, never by the seed."""
+"""Stored samples, and the split into training, validation and test: by a fixed key, independent of the seed."""
 
 import hashlib
 import math
@@ -16,21 +16,21 @@ CHUNK = 4096  # images read at once where all are
 
 @dataclass(frozen=True, slots=True)
 class StoredImages:
-    """Images on the host where they are stored, as it may be in mapped files: none is read before it is asked for.
+    """Images on the host, in memory or in mapped files, read on demand.
 
-    Indexing chooses and reads nothing; `read` and `to` read.
+    Indexing selects without reading; `read` and `to` read.
     """
 
     parts: tuple[Tensor, ...]  # uint8 [n, C, H, W] each
-    rows: Tensor  # int64 [N], places in all parts laid one after the other
+    rows: Tensor  # int64 [N], indices into the concatenation of all parts
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, C, H, W)."""
+        """Shape (N, C, H, W)."""
         return (len(self.rows), *self.parts[0].shape[1:])
 
     def __getitem__(self, index: Tensor) -> "StoredImages":
-        """The images at int64 indices [n], in that order."""
+        """Return the images at int64 indices [n], in order."""
         return StoredImages(self.parts, self.rows[index])
 
     def read(self, index: Tensor, out: Tensor) -> None:
@@ -40,29 +40,29 @@ class StoredImages:
             torch.index_select(self.parts[0], 0, rows, out=out)
             return
         ends = tuple(accumulate(map(len, self.parts)))
-        rising, order = rows.sort()  # as they lie in the files
+        rising, order = rows.sort()  # in file order
         pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1])))
-        found = [
+        chunks = [
             images.index_select(0, piece - (end - len(images)))
             for images, piece, end in zip(self.parts, pieces, ends, strict=True)
         ]
-        torch.index_select(torch.cat(found), 0, order.argsort(), out=out)
+        torch.index_select(torch.cat(chunks), 0, order.argsort(), out=out)
 
     def to(self, device: torch.device | str) -> Tensor:
-        """A copy of all of them on a device, uint8 [N, C, H, W]."""
+        """Return a copy of all images on a device, uint8 [N, C, H, W]."""
         out = torch.empty(self.shape, dtype=torch.uint8)
         self.read(torch.arange(len(self.rows)), out)
         return out.to(device)
 
 
 def as_stored(pixels: "Tensor | StoredImages") -> StoredImages:
-    """Images in memory, as if they were stored."""
+    """Return images in memory as `StoredImages`; `StoredImages` unchanged."""
     return pixels if isinstance(pixels, StoredImages) else StoredImages((pixels,), torch.arange(len(pixels)))
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Images as stored.  pixels uint8 [N, C, H, W]; labels int64 [N]."""
+    """Images and labels as stored.  pixels uint8 [N, C, H, W]; labels int64 [N]."""
 
     pixels: Tensor | StoredImages
     labels: Tensor
@@ -71,16 +71,16 @@ class Samples:
         return self.pixels.shape[0]
 
     def select(self, index: Tensor) -> "Samples":
-        """The samples at int64 indices [n], in that order."""
+        """Return the samples at int64 indices [n], in order."""
         return Samples(self.pixels[index], self.labels[index])
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """Size in memory, in bytes."""
         return math.prod(self.pixels.shape) + self.labels.nbytes
 
     def to(self, device: torch.device | str) -> "Samples":
-        """The same samples in the memory of a device."""
+        """Return the samples in the memory of a device."""
         return Samples(self.pixels.to(device), self.labels.to(device))
 
 
@@ -94,24 +94,24 @@ class Splits:
 
 
 def split_order(count: int) -> Tensor:
-    """The fixed order in which samples are dealt to the splits: int64 [count], a permutation."""
+    """Return the fixed order in which samples are assigned to splits: int64 [count], a permutation."""
     return sorting_permutation(rng.random_bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count))[0]
 
 
 def sorting_permutation(words: Tensor) -> Tensor:
-    """The permutation that sorts random words; ties fall to the lower index.  int64 [..., N] -> int64 [..., N]."""
+    """Return the permutation that sorts random words; ties go to the lower index.  int64 [..., N] -> int64 [..., N]."""
     index = torch.arange(words.shape[-1], dtype=torch.int64, device=words.device)
     return torch.argsort(words * 2**30 + index, dim=-1)
 
 
 def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
-    """(rest, held out): `count` samples in dealt order, so that any first part of them is a fair sample."""
+    """Return (rest, held out): `count` samples in split order, so that any first part is a random sample."""
     dealt = split_order(len(samples))
     return samples.select(dealt[count:].sort().values), samples.select(dealt[:count])
 
 
 def fingerprint(splits: Splits) -> str:
-    """Sha256 over the stored bytes of the three splits, in order."""
+    """Return the sha256 of the stored bytes of the three splits, in order."""
     digest = hashlib.sha256()
     for samples in (splits.train, splits.validation, splits.test):
         for index in torch.arange(len(samples)).split(CHUNK):

@@ -1,11 +1,11 @@
-"""Training batches whose images stay on the host: a thread reads them ahead and sends them to the device.
+"""Streamed training batches: images stay on the host, and a thread prefetches them to the device.
 
-Nothing has to come back from the device for that.  Which samples a minibatch holds follows from the keys of the envs
-and the numbers of episode, epoch and minibatch, and the host knows them all: so the thread draws instances and indices
-a second time, by the integer arithmetic of the device.  What crosses are the images and nothing else; labels, their
-noise, crops and mirrors are drawn on the device as for resident data.
+The samples of a minibatch follow from the keys of the envs and the numbers of episode, epoch and minibatch.  The host
+knows them all, so the thread draws instances and indices a second time, by the integer arithmetic of the device, and
+the device is never read.  Only images are transferred; labels, noise, crops and mirrors are drawn on the device as for
+resident data.
 
-The clock of the host is a count: the minibatches of an episode come in their order, each once after `start`.
+The minibatches of an episode are requested in order, each once after `start`.
 """
 
 import weakref
@@ -29,7 +29,7 @@ from morphogen.vocab.purpose import Purpose
 
 
 class StreamedFeed(Feed):
-    """Training batches of the envs of one world, through a ring of `data.prefetch + 1` lanes."""
+    """Training batches of one vector env, through `data.prefetch + 1` staging buffers."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StreamedFeed(Feed):
         tasks: Tensor,
         purpose: Purpose,
     ) -> None:
-        """Key and tasks int64 [E, 3], on the host; `tasks`: what instances are drawn from, `purpose`: what for."""
+        """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
         super().__init__(dataset, task, spec.data, label_noise=spec.instance.label_noise[1] > 0)
         lead = (len(key), spec.data.batch)
         self._images, self._transfers = as_stored(dataset.train.pixels), transfers
@@ -59,66 +59,66 @@ class StreamedFeed(Feed):
         self._reader: _ReaderThread | None = None
 
     def start(self, episode: int, epoch: int = 0) -> None:
-        """Read ahead from the first minibatch of an epoch on."""
+        """Prefetch from the first minibatch of an epoch on."""
         self.close()
         self._reader = _ReaderThread(self._images, self._transfers, self._buffers, self._indices(episode, epoch))
-        self._finalizer = weakref.finalize(self, self._reader.stop)  # who forgets a world forgets its thread
+        self._finalizer = weakref.finalize(self, self._reader.stop)  # a deleted feed stops its thread
 
     def close(self) -> None:
-        """Stop reading; the thread has ended when this returns."""
+        """Stop the thread and wait until it has ended."""
         if self._reader is not None:
             self._finalizer()
             self._reader.join()
         self._reader = None
 
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Each sample's crop, out of the crops of the images that come next."""
+        """Return the crop of each sample from the next prefetched images, uint8 [E, B, C, H, W]."""
         if self._reader is None:
-            raise RuntimeError("no minibatch is read ahead; want an episode to be started before its epochs")
+            raise RuntimeError("no minibatch is prefetched: call start before the epochs of an episode")
         m = minibatch
-        with self._transfers.receive_batch(self._reader.next_filled) as lane:
-            images = crops(lane.device_bytes.view(self._shape), self.shift)
-            found = images[self._positions, :, draws.row[m], draws.column[m]]
-        self._reader.free.put(lane)
-        return found
+        with self._transfers.receive_batch(self._reader.next_filled) as buffer:
+            images = crops(buffer.device_bytes.view(self._shape), self.shift)
+            cropped = images[self._positions, :, draws.row[m], draws.column[m]]
+        self._reader.free.put(buffer)
+        return cropped
 
 
 class _ReaderThread:
-    """The thread of one episode, and the lanes that go back and forth between it and the device."""
+    """Reader thread of one episode, with the queues of free and filled staging buffers."""
 
     def __init__(
         self, images: StoredImages, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Iterator[Tensor]
     ) -> None:
         self.free: SimpleQueue[StagingBuffer | None] = SimpleQueue()
         self._filled: SimpleQueue[StagingBuffer | BaseException] = SimpleQueue()
-        for lane in buffers:
-            self.free.put(lane)
+        for buffer in buffers:
+            self.free.put(buffer)
         self._images, self._transfers = images, transfers
         self._thread = Thread(target=self._run, args=(indices,), name="batches", daemon=True)
         self._thread.start()
 
     def next_filled(self) -> StagingBuffer:
-        """The lane that was filled first; what ended the thread is raised in the place of all that do not come."""
-        found = self._filled.get()
-        if isinstance(found, BaseException):
-            self._filled.put(found)
-            raise found
-        return found
+        """Return the oldest filled buffer; re-raises the exception that ended the thread."""
+        item = self._filled.get()
+        if isinstance(item, BaseException):
+            self._filled.put(item)
+            raise item
+        return item
 
     def stop(self) -> None:
-        """Ask the thread to end before it fills another lane."""
+        """Request the thread to end before it fills another buffer."""
         self.free.put(None)
 
     def join(self) -> None:
-        """Wait until the thread has ended."""
+        """Wait for the end of the thread."""
         self._thread.join()
 
     def _run(self, indices: Iterator[Tensor]) -> None:
         try:
-            for index, lane in zip(indices, iter(self.free.get, None), strict=False):
-                self._transfers.fill(lane, partial(self._fill, index))
-                self._filled.put(lane)
-            self._filled.put(RuntimeError("all minibatches of an episode were read; want the next one to be started"))
+            for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
+                self._transfers.fill(buffer, partial(self._fill, index))
+                self._filled.put(buffer)
+            self._filled.put(RuntimeError("all minibatches of the episode are read: call start for the next episode"))
         except BaseException as error:
             self._filled.put(error)
 
@@ -129,9 +129,9 @@ class _ReaderThread:
 def _indices(
     key: Tensor, episode: int, first: int, *, draw: Callable[[Tensor], Instance], spec: RunSpec
 ) -> Iterator[Tensor]:
-    """The samples of every minibatch of an episode from epoch `first` on, in order: int64 [E B] each."""
-    when = torch.full_like(key[:, 0], episode)
-    instance = draw(when)
+    """Yield the sample indices of the minibatches of an episode from epoch `first` on: int64 [E B] each."""
+    episodes = torch.full_like(key[:, 0], episode)
+    instance = draw(episodes)
     for epoch in range(first, spec.episode_length):
-        clock = Clock(episode=when, epoch=torch.full_like(when, epoch), batch_size=[len(key)])
+        clock = Clock(episode=episodes, epoch=torch.full_like(episodes, epoch), batch_size=[len(key)])
         yield from epoch_index(FeedPosition(key, instance, clock), spec.data).flatten(1)

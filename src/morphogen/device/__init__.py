@@ -1,1 +1,16 @@
-"""device."""
+"""Crossings between host and device, clocks and memory: the packages below never leave the device.
+
+For readers who ask "what waits for the GPU?".  Entry points:
+
+    transfers      `FENCES`, the table of all crossings with direction, frequency and reason; `Transfers` executes and
+                   counts them; `expected_ledger` computes the counts of a run from the table
+    profiler       `Profiler`: phases of a round on the clocks of host and device; `NO_PROFILER` measures nothing
+    cuda_memory    peaks of the CUDA allocator, name of the device
+    malloc         memory retention of the process on a CPU
+
+A crossing is one buffer: leaves are packed by a `BufferLayout` into a `StagingBuffer`, copied once, and unpacked as
+numpy arrays.  `plan` is the only crossing of an epoch for which the host waits; `record` is read one epoch later.
+
+May know CUDA streams and events.  May not know envs, policies or files.
+Loads torch, except `malloc`.
+"""

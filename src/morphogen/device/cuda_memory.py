@@ -1,4 +1,4 @@
-"""What a device says about itself, without being waited for."""
+"""Facts about a device that do not wait for it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 
 
 def memory_stats(device: torch.device) -> tuple[dict[str, Any], ...]:
-    """What the allocator of a CUDA device holds, peaks since the process began; () on a CPU."""
+    """Memory of the allocator of a CUDA device, peaks since the process began; () on a CPU."""
     if device.type != "cuda":
         return ()
     found = torch.cuda.memory_stats(device)
@@ -24,5 +24,5 @@ def memory_stats(device: torch.device) -> tuple[dict[str, Any], ...]:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device is called; `cpu` for a CPU."""
+    """Name of the device; `cpu` for a CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,4 +1,4 @@
-"""How this process holds memory: an epoch frees and takes the same activations over and over.
+"""Memory retention of this process: an epoch frees and allocates the same activations repeatedly.
 
 The C library gives freed blocks back to the system and gets zeroed pages again, which costs more than the arithmetic on
 them.  Keeping freed memory avoids that.

@@ -1,4 +1,4 @@
-"""Where the time of a round goes: phases that follow each other without a gap, on the clocks of host and device.
+"""Profiler of a round: phases that follow each other without a gap, on the clocks of host and device.
 
 A phase lasts from its mark to the next one.  Marks change no number of a run and never wait: on a CUDA device each is
 an event on the stream, and the events are read when a copy that was started behind them has arrived anyway.
@@ -30,7 +30,7 @@ NANOS, MILLIS = 1e9, 1e3  # in a second
 
 
 class PhaseTime(NamedTuple):
-    """What a phase took.  Time in which graphs were made is in none of it."""
+    """Time of a phase, without the time of compiling graphs."""
 
     wall_s: float
     host_cpu_s: float  # of the thread that runs the scheduler
@@ -51,7 +51,7 @@ class NullTimer:
         """Such a copy has arrived: read the device's clock up to the oldest seal."""
 
     def close(self) -> dict[str, PhaseTime]:
-        """What each phase took since the last close; the time up to the next mark belongs to none.
+        """Return the time of each phase since the last close; the time up to the next mark belongs to no phase.
 
         What the device did after the last seal counts for the next close.
         """
@@ -135,7 +135,7 @@ class Timer(NullTimer):
             self._add(phase, device_s=seconds)
 
     def close(self) -> dict[str, PhaseTime]:
-        """What each phase took since the last close; the time up to the next mark belongs to none."""
+        """Return the time of each phase since the last close; the time up to the next mark belongs to no phase."""
         self._switch(None)
         found, self._times = self._times, self._zero_times()
         return {phase: spent for phase, spent in found.items() if spent.count}

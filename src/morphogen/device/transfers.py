@@ -56,7 +56,7 @@ def expected_ledger(
 
 @dataclass(frozen=True, slots=True)
 class BufferLayout:
-    """How leaves lie in the buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
+    """Layout of leaves in a buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
 
     leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
 
@@ -202,7 +202,7 @@ class Transfers:
         self._record_done(lane)
 
     def _record_done(self, buffer: StagingBuffer) -> None:
-        """When the device comes to this point it has read the lane."""
+        """Record that the device has read the buffer at this point."""
         if buffer.done_event is not None:
             buffer.done_event.record(torch.cuda.current_stream(self.device))
 

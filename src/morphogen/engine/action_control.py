@@ -41,10 +41,10 @@ def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
 
 
 class ActionControl(Protocol):
-    """What the envs of a world have to follow."""
+    """Declared actions that the envs of a vector env have to follow."""
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """What is declared: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
+        """Declared actions: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
         ...
 
 

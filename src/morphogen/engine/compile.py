@@ -1,4 +1,4 @@
-"""What is compiled: the one place that calls the compiler, and the book of its graphs.
+"""Compilation: the one place that calls the compiler, and the bookkeeping of its graphs.
 
 Fixed units have one graph each.  Training and validation have one per *signature*, the room that a plan has for rows.
 Plans hardly ever repeat, and making a graph takes as long as hundreds of epochs; so graphs are made for rounds, not for
@@ -24,7 +24,7 @@ from morphogen.config.groups import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CheckpointError
 from morphogen.nets.padding import build_slot_plans, capacity, join_plans, pad_plan
 from morphogen.nets.plan import Plan
-from morphogen.telemetry.round_summary import NOTHING, Compiling
+from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats
 
 _COMPILER_MODULES = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
 _TENSOR_TYPES = (
@@ -47,7 +47,7 @@ _RECOMPILE_LIMIT = (
 
 
 def compiler_options(device: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:
-    """What the compiler is told for a kind of device, on top of a mode of `torch.compile` (plain = none).
+    """Options of the compiler for a kind of device, on top of a mode of `torch.compile` (plain = none).
 
     It copies what is cheap into every place that needs it.  Where rows are chosen that means number by number, once per
     choice; so results that are used twice are written to memory sooner than it would.
@@ -73,7 +73,7 @@ class Signature(NamedTuple):
     sizes: tuple[int, ...]
 
     def covers(self, other: "Signature") -> bool:
-        """Whether there is room for everything of the other."""
+        """Return whether every size is at least that of the other signature."""
         return all(a >= b for a, b in zip(self.sizes, other.sizes, strict=True))
 
     def merge(self, other: "Signature") -> "Signature":
@@ -106,7 +106,7 @@ class FittedPlan(NamedTuple):
 
 
 class PaddingState(NamedTuple):
-    """What decides how the plans to come are padded."""
+    """State that decides the padding of the next plans."""
 
     signatures: tuple[Signature, ...]  # in the order in which they were made
     seen: tuple[tuple[int, ...], ...]  # sizes of the plan with room for all of this round; none yet: empty
@@ -125,14 +125,14 @@ class CompiledUnits:
     ) -> None:
         self.spec = spec
         self.signatures: list[Signature] = []
-        self.totals = NOTHING
+        self.totals = NO_COMPILES
         self._compiler, self._clock = compiler, clock
         self._round_plans: list[Plan] = []  # of this round: what all plans needed together
         self._fell_back = False  # some plan of this round found no room
         self._units: dict[str | Signature, Callable] = {}
 
     def padding_state(self) -> PaddingState:
-        """What a run that is continued has to know, so that it pads as before."""
+        """Return the state that a resumed run needs to pad as before."""
         seen = tuple(_sizes(plan) for plan in self._round_plans)
         return PaddingState(tuple(self.signatures), seen[0] if seen else (), self._fell_back)
 
@@ -209,4 +209,4 @@ class CompiledUnits:
         return out
 
     def _count(self, **increments: float) -> None:
-        self.totals = Compiling(*(a + b for a, b in zip(self.totals, Compiling(**increments), strict=True)))
+        self.totals = CompileStats(*(a + b for a, b in zip(self.totals, CompileStats(**increments), strict=True)))

@@ -81,7 +81,7 @@ def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int |
 
 
 def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
-    """What is known of every epoch; all [E]."""
+    """Traces of one epoch; all [E]."""
     signals = epoch.after.signals
     return {
         "network_value": epoch.score.network_value,
@@ -93,7 +93,7 @@ def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
 
 
 def _final_values(epoch: Epoch) -> dict[str, torch.Tensor]:
-    """What is known of the last one."""
+    """Traces of the last epoch."""
     slots = epoch.after.slots
     fossil = slots.stage == int(Stage.FOSSILIZED)
     return {

@@ -13,7 +13,7 @@ EntryPoints = list[metadata.EntryPoint]
 
 
 def find_extensions() -> dict[str, EntryPoints]:
-    """What installed packages offer, by name of the rule."""
+    """Reward rules of installed packages, by name."""
     found: dict[str, EntryPoints] = {}
     for point in metadata.entry_points(group=GROUP):
         found.setdefault(point.name, []).append(point)
@@ -21,7 +21,7 @@ def find_extensions() -> dict[str, EntryPoints]:
 
 
 def origin(points: EntryPoints) -> str:
-    """Who offers a rule: `package 1.0`."""
+    """Package and version behind a rule: `package 1.0`."""
     names = {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
     return " and ".join(sorted(names))
 

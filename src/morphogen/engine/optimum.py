@@ -27,7 +27,7 @@ SHARE_TITLE = "share of the optimal return: mean network value over that of the 
 
 
 def is_known(setup: Setup) -> bool:
-    """Whether the optimum of the task is known."""
+    """Return whether the optimum of the task is known."""
     return setup.task.kind == ANALYTIC
 
 

@@ -1,4 +1,4 @@
-"""What an epoch is made of, as functions of tensors: each can be compiled by itself, and all of them as one.
+"""Phases of an epoch, as functions of tensors: each can be compiled by itself, and all of them as one.
 
 Nothing here reads the device or draws from a generator: noise is keyed by the clock of the state.
 """
@@ -113,7 +113,7 @@ def _action_noise(state: EnvState, key: Tensor, purpose: Purpose) -> Tensor:
 
 
 def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
-    """Which ablations each env needs, and what permutations its sampled ones follow.  -> int64, bool [E, K]."""
+    """Ablations that each env needs, and the permutations of its sampled ones.  -> int64, bool [E, K]."""
     spec, slots = setup.spec, len(setup.net.slots)
     pairs, clock = spec.attribution.permutation_pairs, state.clock
     stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
@@ -175,13 +175,13 @@ def score_phase(
 
 
 def attribution_args(setup: Setup) -> dict:
-    """How `attribute` is asked."""
+    """Keyword arguments of `attribute`."""
     spec = setup.spec
     return {"every": spec.attribution.every, "episode_length": spec.episode_length, "signal_spec": spec.signal}
 
 
 class TrainPhase(NamedTuple):
-    """What follows the plan: training, measuring, judging."""
+    """Phases after the plan: training, validation, scoring."""
 
     train: TrainMetrics
     validation: Validation

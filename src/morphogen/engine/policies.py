@@ -27,7 +27,7 @@ TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 
 
 class Arm(NamedTuple):
-    """Who decides, what narrows the choice, and the parameters of who decides."""
+    """Policy, action control and parameters of an arm."""
 
     policy: Policy
     control: ScheduleControl | None  # None = whatever is legal
@@ -42,7 +42,7 @@ class Greedy:
 
     @property
     def purpose(self) -> Purpose:
-        """What its noise would be drawn for."""
+        """Purpose of the random stream of the policy."""
         return self.policy.purpose
 
     def init(self, key: Tensor) -> TensorDict:
@@ -93,7 +93,7 @@ def _init_arm(policy: Policy, control: ScheduleControl | None, setup: Setup) -> 
 
 
 def _load_arm(path: str, setup: Setup) -> Arm:
-    """What a policy file holds, whatever run it is of: a network does not depend on the slots that it looks at."""
+    """Load a policy file of any run: a network does not depend on the slots that it looks at."""
     found = load_policy(Path(path))
     name = found["facts"].get("policy")
     if name != "ppo":

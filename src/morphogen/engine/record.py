@@ -115,12 +115,12 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
 
 
 def _acted_slot(epoch: Epoch, leaf: str) -> Tensor:
-    """Who was in the slot in this step, also where the seed is gone by its end."""
+    """Occupant of the slot in this step, also if the seed is removed by its end."""
     return getattr(epoch.acted.slots, leaf)
 
 
 def removal_cause(epoch: Epoch) -> Tensor:
-    """Who removed a seed in this step, int64 [E, S]."""
+    """Cause of a removal in this step, int64 [E, S]."""
     pruned = int(Stage.PRUNED)
     by_action = (epoch.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
     by_governor = (epoch.governed.slots.stage == pruned) & (epoch.ticked.slots.stage != pruned)

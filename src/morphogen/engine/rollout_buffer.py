@@ -15,7 +15,7 @@ from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
 
 class Rollout:
-    """What the update reads of a round."""
+    """Rows of a round for the update."""
 
     def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
         row = _empty_row(envs, slots).to(device)

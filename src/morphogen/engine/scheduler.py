@@ -32,31 +32,39 @@ from morphogen.state import rng
 from morphogen.state.env import EnvState
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.round_summary import Compiling, Costs
+from morphogen.telemetry.round_summary import CompileStats, RoundCosts
 from morphogen.vocab.purpose import Purpose
 
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 
 @dataclass(frozen=True, slots=True)
+class Hooks:
+    """Functions that a run calls; the scheduler alone reads them."""
+
+    on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
+    on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None  # after each round; False stops the run
+    should_stop: Callable[[], object] = lambda: False  # asked between epochs; a true value stops the run there
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
-    """What can be handed in instead of the production default.  None = the default."""
+    """Replacements of production defaults.  None = the default."""
 
     policy: Policy | None = None  # acts without being trained; default: as the spec names it
     control: ScheduleControl | None = None  # narrows what the policy may choose; default: as the spec names it
     sinks: Sequence[AnySink] = ()  # each may also be a function of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
-    on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
-    halt: Callable[[], object] = lambda: False  # asked between epochs: whether to save the run and stop it
+    hooks: Hooks = Hooks()
 
 
 class RoundStart(NamedTuple):
-    """When a round began, or went on."""
+    """Start of a round, or of its rest after a resume."""
 
     seconds: float
     waited_s: float  # seconds in fences, so far
-    compiled: Compiling
+    compiled: CompileStats
     epoch: int
 
 
@@ -91,26 +99,23 @@ class Scheduler:
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # the epoch whose record is on its way
 
-    def run(
-        self, on_round: Callable[[BatchSummary], bool | None] | None = None, *, halt: Callable[[], bool] = lambda: False
-    ) -> tuple[BatchSummary, ...]:
-        """All rounds that are left; `on_round` returning False stops after the round, `halt()` between two epochs."""
+    def run(self) -> tuple[BatchSummary, ...]:
+        """Run all remaining rounds, unless a hook stops the run."""
         with closing(self.vector_env):
-            return tuple(self._run_rounds(on_round, halt))
+            return tuple(self._run_rounds())
 
-    def _run_rounds(
-        self, on_round: Callable[[BatchSummary], bool | None] | None, halt: Callable[[], bool]
-    ) -> Iterator[BatchSummary]:
+    def _run_rounds(self) -> Iterator[BatchSummary]:
+        on_round = self.parts.hooks.on_round
         while self.round < self.setup.spec.rounds:
-            summary = self.run_round(halt)
+            summary = self.run_round()
             if summary is None:
                 return
             yield summary
-            if on_round is not None and on_round(summary) is False:
+            if on_round is not None and on_round(summary, self) is False:
                 return
 
-    def run_round(self, halt: Callable[[], bool] = lambda: False) -> BatchSummary | None:
-        """What is left of one episode of all envs, then one update of the policy; None if it was halted before."""
+    def run_round(self) -> BatchSummary | None:
+        """Run the rest of one episode of all envs, then update the policy; None if a hook stopped the run before."""
         started = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.compiled.totals, self.epoch)
         state = self._start_epoch()
         while True:
@@ -120,7 +125,7 @@ class Scheduler:
             self.epoch += 1
             if self.epoch == self.setup.spec.episode_length:
                 return self._close_round(started, epoch.choice.hidden)
-            if halt():
+            if self.parts.hooks.should_stop():
                 return None
 
     def _start_epoch(self) -> EnvState:
@@ -145,8 +150,8 @@ class Scheduler:
         unread, self._pending_record = self._pending_record, t
         if unread is not None:
             self._read_record(unread)
-        if self.parts.on_epoch is not None:
-            self.parts.on_epoch(self.round, t)
+        if self.parts.hooks.on_epoch is not None:
+            self.parts.hooks.on_epoch(self.round, t)
         return epoch
 
     def read_pending_record(self) -> None:
@@ -180,11 +185,11 @@ class Scheduler:
         summary = self.reporter.end_round(
             self.round,
             metrics,
-            Costs(
+            RoundCosts(
                 rollout_s=rolled - start.seconds,
                 update_s=updated - rolled,
                 waited_s=self.transfers.total_wait_s - start.waited_s,
-                compiling=self.compiled.totals.since(start.compiled),
+                compile_stats=self.compiled.totals.difference(start.compiled),
                 phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
                 memory=cuda_memory.memory_stats(self.setup.device),
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
@@ -215,7 +220,7 @@ class Scheduler:
         return metrics.update(rollout_stats(rows["observation"], hidden, used, self.params["observation"]))
 
     def _minibatches(self) -> torch.Tensor:
-        """Which envs each minibatch of each PPO epoch holds: int64 [K, n, E / n]."""
+        """Envs of each minibatch of each PPO epoch: int64 [K, n, E / n]."""
         spec = self.setup.spec
         n = spec.ppo.minibatches
         blocks = rng.env_keys(spec.seed, 0, spec.envs // n, self.setup.device)

@@ -1,4 +1,4 @@
-"""How big a run is, in words: what a dry run prints and a run says at its start."""
+"""Size of a run in words, for a dry run and for the header of a run."""
 
 from morphogen.config.action_schedule import Schedule
 from morphogen.engine.setup import Setup

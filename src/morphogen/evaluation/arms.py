@@ -1,4 +1,4 @@
-"""Who plays in an evaluation: one table from a name to how it is played."""
+"""Arms of an evaluation: one table from a name to its player."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,97 +14,114 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array, EpisodeTraces
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
-from morphogen.evaluation.hindsight_oracle import oracle
-from morphogen.evaluation.play import Result, play, result_of
-from morphogen.evaluation.static_baseline import reached, replay
+from morphogen.evaluation.hindsight_oracle import play_hindsight_oracle
+from morphogen.evaluation.play import ArmResult, build_result, play
+from morphogen.evaluation.static_baseline import first_epoch_at_cost, train_static_baseline
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.vocab.text import format_value
 
-WORLDS = 2  # siblings of a world in which an oracle looks for the best schedule
+ORACLE_WORLDS = 2  # siblings of a world in which an oracle looks for the best schedule
 # Setup, crossings, episodes, and the results so far, the policy of the run first -> result.
-Player = Callable[[Setup, Transfers, int, Mapping[str, Result]], Result]
+ArmPlayer = Callable[[Setup, Transfers, int, Mapping[str, ArmResult]], ArmResult]
 
 
-def named(
+def play_policy_arm(
     name: str,
     setup: Setup,
-    fences: Transfers,
+    transfers: Transfers,
     episodes: int,
-    known: Mapping[str, Result],
+    results: Mapping[str, ArmResult],
     *,
     label: str | None = None,
-    mode: bool = False,
-) -> Result:
+    greedy: bool = False,
+) -> ArmResult:
     """The arm behind a name, on held-out instances; it needs to know of nobody else.  `mode`: it acts greedily."""
-    del known
+    del results
     arm = build_arm(name, setup)
-    arm = arm._replace(policy=Greedy(arm.policy)) if mode else arm
-    return play(setup, fences, arm, name=label or name, episodes=episodes)
+    arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
+    return play(setup, transfers, arm, name=label or name, episodes=episodes)
 
 
-def static(setup: Setup, fences: Transfers, episodes: int, known: Mapping[str, Result]) -> Result:
+def play_static_arm(setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
     """The networks that the first arm ended with, trained from scratch for the same minibatches."""
     del episodes
-    began, lives = time.perf_counter(), next(iter(known.values())).lives
-    found = replay(setup, fences, kept=lives.fossil_blueprint, algorithm=lives.algorithm)
-    return result_of(setup, found, name=STATIC, seconds=time.perf_counter() - began)
+    began, lives = time.perf_counter(), next(iter(results.values())).traces
+    found = train_static_baseline(setup, transfers, fossil_blueprint=lives.fossil_blueprint, algorithm=lives.algorithm)
+    return build_result(setup, found, name=STATIC, seconds=time.perf_counter() - began)
 
 
-def static_cost(setup: Setup, fences: Transfers, episodes: int, known: Mapping[str, Result]) -> Result:
+def play_static_cost_arm(
+    setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]
+) -> ArmResult:
     """The same, stopped when as many parameter-epochs were spent as on the grown network."""
-    grown = next(iter(known.values()))
-    whole = known[STATIC] if STATIC in known else static(setup, fences, episodes, known)
-    epoch = reached(whole.lives, grown.param_epochs)
-    then = {name: np.take_along_axis(rows, epoch[None], axis=0)[0] for name, rows in _traces(whole.lives).items()}
+    grown = next(iter(results.values()))
+    whole = results[STATIC] if STATIC in results else play_static_arm(setup, transfers, episodes, results)
+    epoch = first_epoch_at_cost(whole.traces, grown.param_epochs)
+    then = {
+        name: np.take_along_axis(rows, epoch[None], axis=0)[0] for name, rows in _per_epoch_values(whole.traces).items()
+    }
     minibatches = (epoch + 1) * setup.spec.data.minibatches
     success = (then["committed_accuracy"] >= setup.task.success).astype(np.float64)
     return replace(whole, policy=STATIC_COST, success_share=success, minibatches=minibatches, **then)
 
 
-def _traces(lives: EpisodeTraces) -> dict[str, Array]:
+def _per_epoch_values(traces: EpisodeTraces) -> dict[str, Array]:
     return {
-        "network_value": lives.network_value,
-        "committed_accuracy": lives.committed_acc,
-        "param_epochs": lives.cost,
+        "network_value": traces.network_value,
+        "committed_accuracy": traces.committed_acc,
+        "param_epochs": traces.cost,
     }
 
 
-def hindsight(
-    file: str, setup: Setup, fences: Transfers, episodes: int, known: Mapping[str, Result], *, worlds: int = WORLDS
-) -> Result:
+def play_oracle_arm(
+    file: str,
+    setup: Setup,
+    transfers: Transfers,
+    episodes: int,
+    results: Mapping[str, ArmResult],
+    *,
+    worlds: int = ORACLE_WORLDS,
+) -> ArmResult:
     """The best schedule of a portfolio for each instance, found in siblings of its world."""
-    del known
+    del results
     began = time.perf_counter()
-    found = oracle(setup, fences, read_portfolio(Path(file), setup.spec), episodes=episodes, worlds=worlds)
-    return result_of(setup, found.lives, name=f"{ORACLE}{file}", seconds=time.perf_counter() - began)
+    found = play_hindsight_oracle(
+        setup, transfers, read_portfolio(Path(file), setup.spec), episodes=episodes, worlds=worlds
+    )
+    return build_result(setup, found.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - began)
 
 
-PLAYERS: dict[str, Player] = {
-    **{name: partial(named, name) for name in POLICIES if name != "ppo"},
-    STATIC: static,
-    STATIC_COST: static_cost,
+ARM_PLAYERS: dict[str, ArmPlayer] = {
+    **{name: partial(play_policy_arm, name) for name in POLICIES if name != "ppo"},
+    STATIC: play_static_arm,
+    STATIC_COST: play_static_cost_arm,
 }
-PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
+ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
 
 
-def players(names: Iterable[str], setup: Setup) -> dict[str, Player]:
-    """How those of these names are played, in their order; a ConfigError tells every name that nobody has.
+def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
+    """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     What is behind them is opened once now, so that what is wrong with a file is told before anybody plays.
     """
     asked = dict.fromkeys(names)
-    raise_all([_unknown(name) for name in asked if name not in PLAYERS and not name.startswith(PREFIXES)])
-    return {name: PLAYERS[name] if name in PLAYERS else _opened(name, setup) for name in asked}
+    raise_all(
+        [_describe_unknown_arm(name) for name in asked if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
+    )
+    for name in asked.keys() & POLICIES.keys():
+        build_arm(name, setup)
+    return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in asked}
 
 
-def _opened(name: str, setup: Setup) -> Player:
+def _open_arm(name: str, setup: Setup) -> ArmPlayer:
     file = name.removeprefix(ORACLE)
     if file != name:
         read_portfolio(Path(file), setup.spec)
-        return partial(hindsight, file)
+        return partial(play_oracle_arm, file)
     build_arm(name, setup)
-    return partial(named, name)
+    return partial(play_policy_arm, name)
 
 
-def _unknown(name: str) -> str:
-    return f"--arms has {format_value(name)}; want {', '.join(PLAYERS)}, {', '.join(f'{one}FILE' for one in PREFIXES)}"
+def _describe_unknown_arm(name: str) -> str:
+    expected = ", ".join([*ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
+    return f"--arms has {format_value(name)}; want {expected}"

@@ -19,12 +19,16 @@ import numpy as np
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
-RESAMPLES, LEAST, DRAWS = 10_000, 1_000, 2**24  # of a small sample, of a huge one, draws of all in between
-LEVEL = 0.95
-FEW = 16  # episodes of a run below which studentised means are too wild
-MIDDLE = (0.25, 0.75)  # of the ordered values, which the interquartile mean is of
+MAX_RESAMPLES, MIN_RESAMPLES, MAX_DRAWS = (
+    10_000,
+    1_000,
+    2**24,
+)  # of a small sample, of a huge one, draws of all in between
+CONFIDENCE_LEVEL = 0.95
+MIN_STUDENTISED_EPISODES = 16  # episodes of a run below which studentised means are too wild
+MIDDLE_SHARES = (0.25, 0.75)  # of the ordered values, which the interquartile mean is of
 _NORMAL = NormalDist()
-_Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
+_Z = _NORMAL.inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
 _T = (12.706, 4.303, 3.182, 2.776)  # the same of Student's t with 1 .. 4 degrees of freedom
 Array = np.ndarray[Any, Any]
 
@@ -37,14 +41,14 @@ class Estimate(NamedTuple):
     high: float
 
     @property
-    def decided(self) -> bool:
-        """Whether the interval leaves out 0."""
+    def excludes_zero(self) -> bool:
+        """Return whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 @lru_cache(maxsize=4)
-def resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
-    """How often each episode is drawn in each resample: int16 [count, runs * episodes], `episodes` of every run."""
+def draw_resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
+    """Draw counts of each episode in each resample: int16 [count, runs * episodes], `episodes` of every run."""
     drawn = np.empty((count, runs, episodes), dtype=np.int16)
     first = (np.arange(count) * episodes)[:, None]
     for run in range(runs):
@@ -54,15 +58,15 @@ def resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
     return drawn.reshape(count, -1)
 
 
-def means(drawn: Array, values: Array) -> Array:
+def resample_means(drawn: Array, values: Array) -> Array:
     """Means of resamples.  drawn [B, N], values [N] or [N, M] -> [B] or [B, M]."""
     return drawn.astype(np.float64) @ values / drawn.shape[1]
 
 
-def middle_means(drawn: Array, values: Array) -> Array:
+def resample_iqms(drawn: Array, values: Array) -> Array:
     """Interquartile means of resamples, values on an edge counted in part.  drawn [B, N], values [N] -> [B]."""
     order = np.argsort(values, kind="stable")
-    low, high = (share * len(values) for share in MIDDLE)
+    low, high = (share * len(values) for share in MIDDLE_SHARES)
     below = np.cumsum(drawn[:, order], axis=1, dtype=np.float64).clip(low, high)
     weight = np.diff(below, axis=1, prepend=low)
     return weight @ values[order] / (high - low)
@@ -70,74 +74,76 @@ def middle_means(drawn: Array, values: Array) -> Array:
 
 def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The mean.  values [n] or [R, n], n >= 1."""
-    rows = _rows(values)
-    found = _mean(rows, seed=seed, count=count)
-    if rows.shape[1] < FEW:
+    rows = _as_rows(values)
+    found = _percentile_interval(rows, seed=seed, count=count)
+    if rows.shape[1] < MIN_STUDENTISED_EPISODES:
         return found
-    low, high = _studentised(resamples(*rows.shape, seed=seed, count=count or enough(rows.size)), rows)
+    low, high = _studentised_ends(
+        draw_resamples(*rows.shape, seed=seed, count=count or resample_count(rows.size)), rows
+    )
     return Estimate(found.value, min(found.low, low), max(found.high, high))
 
 
 def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The interquartile mean: of the middle half of all values.  values [n] or [R, n], n >= 1."""
-    rows = _rows(values)
-    return _estimate(middle_means, rows, seed=seed, count=count, size=rows.size // 2)
+    rows = _as_rows(values)
+    return _bootstrap_estimate(resample_iqms, rows, seed=seed, count=count, size=rows.size // 2)
 
 
-def improvement(ours: Array, theirs: Array, *, seed: int, count: int | None = None) -> Estimate:
+def improvement_probability(ours: Array, theirs: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The probability that we do better on an instance, a tie counted half.  Both [n] or [R, n], paired.
 
     Two wins and two losses are added for the interval, so that it does not vanish where one side always wins (Agresti
     and Coull 1998); the runs are pooled.
     """
     wins = 0.5 + 0.5 * np.sign(np.asarray(ours, dtype=np.float64) - theirs).ravel()
-    _, low, high = _mean(_rows(np.concatenate((wins, (0.0, 0.0, 1.0, 1.0)))), seed=seed, count=count)
+    _, low, high = _percentile_interval(_as_rows(np.concatenate((wins, (0.0, 0.0, 1.0, 1.0)))), seed=seed, count=count)
     return Estimate(float(wins.mean()), max(low, 0.0), min(high, 1.0))
 
 
-def profile(values: Array, grid: Array, *, seed: int) -> tuple[Estimate, ...]:
+def exceedance_profile(values: Array, grid: Array, *, seed: int) -> tuple[Estimate, ...]:
     """The share of values above each point of a grid, each with its own interval.  values [n] or [R, n]; grid [M]."""
-    rows = _rows(values)
+    rows = _as_rows(values)
     above = (rows.ravel()[:, None] > grid).astype(np.float64)
-    drawn = resamples(*rows.shape, seed=seed, count=enough(rows.size))
-    ends = _ends(means(drawn, above), rows.size, rows.size - len(rows))
+    drawn = draw_resamples(*rows.shape, seed=seed, count=resample_count(rows.size))
+    ends = _percentile_ends(resample_means(drawn, above), rows.size, rows.size - len(rows))
     return tuple(Estimate(*map(float, one)) for one in zip(above.mean(axis=0), *ends, strict=True))
 
 
-def effect(ours: Array, theirs: Array) -> float | None:
+def effect_size(ours: Array, theirs: Array) -> float | None:
     """The mean paired difference in standard deviations of it; None where all differences are equal."""
     difference = (np.asarray(ours, dtype=np.float64) - theirs).ravel()
     spread = difference.std(ddof=1) if len(difference) > 1 else 0.0
     return float(difference.mean() / spread) if spread > 1e-12 else None
 
 
-def across(values: Array) -> Estimate | None:
+def seed_interval(values: Array) -> Estimate | None:
     """The mean over runs with Student's interval, for what other training seeds would do.  [R, n]; None for one run."""
     found = np.asarray(values, dtype=np.float64).mean(axis=1)
     if len(found) < 2:
         return None
-    room = quantile_of_t(len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
+    room = student_t_quantile(len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
     middle = float(found.mean())
     return Estimate(middle, float(middle - room), float(middle + room))
 
 
-def enough(values: int) -> int:
+def resample_count(values: int) -> int:
     """Resamples of so many values: fewer where there are many, so that they always fit into memory."""
-    return max(LEAST, min(RESAMPLES, DRAWS // values))
+    return max(MIN_RESAMPLES, min(MAX_RESAMPLES, MAX_DRAWS // values))
 
 
-def tails(size: int, freedom: int) -> tuple[float, float]:
+def tail_shares(size: int, degrees: int) -> tuple[float, float]:
     """The percentiles, as shares, that make an interval of resamples.  size: values; freedom: degrees of it."""
-    free = max(freedom, 1)
-    tail = _NORMAL.cdf(-quantile_of_t(free) * math.sqrt(max(size, 1) / free))
+    free = max(degrees, 1)
+    tail = _NORMAL.cdf(-student_t_quantile(free) * math.sqrt(max(size, 1) / free))
     return tail, 1 - tail
 
 
-def quantile_of_t(freedom: int) -> float:
+def student_t_quantile(degrees: int) -> float:
     """The two-sided 95 % quantile of Student's t, within 0.003 (Abramowitz and Stegun 26.7.5)."""
-    if freedom <= len(_T):
-        return _T[freedom - 1]
-    z, n = _Z, freedom
+    if degrees <= len(_T):
+        return _T[degrees - 1]
+    z, n = _Z, degrees
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
@@ -152,49 +158,55 @@ def stability(accuracy: Array) -> Array:
     return 1.0 / (1.0 + steps.var(axis=0)) if len(steps) > 1 else np.ones(accuracy.shape[1])
 
 
-def _rows(values: Array) -> Array:
+def _as_rows(values: Array) -> Array:
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 
-def _mean(rows: Array, *, seed: int, count: int | None) -> Estimate:
+def _percentile_interval(rows: Array, *, seed: int, count: int | None) -> Estimate:
     """The mean with ends at percentiles.  rows [R, n]."""
-    return _estimate(means, rows, seed=seed, count=count, size=rows.size)
+    return _bootstrap_estimate(resample_means, rows, seed=seed, count=count, size=rows.size)
 
 
-def _studentised(drawn: Array, rows: Array) -> tuple[float, float]:
+def _studentised_ends(drawn: Array, rows: Array) -> tuple[float, float]:
     """Ends of an interval of the mean, from its resamples in units of their own errors.  drawn [B, R * n], rows [R, n].
 
     Resamples without an error of their own, of one episode again and again, are left out.
     """
     mean = float(rows.mean())
-    (_,), (error,) = _errors(np.ones((1, rows.size), dtype=np.int16), rows - mean)
-    behind, errors = _errors(drawn, rows - mean)
+    (_,), (error,) = _means_and_errors(np.ones((1, rows.size), dtype=np.int16), rows - mean)
+    behind, errors = _means_and_errors(drawn, rows - mean)
     known = errors > 1e-6 * error
     if not known.any():
         return mean, mean
-    low, high = np.quantile(behind[known] / errors[known], ((1 - LEVEL) / 2, (1 + LEVEL) / 2), method="weibull")
+    low, high = np.quantile(
+        behind[known] / errors[known], ((1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2), method="weibull"
+    )
     return mean - float(high * error), mean - float(low * error)
 
 
-def _errors(drawn: Array, rows: Array) -> tuple[Array, Array]:
+def _means_and_errors(drawn: Array, rows: Array) -> tuple[Array, Array]:
     """Means of resamples and the standard errors of these means.  drawn [B, R * n], rows [R, n] -> both [B]."""
     runs, count = rows.shape
     parts = zip(np.split(drawn, runs, axis=1), rows, strict=True)
-    first, second = np.stack([means(part, np.stack((row, row**2), axis=1)) for part, row in parts]).transpose(2, 0, 1)
+    first, second = np.stack([resample_means(part, np.stack((row, row**2), axis=1)) for part, row in parts]).transpose(
+        2, 0, 1
+    )
     spread = (second - first**2).clip(0.0) / max(count - 1, 1)  # [R, B]
     return first.mean(axis=0), np.sqrt(spread.sum(axis=0)) / runs
 
 
-def _ends(found: Array, size: int, freedom: int) -> Array:
-    return np.quantile(found, tails(size, freedom), axis=0, method="weibull")  # unbiased for few resamples too
+def _percentile_ends(statistics: Array, size: int, degrees: int) -> Array:
+    return np.quantile(
+        statistics, tail_shares(size, degrees), axis=0, method="weibull"
+    )  # unbiased for few resamples too
 
 
-def _estimate(
+def _bootstrap_estimate(
     statistic: Callable[[Array, Array], Array], rows: Array, *, seed: int, count: int | None, size: int
 ) -> Estimate:
     """count: of resamples, None: enough; size: values that the statistic is of."""
     flat = rows.ravel()
     whole = statistic(np.ones((1, len(flat)), dtype=np.int16), flat)[0]
-    drawn = resamples(*rows.shape, seed=seed, count=count or enough(len(flat)))
-    low, high = _ends(statistic(drawn, flat), size, size - len(rows))
+    drawn = draw_resamples(*rows.shape, seed=seed, count=count or resample_count(len(flat)))
+    low, high = _percentile_ends(statistic(drawn, flat), size, size - len(rows))
     return Estimate(float(whole), float(low), float(high))

@@ -23,23 +23,23 @@ from morphogen.telemetry.kinds.run import Evaluated
 from morphogen.vocab.purpose import Purpose
 
 Array = np.ndarray[Any, Any]
-METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
+PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 
-class Split(NamedTuple):
-    """Which instances are played."""
+class InstanceSplit(NamedTuple):
+    """Instances that are played."""
 
     purpose: Purpose
-    first: int  # number of the first episode
+    first_episode: int  # number of the first episode
     label: str
 
 
-HELD_OUT = Split(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, "held-out instances")
-TRAINING = Split(Purpose.INSTANCE, 0, "training instances")
+HELD_OUT_INSTANCES = InstanceSplit(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, "held-out instances")
+TRAINING_INSTANCES = InstanceSplit(Purpose.INSTANCE, 0, "training instances")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ArmResult:
     """One row per episode.  Accuracies in points; params: of the delivered network."""
 
     policy: str
@@ -53,18 +53,18 @@ class Result:
     param_epochs: Array  # int [n], parameters that trained, host and living seeds, summed over the epochs
     minibatches: Array  # int [n], that each parameter of the host was trained with
     seconds: float  # wall clock of all episodes
-    lives: EpisodeTraces  # epoch by epoch
+    traces: EpisodeTraces  # epoch by epoch
 
-    def event(self, *, split: str, seed: int) -> Evaluated:
+    def to_event(self, *, split: str, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
-        found = {name: interval(getattr(self, name), seed=seed) for name in METRICS}
+        found = {name: interval(getattr(self, name), seed=seed) for name in PLAY_METRICS}
         stats = {name: dict(zip(("mean", "low", "high"), row, strict=True)) for name, row in found.items()}
         return Evaluated(episodes=len(self.network_value), split=split, **stats)
 
-    def row(self, own: "Result", *, seed: int) -> dict[str, object]:
+    def table_row(self, reference: "ArmResult", *, seed: int) -> dict[str, object]:
         """The numbers as a row of the closing table, beside those of the run's own policy on the same instances."""
         _, low, high = interval(self.network_value, seed=seed)
-        behind, least, most = interval(own.network_value - self.network_value, seed=seed)
+        behind, least, most = interval(reference.network_value - self.network_value, seed=seed)
         return {
             "policy": self.policy,
             "network value": float(self.network_value.mean()),
@@ -72,53 +72,55 @@ class Result:
             "accuracy %": float(self.committed_accuracy.mean()),
             "parameters": round(float(self.params.mean())),
             "x host": float(self.params_ratio.mean()),
-            f"{own.policy} minus it": "" if own is self else f"{behind:+.3f} ({least:+.3f} .. {most:+.3f})",
+            f"{reference.policy} minus it": "" if reference is self else f"{behind:+.3f} ({least:+.3f} .. {most:+.3f})",
         }
 
-    def plain(self) -> dict[str, list[float]]:
+    def per_episode(self) -> dict[str, list[float]]:
         """Every number per episode, for a file."""
-        return {name: getattr(self, name).tolist() for name in (*METRICS, "params", "rollbacks")}
+        return {name: getattr(self, name).tolist() for name in (*PLAY_METRICS, "params", "rollbacks")}
 
     def costs(self) -> dict[str, Any]:
-        """What it took, for a file: per episode, and the seconds of all."""
+        """Costs for a file: per episode, and the seconds of all."""
         found = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches")}
-        return {**found, "kept": self.lives.fossil_blueprint.tolist(), "seconds": self.seconds}
+        return {**found, "kept": self.traces.fossil_blueprint.tolist(), "seconds": self.seconds}
 
 
-def play(setup: Setup, fences: Transfers, arm: Arm, *, name: str, episodes: int, split: Split = HELD_OUT) -> Result:
+def play(
+    setup: Setup, transfers: Transfers, arm: Arm, *, name: str, episodes: int, split: InstanceSplit = HELD_OUT_INSTANCES
+) -> ArmResult:
     """Run `episodes` episodes of a split; one `plan` crossing an epoch and one `result` in all."""
     began, envs = time.perf_counter(), min(setup.spec.envs, episodes)
-    world = VectorEnv(setup, fences, instances=split.purpose, envs=envs, control=arm.control)
+    world = VectorEnv(setup, transfers, instances=split.purpose, envs=envs, control=arm.control)
     with closing(world):
-        starts = range(split.first, split.first - (-episodes // envs))
+        starts = range(split.first_episode, split.first_episode - (-episodes // envs))
         parts = [rollout_on_device(world, world.reset(episode), arm.policy, arm.params) for episode in starts]
-    lives = fetch_traces(fences, parts, episodes)
+    lives = fetch_traces(transfers, parts, episodes)
     if arm.control is not None:
-        _heed(arm.control, lives.missed, envs, split.label)
-    return result_of(setup, lives, name=name, seconds=time.perf_counter() - began)
+        _check_missed_actions(arm.control, lives.missed, envs, split.label)
+    return build_result(setup, lives, name=name, seconds=time.perf_counter() - began)
 
 
-def result_of(setup: Setup, lives: EpisodeTraces, *, name: str, seconds: float) -> Result:
-    """What is reported of lives on held-out instances."""
-    host, accuracy = lives.host_params, lives.committed_acc[-1]
-    return Result(
+def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: float) -> ArmResult:
+    """Result of an arm on held-out instances."""
+    host, accuracy = traces.host_params, traces.committed_acc[-1]
+    return ArmResult(
         policy=name,
-        network_value=lives.network_value[-1],
+        network_value=traces.network_value[-1],
         committed_accuracy=accuracy,
-        params=host + lives.fossil_params,
-        params_ratio=1.0 + lives.fossil_params / host,
+        params=host + traces.fossil_params,
+        params_ratio=1.0 + traces.fossil_params / host,
         success_share=(accuracy >= setup.task.success).astype(np.float64),
-        stability=stability(lives.accuracy),
-        rollbacks=lives.rollbacks,
-        param_epochs=lives.cost[-1],
-        minibatches=np.full_like(host, len(lives.trained_params) * setup.spec.data.minibatches),
+        stability=stability(traces.accuracy),
+        rollbacks=traces.rollbacks,
+        param_epochs=traces.cost[-1],
+        minibatches=np.full_like(host, len(traces.trained_params) * setup.spec.data.minibatches),
         seconds=seconds,
-        lives=lives,
+        traces=traces,
     )
 
 
-def _heed(control: ScheduleControl, missed: Array, envs: int, where: str) -> None:
+def _check_missed_actions(control: ScheduleControl, missed: Array, envs: int, label: str) -> None:
     """A ScheduleError where a declared action was not legal.  missed bool [T, n], `envs` episodes at a time."""
     for epoch, row in enumerate(missed):
         for first in range(0, len(row), envs):
-            control.check_missed(row[first : first + envs], epoch, where)
+            control.check_missed(row[first : first + envs], epoch, label)

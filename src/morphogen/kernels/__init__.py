@@ -1,11 +1,22 @@
-"""Layers over stacked networks as operators of torch, with kernels of our own where the processor computes them.
+"""Layers over stacked networks as operators of torch, with compiled kernels for float32 on a CPU.
 
-Every operation here comes in two forms that agree up to rounding: plain torch, which runs on any device and which the
-compiler fuses, and a kernel that passes over memory once, for float32 on a CPU (`kernels/*.c`).  `fits` chooses.  Where
-the package was installed without a C compiler there are no kernels, and plain torch serves everywhere.  The kernel of
-convolutions needs AVX-512 and usual shapes as well (`form_of`); others are left to torch and its gradients.
+For whoever writes a layer in `nets`; nothing above `nets` needs this package.  Every operation has two forms that agree
+up to rounding: plain torch, which runs on any device and which the compiler fuses, and a C kernel (`kernels/*.c`) that
+passes over memory once.  `native.has_kernel` chooses per call.  Without a C compiler the package installs without
+kernels, and plain torch computes everything.  Convolutions also need AVX-512 and usual shapes (`form_of`).
 
-Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their channels, which are innermost.
+- `conv`, `conv_backward`, `form_of`, `Form`: convolutions that keep height and width
+- `norm`, `norm_backward`, `EPS`: group normalisation with channel mask, lower limit and scale
+- `perceptron`, `perceptron_backward`: two linear layers with a SiLU between them
+- `pool`, `pool_backward`: max pooling 2x2
+- `blend`, `blend_backward`: seeds blended into the features of their hosts
+- `take_rows`, `take_row_blocks`, `channels_innermost`: copies that change rows or the order of axes
+- `philox`: counter-based random words, the base of `state.rng`
+- `AVAILABLE`, `CAN_CONVOLVE`: are there kernels, and kernels of convolutions, on this machine?
+- `native`: loading of the extension, the calling convention of kernels, axes, `AutogradFunction`
+
+Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their channels, which are innermost.  Loads
+torch, and nothing else of the project; gradients are explicit functions here and become autograd in `nets.ops`.
 """
 
 from morphogen.kernels.blend import blend, blend_backward

@@ -1,4 +1,4 @@
-/* Convolutions of stacked networks, and the gradient of what goes in. */
+/* Convolutions of stacked networks, and the gradient of their input. */
 
 #include "conv.h"
 
@@ -14,8 +14,8 @@ static Shape shape_of(const Size *size, Size inputs, Size outputs, Size kernel) 
     return s;
 }
 
-/* Where the weights of a network, in the order in which they are used, lie in [outputs, inputs, lines, columns]; -1:
-   beyond the end of a run.  `turned`: outputs for inputs, from the last tap on.  */
+/* Positions in [outputs, inputs, lines, columns] of the weights of a network in packed order; -1: beyond the end of a
+   run.  `turned`: outputs and inputs are swapped, taps reversed.  */
 static void find_places(const Shape *s, int turned, int32_t *to) {
     const int one = s->vectors * FULL, taps = s->kernel * s->kernel, parts = s->parts, inputs = s->inputs;
     for (int block = 0; block < s->blocks; block++)
@@ -31,14 +31,14 @@ static void find_places(const Shape *s, int turned, int32_t *to) {
                 }
 }
 
-/* Weights of a network in the order in which they are used. */
+/* Pack the weights of a network. */
 void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network) {
     const float *from = k->weight + network * s->outputs * s->inputs * s->kernel * s->kernel;
     float *to = k->weights + network * s->packed;
     for (Size i = 0; i < s->packed; i++) to[i] = places[i] < 0 ? 0.0f : from[places[i]];
 }
 
-/* The inverse, of the sums of the gradients of all chunks. */
+/* Unpack the sums of the gradients of all chunks. */
 void morphogen_conv_slopes(const Conv *k, Size network) {
     const Shape *s = &k->forth;
     const Size chunk = k->rows * s->packed;
@@ -49,7 +49,7 @@ void morphogen_conv_slopes(const Conv *k, Size network) {
         if (k->places[i] >= 0) to[k->places[i]] = sums[i];
 }
 
-/* Floats of a plane; a last run may look a few floats beyond its end. */
+/* Floats of a plane; a last run may read a few floats beyond its end. */
 Size morphogen_conv_plane(const Shape *s) {
     const Size pixels = (s->height + s->kernel - 1) * (s->width + s->kernel - 1);
     return (pixels * s->inputs + 2 * FULL - 1) / FULL * FULL;
@@ -66,7 +66,7 @@ INLINE void copy_planes(const float *restrict from, Size stride, Size rows, cons
     }
 }
 
-/* A sample of some networks as planes, in memory whose borders are 0; where there is no border it stays as it lies. */
+/* Copy a sample of some networks to planes with borders of 0; without a border nothing is copied. */
 Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Size rows, float *to) {
     const Size channels = s->inputs;
     if (s->kernel == 1 && channels % s->parts == 0) return (Planes){from, channels, s->width * stride, stride};
@@ -83,13 +83,13 @@ Planes morphogen_conv_planes(const Shape *s, const float *from, Size stride, Siz
     return found;
 }
 
-/* Neighbours of both, added up. */
+/* Sums of adjacent pairs of both. */
 INLINE Vector halved(Vector a, Vector b) {
     return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
            __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-/* Pixels of the output, `across` of them in a line; the first sees what lies at `at`. */
+/* Pixels of the output, `across` of them in a line; the first reads from `at`. */
 INLINE void tile(const Shape *s, const Planes *in, const float *at, const float *restrict weight, float *restrict out,
                  Size stride, const int across, const int parts, const int vectors) {
     const int count = FULL / vectors;
@@ -121,7 +121,7 @@ INLINE void tile(const Shape *s, const Planes *in, const float *at, const float 
     }
 }
 
-/* Networks side by side: those that share a line of the cache write it one after the other. */
+/* Networks side by side: networks that share a line of the cache are written one after the other. */
 INLINE void convolve(const Shape *s, Planes in, const float *weights, float *out, Size stride, Size rows,
                      const int across, const int parts, const int vectors) {
     const Size down = FULL / vectors / across, band = s->outputs < FULL ? down : s->height;
@@ -177,7 +177,7 @@ static void forward(const Conv *k) {
     }
 }
 
-/* Sizes and addresses as the caller gives them, and memory to work in; 0 after an error. */
+/* Read sizes and addresses, allocate scratch memory; 0 after an error. */
 static int conv_of(PyObject *const *args, Py_ssize_t given, Conv *k) {
     Size n[14];
     if (!morphogen_numbers(args, given, 14, n)) return 0;

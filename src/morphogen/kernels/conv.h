@@ -1,7 +1,7 @@
-/* Convolutions of stacked networks, for processors with AVX-512: what forward and backward share.
+/* Convolutions of stacked networks, for processors with AVX-512: shared by forward and backward.
 
-   Every network is worked on by itself, as a plane: its pixels near each other, with the border that the kernel looks
-   at, which is 0.  The inputs that an output sees in one line of the kernel lie side by side there: a run.  A vector
+   Every network is processed as a plane: its pixels in adjacent memory, with a border of 0 as wide as the kernel
+   needs.  The inputs of an output in one line of the kernel are adjacent there: a run.  A vector
    holds 16 products: one of a run for each of 16 outputs, or two for each of 8, or four for each of 4, which are added
    up at the end.  */
 
@@ -21,8 +21,8 @@
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
 
 #define FULL 16           /* floats of a vector */
-#define CHUNKS 8          /* parts of the samples whose gradients of weights are added up apart */
-#define BUNDLE 256        /* channels of networks that are worked on together, about */
+#define CHUNKS 8          /* parts of the samples with separate sums of the gradients of weights */
+#define BUNDLE 256        /* channels of networks processed together, about */
 #define BYTES (2048 << 10) /* of their planes, at most */
 
 typedef __m512 Vector;
@@ -34,23 +34,23 @@ typedef struct {
     Size steps, packed;          /* vectors of a run; floats of the weights of a network */
 } Shape;
 
-/* Some networks as they are worked on.  A pixel has its kernel's first line and column at its own place. */
+/* Planes of some networks.  The address of a pixel is that of the first line and column of its kernel. */
 typedef struct {
     const float *at;
     Size network, line, pixel; /* floats from one to the next */
 } Planes;
 
 typedef struct {
-    Shape forth, back; /* back: from the gradient of what came out to that of what went in */
+    Shape forth, back; /* back: from the gradient of the output to that of the input */
     Size samples, rows, stride, bundle, threads;
     const float *x, *weight, *grad;
-    float *out, *push, *slopes;      /* push: NULL = not asked for; slopes: the gradient of the weights */
-    float *weights, *sums, *scratch; /* as they are used [rows, packed]; [CHUNKS, rows, packed]; [threads, room] */
+    float *out, *push, *slopes;      /* push: gradient of x, NULL = not needed; slopes: the gradient of the weights */
+    float *weights, *sums, *scratch; /* packed [rows, packed]; [CHUNKS, rows, packed]; [threads, room] */
     Size room;
-    int32_t *places, *turned; /* of the weights as they are used, in those that were given */
+    int32_t *places, *turned; /* of packed weights among the given ones */
 } Conv;
 
-/* `parts` floats of a run, as often as a vector has outputs. */
+/* Repeat `parts` floats of a run for all outputs of a vector. */
 INLINE Vector repeated(const float *run, const int parts) {
     if (parts == 1) return _mm512_set1_ps(*run);
     if (parts == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(run));
@@ -59,7 +59,7 @@ INLINE Vector repeated(const float *run, const int parts) {
     return (Vector)_mm512_set1_pd(two);
 }
 
-/* What conv.c does for both, each told there. */
+/* Functions of conv.c for both directions, documented there. */
 PyObject *morphogen_convolved(PyObject *const *args, Py_ssize_t given, void (*work)(const Conv *));
 void morphogen_conv_weights(const Conv *k, const Shape *s, const int32_t *places, Size network);
 void morphogen_conv_slopes(const Conv *k, Size network);

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from morphogen.kernels.axes import to_activations, to_images
 from morphogen.kernels.native import (
     CAN_CONVOLVE,
     call_kernel,
@@ -16,22 +15,24 @@ from morphogen.kernels.native import (
     make_contiguous,
     make_evenly_strided,
     operator,
+    to_activations,
+    to_images,
 )
 
 _SIDE = 4  # pixels that the kernel computes together, in either direction
-_SHARED_WIDTHS, _VECTOR_WIDTH = (4, 8), 16  # channels that come out: so many share a vector of the kernel, or fill one
+_SHARED_WIDTHS, _VECTOR_WIDTH = (4, 8), 16  # output channels that share a vector of the kernel, or fill one
 
 
 class Form(enum.Enum):
-    """How a convolution is computed."""
+    """Implementation of a convolution."""
 
-    USUAL = "usual"  # by torch, axes in memory as it names them
-    INNERMOST = "innermost"  # by torch, channels innermost
-    KERNEL = "kernel"  # by a kernel of our own
+    USUAL = "usual"  # torch, axes in memory in torch's order
+    INNERMOST = "innermost"  # torch, channels innermost
+    KERNEL = "kernel"  # compiled kernel
 
 
 def form_of(x: Tensor, weight: Tensor) -> Form:
-    """The fastest form that serves (`morphogen bench --explain`).  x [B, H, W, R, I], weight [R, O, I, k, k]."""
+    """Return the fastest form (`morphogen bench --explain`).  x [B, H, W, R, I], weight [R, O, I, k, k]."""
     rows, outputs, inputs, kernel = weight.shape[:4]
     sides = all(side % _SIDE == 0 for side in x.shape[1:3])
     known = sides and kernel % 2 == 1 and _has_channel_kernel(outputs) and x.shape[3:] == (rows, inputs)
@@ -39,27 +40,25 @@ def form_of(x: Tensor, weight: Tensor) -> Form:
 
 
 def conv(x: Tensor, weight: Tensor) -> Tensor:
-    """Where the form is `KERNEL`.  x [B, H, W, R, I], weight [R, O, I, k, k] -> [B, H, W, R, O]."""
+    """Convolve by the kernel.  x [B, H, W, R, I], weight [R, O, I, k, k] -> [B, H, W, R, O].
+
+    Raises: ValueError where `form_of` is not `KERNEL`.
+    """
     return _conv(x, weight)
 
 
 def conv_backward(grad: Tensor, x: Tensor, weight: Tensor, *, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
-    """Gradients of x (nothing where it is not asked for) and weight.  grad [B, H, W, R, O]."""
+    """Return the gradients of x (empty unless `needs_input_grad`) and weight.  grad [B, H, W, R, O]."""
     if needs_input_grad and not _has_channel_kernel(x.shape[-1]):
-        return _torch_input_grad(grad, weight), _conv_backward(grad, x, weight, False)[1]
+        rows, kernel = weight.shape[0], weight.shape[-1]
+        images = torch.conv_transpose2d(to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
+        return to_activations(images, rows), _conv_backward(grad, x, weight, False)[1]
     return _conv_backward(grad, x, weight, needs_input_grad)
 
 
 def _has_channel_kernel(channels: int) -> bool:
-    """Whether the kernel serves so many channels that come out."""
+    """Return True if the kernel serves this number of output channels."""
     return channels in _SHARED_WIDTHS or channels % _VECTOR_WIDTH == 0
-
-
-def _torch_input_grad(grad: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of x, by torch."""
-    rows, kernel = weight.shape[0], weight.shape[-1]
-    back = torch.conv_transpose2d(to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
-    return to_activations(back, rows)
 
 
 def _kernel(x: Tensor, weight: Tensor) -> Tensor:
@@ -69,19 +68,18 @@ def _kernel(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _kernel_backward(grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
-    x, (push, slopes) = (
-        _kernel_input(x, weight, is_backward=needs_input_grad),
-        _shapes_backward(grad, x, weight, needs_input_grad),
-    )
-    own = x, make_contiguous(weight), None, grad.contiguous(), push if needs_input_grad else None, slopes
-    call_kernel("conv_backward", *_sizes(x, weight), *own)
-    return push, slopes
+    x_grad, weight_grad = _shapes_backward(grad, x, weight, needs_input_grad)
+    x = _kernel_input(x, weight, is_backward=needs_input_grad)
+    tensors = x, make_contiguous(weight), None, grad.contiguous(), x_grad if needs_input_grad else None, weight_grad
+    call_kernel("conv_backward", *_sizes(x, weight), *tensors)
+    return x_grad, weight_grad
 
 
 def _kernel_input(x: Tensor, weight: Tensor, *, is_backward: bool = False) -> Tensor:
-    """What goes in, as the kernel reads it.  back: a gradient of as many channels is to come out."""
+    """Return the input in the layout of the kernel.  is_backward: the kernel also computes the gradient of x."""
     if form_of(x, weight) is not Form.KERNEL or (is_backward and not _has_channel_kernel(x.shape[-1])):
-        raise ValueError(f"no kernel convolves {tuple(x.shape)} with {tuple(weight.shape)}; ask `form_of`")
+        got = f"{tuple(x.shape)} and {tuple(weight.shape)}"
+        raise ValueError(f"x, weight: expected shapes that `form_of` maps to KERNEL, got {got}")
     return make_evenly_strided(x)
 
 
@@ -99,7 +97,7 @@ def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: 
 
 _conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
 _conv_backward = operator(
-    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool asked) -> (Tensor, Tensor)",
+    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)",
     _kernel_backward,
     _shapes_backward,
 )

@@ -1,12 +1,12 @@
-/* Gradients of convolutions: of the weights, and of what goes in.  */
+/* Gradients of convolutions: of the weights, and of the input.  */
 
 #include "conv.h"
 
 #ifdef MORPHOGEN_CONV
 
-#define SUMS 24 /* vectors that are added up at once: registers, less what else is needed */
+#define SUMS 24 /* sums held in registers at once */
 
-/* What every product of a run is multiplied with. */
+/* Factors of every product of a run. */
 INLINE Vector outputs_of(const float *grad, const int parts) {
     const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
     const __m512i often = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
@@ -58,7 +58,7 @@ INLINE void gather(const Shape *s, const Planes *in, const float *x, const Plane
         if (n * vectors <= SUMS) gather(s, in, run, out, grad, own, 1, n, parts, vectors);                             \
         break;
 
-/* The gradient of a block of the weights of one network. */
+/* Gradient of a block of the weights of one network. */
 INLINE void gather_block(const Shape *s, const Planes *in, const float *x, const Planes *out, const float *grad,
                          float *sums, const int parts, const int vectors) {
     if (s->kernel == 3)
@@ -73,7 +73,7 @@ INLINE void gather_block(const Shape *s, const Planes *in, const float *x, const
         }
 }
 
-/* Add the gradients of the weights of some networks that a sample has. */
+/* Add the gradients of the weights of some networks from one sample. */
 static void gather_planes(const Shape *s, Planes in, Planes out, float *sums, Size rows) {
     for (Size n = 0; n < rows * s->blocks; n++, sums += s->packed / s->blocks) {
         const float *x = in.at + n / s->blocks * in.network;

@@ -1,4 +1,4 @@
-/* What the kernels share.
+/* Shared by the kernels.
 
    Activations are float [samples, pixels, rows, channels].  Work is cut by sample, so no result depends on the number
    of threads; sums over samples are left to the caller, as one partial sum per sample.  */
@@ -23,17 +23,17 @@
 #endif
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define MORPHOGEN_CONV /* whether convolutions can be built */
+#define MORPHOGEN_CONV /* convolutions can be built */
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define LANES(count) _Pragma("omp simd") for (Size i = 0; i < (count); i++)
-#define WIDTH 512       /* most channels of a piece */
-#define SMALL (1 << 15) /* elements below which one thread does all */
+#define WIDTH 512       /* largest number of channels of a piece */
+#define SMALL (1 << 15) /* elements below which one thread computes everything */
 
 typedef Py_ssize_t Size;
 
-/* A function of the same work, in which the usual numbers of channels are constants: a row is a few instructions. */
+/* Variant of a function in which usual numbers of channels are constants: a row is a few instructions. */
 #define BY_CHANNELS(work, Task)                                                                                        \
     WIDE static void work##_of(const Task *k, Size at) {                                                               \
         switch (k->channels) {                                                                                         \
@@ -45,7 +45,7 @@ typedef Py_ssize_t Size;
         }                                                                                                              \
     }
 
-#define FAR ((Size)12 << 20) /* bytes of a result from which on it is not kept in the cache: it would not stay there */
+#define FAR ((Size)12 << 20) /* bytes of a result beyond which it is written past the cache, where it would not stay */
 
 /* Write past the cache, which otherwise reads a line before it is written.  `fence` ends it. */
 INLINE void stream(float *restrict to, const float *restrict from, Size count, int far) {
@@ -64,11 +64,11 @@ INLINE void fence(int far) {
 #endif
 }
 
-#define TILE 512 /* floats that are pooled at a time */
+#define TILE 512 /* floats pooled at a time */
 
-/* The largest of every four, and which it is: the first of equals, or the last that is no number. */
+/* Largest of every four and its position: the first of equals, or the last NaN. */
 INLINE void largest(const float *restrict a, const float *restrict b, const float *restrict c, const float *restrict d,
-                    float *restrict out, uint8_t *restrict winner, Size count) {
+                    float *restrict out, uint8_t *restrict argmax, Size count) {
     int32_t places[TILE]; /* as wide as the floats, so that one instruction serves many */
     for (Size first = 0; first < count; first += TILE) {
         const Size many = count - first < TILE ? count - first : TILE;
@@ -82,17 +82,17 @@ INLINE void largest(const float *restrict a, const float *restrict b, const floa
             out[first + i] = three ? h : left;
             places[i] = three ? 3 : two ? 2 : one;
         }
-        LANES(many) winner[first + i] = (uint8_t)places[i];
+        LANES(many) argmax[first + i] = (uint8_t)places[i];
     }
 }
 
-/* The gradient of what was largest, where it was; 0 elsewhere. */
-INLINE void given_back(const float *restrict grad, const uint8_t *restrict winner, float *restrict a, float *restrict b,
+/* Gradient at the position of the largest; 0 elsewhere. */
+INLINE void unpool_row(const float *restrict grad, const uint8_t *restrict argmax, float *restrict a, float *restrict b,
                        float *restrict c, float *restrict d, Size count) {
     int32_t places[TILE];
     for (Size first = 0; first < count; first += TILE) {
         const Size many = count - first < TILE ? count - first : TILE;
-        LANES(many) places[i] = winner[first + i];
+        LANES(many) places[i] = argmax[first + i];
         LANES(many) {
             const float g = grad[first + i];
             a[first + i] = places[i] == 0 ? g : 0.0f;
@@ -109,13 +109,13 @@ typedef struct {
     Size stride; /* floats from one pixel to the next */
 } Lane;
 
-/* Lanes of networks from their blocks, (address, networks, stride) one after the other; 0 after an error. */
+/* Read lanes of networks from blocks (address, networks, stride); 0 after an error. */
 int morphogen_lanes(PyObject *blocks, Size networks, Size channels, Lane *found);
 
-/* Whether all numbers lie in [0, end); else an IndexError. */
+/* Check that all numbers lie in [0, end); else 0 and an IndexError. */
 int morphogen_within(const int64_t *numbers, Size count, Size end);
 
-/* Whole numbers and addresses, in their order; 0 after an error. */
+/* Read integers and addresses in order; 0 after an error. */
 int morphogen_numbers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Size *found);
 
 PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given);

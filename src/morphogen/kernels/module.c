@@ -33,7 +33,7 @@ int morphogen_within(const int64_t *numbers, Size count, Size end) {
 
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))morphogen_##name, METH_FASTCALL, NULL}
 
-/* Whether this processor runs the convolutions. */
+/* Return True if this processor runs the convolutions. */
 static PyObject *convolves(PyObject *self, PyObject *nothing) {
 #ifdef MORPHOGEN_CONV
     __builtin_cpu_init();

@@ -1,6 +1,7 @@
-"""Where kernels of our own serve, and how they become operators of torch."""
+"""The compiled extension: loading, calling convention, operators of torch, and the axes of activations."""
 
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 
 def _load_extension() -> Any:
-    """The extension; None where the package was installed without a C compiler."""
+    """Import the extension; None where the package was installed without a C compiler."""
     try:
         return importlib.import_module("morphogen.kernels._native")
     except ImportError:
@@ -18,21 +19,35 @@ def _load_extension() -> Any:
 
 _native = _load_extension()
 AVAILABLE = _native is not None
-CAN_CONVOLVE = AVAILABLE and _native.convolves()  # whether the processor has what convolutions of our own need
+CAN_CONVOLVE = AVAILABLE and _native.convolves()  # the processor has the instructions of the convolution kernels
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 
 
+class AutogradFunction(torch.autograd.Function):
+    """Function with its own gradient; its signature is cached, because torch inspects it at every call."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+
+
+def apply_function(function: type[AutogradFunction], *args: Any) -> tuple[Tensor, ...]:
+    """Apply a function of many tensors; the compiler can't trace `apply` where no tensor needs a gradient."""
+    return (function.apply if torch.is_grad_enabled() else function.forward)(*args)
+
+
 def has_kernel(x: Tensor) -> bool:
-    """Whether kernels of our own serve activations like these.  x [B, H, W, R, C]."""
+    """Return True if kernels serve activations of this device, dtype and width.  x [..., C]."""
     return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
 
 
 def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:
-    """A kernel as an operator of torch, which modes see and the compiler calls as it is.
+    """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 
-    schema: as torch writes it; kernel: what runs; shapes: the same in shapes and dtypes alone.
+    Args: schema in torch's notation; kernel: the implementation on a CPU; shapes: function of the same arguments that
+    returns empty results.
     """
     name = _LIBRARY.define(schema).split("(")[0]
     _LIBRARY.impl(name, kernel, "CPU")
@@ -41,33 +56,40 @@ def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., A
 
 
 def call_kernel(name: str, *args: Any) -> None:
-    """Run a kernel; a tensor is its address, None is none."""
-    getattr(_native, name)(*(_kernel_arg(arg) for arg in args))
-
-
-def _kernel_arg(arg: Any) -> Any:
-    return _address(arg) if isinstance(arg, Tensor) else 0 if arg is None else arg
+    """Run a kernel; tensors are passed as addresses, None as 0."""
+    getattr(_native, name)(*(_address(arg) if isinstance(arg, Tensor) else 0 if arg is None else arg for arg in args))
 
 
 def _address(x: Tensor) -> int:
     if x.dtype not in _DTYPES:
-        raise TypeError(f"a kernel was given {x.dtype}; want one of {', '.join(map(str, _DTYPES))}")
+        raise TypeError(f"dtype of a kernel argument: expected one of {', '.join(map(str, _DTYPES))}, got {x.dtype}")
     return x.data_ptr()
 
 
 def make_contiguous(x: Tensor | None) -> Tensor | None:
-    """The tensor, contiguous."""
+    """Return the tensor in contiguous memory; None stays None."""
     return None if x is None else x.contiguous()
 
 
 def make_evenly_strided(x: Tensor) -> Tensor:
-    """Activations [..., R, C] whose pixels lie evenly in memory, each contiguous; a slice of rows stays as it is."""
-    steps = x.stride()
-    pairs = zip(steps[:-3], x.shape[1:-2], steps[1:-2], strict=True)
-    even = steps[-1] == 1 and steps[-2] == x.shape[-1] and all(outer == many * step for outer, many, step in pairs)
+    """Return activations with contiguous pixels at an even distance; a slice of rows is not copied.  x [..., R, C]."""
+    strides = x.stride()
+    axes = zip(strides[:-3], x.shape[1:-2], strides[1:-2], strict=True)
+    even = strides[-1] == 1 and strides[-2] == x.shape[-1] and all(outer == size * inner for outer, size, inner in axes)
     return x if even else x.contiguous()
 
 
 def block_args(blocks: Sequence[Tensor]) -> tuple[int, ...]:
-    """Blocks as kernels take them: address, networks, and floats between pixels, one block after the other."""
+    """Return blocks in the form that kernels read: address, networks, and floats between pixels of each block."""
     return tuple(x for block in blocks for x in (_address(block), block.shape[-2], block.stride(-3)))
+
+
+def to_images(x: Tensor) -> Tensor:
+    """View activations in the order of axes of torch.  [B, H, W, R, C] -> [B, R * C, H, W]."""
+    return x.flatten(3).permute(0, 3, 1, 2)
+
+
+def to_activations(x: Tensor, rows: int) -> Tensor:
+    """Return images in the order of axes of activations.  [B, R * C, H, W] -> [B, H, W, R, C]."""
+    samples, channels, height, width = x.shape
+    return x.permute(0, 2, 3, 1).contiguous().view(samples, height, width, rows, channels // rows)

@@ -14,7 +14,7 @@ INLINE int is_far(const Shape *s) {
     return s->samples * s->pixels * s->rows * s->channels * (Size)sizeof(float) > FAR;
 }
 
-/* Rows that are worked on at a time. */
+/* Rows of a piece. */
 static Size rows_of_piece(const Shape *shape) {
     Size wide = PIECE / (Size)sizeof(float) / shape->pixels;
     wide = wide > WIDTH ? WIDTH : wide;
@@ -24,14 +24,14 @@ static Size rows_of_piece(const Shape *shape) {
 
 typedef struct {
     Shape shape;
-    const float *x, *gain, *bias, *kept, *share, *scale; /* gain, kept, scale: NULL = 1; share: NULL = all kept */
+    const float *x, *gain, *bias, *kept, *share, *scale; /* gain, kept, scale: NULL = 1; share: NULL = no mask */
     float *out, *mean, *inverse;
     const float *grad;
-    float *push, *sums; /* push: NULL = not asked for; sums: [3, samples, rows, channels] */
+    float *push, *sums; /* push: gradient of x, NULL = not needed; sums: [3, samples, rows, channels] */
     float floor, eps;
 } Norm;
 
-/* How a piece is walked through.  Few channels that lie together are taken some pixels at a time. */
+/* Steps through a piece.  Few adjacent channels are processed several pixels at a time. */
 typedef struct {
     Size wide, fold, lanes, steps, in, out; /* lanes: floats at a time, fold * wide; in, out: floats between two steps */
 } Walk;
@@ -45,12 +45,12 @@ static Walk walk_of(const Shape *s, Size rows) {
     return w;
 }
 
-/* The same for all pixels of a step. */
+/* Repeat values for all pixels of a step. */
 INLINE void repeat(float *values, const Walk *w) {
     for (Size i = w->wide; i < w->lanes; i++) values[i] = values[i - w->wide];
 }
 
-/* Sums of all pixels of a step, in the first of them. */
+/* Add the pixels of a step up in the first of them. */
 INLINE void gather(float *sums, const Walk *w) {
     for (Size f = 1; f < w->fold; f++)
         for (Size i = 0; i < w->wide; i++) sums[i] += sums[f * w->wide + i];
@@ -89,7 +89,7 @@ INLINE void squares_of(const float *restrict x, const Walk *w, const float *rest
     gather(sum, w);
 }
 
-/* What is done to the channels of a piece. */
+/* Affine map of the channels of a piece. */
 typedef struct {
     float centre[WIDTH], slope[WIDTH], bias[WIDTH], scale[WIDTH];
 } Affine;
@@ -107,7 +107,7 @@ INLINE void affine_of(const Norm *k, const Walk *w, Size b, Size at, Affine *fou
     repeat(found->centre, w), repeat(found->slope, w), repeat(found->bias, w), repeat(found->scale, w);
 }
 
-/* Sums of channels as those of groups, times the share of an element. */
+/* Sum of a group's channels, times the weight of an element. */
 INLINE float group_of(const Norm *k, const float *sums, Size first, Size group) {
     const Size size = k->shape.channels / k->shape.groups;
     float total = 0;
@@ -137,7 +137,7 @@ INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
         const float *restrict a = x + p * w.in;
         LANES(w.lanes) {
             const float y = (a[i] - f.centre[i]) * f.slope[i] + f.bias[i];
-            to[i] = (y < k->floor ? k->floor : y) * f.scale[i]; /* what is not a number stays so */
+            to[i] = (y < k->floor ? k->floor : y) * f.scale[i]; /* NaN stays NaN */
         }
         stream(out + p * w.out, to, w.lanes, far);
     }
@@ -146,7 +146,7 @@ INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
 
 WIDE static void normalise_piece(const Norm *k, Size b, Size first, Size last) { normalise(k, b, first, last); }
 
-/* Per channel: the gradient, the gradient times what is centred, and what the gradient meets behind the scale. */
+/* Per channel: sums of the gradient, of gradient times centred x, and of gradient times the value before the scale. */
 INLINE void slopes_of(const Norm *k, const float *restrict x, const float *restrict grad, const Walk *w, const Affine *f,
                       float *restrict level, float *restrict tilt, float *restrict above) {
     LANES(w->lanes) level[i] = tilt[i] = above[i] = 0;
@@ -218,7 +218,7 @@ static void run_norm(const Norm *k, void (*piece)(const Norm *, Size, Size, Size
     }
 }
 
-/* Addresses of the found groups: the mean, and 1 / deviation behind it. */
+/* Set the addresses of the statistics: the mean, then 1 / deviation. */
 static void point(Norm *k, Size found) {
     k->mean = (float *)found;
     k->inverse = k->mean + k->shape.samples * k->shape.rows * k->shape.groups;

@@ -1,4 +1,4 @@
-"""Group normalisation over the kept channels, a lower limit and a scale."""
+"""Group normalisation over the unmasked channels, then a lower limit and a scale."""
 
 from typing import NamedTuple
 
@@ -11,21 +11,19 @@ EPS = 1e-5
 
 
 class NormFactors(NamedTuple):
-    """What is done to the channels; None = 1."""
+    """Factors per channel; None = 1."""
 
     gain: Tensor | None  # [R, C]
     bias: Tensor  # [R, C]
     channel_mask: Tensor | None  # [R, C], 1 or 0
-    inverse_count: (
-        Tensor | None
-    )  # [R, G], 1 / (kept elements of a sample and group), 0 where there are none; None = all kept
+    inverse_count: Tensor | None  # [R, G], 1 / (unmasked elements of a sample and group), 0 for 0; None = no mask
     scale: Tensor | None  # [R, C]
 
 
 def norm(x: Tensor, factors: NormFactors, groups: int, *, floor: float) -> tuple[Tensor, Tensor]:
-    """`scale * max(floor, bias + gain * (x - mean) / deviation)`, and mean and 1 / deviation of every group.
+    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`, and the statistics of every group.
 
-    Shapes: x [B, H, W, R, C], 0 in channels that are not kept; groups: G -> as x, [2, B, R, G].
+    Shapes: x [B, H, W, R, C], 0 in masked channels; groups: G -> like x; mean and 1 / deviation [2, B, R, G].
     """
     return _norm(x, *factors, groups, floor) if has_kernel(x) else _torch_forward(x, factors, groups, floor)
 
@@ -33,60 +31,62 @@ def norm(x: Tensor, factors: NormFactors, groups: int, *, floor: float) -> tuple
 def norm_backward(
     grad: Tensor, x: Tensor, factors: NormFactors, stats: Tensor, *, floor: float, needs_input_grad: bool
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of x (nothing where it is not asked for), and of gain, bias and scale.  -> as x, [3, R, C].
+    """Return the gradients of x (empty unless `needs_input_grad`), and of gain, bias and scale [3, R, C].
 
-    found: mean and 1 / deviation, [2, B, R, G].
+    stats: the second result of `norm`, [2, B, R, G].
     """
     if not has_kernel(x):
         return _torch_backward(grad, x, factors, stats, floor=floor, needs_input_grad=needs_input_grad)
     return _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
 
 
-def _kernel(x: Tensor, *given):
-    *factors, groups, floor = given
-    x, by = make_evenly_strided(x), map(make_contiguous, factors)
-    out, found = _shapes(x, *given)
+def _kernel(x: Tensor, *args):
+    *factors, groups, floor = args
+    out, stats = _shapes(x, *args)
+    x = make_evenly_strided(x)
+    call_kernel("norm", x, *map(make_contiguous, factors), out, stats, *_sizes(x, groups), floor, EPS)
+    return out, stats
+
+
+def _kernel_backward(grad: Tensor, x: Tensor, *args):
+    *factors, stats, floor, needs_input_grad = args
+    x, (samples, _, _, rows, channels) = make_evenly_strided(x), x.shape
+    x_grad, sums = torch.empty(x.shape if needs_input_grad else 0), torch.empty(3, samples, rows, channels)
+    outputs = x_grad if needs_input_grad else None, sums, *_sizes(x, stats.shape[3]), floor
+    call_kernel("norm_backward", grad.contiguous(), x, *map(make_contiguous, factors), stats, *outputs)
+    return x_grad, sums.sum(1)
+
+
+def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:
     samples, height, width, rows, channels = x.shape
-    sizes = samples, height * width, rows, channels, groups, x.stride(2)
-    call_kernel("norm", x, *by, out, found, *sizes, floor, EPS)
-    return out, found
+    return samples, height * width, rows, channels, groups, x.stride(2)
 
 
-def _kernel_backward(grad: Tensor, x: Tensor, *given):
-    *factors, found, floor, asked = given
-    x, by, (samples, height, width, rows, channels) = make_evenly_strided(x), map(make_contiguous, factors), x.shape
-    push = torch.empty(x.shape) if asked else torch.empty(0)
-    sums = torch.empty(3, samples, rows, channels)
-    sizes = samples, height * width, rows, channels, found.shape[3], x.stride(2)
-    call_kernel("norm_backward", grad.contiguous(), x, *by, found, push if asked else None, sums, *sizes, floor)
-    return push, sums.sum(1)
+def _shapes(x: Tensor, *args):
+    return x.new_empty(x.shape), x.new_empty(2, x.shape[0], x.shape[3], args[-2])
 
 
-def _shapes(x: Tensor, *given):
-    return x.new_empty(x.shape), x.new_empty(2, x.shape[0], x.shape[3], given[-2])
+def _shapes_backward(grad: Tensor, x: Tensor, *args):
+    return x.new_empty(x.shape if args[-1] else 0), x.new_empty(3, *x.shape[3:])
 
 
-def _shapes_backward(grad: Tensor, x: Tensor, *given):
-    return x.new_empty(x.shape if given[-1] else 0), x.new_empty(3, *x.shape[3:])
-
-
-_FACTORS = "Tensor? gain, Tensor bias, Tensor? kept, Tensor? share, Tensor? scale"
+_FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
 _norm = operator(f"norm(Tensor x, {_FACTORS}, SymInt groups, float floor) -> (Tensor, Tensor)", _kernel, _shapes)
 _norm_backward = operator(
-    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor found, float floor, bool asked) -> (Tensor, Tensor)",
+    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, float floor, bool needs_input_grad)"
+    " -> (Tensor, Tensor)",
     _kernel_backward,
     _shapes_backward,
 )
 
 
 def _torch_forward(x: Tensor, factors: NormFactors, groups: int, floor: float) -> tuple[Tensor, Tensor]:
-    share = _inverse_counts(x, factors, groups)
-    mean = _group_sums(x.sum((1, 2)), groups) * share
-    centred = x - _expand_pixels(_expand_groups(mean, factors.channel_mask, factors.bias))
-    inverse = torch.rsqrt(_group_sums(centred.square().sum((1, 2)), groups) * share + EPS)
-    above = torch.addcmul(
-        factors.bias, centred, _expand_pixels(_expand_groups(inverse, factors.gain, factors.bias))
-    ).clamp_min(floor)
+    inverse_count = _inverse_counts(x, factors, groups)
+    mean = _group_sums(x.sum((1, 2)), groups) * inverse_count
+    centred = x - _expand_groups(mean, factors.channel_mask, factors.bias)[:, None, None]
+    inverse = torch.rsqrt(_group_sums(centred.square().sum((1, 2)), groups) * inverse_count + EPS)
+    slope = _expand_groups(inverse, factors.gain, factors.bias)[:, None, None]
+    above = torch.addcmul(factors.bias, centred, slope).clamp_min(floor)
     return above if factors.scale is None else above * factors.scale, torch.stack((mean, inverse))
 
 
@@ -94,25 +94,21 @@ def _torch_backward(
     grad: Tensor, x: Tensor, factors: NormFactors, stats: Tensor, *, floor: float, needs_input_grad: bool
 ) -> tuple[Tensor, Tensor]:
     mean, inverse = stats
-    centred, slope = (
-        x - _expand_pixels(_expand_groups(mean, factors.channel_mask, factors.bias)),
-        _expand_pixels(_expand_groups(inverse, factors.gain, factors.bias)),
-    )
+    centred = x - _expand_groups(mean, factors.channel_mask, factors.bias)[:, None, None]
+    slope = _expand_groups(inverse, factors.gain, factors.bias)[:, None, None]
     above = torch.addcmul(factors.bias, centred, slope).clamp_min(floor)
-    push = torch.ops.aten.threshold_backward(grad if factors.scale is None else grad * factors.scale, above, floor)
-    level, tilt = push.sum((1, 2)), (push * centred).sum((1, 2))
-    sums = torch.stack(
-        (_expand_groups(inverse, tilt, factors.bias).sum(0), level.sum(0), (grad * above).sum((0, 1, 2)))
-    )
+    inner = torch.ops.aten.threshold_backward(grad if factors.scale is None else grad * factors.scale, above, floor)
+    level, tilt = inner.sum((1, 2)), (inner * centred).sum((1, 2))
+    gain_grad = _expand_groups(inverse, tilt, factors.bias).sum(0)
+    sums = torch.stack((gain_grad, level.sum(0), (grad * above).sum((0, 1, 2))))
     if not needs_input_grad:
         return x.new_empty(0), sums
-    groups = mean.shape[-1]
-    gained = (own if factors.gain is None else own * factors.gain for own in (level, tilt))
-    flat, lean = (_group_sums(own, groups) * -inverse * _inverse_counts(x, factors, groups) for own in gained)
-    out = torch.addcmul(_expand_pixels(_expand_groups(flat, factors.channel_mask, factors.bias)), push, slope)
-    return torch.addcmul(
-        out, centred, _expand_pixels(_expand_groups(lean * inverse.square(), factors.channel_mask, factors.bias))
-    ), sums
+    groups, inverse_count = mean.shape[-1], _inverse_counts(x, factors, mean.shape[-1])
+    gained = (part if factors.gain is None else part * factors.gain for part in (level, tilt))
+    flat, lean = (_group_sums(part, groups) * -inverse * inverse_count for part in gained)
+    offset = _expand_groups(flat, factors.channel_mask, factors.bias)[:, None, None]
+    scale = _expand_groups(lean * inverse.square(), factors.channel_mask, factors.bias)[:, None, None]
+    return torch.addcmul(torch.addcmul(offset, inner, slope), centred, scale), sums
 
 
 def _inverse_counts(x: Tensor, factors: NormFactors, groups: int) -> Tensor | float:
@@ -129,8 +125,3 @@ def _expand_groups(values: Tensor, channels: Tensor | None, like: Tensor) -> Ten
     size = like.shape[-1] // values.shape[-1]
     wide = values.unsqueeze(-1).expand(*values.shape, size).flatten(-2)
     return wide if channels is None else wide * channels
-
-
-def _expand_pixels(values: Tensor) -> Tensor:
-    """Per sample, for all pixels.  [B, R, C] -> [B, 1, 1, R, C]."""
-    return values[:, None, None]

@@ -21,12 +21,12 @@ class PerceptronParams(NamedTuple):
 
 
 def perceptron(x: Tensor, params: PerceptronParams) -> tuple[Tensor, Tensor]:
-    """What comes out, and what went into the SiLU.  x [B, R, I] -> [B, R, O], [B, R, H]."""
+    """Return the outputs and the inputs of the SiLU.  x [B, R, I] -> [B, R, O], [B, R, H]."""
     return (_perceptron if has_kernel(x) else _torch_forward)(x, *params)
 
 
 def perceptron_backward(grad: Tensor, x: Tensor, z: Tensor, params: PerceptronParams) -> PerceptronParams:
-    """Gradients of the parameters.  grad [B, R, O]; z: what went into the SiLU."""
+    """Return the gradients of the parameters.  grad [B, R, O]; z: inputs of the SiLU [B, R, H]."""
     return PerceptronParams(*(_perceptron_backward if has_kernel(x) else _torch_backward)(grad, x, z, *params))
 
 
@@ -37,16 +37,16 @@ def _kernel(x: Tensor, *layers):
 
 
 def _kernel_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    made = _shapes_backward(grad, x, z, *layers)
-    call_kernel("perceptron_backward", *_kernel_args(x, *layers), z, None, grad.contiguous(), *made)
-    return made
+    grads = _shapes_backward(grad, x, z, *layers)
+    call_kernel("perceptron_backward", *_kernel_args(x, *layers), z, None, grad.contiguous(), *grads)
+    return grads
 
 
 def _kernel_args(x: Tensor, *layers) -> tuple:
-    """Sizes and parameters as the kernels take them."""
-    by = PerceptronParams(*map(make_contiguous, layers))
-    _, outputs, hidden = by.w2.shape
-    return *x.shape, hidden, outputs, x.contiguous(), *by
+    """Return sizes and parameters in the order of the kernels' arguments."""
+    params = PerceptronParams(*map(make_contiguous, layers))
+    _, outputs, hidden = params.w2.shape
+    return *x.shape, hidden, outputs, x.contiguous(), *params
 
 
 def _shapes(x: Tensor, *layers):
@@ -55,8 +55,8 @@ def _shapes(x: Tensor, *layers):
 
 
 def _shapes_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    by = PerceptronParams(*layers)
-    return x.new_empty(by.w1.shape), x.new_empty(by.w1.shape[:2]), x.new_empty(by.w2.shape), x.new_empty(by.b2.shape)
+    w1, _, w2, b2 = layers
+    return x.new_empty(w1.shape), x.new_empty(w1.shape[:2]), x.new_empty(w2.shape), x.new_empty(b2.shape)
 
 
 _PARAM_ARGS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
@@ -78,15 +78,14 @@ def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
     return 2 * x[0] * (math.prod(layers[0]) + 2 * math.prod(layers[2]))
 
 
-def _torch_forward(x: Tensor, *layers):
-    by = PerceptronParams(*layers)
-    z = torch.bmm(x.transpose(0, 1), by.w1.transpose(1, 2))
-    z = z if by.b1 is None else z + by.b1.unsqueeze(1)
-    return torch.baddbmm(by.b2.unsqueeze(1), F.silu(z), by.w2.transpose(1, 2)).transpose(0, 1), z.transpose(0, 1)
+def _torch_forward(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor):
+    z = torch.bmm(x.transpose(0, 1), w1.transpose(1, 2))
+    z = z if b1 is None else z + b1.unsqueeze(1)
+    return torch.baddbmm(b2.unsqueeze(1), F.silu(z), w2.transpose(1, 2)).transpose(0, 1), z.transpose(0, 1)
 
 
 def _torch_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    by, grad, z = PerceptronParams(*layers), grad.transpose(0, 1), z.transpose(0, 1)
-    back = torch.ops.aten.silu_backward(torch.bmm(grad, by.w2), z)
-    w1, w2 = torch.bmm(back.transpose(1, 2), x.transpose(0, 1)), torch.bmm(grad.transpose(1, 2), F.silu(z))
-    return w1, back.sum(1), w2, grad.sum(1)
+    grad, z = grad.transpose(0, 1), z.transpose(0, 1)
+    hidden = torch.ops.aten.silu_backward(torch.bmm(grad, layers[2]), z)
+    w1, w2 = torch.bmm(hidden.transpose(1, 2), x.transpose(0, 1)), torch.bmm(grad.transpose(1, 2), F.silu(z))
+    return w1, hidden.sum(1), w2, grad.sum(1)

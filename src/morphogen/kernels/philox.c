@@ -16,7 +16,7 @@ WIDE static void philox(Size count, const int64_t *restrict counter, const int64
     }
 }
 
-#define PART 4096 /* counters that one thread takes at a time */
+#define PART 4096 /* counters per thread at a time */
 
 PyObject *morphogen_philox(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     Size n[4];

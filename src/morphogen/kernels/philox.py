@@ -1,4 +1,4 @@
-"""Philox 4x32-10 (Salmon et al. 2011): words of a counter and a key, as random as can be told."""
+"""Philox 4x32-10, counter-based random words (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011)."""
 
 import torch
 from torch import Tensor
@@ -12,9 +12,9 @@ _ROUNDS = 10
 
 
 def philox(counter: Tensor, key: Tensor) -> Tensor:
-    """Random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
-    whole = counter.dtype == key.dtype == torch.int64
-    return (_philox if AVAILABLE and whole and counter.device.type == "cpu" else _torch_philox)(counter, key)
+    """Return random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
+    integers = counter.dtype == key.dtype == torch.int64
+    return (_philox if AVAILABLE and integers and counter.device.type == "cpu" else _torch_philox)(counter, key)
 
 
 def _kernel(counter: Tensor, key: Tensor) -> Tensor:
@@ -24,11 +24,9 @@ def _kernel(counter: Tensor, key: Tensor) -> Tensor:
     return out
 
 
-def _shapes(counter: Tensor, key: Tensor) -> Tensor:
-    return counter.new_empty(counter.shape)
-
-
-_philox = operator("philox(Tensor counter, Tensor key) -> Tensor", _kernel, _shapes)
+_philox = operator(
+    "philox(Tensor counter, Tensor key) -> Tensor", _kernel, lambda counter, key: counter.new_empty(counter.shape)
+)
 
 
 def _torch_philox(counter: Tensor, key: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ typedef struct {
     Size samples, height, width, wide; /* wide: rows * channels */
     const float *x;
     float *out;
-    uint8_t *winner;
+    uint8_t *argmax;
 } Pool;
 
 INLINE void pool(const Pool *k, Size b, Size line) {
@@ -15,13 +15,13 @@ INLINE void pool(const Pool *k, Size b, Size line) {
     for (Size j = 0; j < half; j++) {
         const Size to = ((b * lines + line) * half + j) * step;
         const float *a = x + 2 * j * step, *c = a + k->width * step;
-        largest(a, a + step, c, c + step, k->out + to, k->winner + to, step);
+        largest(a, a + step, c, c + step, k->out + to, k->argmax + to, step);
     }
 }
 
 WIDE static void pool_line(const Pool *k, Size b, Size line) { pool(k, b, line); }
 
-/* `out` is the gradient that came, `x` what is written. */
+/* `out` is the incoming gradient, `x` the result. */
 INLINE void unpool(const Pool *k, Size b, Size line) {
     const Size half = k->width / 2, lines = k->height / 2, step = k->wide;
     const int far = k->samples * k->height * k->width * step * (Size)sizeof(float) > FAR;
@@ -31,7 +31,7 @@ INLINE void unpool(const Pool *k, Size b, Size line) {
         for (Size first = 0; first < step; first += TILE) {
             const Size from = ((b * lines + line) * half + j) * step + first;
             const Size count = step - first < TILE ? step - first : TILE;
-            given_back(k->out + from, k->winner + from, own[0], own[1], own[2], own[3], count);
+            unpool_row(k->out + from, k->argmax + from, own[0], own[1], own[2], own[3], count);
             float *to = x + 2 * j * step + first;
             stream(to, own[0], count, far), stream(to + step, own[1], count, far);
             to += k->width * step;

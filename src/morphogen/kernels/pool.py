@@ -6,12 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.axes import to_activations, to_images
-from morphogen.kernels.native import call_kernel, has_kernel, operator
+from morphogen.kernels.native import call_kernel, has_kernel, operator, to_activations, to_images
 
 
 def pool(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of every four pixels, and what `unpool` needs to know.
+    """Return the largest of every four pixels, and its position for `pool_backward`.
 
     Shapes: x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C] each.
     """
@@ -19,22 +18,22 @@ def pool(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pool_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    """The gradient of what was pooled.  grad [B, H // 2, W // 2, R, C]; size: H, W -> [B, H, W, R, C]."""
-    return (_unpool if has_kernel(grad) else _torch_backward)(grad, argmax, size)
+    """Return the gradient of the input.  grad, argmax [B, H // 2, W // 2, R, C]; size: H, W -> [B, H, W, R, C]."""
+    return (_pool_backward if has_kernel(grad) else _torch_backward)(grad, argmax, size)
 
 
 def _kernel(x: Tensor) -> tuple[Tensor, Tensor]:
-    out, winner = _shapes(x)
-    call_kernel("pool", x.contiguous(), out, winner, *_sizes(x))
-    return out, winner
+    out, argmax = _shapes(x)
+    call_kernel("pool", x.contiguous(), out, argmax, *_sizes(x))
+    return out, argmax
 
 
 def _kernel_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    push = _shapes_backward(grad, argmax, size)
+    x_grad = _shapes_backward(grad, argmax, size)
     if any(side % 2 for side in size):
-        push.zero_()  # what is left over was never looked at
-    call_kernel("pool_backward", push, grad.contiguous(), argmax, *_sizes(push))
-    return push
+        x_grad.zero_()  # the kernel skips the last line or column of odd maps
+    call_kernel("pool_backward", x_grad, grad.contiguous(), argmax, *_sizes(x_grad))
+    return x_grad
 
 
 def _sizes(x: Tensor) -> tuple[int, ...]:
@@ -53,15 +52,17 @@ def _shapes_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tenso
 
 
 _pool = operator("pool(Tensor x) -> (Tensor, Tensor)", _kernel, _shapes)
-_unpool = operator("unpool(Tensor grad, Tensor winner, SymInt[] size) -> Tensor", _kernel_backward, _shapes_backward)
+_pool_backward = operator(
+    "pool_backward(Tensor grad, Tensor argmax, SymInt[] size) -> Tensor", _kernel_backward, _shapes_backward
+)
 
 
 def _torch_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    found, winner = F.max_pool2d(to_images(x), 2, return_indices=True)
-    return to_activations(found, x.shape[3]), to_activations(winner, x.shape[3])
+    out, argmax = F.max_pool2d(to_images(x), 2, return_indices=True)
+    return to_activations(out, x.shape[3]), to_activations(argmax, x.shape[3])
 
 
 def _torch_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
     x, two = _shapes_backward(grad, argmax, size), [2, 2]
-    given = to_images(grad), to_images(x), two, two, [0, 0], [1, 1], False
-    return to_activations(torch.ops.aten.max_pool2d_with_indices_backward(*given, to_images(argmax)), x.shape[3])
+    args = to_images(grad), to_images(x), two, two, [0, 0], [1, 1], False
+    return to_activations(torch.ops.aten.max_pool2d_with_indices_backward(*args, to_images(argmax)), x.shape[3])

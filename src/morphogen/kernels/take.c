@@ -1,4 +1,4 @@
-/* Where activations lie: choosing rows, and images with their channels innermost. */
+/* Copies of activations: chosen rows, and images with channels innermost. */
 
 #include "kernels.h"
 
@@ -41,7 +41,7 @@ typedef struct {
     float *out;
 } Turn;
 
-#define BAND 64 /* pixels that are turned at a time */
+#define BAND 64 /* pixels transposed at a time */
 
 WIDE static void turn_sample(const Turn *k, Size b) {
     const Size step = k->sets * k->channels;

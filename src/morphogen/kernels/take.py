@@ -1,4 +1,4 @@
-"""Where activations lie: choosing rows, and images with their channels innermost."""
+"""Copies of activations: chosen rows, and images with their channels innermost."""
 
 from collections.abc import Sequence
 
@@ -8,39 +8,32 @@ from morphogen.kernels.native import block_args, call_kernel, has_kernel, operat
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Chosen rows, in their order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
-    return (_take if has_kernel(x) else _torch_take)(x, rows)
+    """Select rows in the given order.  x [B, ..., R, C], rows int64 [N] -> [B, ..., N, C]."""
+    if has_kernel(x):
+        return _take(x, rows)
+    return x.flatten(0, -3).index_select(1, rows).view(*x.shape[:-2], -1, x.shape[-1])  # three axes: far faster
 
 
 def take_row_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Chosen rows, in their order, in parts of so many: x is read once.
+    """Select rows in the given order, in blocks of the given sizes; x is read once.
 
-    Shapes: x [B, ..., R, C], rows int64 [N] -> [B, ..., n, C] each.
+    Shapes: x [B, ..., R, C], rows int64 [N], sizes sum to N -> [B, ..., n, C] each.
     """
     if len(sizes) > 1 and has_kernel(x):
-        return _deal(x, rows, sizes)
-    return [take_rows(x, own) for own in rows.split(list(sizes))]
+        return _take_blocks(x, rows, sizes)
+    return [take_rows(x, part) for part in rows.split(list(sizes))]
 
 
 def channels_innermost(x: Tensor) -> Tensor:
-    """Images of every network, channels innermost.  x [E, B, C, H, W] -> [B, H, W, E, C]."""
-    return (_innermost if has_kernel(x) else _torch_innermost)(x)
-
-
-def _kernel(x: Tensor, rows: Tensor) -> Tensor:
-    return _kernel_blocks(x, rows, rows.shape)[0]
+    """Return images of every network with channels innermost.  x [E, B, C, H, W] -> [B, H, W, E, C]."""
+    return _channels_innermost(x) if has_kernel(x) else x.permute(1, 3, 4, 0, 2).contiguous()
 
 
 def _kernel_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    out, (count, channels) = _shapes_blocks(x, rows, sizes), x.shape[-2:]
-    call_kernel(
-        "take", x.shape[:-2].numel(), count, channels, rows.shape[0], x.contiguous(), rows.contiguous(), block_args(out)
-    )
-    return out
-
-
-def _shapes(x: Tensor, rows: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-2], rows.shape[0], x.shape[-1])
+    outputs, (count, channels) = _shapes_blocks(x, rows, sizes), x.shape[-2:]
+    sizes = x.shape[:-2].numel(), count, channels, rows.shape[0]
+    call_kernel("take", *sizes, x.contiguous(), rows.contiguous(), block_args(outputs))
+    return outputs
 
 
 def _shapes_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
@@ -58,14 +51,12 @@ def _shapes_innermost(x: Tensor) -> Tensor:
     return x.new_empty(samples, height, width, sets, channels)
 
 
-_take = operator("take(Tensor x, Tensor rows) -> Tensor", _kernel, _shapes)
-_deal = operator("deal(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel_blocks, _shapes_blocks)
-_innermost = operator("innermost(Tensor x) -> Tensor", _kernel_innermost, _shapes_innermost)
-
-
-def _torch_take(x: Tensor, rows: Tensor) -> Tensor:
-    return x.flatten(0, -3).index_select(1, rows).view(*x.shape[:-2], -1, x.shape[-1])  # three axes: far faster
-
-
-def _torch_innermost(x: Tensor) -> Tensor:
-    return x.permute(1, 3, 4, 0, 2).contiguous()
+_take = operator(
+    "take(Tensor x, Tensor rows) -> Tensor",
+    lambda x, rows: _kernel_blocks(x, rows, rows.shape)[0],
+    lambda x, rows: _shapes_blocks(x, rows, rows.shape)[0],
+)
+_take_blocks = operator(
+    "take_blocks(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel_blocks, _shapes_blocks
+)
+_channels_innermost = operator("channels_innermost(Tensor x) -> Tensor", _kernel_innermost, _shapes_innermost)

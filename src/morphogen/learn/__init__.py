@@ -1,17 +1,17 @@
-"""Training of the controller by PPO, and the policies without learning to compare with.
+"""Training of the controller: PPO on one rollout, the baselines, and the numbers that describe an update.
 
-For readers and authors of learning algorithms.  All functions are pure; the caller draws noise and compiles.
+For readers who ask "how is the policy trained?".  Entry points:
 
-- `update.init_learner`, `update.update`: the learner and one PPO update; clipping, Adam, the KL stop and the refusal of
-  non-finite steps are decided here
-- `prepare.prepare_rows`: valid envs, return units, advantages, contribution targets
-- `advantage`: generalised advantage estimation; `return_scale`: running unit of returns
-- `loss.ppo_loss`: policy, value, diversity and contribution terms; `schedule.coefficients_at`: their coefficients
-- `metrics`: names, reductions and validity of all metrics of an update
-- `observation_moments`: statistics of the observation normaliser; `rollout_stats`: statistics for telemetry
-- `baselines.make_baseline`: the policies `random` and `heuristic`; `heuristic` holds the latter
-- `whitebox_policy.OptimalPolicy`: the optimum of the white-box task
-- `torchrl`: adapters to TorchRL distributions and batches; does not import TorchRL
+    update              `init_learner`, `update`: PPO epochs over env minibatches; steps that are not finite are skipped
+    loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss
+    advantage           generalised advantage estimation, standardisation
+    return_scale        running scale of returns
+    prepare             rollout -> tensors of the update; rescaling of the critic
+    schedule            learning rate, entropy and value coefficients of a round
+    observation_moments exact merging of observation statistics
+    baselines           policies that do not learn; `heuristic`; `whitebox_policy` is optimal for its task
+    metrics             numbers that are reported of an update; `rollout_stats`: of a rollout
 
-Imports `nets`, `rules`, `state`, `config`, `vocab`.  Loads torch and tensordict, never reads a value from the device.
+Everything is a pure function of tensors; the learner is one tree of tensors.
+Loads torch.
 """

@@ -107,7 +107,7 @@ class HeuristicPolicy:
         return deterministic_output(action, masks, hidden.replace(**memory))
 
     def requested_ops(self, slots: Tensor) -> Tensor:
-        """Op requested by each slot: the first rule that applies.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
+        """Requested op of each slot: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
         on = {
             name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in ("germinated", "training", "blending", "holding")
         }

@@ -16,7 +16,7 @@ LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=T
 
 
 class Reduction(Enum):
-    """Reduction of a metric over the counted steps."""
+    """Reduction of the values of the counted steps."""
 
     MEAN = "mean"
     MAX = "max"

@@ -1,4 +1,4 @@
-"""Statistics of the observations of a round and of the memory at its end, for telemetry, of every policy.
+"""Statistics of the observations of a round and of the hidden state at its end, for any policy.
 
 Names are those of the events, after the name of a group: `observation.clip_share`, `hidden.h_rms`.
 """

@@ -55,7 +55,7 @@ class UpdateState(NamedTuple):
 
 
 class FiniteChecks(NamedTuple):
-    """Values that must be finite for a step to be applied, 0-d each."""
+    """Numbers that must be finite for a step to be applied, 0-d each."""
 
     loss: Tensor
     gradient: Tensor  # L2 norm

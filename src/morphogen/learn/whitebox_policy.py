@@ -61,7 +61,7 @@ class OptimalPolicy:
         return deterministic_output(action, masks, hidden)
 
     def best_germination(self, obs: Observation, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Best germination of this epoch: blueprint, slot, and a flag for positive worth.
+        """Candidates to germinate now, their slots, and whether they pay.
 
         Shapes: free bool [E, S], slots that may take a seed -> blueprint int64 [E], slot int64 [E], pays bool [E].
         """

@@ -1,8 +1,8 @@
-"""How the deltas of seeds enter the host's features h, for every stage and algorithm.
+"""Blending of deltas into the host's features h, for every stage and algorithm.
 
 ADD and GATE add `a g d`, MULTIPLY adds `h a tanh(d)`.  A seed in TRAINING adds exactly 0 and learns as if it added its
-full contribution; a seed at alpha 0 adds exactly 0.  Rows are seeds, in the axis before the channels; the sizes before
-it are free.
+full contribution; a seed at alpha 0 adds exactly 0.  Rows are seeds, in the axis before the channels; any axes may lie
+between them and the samples.
 """
 
 from collections.abc import Sequence
@@ -14,107 +14,104 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes, Spans
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction, apply_function
 
 _ROW_AXIS = -2
 
 
 class SeedBlend(NamedTuple):
-    """How the N seeds of a slot are blended in, M of which multiply."""
+    """Index and weights of the N seeds of a slot, M of which multiply, among R rows of features."""
 
-    rows: Tensor  # int64 [N], rows of the features that they belong to
-    factor: Tensor  # float [N], share of the delta that counts
-    silent: Tensor  # bool [N], nothing is added, whatever the delta holds
-    source: Tensor  # int64 [R], the seed that every row hears; N = none
-    product_source: Tensor  # int64 [R], the same among those that multiply; M = none
+    rows: Tensor  # int64 [N], row of the features of each seed
+    factor: Tensor  # float [N], weight of the delta
+    silent: Tensor  # bool [N], the delta is not added, whatever its values
+    source: Tensor  # int64 [R], seed that is blended into a row; N = no seed
+    product_source: Tensor  # int64 [R], that seed's position among those that multiply; M = not one of them
 
 
 class SeedGates(NamedTuple):
-    """Gates of seeds that are added."""
+    """SeedGates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
-    seed_positions: Tensor  # int64 [G], places among the seeds; one behind the last belongs to nobody
+    position: Tensor  # int64 [G], positions among the N seeds; N where unfilled
 
 
 class SeedDeltas(NamedTuple):
-    """What seeds add to the features, before it is blended."""
+    """Outputs of the seeds before they are blended."""
 
-    blocks: Sequence[Tensor]  # float [B, ..., n, C] each; all together, one after the other, the N seeds
-    multiplied: Spans = ()  # the seeds that multiply
+    blocks: Sequence[Tensor]  # float [B, ..., n, C] each; together, one after the other, the N seeds
+    multiplied: Spans = ()  # seeds that multiply
 
 
 def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> SeedBlend:
-    """How seeds are blended in.
+    """Build the index and weights of seeds.
 
-    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: those of the N that multiply.
+    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: spans of seeds that multiply.
     """
     silent, seeds = training | (alpha == 0), alpha.shape[0]
     order = torch.arange(seeds + 1, device=alpha.device)
-    place = order[-1:].expand(count + 1).index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
-    which = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
-    product = torch.full_like(order, which.shape[0]).index_copy(0, which, order[: which.shape[0]])[place]
-    return SeedBlend(rows, torch.where(training, 1.0, alpha), silent, place, product)
+    source = order[-1:].expand(count + 1).index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
+    products = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
+    size = products.shape[0]
+    product_source = torch.full_like(order, size).index_copy(0, products, order[:size])[source]
+    return SeedBlend(rows, torch.where(training, 1.0, alpha), silent, source, product_source)
 
 
 def blend(
     features: Tensor, deltas: SeedDeltas, seeds: SeedBlend, gates: SeedGates | None = None, *, pooled: bool = False
 ) -> Tensor:
-    """The features with all seeds of a slot blended in, pooled 2x2 at once if asked; no gates = all open.
+    """Blend all seeds of a slot into the features, and pool the result 2x2 if `pooled`; without gates all are open.
 
-    Shapes: features [B, ..., R, C] -> the same; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
-    Promise: a silent row stays as it is, for any delta.  The gradient of an added delta is 1 in training, else alpha
+    Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
+    Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in training, else alpha
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
-    opened, at = (None, None) if gates is None else gates
-    # The compiler can't trace a function of so many tensors where none of them asks for a gradient.
-    run = _Blend.apply if torch.is_grad_enabled() else _Blend.forward
-    return run(features, opened, at, seeds, (deltas.multiplied, pooled), *deltas.blocks)[0]
+    openness, position = (None, None) if gates is None else gates
+    options = (deltas.multiplied, pooled)
+    return apply_function(_Blend, features, openness, position, seeds, options, *deltas.blocks)[0]
 
 
 class _Blend(AutogradFunction):
-    """All seeds of a slot at once.  What is silent is never heard, so it is never touched."""
+    """All seeds of a slot at once.  SeedDeltas of silent seeds are never read."""
 
     @staticmethod
     def forward(
         features: Tensor,
         openness: Tensor | None,
-        seed_positions: Tensor | None,
+        position: Tensor | None,
         seeds: SeedBlend,
         options: tuple[Spans, bool],
         *blocks: Tensor,
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
-        spans, pooled = options
-        factor = _delta_factors(seeds, openness, seed_positions, samples=features.shape[0]).to(features.dtype)
-        where = BlendIndex(seeds.rows, seeds.source, seeds.product_source, factor)
-        out, turned, winner = kernels.blend(features, blocks, where, spans, pooled=pooled)
-        return out, factor, turned, winner
+        (spans, pooled), factor = options, seeds.factor
+        if openness is not None and position is not None:
+            padded = F.pad(factor, (0, 1)).to(openness.dtype)
+            gated = padded[position] * openness
+            factor = padded.repeat(features.shape[0], 1).index_copy_(1, position, gated)[:, :-1]
+        factor = factor.to(features.dtype)
+        index = BlendIndex(seeds.rows, seeds.source, seeds.product_source, factor)
+        out, tanh, argmax = kernels.blend(features, blocks, index, spans, pooled=pooled)
+        return out, factor, tanh, argmax
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        features, opened, at, seeds, (spans, _), *blocks = inputs
-        _, factor, turned, winner = output
-        ctx.of = BlendSizes(spans, [block.shape[_ROW_AXIS] for block in blocks], features.shape[1:_ROW_AXIS])
+        features, openness, position, seeds, (spans, _), *blocks = inputs
+        _, factor, tanh, argmax = output
+        ctx.sizes = BlendSizes(spans, [block.shape[_ROW_AXIS] for block in blocks], features.shape[1:_ROW_AXIS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
-        gates = None if opened is None else at.clamp(max=seeds.rows.shape[0] - 1)
-        places = (seeds.rows, seeds.source, seeds.product_source, factor)
-        own = features if spans else None, turned, winner, *(blocks if opened is not None else ())
-        ctx.save_for_backward(seeds.factor, seeds.silent, gates, *places, *own)
+        gates = None if openness is None else position.clamp(max=seeds.rows.shape[0] - 1)
+        index = (seeds.rows, seeds.source, seeds.product_source, factor)
+        tensors = features if spans else None, tanh, argmax, *(blocks if openness is not None else ())
+        ctx.save_for_backward(seeds.factor, seeds.silent, gates, *index, *tensors)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        share, silent, gates, home, heard, product, factor, features, turned, winner, *blocks = ctx.saved_tensors
-        kept, where = BlendSaved(features, blocks, turned, gates, winner), BlendIndex(home, heard, product, factor)
-        found = kernels.blend_backward(grad.contiguous(), kept, where, ctx.of)
-        opened = None
-        if found.sums is not None:
-            opened = torch.where(silent[gates], 0.0, found.sums * share[gates])
-        return found.features, opened, None, None, None, *found.blocks
-
-
-def _delta_factors(seeds: SeedBlend, openness: Tensor | None, seed_positions: Tensor | None, *, samples: int) -> Tensor:
-    """What the delta of every seed is multiplied by.  [N], or [B, N] with gates."""
-    if openness is None or seed_positions is None:
-        return seeds.factor
-    whole = F.pad(seeds.factor, (0, 1)).to(openness.dtype)
-    return whole.repeat(samples, 1).index_copy_(1, seed_positions, whole[seed_positions] * openness)[:, :-1]
+        weight, silent, gates, *rest = ctx.saved_tensors
+        index, (features, tanh, argmax, *blocks) = BlendIndex(*rest[:4]), rest[4:]
+        saved = BlendSaved(features, blocks, tanh, gates, argmax)
+        grads = kernels.blend_backward(grad.contiguous(), saved, index, ctx.sizes)
+        openness = None
+        if grads.sums is not None:
+            openness = torch.where(silent[gates], 0.0, grads.sums * weight[gates])
+        return grads.features, openness, None, None, None, *grads.blocks

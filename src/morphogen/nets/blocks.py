@@ -1,8 +1,8 @@
-"""The parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups, then its gates.
+"""Parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups, then its gates.
 
 A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after the other, leaf by
-leaf.  So the optimiser is a few operations on one tensor, whatever runs, and a leaf is a part of the buffer as it lies
-in memory.  A gate belongs to its seed.
+leaf.  So an optimiser step is a few operations on one tensor for any plan, and a leaf is a contiguous part of the
+buffer.  A gate belongs to its seed.
 """
 
 import math
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction
 from morphogen.nets.layout import ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan
@@ -22,27 +22,27 @@ from morphogen.rules.health import GradStats
 
 
 class ParamIndex(NamedTuple):
-    """Whose the elements of the buffer are.  N elements in L parameter tensors; those of padded rows are nobody's."""
+    """Owners of the N elements of the buffer, in L parameter tensors of one row each."""
 
-    tensor: Tensor  # int64 [N], the tensor that an element belongs to
-    owner: Tensor  # int64 [L], env * S + slot of a tensor; env = E where padded
-    real: Tensor  # bool [N], not padded
+    tensor: Tensor  # int64 [N], tensor of an element
+    owner: Tensor  # int64 [L], env * S + slot of a tensor; env = E where unfilled
+    real: Tensor  # bool [N], belongs to a filled row
 
 
 def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
-    """All blocks as one buffer.  -> [N], in dtype and device of `like`."""
+    """Flatten all blocks into one buffer.  -> [N], in dtype and device of `like`."""
     blocks = [block for rows in params if rows is not None for block in (*rows.seeds, rows.gates)]
     leaves = [leaf.flatten() for block in blocks for leaf in block.values()]
     return torch.cat(leaves) if leaves else like.new_zeros(0)
 
 
-def split_params(buffer: Tensor, crews: tuple[SlotPlan, ...], *, net: Net) -> tuple[SlotParams | None, ...]:
-    """The inverse of `flat`, per slot; None where nothing runs."""
-    kinds = block_layouts(crews, net=net)
-    shapes = tuple((rows, *leaf.shape) for slot in kinds for rows, kind in slot for leaf in kind.leaves)
-    pieces = iter(_SplitViews.apply(buffer, shapes) if shapes else ())
-    found = [tuple({leaf.name: next(pieces) for leaf in kind.leaves} for _, kind in slot) for slot in kinds]
-    return tuple(SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in found)
+def split_params(buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[SlotParams | None, ...]:
+    """Return views of the buffer, the inverse of `flatten_params`, per slot; None where nothing runs."""
+    layouts = block_layouts(plans, net=net)
+    shapes = tuple((rows, *leaf.shape) for slot in layouts for rows, layout in slot for leaf in layout.leaves)
+    views = iter(_SplitViews.apply(buffer, shapes) if shapes else ())
+    params = [tuple({leaf.name: next(views) for leaf in layout.leaves} for _, layout in slot) for slot in layouts]
+    return tuple(SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params)
 
 
 class _SplitViews(AutogradFunction):
@@ -50,48 +50,48 @@ class _SplitViews(AutogradFunction):
 
     @staticmethod
     def forward(buffer: Tensor, shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
-        pieces = buffer.split([math.prod(shape) for shape in shapes])
-        return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+        parts = buffer.split([math.prod(shape) for shape in shapes])
+        return tuple(part.view(shape) for part, shape in zip(parts, shapes, strict=True))
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        """Nothing to keep."""
+        """Save nothing."""
 
     @staticmethod
     def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
         return torch.cat([grad.flatten() for grad in grads]), None
 
 
-def block_layouts(crews: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
-    """Rows and layout of every block, per slot; nothing where nothing runs."""
-    found = []
-    for crew, slot in zip(crews, net.slots, strict=True):
-        sizes = (*(group.size for group in crew.groups), crew.gates)
-        pairs = zip(sizes, slot_layouts(crew, slot.channels), strict=True)
-        found.append(tuple(pairs) if crew.groups else ())
-    return tuple(found)
+def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
+    """Rows and layout of every block, per slot; empty where nothing runs."""
+    layouts = []
+    for plan, slot in zip(plans, net.slots, strict=True):
+        sizes = (*(group.size for group in plan.groups), plan.gates)
+        pairs = zip(sizes, slot_layouts(plan, slot.channels), strict=True)
+        layouts.append(tuple(pairs) if plan.groups else ())
+    return tuple(layouts)
 
 
 def build_param_index(
-    crews: tuple[SlotPlan, ...], sites: tuple[SlotIndex | None, ...], envs: int, *, net: Net
+    plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], envs: int, *, net: Net
 ) -> ParamIndex | None:
-    """Whose the elements are; None where nothing runs."""
-    slots, pairs = len(net.slots), []
-    for s, (site, kinds) in enumerate(zip(sites, block_layouts(crews, net=net), strict=True)):
-        homes = () if site is None else (*site.target_env, site.gate_target_env)
-        blocks = zip(homes, kinds, strict=True)
-        pairs += [(home * slots + s, leaf.size) for home, (_, kind) in blocks for leaf in kind.leaves]
-    if not pairs:
+    """Build the owners of all elements; None where nothing runs."""
+    slots, owners, sizes = len(net.slots), [], []
+    for s, (index, layouts) in enumerate(zip(indices, block_layouts(plans, net=net), strict=True)):
+        targets = () if index is None else (*index.target_env, index.gate_target_env)
+        for env, (_, layout) in zip(targets, layouts, strict=True):
+            owners += [env * slots + s for _ in layout.leaves]
+            sizes += [leaf.size for leaf in layout.leaves]
+    if not owners:
         return None
-    owner = torch.cat([owner for owner, _ in pairs])
-    parts = torch.arange(owner.shape[0], device=owner.device).split([owner.shape[0] for owner, _ in pairs])
-    sizes = [size for _, size in pairs]
-    tensor = torch.cat([own.repeat_interleave(size) for own, size in zip(parts, sizes, strict=True)])
+    owner = torch.cat(owners)
+    numbers = torch.arange(owner.shape[0], device=owner.device).split([part.shape[0] for part in owners])
+    tensor = torch.cat([part.repeat_interleave(size) for part, size in zip(numbers, sizes, strict=True)])
     return ParamIndex(tensor, owner, (owner < envs * slots).index_select(0, tensor))
 
 
 def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> GradStats:
-    """Norms of the gradients of all seeds, and what is wrong with them.  push [N]; like float [E, S]."""
+    """Gradient norms of all seeds, and counts of tensors beyond the limits.  grad [N]; like float [E, S]."""
     squares = grad.new_zeros(index.owner.shape).index_add(0, index.tensor, grad.square())
     norms = squares.sqrt()
     flags = (norms < vanishing, ~(norms <= exploding), torch.ones_like(norms, dtype=torch.bool))
@@ -103,11 +103,11 @@ def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: floa
 
 
 def mask_padding(grad: Tensor, index: ParamIndex) -> Tensor:
-    """The gradient, exactly 0 where it is nobody's.  push [N]."""
+    """Set the gradient of unfilled rows to exactly 0.  grad [N]."""
     return torch.where(index.real, grad, 0.0)
 
 
 def expand_to_params(values: Tensor, index: ParamIndex) -> Tensor:
-    """Values of every seed, for the elements of the buffer; -1 where they are nobody's.  values [E, S] -> [N]."""
-    own = F.pad(values, (0, 0, 0, 1), value=-1.0).flatten()
-    return own.index_select(0, index.owner).index_select(0, index.tensor)
+    """Expand values per seed to the elements of the buffer; -1 in unfilled rows.  values [E, S] -> [N]."""
+    padded = F.pad(values, (0, 0, 0, 1), value=-1.0).flatten()
+    return padded.index_select(0, index.owner).index_select(0, index.tensor)

@@ -1,4 +1,4 @@
-"""The network of the policy as functions of a flat dict of parameters: encoder, memory, tables of logits, value.
+"""Network of the policy as functions of a flat dict of parameters: encoder, memory, tables of logits, value.
 
 No parameter has the number of slots in its shape; permuting slots permutes the slot outputs and nothing else.  SiLU and
 LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden units, `W = max(8, H // 2)`.
@@ -27,7 +27,7 @@ _NEVER_MAX = -1e9
 
 @dataclass(frozen=True, slots=True)
 class ControllerLeaf:
-    """One parameter and its start: `orthogonal` and `normal` with a gain, `ones`, `zeros`, `forget` (LSTM bias)."""
+    """One parameter and its initial value: `orthogonal` and `normal` with a gain, `ones`, `zeros`, `forget` (LSTM)."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,9 +36,8 @@ class ControllerLeaf:
 
 
 def _linear_leaves(name: str, inputs: int, outputs: int, gain: float = _ROOT2) -> tuple[ControllerLeaf, ...]:
-    return ControllerLeaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain), ControllerLeaf(
-        f"{name}.bias", (outputs,), "zeros"
-    )
+    weight = ControllerLeaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain)
+    return weight, ControllerLeaf(f"{name}.bias", (outputs,), "zeros")
 
 
 def _norm_leaves(name: str, width: int) -> tuple[ControllerLeaf, ...]:
@@ -46,9 +45,9 @@ def _norm_leaves(name: str, width: int) -> tuple[ControllerLeaf, ...]:
 
 
 def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) -> tuple[ControllerLeaf, ...]:
-    """All parameters of a network of this size."""
+    """Return all parameters of a network of this size."""
     wide = max(8, hidden // 2)
-    found = (
+    leaves = (
         ControllerLeaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
         *_linear_leaves("base.in", len(ENV) + len(INSTANCE), wide),
         *_norm_leaves("base.norm", wide),
@@ -72,11 +71,11 @@ def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) ->
         *_linear_leaves("value.mid", wide, wide),
         *_linear_leaves("value.out", wide, 1, _SMALL),
     )
-    return (*found, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else found
+    return (*leaves, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else leaves
 
 
 def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
-    """The start of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
+    """Return the initial value of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
     device = stream.device
     if leaf.initial == "forget":
         hidden = leaf.shape[0] // 4
@@ -84,47 +83,45 @@ def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
     if leaf.initial in ("zeros", "ones"):
         return torch.full(leaf.shape, float(leaf.initial == "ones"), device=device)
     noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
-    return leaf.gain * (_orthogonalise(noise) if leaf.initial == "orthogonal" else noise)
+    if leaf.initial == "normal":
+        return leaf.gain * noise
+    # Orthonormal rows or columns, whichever are fewer, uniformly distributed.
+    is_tall = leaf.shape[0] >= leaf.shape[1]
+    q, r = torch.linalg.qr((noise if is_tall else noise.T).double())
+    q = (q * r.diagonal().sign()).float()
+    return leaf.gain * (q if is_tall else q.T.contiguous())
 
 
 def init_params(stream_key: Tensor, parameters: tuple[ControllerLeaf, ...]) -> ControllerParams:
-    """All parameters, each from its own stream.  stream_key int64 [3]."""
+    """Return initial parameters, each from a separate stream.  stream_key int64 [3]."""
     streams = (rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters)))
     return {leaf.name: init_leaf(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)}
 
 
-def _orthogonalise(noise: Tensor) -> Tensor:
-    """Orthonormal rows or columns, whichever are fewer, uniformly distributed.  [R, C] -> [R, C]."""
-    tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
-    q, r = torch.linalg.qr(tall.double())
-    q = (q * r.diagonal().sign()).float()
-    return q if noise.shape[0] >= noise.shape[1] else q.T.contiguous()
-
-
 def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Input of the memory and one code per slot.
+    """Return the input of the memory and one code per slot.
 
     Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [..., S] -> x [..., H],
     u [..., S, W].
     """
     slots, blueprints = features["slots"], features["blueprints"]
     base = _encoder(net, "base", torch.cat((features["env"], features["instance"]), dim=-1))
-    named = F.embedding(torch.where(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
-    u = _encoder(net, "slot", torch.cat((slots, named), dim=-1))
+    embedded = F.embedding(torch.where(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
+    u = _encoder(net, "slot", torch.cat((slots, embedded), dim=-1))
     enabled = slots[..., _ENABLED, None] != 0
-    some = enabled.any(-2)
+    has_enabled = enabled.any(-2)
     mean = torch.where(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
-    most = torch.where(some, torch.where(enabled, u, _NEVER_MAX).amax(-2), 0.0)
-    return F.silu(_linear_norm(net, "mix", torch.cat((base, mean, most), dim=-1))), u
+    highest = torch.where(has_enabled, torch.where(enabled, u, _NEVER_MAX).amax(-2), 0.0)
+    return F.silu(_linear_norm(net, "mix", torch.cat((base, mean, highest), dim=-1))), u
 
 
 def input_gates(net: ControllerParams, x: Tensor) -> Tensor:
-    """The part of the gates that does not depend on the memory.  [..., H] -> [..., 4 H]."""
+    """Return the part of the gates that does not depend on the memory.  [..., H] -> [..., 4 H]."""
     return F.linear(x, net["core.w_ih"], net["core.bias"])
 
 
 def lstm_cell(net: ControllerParams, gates_in: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the LSTM cell, gates i f g o.  projected [E, 4 H], h, c [E, H] -> h, c."""
+    """Take one step of the LSTM cell, gates i f g o.  gates_in [E, 4 H], h, c [E, H] -> h, c."""
     gates = torch.addmm(gates_in, h, net["core.w_hh"].T)
     i, f, g, o = gates.chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -132,29 +129,29 @@ def lstm_cell(net: ControllerParams, gates_in: Tensor, h: Tensor, c: Tensor) -> 
 
 
 def lstm_unroll(net: ControllerParams, x: Tensor, keep: Tensor, h: Tensor, c: Tensor) -> Tensor:
-    """The memory over a rollout; `keep` 0 forgets before a row.  x [T, E, H], keep [T, E, 1] -> h [T, E, H]."""
-    found = []
-    for projected, kept in zip(input_gates(net, x), keep, strict=True):
-        h, c = lstm_cell(net, projected, h * kept, c * kept)
-        found.append(h)
-    return torch.stack(found)
+    """Run the memory over a rollout; `keep` 0 resets it before a row.  x [T, E, H], keep [T, E, 1] -> h [T, E, H]."""
+    states = []
+    for gates_in, mask in zip(input_gates(net, x), keep, strict=True):
+        h, c = lstm_cell(net, gates_in, h * mask, c * mask)
+        states.append(h)
+    return torch.stack(states)
 
 
 def residual_core(net: ControllerParams, x: Tensor, h: Tensor) -> Tensor:
-    """What the heads see: input and memory.  [..., H], [..., H] -> [..., H]."""
+    """Sum of input and memory, the input of the heads.  [..., H], [..., H] -> [..., H]."""
     return x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])
 
 
 def slot_context(net: ControllerParams, z: Tensor, u: Tensor) -> Tensor:
-    """Slot codes in the light of the env.  z [..., H], u [..., S, W] -> [..., S, W]."""
+    """Combine slot codes with the state of the env.  z [..., H], u [..., S, W] -> [..., S, W]."""
     env = z.unsqueeze(-2).expand(*u.shape[:-1], z.shape[-1])
     return F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
 
 
 def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Support, lookups: Lookups) -> LogitTables:
-    """Logits of all conditionals.  z [..., H], context [..., S, W].
+    """Return the logits of all conditionals.  z [..., H], context [..., S, W].
 
-    The op logit contains the soft maximum over its legal slots, so "slot 2 is ready" moves the op at once.
+    An op's logit contains the soft maximum over its legal slots, so a high score of one slot raises the op.
     """
     rows = lookups.leaf_rows  # the layer is padded, not its output
     leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
@@ -166,13 +163,13 @@ def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Suppo
 
 
 def value(net: ControllerParams, z: Tensor) -> Tensor:
-    """Return of the state above the running mean, in return units.  [..., H] -> [...]."""
+    """Value of the state above the running mean of returns, in return units.  [..., H] -> [...]."""
     middle = F.silu(_linear_norm(net, "value", z))
     return _linear_layer(net, "value.out", F.silu(_linear_layer(net, "value.mid", middle))).squeeze(-1)
 
 
 def contribution(net: ControllerParams, context: Tensor) -> Tensor:
-    """Next contribution of each slot, points / 10.  [..., S, W] -> [..., S]."""
+    """Predicted next contribution of each slot, points / 10.  [..., S, W] -> [..., S]."""
     return _linear_layer(net, "contribution.out", context).squeeze(-1)
 
 

@@ -1,4 +1,4 @@
-"""The factored distribution over actions: op, then its slot, then the values that the op uses; all tabulated.
+"""Factored distribution over actions: op, then its slot, then the values that the op uses; all tabulated.
 
 Every conditional is one row of a table, so any action can be scored and every entropy is exact.  The value heads are
 ten rows per slot (`ROWS`), one for each pair of head and op that uses it, padded to the widest head.
@@ -17,26 +17,26 @@ VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
 ROWS: tuple[tuple[Head, Op], ...] = tuple((head, op) for head in VALUE_HEADS for op in Op if RELEVANT[op][head])
 WIDTH = max(SIZES[head] for head in VALUE_HEADS)
 LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
-SCORES = len(Op) - 1  # one slot score per slot and op but WAIT
+SCORES = len(Op) - 1  # one score per slot and op, except WAIT
 LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)  # 38 lanes of noise before those of the slots
-FULL_TARGET_OUTPUTS = tuple(  # places among the outputs behind the tables that stand for "alpha target FULL"
+FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer behind the tables for "alpha target FULL"
     SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)
     for i, (head, _) in enumerate(ROWS)
     if head is Head.ALPHA_TARGET
 )
-ILLEGAL_LOG_PROB = -1e4  # log-prob of what is not legal: finite, so that a mistake shows as a number
+ILLEGAL_LOG_PROB = -1e4  # log-prob of an illegal value: finite, so that an error shows as a number
 _MASKED = -1e9
 Floor = tuple[float, ...]  # smallest probability of a legal choice, per head
 NO_FLOOR: Floor = (0.0,) * len(Head)
 
 
 def noise_lanes(slots: int) -> int:
-    """Lanes of Gumbel noise that one action takes: every head's values, the slots last."""
+    """Return the lanes of Gumbel noise of one action: every head's values, the slots last."""
     return LANES + slots
 
 
 def _padded_positions(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ...]:
-    """Position in a concatenation of vectors of these sizes, per owner and padded lane; the end where there is none."""
+    """Position in a concatenation of vectors of these sizes, per owner and padded lane; the end where padded."""
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     end = sum(sizes)
     return tuple(starts[o] + lane if lane < sizes[o] else end for o in owners for lane in range(WIDTH))
@@ -46,7 +46,7 @@ _HEAD_SIZES = tuple(SIZES[head] for head in VALUE_HEADS)
 _FLOOR_OF = tuple(int(head) for head, _ in ROWS)
 _ROW_HEAD = tuple(VALUE_HEADS.index(head) for head, _ in ROWS)
 _ROW_LANES = _padded_positions(tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS))))
-# Outputs of the layer behind the tables; padded lanes repeat the last logit, they are never legal.
+# Outputs of the layer behind the tables; padded lanes repeat the last logit, and are never legal.
 _LEAF_ROWS = (*range(SCORES), *(SCORES + min(lane, LOGITS - 1) for lane in _ROW_LANES))
 _PAD_MASKS = _padded_positions(_HEAD_SIZES, owners=_ROW_HEAD)
 _PAD_NOISE = _padded_positions(_HEAD_SIZES, owners=tuple(range(len(VALUE_HEADS))))
@@ -66,7 +66,7 @@ class LogitTables(NamedTuple):
 
 
 class Lookups(NamedTuple):
-    """Constant look-ups, on the device.  Made outside of what is differentiated."""
+    """Constant tables on the device, to build outside of differentiated functions."""
 
     relevant: Tensor  # bool [6, 8]
     placeholder: Tensor  # int64 [8]
@@ -80,7 +80,7 @@ class Lookups(NamedTuple):
 
 
 class Support(NamedTuple):
-    """What is legal, in the shape of the tables."""
+    """Legal values, in the shape of the tables."""
 
     op: Tensor  # bool [..., 6]
     slot: Tensor  # bool [..., 6, S]
@@ -88,7 +88,7 @@ class Support(NamedTuple):
 
 
 class FactoredCategorical(NamedTuple):
-    """Log-probabilities of every conditional: with the floor mixed in (what acts) and without."""
+    """Log-probabilities of every conditional: with the floor (for acting) and without."""
 
     floored: LogitTables
     raw: LogitTables
@@ -97,7 +97,7 @@ class FactoredCategorical(NamedTuple):
 
 
 def build_lookups(floor: Floor, device: torch.device) -> Lookups:
-    """The look-ups of a floor on a device (cached)."""
+    """Return the tables of a floor on a device (cached)."""
     rows = tuple([(floor[head],) for head in _FLOOR_OF])
     return Lookups(
         relevant=constant_table(RELEVANT, torch.bool, device),
@@ -113,65 +113,62 @@ def build_lookups(floor: Floor, device: torch.device) -> Lookups:
 
 
 def build_support(masks: ActionMasks) -> Support:
-    """Masks in the shape of the tables.  masks [...]."""
+    """Return masks in the shape of the tables.  masks [...]."""
     parts = [masks.blueprint, masks.style, masks.tempo, masks.alpha_target, masks.alpha_speed, masks.alpha_curve]
-    never = torch.zeros_like(parts[0][..., :1])
-    lanes = constant_table(_PAD_MASKS, torch.int64, never.device)
-    value = torch.cat((*parts, never), dim=-1)[..., lanes].unflatten(-1, (len(ROWS), WIDTH))
+    padding = torch.zeros_like(parts[0][..., :1])
+    lanes = constant_table(_PAD_MASKS, torch.int64, padding.device)
+    value = torch.cat((*parts, padding), dim=-1)[..., lanes].unflatten(-1, (len(ROWS), WIDTH))
     return Support(masks.op, masks.slot, value)
 
 
 def masked_logmeanexp(scores: Tensor, legal: Tensor) -> Tensor:
-    """Soft maximum of the scores over the legal slots, `log mean exp`; 0 where none is legal.  [..., S] -> [...]."""
-    some = legal.any(-1)
+    """Soft maximum of the scores over the legal slots, `log mean exp`; 0 without a legal slot.  [..., S] -> [...]."""
     top = torch.logsumexp(torch.where(legal, scores, _MASKED), dim=-1)
-    return torch.where(some, top - legal.sum(-1).clamp(min=1).log(), 0.0)
+    return torch.where(legal.any(-1), top - legal.sum(-1).clamp(min=1).log(), 0.0)
 
 
 def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities over the last axis: with floor `f`, `p' = (1 - n f) p + f` on the n legal values, and plain.
+    """Return log-probabilities with floor `f`, `p' = (1 - n f) p + f` on the n legal values, and without, last axis.
 
     Shapes: logits [..., n], legal bool broadcasts to it, floor to [..., 1] -> two of [..., n].
-    Promise: -1e4 where not legal; exactly 0 for a single legal value; finite values and gradients, always.
+    Promise: -1e4 where illegal; exactly 0 for a single legal value; finite values and gradients, always.
     """
     count = legal.sum(-1, keepdim=True).clamp(min=1)
     log_p = torch.log_softmax(torch.where(legal, logits, _MASKED), dim=-1)
-    mixed = torch.logaddexp(torch.log1p(-count * floor) + log_p, floor.log())
+    floored = torch.logaddexp(torch.log1p(-count * floor) + log_p, floor.log())
     single = legal & (count == 1)
-    mixed, plain = (torch.where(single, 0.0, torch.where(legal, x, ILLEGAL_LOG_PROB)) for x in (mixed, log_p))
-    return mixed, plain
+    floored, raw = (torch.where(single, 0.0, torch.where(legal, x, ILLEGAL_LOG_PROB)) for x in (floored, log_p))
+    return floored, raw
 
 
 def normalise_tables(tables: LogitTables, legal: Support, lookups: Lookups) -> FactoredCategorical:
-    """Normalise all tables."""
+    """Normalise the logits of all tables."""
     masks = LogitTables(legal.op, legal.slot, legal.value.unsqueeze(-3))
     pairs = [categorical(*row) for row in zip(tables, masks, lookups.floors, strict=True)]
-    return FactoredCategorical(
-        LogitTables(*(mixed for mixed, _ in pairs)), LogitTables(*(plain for _, plain in pairs)), legal, lookups
-    )
+    floored, raw = (LogitTables(*part) for part in zip(*pairs, strict=True))
+    return FactoredCategorical(floored, raw, legal, lookups)
 
 
 def sample_action(dist: FactoredCategorical, noise: Tensor) -> Tensor:
-    """An action by the Gumbel maximum; zero noise gives the greedy one.  noise [..., 38 + S] -> int64 [..., 8].
+    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.  noise [..., 38 + S] -> int64 [..., 8].
 
-    Promise: what is chosen is legal, also where log-probabilities are no numbers: there the noise alone decides.
+    Promise: every choice is legal; where log-probabilities are NaN the noise alone decides.
     """
-    look_up = dist.lookups
+    lookups = dist.lookups
     ops, values = SIZES[Head.OP], noise[..., SIZES[Head.OP] : LANES]
     op = _argmax(dist.floored.op, dist.support.op, noise[..., :ops])
     slot = _argmax(_gather_row(dist.floored.slot, op), _gather_row(dist.support.slot, op), noise[..., LANES:])
-    rows = look_up.row_of[op]  # [..., 6]
-    never = torch.zeros_like(values[..., :1])
-    padded = torch.cat((values, never), dim=-1)[..., look_up.pad_noise].unflatten(-1, (len(VALUE_HEADS), WIDTH))
-    chosen = _argmax(
-        _gather_rows(_gather_row(dist.floored.value, slot), rows), _gather_rows(dist.support.value, rows), padded
-    )
-    action = torch.cat((op.unsqueeze(-1), slot.unsqueeze(-1), chosen), dim=-1)
-    return torch.where(look_up.relevant[op], action, look_up.placeholder)
+    rows = lookups.row_of[op]  # [..., 6]
+    padding = torch.zeros_like(values[..., :1])
+    padded = torch.cat((values, padding), dim=-1)[..., lookups.pad_noise].unflatten(-1, (len(VALUE_HEADS), WIDTH))
+    log_p = _gather_rows(_gather_row(dist.floored.value, slot), rows)
+    value = _argmax(log_p, _gather_rows(dist.support.value, rows), padded)
+    action = torch.cat((op.unsqueeze(-1), slot.unsqueeze(-1), value), dim=-1)
+    return torch.where(lookups.relevant[op], action, lookups.placeholder)
 
 
 def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
-    """Log-probability of each head's value given those before; 0 where irrelevant.  int64 [..., 8] -> [..., 8]."""
+    """Log-probability of each head's value given earlier heads; 0 where irrelevant.  int64 [..., 8] -> [..., 8]."""
     op, slot, cells = _table_cells(dist, action)
     lane = cells * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)
     parts = (
@@ -183,7 +180,7 @@ def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
 
 
 def head_entropy(dist: FactoredCategorical, action: Tensor) -> Tensor:
-    """Entropy of the conditional each head was drawn from, nats; 0 where irrelevant.  [..., 8] -> [..., 8]."""
+    """Entropy of each head's conditional, nats; 0 where irrelevant.  [..., 8] -> [..., 8]."""
     op, _, cells = _table_cells(dist, action)
     parts = (
         _entropy(dist.floored.op).unsqueeze(-1),
@@ -201,31 +198,24 @@ def action_entropy(dist: FactoredCategorical) -> Tensor:
 
 
 def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
-    """Normalised entropy of each head over all places where it would be drawn, weighted by how often that is.
+    """Normalised entropy of each head over all (op, slot) that use it, weighted by their probability.
 
     Shapes: -> two float32 [..., 8]: `sum P Hn` and `sum P` over (op, slot) where the head has a choice.  `Hn` is the
-    entropy of the unmixed conditional over its largest value; P, the probability of getting there, has no gradient.
+    entropy of the raw conditional over its maximum; P, the probability of (op, slot), has no gradient.
     """
-    look_up = dist.lookups
+    lookups = dist.lookups
     op = dist.floored.op.detach().exp()
-    reach = op * look_up.uses_slot
-    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ look_up.row_op.mT  # [..., S, 10]
+    reach = op * lookups.uses_slot
+    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ lookups.row_op.mT  # [..., S, 10]
     legal = LogitTables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
     counts = LogitTables(*(mask.sum(-1) for mask in legal))
     norm = LogitTables(*(_entropy(p) / n.clamp(min=2).log() for p, n in zip(dist.raw, counts, strict=True)))
     choice = LogitTables(*((n > 1).to(op.dtype) for n in counts))
 
-    sums = [
-        torch.cat(
-            (
-                part.op.unsqueeze(-1),
-                (reach * part.slot).sum(-1, keepdim=True),
-                (deep * part.value).sum(-2) @ look_up.row_head,
-            ),
-            dim=-1,
-        )
-        for part in (norm, choice)
-    ]
+    sums = []
+    for part in (norm, choice):
+        slot, value = (reach * part.slot).sum(-1, keepdim=True), (deep * part.value).sum(-2) @ lookups.row_head
+        sums.append(torch.cat((part.op.unsqueeze(-1), slot, value), dim=-1))
     return sums[0], sums[1]
 
 
@@ -234,24 +224,24 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _argmax(log_p: Tensor, legal: Tensor, noise: Tensor) -> Tensor:
-    known = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
-    return torch.where(legal, known + noise, -torch.inf).argmax(-1)
+    finite = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
+    return torch.where(legal, finite + noise, -torch.inf).argmax(-1)
 
 
 def _gather_row(rows: Tensor, index: Tensor) -> Tensor:
-    """One row per leading place: rows [..., R, *rest], index int64 [...] -> [..., *rest]."""
+    """Gather one row per leading position: rows [..., R, *rest], index int64 [...] -> [..., *rest]."""
     lead = index.dim()
-    where = index.reshape(index.shape + (1,) * (rows.dim() - lead))
-    return rows.gather(lead, where.expand(*index.shape, 1, *rows.shape[lead + 1 :])).squeeze(lead)
+    expanded = index.reshape(index.shape + (1,) * (rows.dim() - lead))
+    return rows.gather(lead, expanded.expand(*index.shape, 1, *rows.shape[lead + 1 :])).squeeze(lead)
 
 
 def _gather_rows(rows: Tensor, index: Tensor) -> Tensor:
-    """Several rows per leading place: rows [..., R, n], index int64 [..., k] -> [..., k, n]."""
+    """Gather several rows per leading position: rows [..., R, n], index int64 [..., k] -> [..., k, n]."""
     return rows.gather(-2, index.unsqueeze(-1).expand(*index.shape, rows.shape[-1]))
 
 
 def _table_cells(dist: FactoredCategorical, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Op, slot, and the flat (slot, value row) of each value head, all inside the tables."""
+    """Return op, slot, and the flat (slot, value row) of each value head, all inside the tables."""
     op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
     slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
     return op, slot, slot.unsqueeze(-1) * len(ROWS) + dist.lookups.row_of[op]

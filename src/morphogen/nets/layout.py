@@ -1,4 +1,4 @@
-"""Parameters as flat rows: names, shapes and offsets of the leaves of one network, and how they start."""
+"""Parameters as flat rows: names, shapes, offsets and initial values of the leaves of one network."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ Leaves = dict[str, Tensor]  # name -> [R, *shape]
 
 @dataclass(frozen=True)
 class ParamLeaf:
-    """One parameter tensor.  It starts uniform in `fill + [-bound, bound)`."""
+    """One parameter tensor, initially uniform in `fill + [-bound, bound)`."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,13 +27,13 @@ class ParamLeaf:
 
 
 def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
-    """A leaf that starts uniform in `[-b, b)`, `b = 1 / sqrt(fan)`."""
+    """Return a leaf that is initially uniform in `[-b, b)`, `b = 1 / sqrt(fan)`."""
     return ParamLeaf(name, shape, bound=fan**-0.5)
 
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """Leaves in storage order, from offset 0; what follows in a row belongs to somebody else."""
+    """Leaves in storage order, from offset 0; a row may be longer than its leaves."""
 
     leaves: tuple[ParamLeaf, ...]
     size: int = field(init=False, compare=False)  # elements of all leaves
@@ -42,28 +42,28 @@ class ParamLayout:
         object.__setattr__(self, "size", sum(leaf.size for leaf in self.leaves))
 
     def leaf_parts(self, flat: Tensor) -> Iterator[tuple[ParamLeaf, Tensor]]:
-        """Every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
+        """Return every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
         sizes = [leaf.size for leaf in self.leaves]
         parts = flat.split([*sizes, flat.shape[-1] - self.size], dim=-1)
         return zip(self.leaves, parts[:-1], strict=True)
 
     def split(self, flat: Tensor) -> Leaves:
-        """Leaves as views: one split, so the gradient comes back in one piece.  flat [R, >= size] -> [R, *shape]."""
+        """Return leaves as views of one split, whose gradient is one tensor.  flat [R, >= size] -> [R, *shape]."""
         return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.leaf_parts(flat)}
 
     def join(self, leaves: Leaves) -> Tensor:
-        """The inverse of `split`, a copy.  [R, *shape] each -> [R, size]."""
+        """Concatenate leaves, the inverse of `split`.  [R, *shape] each -> [R, size]."""
         return torch.cat([leaves[leaf.name].reshape(-1, leaf.size) for leaf in self.leaves], dim=-1)
 
     def draw(self, uniform: Tensor) -> Tensor:
-        """Rows as they start.  uniform [R, >= size] in [0, 1) -> [R, size]."""
+        """Return initial rows.  uniform [R, >= size] in [0, 1) -> [R, size]."""
         return torch.cat(
             [leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.leaf_parts(uniform)], dim=-1
         )
 
 
 def cache_layout(make: Callable[..., ParamLayout]) -> Callable[..., ParamLayout]:
-    """The same function, whose results are kept; a graph, in which they are constants, is traced through `make`."""
+    """Cache the results of `make`; a graph, in which layouts are constants, is traced through `make` itself."""
     return functools.partial(_call_cached, make, functools.cache(make))
 
 

@@ -1,4 +1,4 @@
-"""What is fixed about the networks of a run: the host and its enabled slots, as plain numbers."""
+"""Fixed description of the networks of a run: the host and its enabled slots, as plain numbers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +18,7 @@ class Net:
 
     host: CnnSpec
     slots: tuple[SlotSpec, ...]
-    execution: tuple[int, ...] = (
-        _derived_field()
-    )  # positions in `slots` in the order in which the forward pass meets them
+    execution: tuple[int, ...] = _derived_field()  # positions in `slots`, in the order of the forward pass
     counts: tuple[tuple[int, ...], ...] = _derived_field()  # [S][13] parameters of every blueprint in every slot
     gate_counts: tuple[int, ...] = _derived_field()  # [S] parameters of the gate network of every slot
     seed_sizes: tuple[int, ...] = _derived_field()  # [S] P_s: the largest blueprint of the slot plus its gate network
@@ -46,5 +44,5 @@ class Net:
         return tuple(slot.name for slot in self.slots)
 
     def sizes(self, *, envs: int, window: int, classes: int, table: int = 0) -> Sizes:
-        """The numbers behind the axes of a state of so many envs."""
+        """Return the lengths of the axes of a state of these envs."""
         return Sizes(envs, self.names, self.host_size, self.seed_sizes, window, classes, table)

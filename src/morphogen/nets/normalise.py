@@ -1,6 +1,6 @@
-"""Observations in units of what has been seen: running statistics, frozen while a rollout uses them.
+"""Normalisation of observations by running statistics, which are frozen during a rollout.
 
-Only the features that the table marks are normalised; slot features have one set of statistics for all slots.
+Only features marked in `vocab.observation` are normalised; slot features share one set of statistics over all slots.
 """
 
 import torch
@@ -17,7 +17,7 @@ _HAS_SEED = column_index(SLOT)["has_seed"]
 
 
 def init_stats(device: torch.device | str = "cpu") -> TensorDict:
-    """Statistics of nothing: {env, instance, slots: {count, mean, m2: float64 [D]}}."""
+    """Return empty statistics: {env, instance, slots: {count, mean, m2: float64 [D]}}."""
     return TensorDict(
         {
             name: {
@@ -31,29 +31,27 @@ def init_stats(device: torch.device | str = "cpu") -> TensorDict:
 
 
 def normalise(stats: TensorDict, observation: Observation) -> Observation:
-    """Marked features in standard deviations from their mean, clamped to +-10, 0 where the entry does not count.
+    """Return marked features in standard deviations from their mean, clamped to +-10; 0 where the entry is invalid.
 
-    Shapes: observation [...] -> the same leaves, float32.  A feature never seen, and every other one, passes as it is.
+    Shapes: observation [...] -> the same leaves, float32.  Unmarked features and features without data do not change.
     """
-    return replace(observation, **{name: _normalise_vector(stats[name], observation, name) for name in VECTORS})
-
-
-def _normalise_vector(stats: TensorDict, observation: Observation, name: str) -> Tensor:
-    raw = getattr(observation, name)
-    count = stats["count"]
-    spread = torch.sqrt(stats["m2"] / count.clamp(min=1.0) + _EPS)
-    units = ((raw - stats["mean"]) / spread).float().clamp(-_LIMIT, _LIMIT)
-    seen = normalised_features(name, raw.device) & (count > 0)
-    return torch.where(seen, torch.where(valid_entries(observation, name), units, 0.0), raw)
+    vectors = {}
+    for name in VECTORS:
+        raw, count, mean = getattr(observation, name), stats[name, "count"], stats[name, "mean"]
+        deviation = torch.sqrt(stats[name, "m2"] / count.clamp(min=1.0) + _EPS)
+        units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
+        known = normalised_features(name, raw.device) & (count > 0)
+        vectors[name] = torch.where(known, torch.where(valid_entries(observation, name), units, 0.0), raw)
+    return replace(observation, **vectors)
 
 
 def normalised_features(name: str, device: torch.device) -> Tensor:
-    """Features of a vector that are normalised.  bool [D]."""
+    """Mask of the features of a vector that are normalised.  bool [D]."""
     return constant_table(tuple(feature.normalised for feature in VECTORS[name]), torch.bool, device)
 
 
 def valid_entries(observation: Observation, name: str) -> Tensor:
-    """Entries that count: sane, in a finite row, the flag is 1, the slot has a seed.  bool, as the vector."""
+    """Mask of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped like the vector."""
     raw = getattr(observation, name)
     owner = constant_table(flag_index(VECTORS[name]), torch.int64, raw.device)
     entry = torch.cat((raw, torch.ones_like(raw[..., :1])), dim=-1)[..., owner] != 0

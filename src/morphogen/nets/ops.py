@@ -1,8 +1,7 @@
 """Layers over R networks at once, one set of parameters each.
 
 Activations are `[B, H, W, R, C]`, channels innermost in memory and the networks next to them: convolutions are grouped,
-parameters `[R, C]` broadcast as they are, and choosing rows moves all channels of a pixel at once.  Parameters lead
-with `R`.
+parameters `[R, C]` broadcast, and selecting rows moves all channels of a pixel at once.  Parameters lead with `R`.
 """
 
 import math
@@ -15,44 +14,43 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels import Form
-from morphogen.kernels.axes import to_activations, to_images
-from morphogen.kernels.function import AutogradFunction
+from morphogen.kernels.native import AutogradFunction, apply_function, to_activations, to_images
 from morphogen.kernels.norm import NormFactors
 from morphogen.kernels.perceptron import PerceptronParams
 
 ROWS = -2  # axis of the networks
-_PARTS = 1 + len(NormFactors._fields)  # of a block that is normalised
+_PARTS = 1 + len(NormFactors._fields)  # tensors of a normalised block
 _LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
 
 def concat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Parts one after the other; a single one is not copied."""
+    """Concatenate tensors; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
-def _apply_function(function: type[AutogradFunction], *given: Any) -> tuple[Tensor, ...]:
-    """The results; the compiler can't trace a function of so many tensors where none asks for a gradient."""
-    return (function.apply if torch.is_grad_enabled() else function.forward)(*given)
+def images_innermost(x: Tensor) -> Tensor:
+    """Return images as activations.  x [E, B, C, H, W], or [B, C, H, W] shared by all rows -> [B, H, W, E or 1, C]."""
+    return kernels.channels_innermost(x if x.dim() == 5 else x.unsqueeze(0))
 
 
 def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tensor:
-    """Convolution that keeps height and width.
+    """Convolve and keep height and width.
 
-    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] seen by all rows; weight [R, O, I, k, k] -> [B, H, W, R, O].  With as
-    many inputs as outputs and a weight [R, O, 1, k, k] every channel is filtered alone.
-    `form`: how it is computed; None = the fastest one that serves.
+    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k] -> [B, H, W, R, O].  With
+    as many inputs as outputs and a weight [R, O, 1, k, k] the convolution is depthwise.
+    `form`: implementation; None = the fastest one.
     """
     form = form or kernels.form_of(x, weight)
     if form is Form.KERNEL:
         return _Conv.apply(x, weight)
     rows, kernel, inputs = weight.shape[0], weight.shape[-1], to_images(x).contiguous(memory_format=_LAYOUTS[form])
     flat = weight.flatten(0, 1).contiguous()
-    found = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
-    return to_activations(found, rows)
+    out = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
+    return to_activations(out, rows)
 
 
 class _Conv(AutogradFunction):
-    """A convolution of every network by a kernel of our own."""
+    """Convolution by the compiled kernel."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> Tensor:
@@ -64,22 +62,23 @@ class _Conv(AutogradFunction):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-        push, slopes = kernels.conv_backward(grad, *ctx.saved_tensors, needs_input_grad=ctx.needs_input_grad[0])
-        return push if ctx.needs_input_grad[0] else None, slopes
+        needs_input_grad = ctx.needs_input_grad[0]
+        x_grad, weight_grad = kernels.conv_backward(grad, *ctx.saved_tensors, needs_input_grad=needs_input_grad)
+        return x_grad if needs_input_grad else None, weight_grad
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [R, B, I], weight [R, O, I], bias [R, O] -> [R, B, O]."""
-    turned = weight.transpose(1, 2)
-    return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
+    """Linear layer.  x [R, B, I], weight [R, O, I], bias [R, O] -> [R, B, O]."""
+    transposed = weight.transpose(1, 2)
+    return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
 
 
 def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> Tensor:
-    """Two linear layers with a SiLU between them, which send no gradient back.
+    """Two linear layers with a SiLU between them; x gets no gradient.
 
     Shapes: x [B, R, I]; w1 [R, H, I], b1 [R, H] (None = 0), w2 [R, O, H], b2 [R, O] -> [B, R, O].
     """
-    return _apply_function(_Perceptron, x.detach(), w1, b1, w2, b2)[0]
+    return apply_function(_Perceptron, x.detach(), w1, b1, w2, b2)[0]
 
 
 class _Perceptron(AutogradFunction):
@@ -98,8 +97,8 @@ class _Perceptron(AutogradFunction):
     @staticmethod
     def backward(ctx, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, *layers, z = ctx.saved_tensors
-        found, asked = kernels.perceptron_backward(grad, x, z, PerceptronParams(*layers)), ctx.needs_input_grad
-        return None, *(one if wanted else None for one, wanted in zip(found, asked[1:], strict=True))
+        grads = kernels.perceptron_backward(grad, x, z, PerceptronParams(*layers))
+        return None, *(part if needed else None for part, needed in zip(grads, ctx.needs_input_grad[1:], strict=True))
 
 
 def spatial_mean(x: Tensor) -> Tensor:
@@ -108,75 +107,99 @@ def spatial_mean(x: Tensor) -> Tensor:
 
 
 class NormBlock(NamedTuple):
-    """Activations that are to be normalised, with what is done to them then."""
+    """Activations to normalise, with gain, bias, lower limit and scale."""
 
     x: Tensor  # [B, H, W, n, C]
     gain: Tensor | None  # [n, C]; None = 1
     bias: Tensor  # [n, C]
-    scale: Tensor | None = None  # [n, C], of what comes out; None = 1
-    floor: float = -math.inf  # lower limit before it is scaled; 0 is a ReLU
+    scale: Tensor | None = None  # [n, C], of the result; None = 1
+    floor: float = -math.inf  # lower limit before the scale; 0 is a ReLU
 
 
 def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
     """Group normalisation of every row of some blocks.  groups: per row -> [B, H, W, n, C] each."""
-    factors = [part for one in blocks for part in (one.x, *NormFactors(one.gain, one.bias, None, None, one.scale))]
-    return _group_norm_blocks(tuple(one.floor for one in blocks), groups, *factors)
+    parts = [
+        part for block in blocks for part in (block.x, *NormFactors(block.gain, block.bias, None, None, block.scale))
+    ]
+    return _group_norm_blocks(tuple(block.floor for block in blocks), groups, *parts)
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """Normalisation with the statistics of this batch alone.  x [B, H, W, R, C]; gain, bias [R, C]."""
-    found = F.batch_norm(to_images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=kernels.EPS)
-    return to_activations(found, bias.shape[0])
+    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C]."""
+    out = F.batch_norm(to_images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=kernels.EPS)
+    return to_activations(out, bias.shape[0])
 
 
 def masked_group_norm(
     x: Tensor, gain: Tensor, bias: Tensor, *, channel_mask: Tensor, inverse_count: Tensor, floor: float = -math.inf
 ) -> Tensor:
-    """Group normalisation whose statistics run over the kept channels only; the others come out as 0.
+    """Group normalisation with statistics over unmasked channels only; masked channels of the result are 0.
 
-    Shapes: x [B, H, W, R, C], 0 in channels that are not kept; gain, bias [R, C], 0 there; kept [R, C], 1 or 0;
-    share [R, G] = 1 / (kept elements of a sample and group), 0 where there are none.  `floor` 0 is a ReLU.
+    Shapes: x [B, H, W, R, C], gain and bias [R, C], all 0 in masked channels; channel_mask [R, C], 1 or 0;
+    inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor` 0 is a ReLU.
     """
-    return _group_norm_blocks(
-        (floor,), inverse_count.shape[1], x, *NormFactors(gain, bias, channel_mask, inverse_count, None)
-    )[0]
+    factors = NormFactors(gain, bias, channel_mask, inverse_count, None)
+    return _group_norm_blocks((floor,), inverse_count.shape[1], x, *factors)[0]
 
 
 def _group_norm_blocks(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
-    return _apply_function(_GroupNorm, floors, groups, *parts)[: len(floors)]
+    return apply_function(_GroupNorm, floors, groups, *parts)[: len(floors)]
 
 
 class _GroupNorm(AutogradFunction):
-    """Group normalisation over the kept channels, a lower limit and a scale, of some blocks: x and factors of each."""
+    """Group normalisation, lower limit and scale of several blocks: activations and `NormFactors` of each."""
 
     @staticmethod
     def forward(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
-        every = zip(*_split_parts(parts), floors, strict=True)
-        out, found = zip(*(kernels.norm(x, by, groups, floor=floor) for x, by, floor in every), strict=True)
-        return *out, *found
+        blocks = zip(*_split_parts(parts), floors, strict=True)
+        out, stats = zip(*(kernels.norm(x, by, groups, floor=floor) for x, by, floor in blocks), strict=True)
+        return *out, *stats
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
         ctx.floors, _, *parts = inputs
-        found = output[len(ctx.floors) :]
-        ctx.mark_non_differentiable(*found)
+        stats = output[len(ctx.floors) :]
+        ctx.mark_non_differentiable(*stats)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*found, *parts)
+        ctx.save_for_backward(*stats, *parts)
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        floors, asked, own = ctx.floors, ctx.needs_input_grad[2:], []
-        found, parts = ctx.saved_tensors[: len(floors)], ctx.saved_tensors[len(floors) :]
-        every = zip(grads[: len(floors)], *_split_parts(parts), found, floors, asked[::_PARTS], strict=True)
-        for grad, x, by, groups, floor, wanted in every:
-            came = torch.zeros_like(x) if grad is None else grad.contiguous()
-            push, sums = kernels.norm_backward(came, x, by, groups, floor=floor, needs_input_grad=wanted)
+        floors, needed, results = ctx.floors, ctx.needs_input_grad[2:], []
+        saved_stats, parts = ctx.saved_tensors[: len(floors)], ctx.saved_tensors[len(floors) :]
+        blocks = zip(grads[: len(floors)], *_split_parts(parts), saved_stats, floors, needed[::_PARTS], strict=True)
+        for grad, x, by, stats, floor, needs_input_grad in blocks:
+            grad = torch.zeros_like(x) if grad is None else grad.contiguous()
+            x_grad, sums = kernels.norm_backward(grad, x, by, stats, floor=floor, needs_input_grad=needs_input_grad)
             gain, bias, scale = sums.unbind()
-            own += [push, gain, bias, None, None, scale]
-        return None, None, *(one if wanted else None for one, wanted in zip(own, asked, strict=True))
+            results += [x_grad, gain, bias, None, None, scale]
+        return None, None, *(part if flag else None for part, flag in zip(results, needed, strict=True))
 
 
 def _split_parts(parts: Sequence[Any]) -> tuple[list[Tensor], list[NormFactors]]:
-    """Activations and factors of every block."""
+    """Split the arguments of `_GroupNorm` into activations and factors of every block."""
     starts = range(0, len(parts), _PARTS)
     return [parts[n] for n in starts], [NormFactors(*parts[n + 1 : n + _PARTS]) for n in starts]
+
+
+def max_pool2d(x: Tensor) -> Tensor:
+    """Max pooling 2x2.  x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C]."""
+    return _Pool.apply(x)[0]
+
+
+class _Pool(AutogradFunction):
+    """Max pooling."""
+
+    @staticmethod
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        return kernels.pool(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+        ctx.size = inputs[0].shape[1:3]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _: None) -> Tensor:
+        return kernels.pool_backward(grad.contiguous(), *ctx.saved_tensors, ctx.size)

@@ -1,14 +1,34 @@
-"""The plan: who runs what in an epoch, as numbers for the host and as index lists on the device.
+"""The plan of an epoch: sizes of everything that runs beside the hosts, and who belongs to which group.
 
-Structure is constant from `tick` to the end of the epoch.  The host reads group *sizes* once (`plan_counts` ->
-`read_plan`); the lists themselves are a stable argsort on the device, cut at those sizes.
+The structure of all envs is constant from `tick` to the end of the epoch.  From it, logits take four steps:
 
-Validation walks a tree: before the first slot there is one row per env, and at a slot a row splits where an env needs
-it both on and off.  So rows are the distinct prefixes of the coalitions in execution order, and no activation is
-computed twice.  In each table of sizes column 0 (no blueprint) counts the rows that run a gate network.
+1. `plan`: the device counts the rows of every group (`plan_counts`), the host reads the counts once (`read_plan`).
+2. `sites`: one `SlotIndex` per slot, index lists on the device: a stable argsort, cut at the sizes of the plan.
+3. `blocks`: the parameters of all groups as one flat buffer, for one optimiser step over everything that runs.
+4. `forward`: the hosts block by block; at a slot every group runs once, over its rows, and one call blends all deltas.
 
-The sizes of a plan are room for rows, not their number, which stays on the device: room that is left over repeats the
-first row and counts for nothing.  So a plan can be padded to a few sizes, for which there are compiled graphs.
+A *slot plan* lists what runs at one slot: its *blueprint groups* and the rows with a gate network.  A group has two
+halves: added rows first, rows under MULTIPLY last.  Rows are picked among *candidates*, which are the envs in training
+and (env, coalition) in validation; a *membership* says which candidate belongs to which group.  The sizes of a plan are
+capacities: *padded rows* list the members of a half, then repeat the first one up to the capacity, unfilled.
+
+    one slot of 5 envs      CONV_LIGHT              NORM       CONV_LIGHT added in envs 0 and 3,
+    half                    added      multiplied   added      multiplied in env 4, NORM added in env 1,
+    capacity                4          1            2          nothing in env 2
+    candidate               0  3  0  0    4         1  1
+    filled                  x  x  .  .    x         x  .
+    written back to env     0  3  5  5    4         1  5       env 5 = E does not exist: the row is dropped
+
+An unfilled row is blended with factor 0, its gradient is 0, and it is written back to no env.  So a plan can be padded
+to a few sizes (`padding`), for which there are compiled graphs.
+
+Validation evaluates *coalitions*, sets of slots that are on, along the *coalition tree*: one row per env before the
+first slot; at a slot a row splits where coalitions of the env differ.  Rows are the distinct prefixes of coalitions in
+execution order, so no activation is computed twice.
+
+    env 0   *----- r0c0 on ------ r0c1 on        coalitions {r0c0, r0c1}, {r0c1}, {}: 1, 2, then 3 rows
+             \\---- r0c0 off ----- r0c1 on
+                           \\----- r0c1 off
 """
 
 import itertools
@@ -32,7 +52,7 @@ _CODES = len(Blueprint)
 
 @dataclass(frozen=True, slots=True)
 class BlueprintGroup:
-    """Seeds of one blueprint in one slot: rows that are added, and rows under MULTIPLY, which come last."""
+    """Capacities of the seeds of one blueprint in one slot: added rows first, rows under MULTIPLY last."""
 
     blueprint: Blueprint
     added: int
@@ -40,15 +60,15 @@ class BlueprintGroup:
 
     @property
     def size(self) -> int:
-        """All rows."""
+        """Rows of both halves."""
         return self.added + self.multiplied
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """All that runs at one slot."""
+    """Capacities of everything that runs at one slot."""
 
-    groups: tuple[BlueprintGroup, ...]  # in the order in which they are computed
+    groups: tuple[BlueprintGroup, ...]  # in the order of computation
     gates: int  # rows that run a gate network
 
     @property
@@ -76,19 +96,19 @@ class Plan:
     train: tuple[SlotPlan, ...]
     evaluate: tuple[SlotPlan, ...]
     births: tuple[int, ...]
-    rows: tuple[int, ...]  # rows of the validation tree after each slot, in execution order
-    padded: bool = False  # there may be room for more rows than there are
+    rows: tuple[int, ...]  # rows of the coalition tree after each slot, in execution order
+    padded: bool = False  # capacities may exceed the number of rows
 
 
 class PaddedRows(NamedTuple):
-    """Who sits in the room of every half of a group: what is added first, then what multiplies."""
+    """Row assignment per half of a group: additive seeds first, multiplicative seeds last.  C: capacity."""
 
-    candidate: Tensor  # int64 [2, S, 13, C], in order; the first one again where the room is left over
+    candidate: Tensor  # int64 [2, S, 13, C], members in order; the first one where unfilled
     filled: Tensor  # bool [2, S, 13, C]
 
 
 class Membership(NamedTuple):
-    """Who is in which group of which slot; N candidates per slot."""
+    """Members of every group among N candidates per slot; group 0 (no blueprint) holds the gates."""
 
     member: Tensor  # bool [S, 13, N]
     multiplied: Tensor  # bool [S, 1, N]
@@ -98,31 +118,31 @@ class Membership(NamedTuple):
         return torch.stack((self.member.sum(-1), (self.member & self.multiplied).sum(-1)))
 
     def order(self) -> Tensor:
-        """Candidates of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
+        """Candidates with the members of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
         return torch.where(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
 
     def padded_rows(self, plans: tuple[SlotPlan, ...]) -> PaddedRows:
-        """The members of every group, with room for the largest of the crews."""
-        every, multiplied = self.group_sizes().unsqueeze(-1)
-        count = torch.stack((every - multiplied, multiplied))
-        first = torch.stack((torch.zeros_like(every), every - multiplied))
-        seat = torch.arange(max([crew.capacity for crew in plans]), device=count.device)
-        taken = seat < count
-        at = (first + torch.where(taken, seat, 0)).clamp(max=self.member.shape[-1] - 1)
-        return PaddedRows(self.order().expand(2, -1, -1, -1).gather(-1, at), taken)
+        """List the members of every half, up to the largest capacity of the plans."""
+        total, multiplied = self.group_sizes().unsqueeze(-1)
+        count = torch.stack((total - multiplied, multiplied))
+        first = torch.stack((torch.zeros_like(total), total - multiplied))
+        row = torch.arange(max([plan.capacity for plan in plans]), device=count.device)
+        filled = row < count
+        position = (first + torch.where(filled, row, 0)).clamp(max=self.member.shape[-1] - 1)
+        return PaddedRows(self.order().expand(2, -1, -1, -1).gather(-1, position), filled)
 
 
 class CoalitionTree(NamedTuple):
-    """Rows of the validation tree; level j is before the j-th slot in execution order, level S is the end."""
+    """Rows of validation; level j is before the j-th slot in execution order, level S is the end."""
 
-    representative: Tensor  # int64 [S + 1, E, K], first coalition of the env with the same prefix
+    representative: Tensor  # int64 [S + 1, E, K], first coalition of the env with an equal prefix
     row: Tensor  # bool [S + 1, E, K], is a representative
     on: Tensor  # bool [S, E, K], the j-th slot is on
-    number: Tensor  # int64 [S + 1, E, K], row that an evaluated coalition belongs to
+    number: Tensor  # int64 [S + 1, E, K], row of an evaluated coalition
 
 
 def _membership(runs: Tensor, slots: Slots, env: Tensor) -> Membership:
-    """Roster of candidates that run.  runs bool [S, N]; env int64 [N], env of each candidate."""
+    """Membership of the candidates that run.  runs bool [S, N]; env int64 [N], env of each candidate."""
     blueprint, algorithm, stage = (
         leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage)
     )
@@ -140,22 +160,18 @@ def training_membership(slots: Slots) -> Membership:
 
 
 def build_tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) -> CoalitionTree:
-    """The validation tree.  coalition int64 [E, K], bit s = player in slot s is on; evaluated bool [E, K]."""
-    device = coalition.device
-    weight = constant_table(tuple(1 << s for s in range(len(net.slots))), torch.int64, device)
+    """Build the coalition tree.  coalition int64 [E, K], bit s = player in slot s is on; evaluated bool [E, K]."""
+    device, count = coalition.device, len(net.slots)
+    weight = constant_table(tuple(1 << s for s in range(count)), torch.int64, device)
     on_bits = coalition & (players(slots) * weight).sum(-1, keepdim=True)
-    prefix = constant_table(tuple(_prefix_mask(net, j) for j in range(len(net.slots) + 1)), torch.int64, device)
-    code = on_bits & prefix.view(-1, 1, 1)  # [S + 1, E, K]
+    prefixes = tuple(sum(1 << s for s in net.execution[:level]) for level in range(count + 1))
+    code = on_bits & constant_table(prefixes, torch.int64, device).view(-1, 1, 1)  # [S + 1, E, K]
     same = (code.unsqueeze(-1) == code.unsqueeze(-2)) & evaluated.unsqueeze(-2)
     representative = same.to(torch.uint8).argmax(-1)
     row = evaluated & (representative == torch.arange(coalition.shape[1], device=device))
     number = (row.flatten(1).cumsum(1) - 1).view_as(row.long()).gather(-1, representative)
-    own = weight[constant_table(net.execution, torch.int64, device)].view(-1, 1, 1)
-    return CoalitionTree(representative, row, (on_bits & own) != 0, number)
-
-
-def _prefix_mask(net: Net, level: int) -> int:
-    return sum(1 << s for s in net.execution[:level])
+    slot_bit = weight[constant_table(net.execution, torch.int64, device)].view(-1, 1, 1)
+    return CoalitionTree(representative, row, (on_bits & slot_bit) != 0, number)
 
 
 def validation_membership(slots: Slots, tree: CoalitionTree, *, net: Net) -> Membership:
@@ -168,43 +184,40 @@ def validation_membership(slots: Slots, tree: CoalitionTree, *, net: Net) -> Mem
 
 
 def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, net: Net) -> Tensor:
-    """All numbers that the host needs for this epoch, in one buffer.
+    """Count everything that the host needs for this epoch, in one buffer.
 
     Shapes: slots [E, S] after `tick`; coalition int64, evaluated bool [E, K]; born bool [E, S] -> int32 [54 S].
     """
-    limbs = build_tree(slots, coalition, evaluated, net=net)
+    tree = build_tree(slots, coalition, evaluated, net=net)
     train = training_membership(slots).group_sizes()
-    evaluate = validation_membership(slots, limbs, net=net).group_sizes()
-    parts = (train, evaluate, born.sum(0), limbs.row[1:].sum((1, 2)))
+    evaluate = validation_membership(slots, tree, net=net).group_sizes()
+    parts = (train, evaluate, born.sum(0), tree.row[1:].sum((1, 2)))
     return torch.cat([part.flatten() for part in parts]).to(torch.int32)
 
 
 def read_plan(numbers: list[int], net: Net) -> Plan:
-    """The plan from the numbers of `plan_counts`."""
+    """Build the plan from the numbers of `plan_counts`."""
     slots = len(net.slots)
     width = slots * _CODES
     tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
-    births, rows = numbers[4 * width : 4 * width + slots], numbers[4 * width + slots :]
-    return Plan(
-        _read_slot_plans(tables[0], tables[1]), _read_slot_plans(tables[2], tables[3]), tuple(births), tuple(rows)
-    )
+    train, evaluate = _read_slot_plans(*tables[:2]), _read_slot_plans(*tables[2:])
+    return Plan(train, evaluate, tuple(numbers[4 * width : 4 * width + slots]), tuple(numbers[4 * width + slots :]))
 
 
 def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:
-    starts = range(0, len(sizes), _CODES)
-    return tuple(_read_slot_plan(sizes[at : at + _CODES], multiplied[at : at + _CODES]) for at in starts)
-
-
-def _read_slot_plan(sizes: list[int], multiplied: list[int]) -> SlotPlan:
-    return build_slot_plan(sizes[0], {b: (sizes[b] - multiplied[b], multiplied[b]) for b in COMPUTE_ORDER})
+    plans = []
+    for at in range(0, len(sizes), _CODES):
+        halves = {b: (sizes[at + b] - multiplied[at + b], multiplied[at + b]) for b in COMPUTE_ORDER}
+        plans.append(build_slot_plan(sizes[at], halves))
+    return tuple(plans)
 
 
 def build_slot_plan(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> SlotPlan:
-    """All that runs at a slot, from its gates and the rows of every blueprint that are added and that multiply."""
+    """Build a slot plan from the rows of gates, and the added and multiplied rows of every blueprint."""
     return SlotPlan(tuple(BlueprintGroup(b, *halves[b]) for b in COMPUTE_ORDER if any(halves[b])), gates)
 
 
 def empty_plan(envs: int, net: Net) -> Plan:
-    """The plan of envs without seeds: what a reset validates under.  No crossing is needed to know it."""
+    """Return the plan of envs without seeds, for validation after a reset; it needs no counts from the device."""
     slots = len(net.slots)
     return read_plan([0] * (4 * slots * _CODES + slots) + [envs] * slots, net)

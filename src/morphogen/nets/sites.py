@@ -1,6 +1,5 @@
-"""Index lists of an epoch: which rows meet which seeds at every slot, in training and in the validation tree."""
+"""Slot indices: which rows meet which seeds at every slot, in training and in the coalition tree of validation."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,31 +17,31 @@ from morphogen.vocab.stage import Stage
 
 
 class SlotIndex(NamedTuple):
-    """Who runs at one slot.  Groups in the order of the crew; within a group the multiplied rows come last.
+    """Index lists of one slot.  Groups in the order of the slot plan; in a group multiplied rows come last.
 
-    A padded row repeats the first of its half, silent.  Its home is no env: what becomes of it is dropped.
+    An unfilled row repeats the first of its half and is silent.  Its target env is E: its parameters are dropped.
     """
 
-    env: tuple[Tensor, ...]  # int64 [n] per group, envs whose seed it is
-    target_env: tuple[Tensor, ...]  # int64 [n] per group, the same; E where padded
+    env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
+    target_env: tuple[Tensor, ...]  # int64 [n] per group, env to write back to; E where unfilled
     mix: SeedBlend  # all groups; rows of the features after a split
-    input_rows: Tensor  # int64 [N + G], rows that the seeds see, and then the gates
-    gate_position: Tensor  # int64 [G], positions among these; one behind the last where padded
+    input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
+    gate_position: Tensor  # int64 [G], positions among the N seeds; N where unfilled
     gate_env: Tensor  # int64 [G]
     gate_target_env: Tensor  # int64 [G]
-    parent_row: Tensor | None  # int64 [rows after], row that each row after continues; None: nothing splits here
+    parent_row: Tensor | None  # int64 [rows after], row before the slot that each row continues; None: nothing splits
     row_env: Tensor | None  # int64 [rows after], env of each row after a split
 
 
 class SlotParams(NamedTuple):
-    """Parameters of what runs at one slot."""
+    """Parameters of everything that runs at one slot."""
 
     seeds: tuple[Leaves, ...]  # [n, *shape] per group
     gates: Leaves  # [G, *shape]
 
 
 class _Candidates(NamedTuple):
-    """What a place in a roster stands for."""
+    """Candidates of a membership at one slot."""
 
     env: Tensor  # int64 [N]
     row: Tensor  # int64 [N], row of the features after the slot
@@ -50,144 +49,125 @@ class _Candidates(NamedTuple):
     training: Tensor  # bool [N]
 
 
-def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
-    return _Candidates(env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING))
-
-
-def _half_rows(seats: PaddedRows, part: int, code: int, size: int) -> PaddedRows:
-    """The seats of one half of a group.  seats [2, 13, C] -> [size]."""
-    return PaddedRows(seats.candidate[part, code, :size], seats.filled[part, code, :size])
-
-
-def _concat_rows(parts: Sequence[PaddedRows]) -> PaddedRows:
-    return PaddedRows(*(torch.cat(column) for column in zip(*parts, strict=True)))
-
-
 class _FeatureRows(NamedTuple):
-    """The features that a slot changes."""
+    """Rows of the features that a slot changes."""
 
     envs: int
     rows: int  # after the slot
     split: tuple[Tensor, Tensor] | None = None  # int64 [rows after] each: parent and env of every row
 
 
-def _blend_rows(candidates: _Candidates, seats: PaddedRows, plan: SlotPlan, features: _FeatureRows) -> SeedBlend:
-    at, taken = seats
-    alpha, training = torch.where(taken, candidates.alpha[at], 0.0), candidates.training[at] & taken
-    return build_seed_blend(candidates.row[at], alpha, training, count=features.rows, multiplied=plan.multiplied_spans)
+def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
+    return _Candidates(env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING))
 
 
-def _slot_index(seats: PaddedRows, plan: SlotPlan, candidates: _Candidates, features: _FeatureRows) -> SlotIndex:
-    """The site of one slot.  seats [2, 13, C] of the slot."""
-    pairs = [
-        [
-            _half_rows(seats, part, group.blueprint.value, size)
-            for part, size in enumerate((group.added, group.multiplied))
-        ]
-        for group in plan.groups
-    ]
-    whole, gates = _concat_rows([part for pair in pairs for part in pair]), _half_rows(seats, 0, 0, plan.gates)
-    sizes, (nobody, count) = [group.size for group in plan.groups], (candidates.row.shape[0], whole.filled.shape[0])
-    place = candidates.row.new_zeros(nobody + 1).index_copy(
-        0, torch.where(whole.filled, whole.candidate, nobody), torch.arange(count, device=candidates.row.device)
+def _slot_index(
+    padded: PaddedRows, s: int, plan: SlotPlan, candidates: _Candidates, features: _FeatureRows
+) -> SlotIndex:
+    """Build the index lists of slot s from the padded rows of all slots."""
+    ranges = [(0, 0, plan.gates)]  # half, blueprint, capacity
+    for group in plan.groups:
+        ranges += [(0, group.blueprint.value, group.added), (1, group.blueprint.value, group.multiplied)]
+    gates, *halves = (
+        PaddedRows(padded.candidate[half, s, code, :size], padded.filled[half, s, code, :size])
+        for half, code, size in ranges
     )
-    own = _blend_rows(candidates, whole, plan, features)
+    rows = PaddedRows(*(torch.cat(column) for column in zip(*halves, strict=True)))
+    sizes, total, count = [group.size for group in plan.groups], candidates.row.shape[0], rows.filled.shape[0]
+    position = candidates.row.new_zeros(total + 1).index_copy(
+        0, torch.where(rows.filled, rows.candidate, total), torch.arange(count, device=candidates.row.device)
+    )
+    env, gate_env = candidates.env[rows.candidate], candidates.env[gates.candidate]
+    alpha = torch.where(rows.filled, candidates.alpha[rows.candidate], 0.0)
+    training = candidates.training[rows.candidate] & rows.filled
+    feature_rows = candidates.row[rows.candidate]
     return SlotIndex(
-        env=candidates.env[whole.candidate].split(sizes),
-        target_env=torch.where(whole.filled, candidates.env[whole.candidate], features.envs).split(sizes),
-        mix=own,
-        input_rows=torch.cat((own.rows, candidates.row[gates.candidate])),
-        gate_position=torch.where(gates.filled, place[gates.candidate], count),
-        gate_env=candidates.env[gates.candidate],
-        gate_target_env=torch.where(gates.filled, candidates.env[gates.candidate], features.envs),
+        env=env.split(sizes),
+        target_env=torch.where(rows.filled, env, features.envs).split(sizes),
+        mix=build_seed_blend(feature_rows, alpha, training, count=features.rows, multiplied=plan.multiplied_spans),
+        input_rows=torch.cat((feature_rows, candidates.row[gates.candidate])),
+        gate_position=torch.where(gates.filled, position[gates.candidate], count),
+        gate_env=gate_env,
+        gate_target_env=torch.where(gates.filled, gate_env, features.envs),
         parent_row=features.split and features.split[0],
         row_env=features.split and features.split[1],
     )
 
 
-def _select_slot(seats: PaddedRows, s: int) -> PaddedRows:
-    return PaddedRows(seats.candidate[:, s], seats.filled[:, s])
-
-
 def training_indices(slots: Slots, plan: Plan, *, net: Net) -> tuple[SlotIndex | None, ...]:
-    """Sites of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
-    if not any(crew.groups for crew in plan.train):
+    """Index lists of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
+    if not any(slot_plan.groups for slot_plan in plan.train):
         return (None,) * len(plan.train)
-    seats = training_membership(slots).padded_rows(plan.train)
+    padded = training_membership(slots).padded_rows(plan.train)
     envs = slots.stage.shape[0]
-    own = torch.arange(envs, device=slots.stage.device)
+    env, features = torch.arange(envs, device=slots.stage.device), _FeatureRows(envs, envs)
     return tuple(
-        _slot_index(_select_slot(seats, s), crew, _candidates(slots, s, own, own), _FeatureRows(envs, envs))
-        if crew.groups
-        else None
-        for s, (crew, slot) in enumerate(zip(plan.train, net.slots, strict=True))
+        _slot_index(padded, s, slot_plan, _candidates(slots, s, env, env), features) if slot_plan.groups else None
+        for s, slot_plan in enumerate(plan.train)
     )
 
 
 def validation_indices(slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Net) -> tuple[SlotIndex | None, ...]:
-    """Sites of a validation pass, per slot; None where nothing runs."""
-    if not any(crew.groups for crew in plan.evaluate):
+    """Index lists of a validation pass, per slot; None where nothing runs.  Rows are those of the tree."""
+    if not any(slot_plan.groups for slot_plan in plan.evaluate):
         return (None,) * len(plan.evaluate)
-    seats = validation_membership(slots, tree, net=net).padded_rows(plan.evaluate)
+    padded = validation_membership(slots, tree, net=net).padded_rows(plan.evaluate)
     envs, width = tree.row.shape[1:]
     env = torch.arange(envs * width, device=slots.stage.device) // width
-    sites: dict[int, SlotIndex | None] = {}
+    indices: dict[int, SlotIndex | None] = {}
     before = envs
     for level, s in enumerate(net.execution):
-        after, crew = plan.rows[level], plan.evaluate[s]
-        of = _candidates(slots, s, env, tree.number[level + 1].flatten())
-        whole = after == (envs if plan.padded else before)  # equal sizes with room left over may hold a split
-        where = _FeatureRows(envs, after, None if whole else _split_rows(tree, level, after))
-        sites[s] = _slot_index(_select_slot(seats, s), crew, of, where) if crew.groups else None
+        after, slot_plan, split = plan.rows[level], plan.evaluate[s], None
+        if after != (envs if plan.padded else before):  # equal sizes of a padded plan may hold a split
+            first = row_candidates(tree, level + 1, after)
+            split = tree.number[level].flatten()[first], first // width
+        if slot_plan.groups:
+            candidates = _candidates(slots, s, env, tree.number[level + 1].flatten())
+            indices[s] = _slot_index(padded, s, slot_plan, candidates, _FeatureRows(envs, after, split))
         before = after
-    return tuple(sites[s] for s in range(len(net.slots)))
-
-
-def _split_rows(tree: CoalitionTree, level: int, after: int) -> tuple[Tensor, Tensor]:
-    """Parent row and env of every row after a slot.  int64 [after] each."""
-    first = row_candidates(tree, level + 1, after)
-    return tree.number[level].flatten()[first], first // tree.row.shape[-1]
+    return tuple(indices.get(s) for s in range(len(net.slots)))
 
 
 def row_candidates(tree: CoalitionTree, level: int, size: int) -> Tensor:
-    """The (env, coalition), flattened, that stands for each row of a level; padded with the first.  int64 [size]."""
+    """(Env, coalition), flattened, that represents each row of a level; padded with the first.  int64 [size]."""
     row = tree.row[level].flatten()
-    place = torch.arange(size, device=row.device)
-    return (~row).to(torch.uint8).argsort(stable=True)[torch.where(place < row.sum(), place, 0)]
+    position = torch.arange(size, device=row.device)
+    return (~row).to(torch.uint8).argsort(stable=True)[torch.where(position < row.sum(), position, 0)]
 
 
 def gather_params(
-    storage: TensorDict, leaf: str, crews: tuple[SlotPlan, ...], sites: tuple[SlotIndex | None, ...], *, net: Net
+    storage: TensorDict, leaf: str, plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], *, net: Net
 ) -> tuple[SlotParams | None, ...]:
-    """Rows of the storage for everything that runs, per slot.  leaf: "params" or "momentum"."""
-    found: list[SlotParams | None] = []
-    for s, (crew, site) in enumerate(zip(crews, sites, strict=True)):
-        found.append(site and _gather_slot(storage[net.names[s], leaf], crew, site, channels=net.slots[s].channels))
-    return tuple(found)
+    """Gather the rows of everything that runs, per slot; None where nothing runs.  leaf: "params" or "momentum"."""
+    params: list[SlotParams | None] = []
+    for slot, plan, index in zip(net.slots, plans, indices, strict=True):
+        if index is None:
+            params.append(None)
+            continue
+        rows, (*layouts, gate) = storage[slot.name, leaf], slot_layouts(plan, slot.channels)
+        groups = tuple(
+            layout.split(rows[:, : layout.size].index_select(0, env))
+            for layout, env in zip(layouts, index.env, strict=True)
+        )
+        gates = gate.split(rows[:, rows.shape[-1] - gate.size :].index_select(0, index.gate_env))
+        params.append(SlotParams(groups, gates))
+    return tuple(params)
 
 
-def _gather_slot(storage: Tensor, crew: SlotPlan, site: SlotIndex, *, channels: int) -> SlotParams:
-    *kinds, gate = slot_layouts(crew, channels)
-    grown = tuple(
-        kind.split(storage[:, : kind.size].index_select(0, env)) for kind, env in zip(kinds, site.env, strict=True)
-    )
-    return SlotParams(grown, gate.split(storage[:, storage.shape[-1] - gate.size :].index_select(0, site.gate_env)))
-
-
-def slot_layouts(crew: SlotPlan, channels: int) -> tuple[ParamLayout, ...]:
+def slot_layouts(plan: SlotPlan, channels: int) -> tuple[ParamLayout, ...]:
     """Layout of the seeds of every group, then that of the gates."""
-    return (*(seeds.seed_layout(group.blueprint, channels) for group in crew.groups), seeds.gate_layout(channels))
+    return (*(seeds.seed_layout(group.blueprint, channels) for group in plan.groups), seeds.gate_layout(channels))
 
 
 def scatter_params(
-    storage: Tensor, grown: SlotParams | None, site: SlotIndex | None, crew: SlotPlan, *, channels: int
+    storage: Tensor, params: SlotParams | None, index: SlotIndex | None, plan: SlotPlan, *, channels: int
 ) -> Tensor:
-    """The storage of a slot with the rows of everything that ran put back.  storage [E, P_s] -> [E, P_s]."""
-    if grown is None or site is None:
+    """Return the storage of a slot with the rows of everything that ran written back.  storage [E, P_s] -> [E, P_s]."""
+    if params is None or index is None:
         return storage
-    out = F.pad(storage, (0, 0, 0, 1))  # one row more: the home of what is padded
-    *kinds, gate = slot_layouts(crew, channels)
-    for kind, leaves, home in zip(kinds, grown.seeds, site.target_env, strict=True):
-        out[:, : kind.size].index_copy_(0, home, kind.join(leaves))
-    out[:, out.shape[-1] - gate.size :].index_copy_(0, site.gate_target_env, gate.join(grown.gates))
+    out = F.pad(storage, (0, 0, 0, 1))  # row E takes the unfilled rows
+    *layouts, gate = slot_layouts(plan, channels)
+    for layout, leaves, env in zip(layouts, params.seeds, index.target_env, strict=True):
+        out[:, : layout.size].index_copy_(0, env, layout.join(leaves))
+    out[:, out.shape[-1] - gate.size :].index_copy_(0, index.gate_target_env, gate.join(params.gates))
     return out[:-1]

@@ -1,20 +1,18 @@
-"""Mathematics of envs, slots and rewards: tensors or parts of the state in, tensors out, never a whole state.
+"""Mathematics of the lifecycle: tensors or parts of the state in, tensors out; a rule never returns a whole state.
 
-For readers who ask where a decision is made; `steps` puts these functions in order.
+For readers who ask "when is an action legal?" or "how is a reward computed?".  Entry points:
 
-- `legality`: legal ops per slot and the action masks.  PRUNE, as every op: stages in `ALLOWED_STAGES`, least age and
-  other conditions in `conditions`
-- `decode`: head indices to an executable action, or WAIT with a `Reason`
-- `gates.check_gate`: the checks before TRAINING, BLENDING, HOLDING and FOSSILIZED
-- `transition`: moves between stages, removal, and the leaves changed by each; `alpha`: ramps of alpha
-- `attribution`: coalitions to evaluate, contributions, interactions; `shapley` holds their weights
-- `signals`: histories, plateau, stability; `features`: blocks of the observation
-- `vitals`: panic and rollback of a diverged env
-- `health`: gradients of seeds and layers, size of the policy's memory
-- `counts`: parameters in use and their price; `stages`: sets of stages as masks; `stats`: masked moments
-- `seed_detectors`: reported signs of false credit, used by no reward
-- `rewards`: reward rules; `rewards.table.register` adds one, `rewards.own` holds the default family
-- `whitebox`: the task whose optimum is known
+    legality       `legal`: the one definition of legal ops per slot, PRUNE included; `action_masks` for the policy
+    decode         integers of the policy -> `ActionSpec`
+    gates          conditions for a slot to advance: TRAIN, BLEND, HOLD, FOSSILIZE
+    transition     moves from stage to stage, and the fields that each writes
+    alpha          curves and the controller of the blended share
+    attribution    coalitions to evaluate; contributions, interactions; `shapley`: Shapley values
+    features       features of the observation; `signals`: histories, plateau, stability
+    health         gradient statistics; `vitals`: losses that the governor judges
+    rewards        reward rules: `table.register` adds one, `plain.rule_from_function` makes one from a function,
+                   `own` holds the default rules, `legacy` those of the original with their known faults
 
-Imports `config`, `state` and `vocab`.  Loads torch and tensordict; never reads a value from the device.
+Masks are bool, True means allowed.  Nothing draws, reads a clock or asks the host.
+Loads torch.
 """

@@ -1,4 +1,4 @@
-"""Blending factor of a seed: curves and the controller that moves alpha along them."""
+"""Alpha, the blended share of a seed: curves and the controller that moves along them."""
 
 import math
 

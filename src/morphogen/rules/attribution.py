@@ -1,4 +1,4 @@
-"""Contribution of each seed: coalitions of seeds to evaluate, and values derived from their accuracies.
+"""Contribution of each seed: the coalitions to evaluate, and the values that follow from their accuracies.
 
 A player is a slot that is blended with alpha > 0.  A coalition is a bit set over slots: bit s set = the player in slot
 s is on (its present alpha), else off (alpha 0).  An env with up to four players has all its coalitions evaluated; one

@@ -1,4 +1,4 @@
-"""Numbers of parameters in use, from static tables: freezing, alpha and stage change nothing."""
+"""Number of parameters in use, from static tables: freezing, alpha and stage change nothing."""
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
 
 
 def parameter_price(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:
-    """Cost of parameters, in points of accuracy.
+    """Cost of a number of parameters, in points of accuracy.
 
     Shapes: params int64 [E, N] or [N], price float32 [E], of `param_budget` parameters -> float32 [E, N].
     """

@@ -20,7 +20,7 @@ def gate_before(target: Tensor) -> Tensor:
 
 
 def check_gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec) -> tuple[Tensor, Tensor]:
-    """Check the gate in front of the target stage; return a pass flag and the bits of the failed checks (`Check`).
+    """Return whether slots may advance, and the failed bits of `Check`.
 
     Shapes: accuracy float32 [E] (measured, points), target int64 [E, S] (stage) -> passed bool, failed int64 [E, S].
     Promise: slots are independent; an unmeasured value never passes a check.  A target without a gate fails like an

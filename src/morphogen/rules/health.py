@@ -47,7 +47,7 @@ def safe_norm(x: Tensor) -> Tensor:
 
 
 class LayerHealth(NamedTuple):
-    """Health of the gradient of a layer."""
+    """Gradient statistics of a layer."""
 
     health: Tensor  # float [...], in [0, 1]
     dead: Tensor  # bool [...]
@@ -67,7 +67,7 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> LayerHealth:
 
 
 def gradient_shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Arguments of `layer_health` for a gradient [...]; each 0-d."""
+    """Statistics of a gradient [...] for `layer_health`; each 0-d."""
     kinds = (gradient == 0, gradient.abs() > LARGE_GRADIENT)
     zero, large = (kind.to(gradient.dtype).mean() for kind in kinds)
     return zero, large, gradient.isfinite().all()
@@ -84,7 +84,7 @@ class HiddenStats(NamedTuple):
 
 
 def hidden_stats(hidden: Tensor) -> HiddenStats:
-    """Measure the size of a hidden state.  float [L, E, H] -> each 0-d."""
+    """Magnitude of a hidden state.  float [L, E, H] -> each 0-d."""
     finite = hidden.isfinite()
     known = torch.where(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
     per_env = safe_norm(known) / known.shape[1] ** 0.5

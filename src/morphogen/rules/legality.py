@@ -1,8 +1,4 @@
-"""Legality of actions, written once, and the masks derived from it.
-
-A PRUNE, like every op, is legal where all `conditions` are met: its stages are in `ALLOWED_STAGES`, its least age is
-`Limits.min_prune_age`, and alpha must rest.
-"""
+"""Legality of actions, written once, and the masks that follow from it."""
 
 import torch
 from torch import Tensor
@@ -64,12 +60,12 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
 
 
 def legal(slots: Slots, limits: Limits) -> Tensor:
-    """Mask of the slots that each op may address; reads stage, age, alpha mode only.  slots [E] -> bool [E, 6, S]."""
+    """Legal slots of each op; reads stage, age and alpha mode only.  slots [E] -> bool [E, 6, S]."""
     return conditions(slots, limits).all(0)
 
 
 def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionMasks:
-    """Action masks, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
+    """Masks of legal choices, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
 
     conditions_met: `conditions` of slots and limits, if known.
     """

@@ -11,7 +11,7 @@ from morphogen.vocab.stage import Stage
 
 
 class Detection(NamedTuple):
-    """Results of the detectors for each slot."""
+    """Verdicts of the detectors on each slot."""
 
     fired: Tensor  # bool [E, S, 2], in the order of `vocab.reward.DETECTORS`
     ratio: Tensor  # float32 [E, S], contribution over uncommitted improvement; 0 where the first did not fire

@@ -1,4 +1,4 @@
-"""Measurements that an env remembers: histories, changes, best values, plateau, stability."""
+"""Memory of measurements of an env: histories, changes, best values, plateau, stability."""
 
 import torch
 from torch import Tensor

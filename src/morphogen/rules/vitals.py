@@ -24,7 +24,7 @@ def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: Governo
 
 
 def classify_loss(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
-    """Classify the loss of an epoch as a `Panic` code; 0 = normal.
+    """Verdict on the epoch, as a `Panic` code; 0 = normal.
 
     Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds from
     `loss_limit` -> int64 [E].

@@ -1,4 +1,4 @@
-"""The keeper: saves a run when it is due, by rounds, by the clock, and at its end, and tells of it."""
+"""Schedule of checkpoints: saved by rounds, by minutes and at the end of a run, each with an event."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -18,16 +18,16 @@ MINUTE = 60.0
 
 
 class Checkpointer:
-    """The checkpoints of one run that is under way."""
+    """Checkpoints of the run in this process."""
 
     def __init__(
         self, scheduler: Scheduler, folder: RunDirectory, *, facts: Mapping[str, Any], clock: Callable[[], float]
     ) -> None:
-        """`facts`: what every manifest says of the run."""
+        """Take `facts`, the entries that every manifest of the run has in common."""
         self.spec = scheduler.setup.spec.checkpoint
         self._scheduler, self._folder, self._facts, self._clock = scheduler, folder, facts, clock
-        self._score: float | None = None  # of the round that came before the position
-        self._saved_position: tuple[int, int] | None = None  # the position that was saved last
+        self._score: float | None = None  # of the last finished round
+        self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
         self._saved_at = clock()
 
     @property
@@ -35,18 +35,18 @@ class Checkpointer:
         return self._scheduler.round, self._scheduler.epoch
 
     def resume(self, manifest: Mapping[str, Any]) -> None:
-        """The run goes on from a checkpoint, which is told again: what was told after it is gone."""
+        """Continue after loading a checkpoint; its event is emitted again, since the event file was cut before it."""
         self._score, self._saved_position = manifest["score"], self._position
         self._emit_saved(manifest, None)
 
     def save_if_due(self) -> None:
-        """Between two epochs of a round: save it if it is time."""
+        """Save between two epochs if the time between checkpoints has passed."""
         if self._is_due():
             self._scheduler.timer.mark("checkpoint")
             self.save("periodic")
 
     def end_round(self, summary: BatchSummary) -> None:
-        """A round is over: save the run if it is due."""
+        """Save after a round if it is due by rounds or by time."""
         self._score = summary.committed_mean
         every = self.spec.every_rounds
         if self._is_due() or (every is not None and self._scheduler.round % every == 0):
@@ -57,9 +57,9 @@ class Checkpointer:
         return every is not None and self._clock() - self._saved_at >= MINUTE * every
 
     def save(self, kind: SaveKind) -> None:
-        """Save the run where it stands, unless that was done.
+        """Save the run at its position, unless this position is saved already.
 
-        One that cannot be written is told; where it is periodic and the spec says so, the run goes on.
+        A failure is an event; a periodic checkpoint that fails raises only if `checkpoint.on_failure` is stop.
         """
         if self._position == self._saved_position:
             return
@@ -73,33 +73,29 @@ class Checkpointer:
         self._saved_at = self._clock()
 
     def _write(self, kind: SaveKind) -> None:
-        started, stands = self._clock(), snapshot.capture(self._scheduler)
+        started, state = self._clock(), snapshot.capture(self._scheduler)
         path = save_checkpoint(
             self._folder.checkpoints,
             round=self._position[0],
             epoch=self._position[1],
-            envs=stands.envs,
-            shared=stands.shared,
+            envs=state.envs,
+            shared=state.shared,
             facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
             keep=self.spec.keep,
         )
         self._saved_position = self._position
         self._emit_saved(read_manifest(path), self._clock() - started)
-        self._update_manifest()
-
-    def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
-        size = sum(file["bytes"] for file in manifest["files"].values())
-        told = CheckpointSaved(path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds)
-        self._scheduler.reporter.emit(told)
-
-    def _update_manifest(self) -> None:
-        """The manifest of the run names the checkpoint."""
         try:
             self._folder.update(last_checkpoint=self._path)
         except OSError as error:
             raise CheckpointError(f"{self._folder.path} cannot be written: {error.strerror or error}") from error
 
+    def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
+        size = sum(file["bytes"] for file in manifest["files"].values())
+        event = CheckpointSaved(path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds)
+        self._scheduler.reporter.emit(event)
+
     @property
     def _path(self) -> str:
-        """Where the position is saved, in the directory of the run."""
+        """Path of the checkpoint of the position, relative to the run directory."""
         return f"{self._folder.checkpoints.name}/{checkpoint_name(*self._position)}"

@@ -1,4 +1,4 @@
-"""What a run says about itself, in its manifest and in its first event."""
+"""Description of a run: its manifest, its first event, and the fingerprint of its environment."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from morphogen import kernels
 from morphogen.config.config_files import dump_config
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
@@ -15,7 +16,7 @@ from morphogen.vocab.observation import ENV, SLOT
 
 
 def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
-    """The manifest of a run that begins."""
+    """Return the manifest of a new run."""
     config, dataset = dump_config(setup.spec), setup.dataset
     return {
         "run_id": run_directory.config_hash(f"{config}{out}")[:12],
@@ -29,11 +30,12 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
         "schedule_sha256": None if setup.schedule is None else setup.schedule.sha256,
         "last_checkpoint": None,
         **run_directory.describe_environment(),
+        "kernels": describe_kernels(),
     }
 
 
 def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStarted:
-    """The first event of a run; `said`: its manifest."""
+    """Return the first event of a run from its scheduler and its manifest."""
     setup, spec = scheduler.setup, scheduler.setup.spec
     net = scheduler.params.get("net", None)
     return RunStarted(
@@ -63,12 +65,18 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
     )
 
 
+def describe_kernels() -> str:
+    """Return the native kernels in use: "none" where the package was installed without a C compiler."""
+    return "none" if not kernels.AVAILABLE else "all" if kernels.CAN_CONVOLVE else "all but convolutions"
+
+
 def environment_fingerprint(setup: Setup) -> dict[str, str]:
-    """All that the last bits of a number depend on besides the config."""
+    """Return all that the last bits of a result depend on besides the config."""
     return {
         **run_directory.describe_environment()["versions"],
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
         "device": "cpu" if setup.device.type == "cpu" else torch.cuda.get_device_name(setup.device),
         "compile": setup.spec.engine.compile,
+        "kernels": describe_kernels(),
     }

@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from, whether what is asked for fits it, and what is promised for the rest."""
+"""Choice of the checkpoint to resume from, check of the requested settings, and the promise for the rest of the run."""
 
 import os
 import shutil
@@ -18,30 +18,30 @@ from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.kinds.run import Skipped
+from morphogen.telemetry.kinds.run import SkippedCheckpoint
 from morphogen.vocab.text import format_value
 
 
 class ResumePoint(NamedTuple):
-    """The checkpoint that a run goes on from."""
+    """Checkpoint that a run is resumed from."""
 
     path: Path
     manifest: Tree
     snapshot: RunSnapshot
-    skipped: tuple[Skipped, ...]  # newer ones, and why
+    skipped: tuple[SkippedCheckpoint, ...]  # newer ones, and why
 
     @property
     def position(self) -> tuple[int, int]:
-        """The next epoch to run: round, epoch."""
+        """Round and epoch of the next epoch to run."""
         return self.manifest["round"], self.manifest["epoch"]
 
 
 def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec) -> ResumePoint | None:
-    """The newest checkpoint that is whole and of this run, as are its events; None where the run was never saved.
+    """Return the newest undamaged checkpoint of the run whose events are complete; None if no checkpoint was saved.
 
-    A CheckpointError where it was, but no checkpoint can be used.
+    Raises: CheckpointError if there are checkpoints, but none is usable.
     """
-    skipped: list[Skipped] = []
+    skipped: list[SkippedCheckpoint] = []
     saved = checkpoint_store.list_checkpoints(folder.checkpoints)
     for path in saved:
         try:
@@ -50,64 +50,66 @@ def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec) -> 
             skipped.append({"checkpoint": path.name, "reason": str(error)})
     if not saved:
         return None
-    tried = [f"{one['checkpoint']}: {one['reason']}" for one in skipped]
-    raise CheckpointError("\n".join([f"{folder.checkpoints} holds no checkpoint that can be used", *tried]))
+    reasons = [f"{row['checkpoint']}: {row['reason']}" for row in skipped]
+    raise CheckpointError("\n".join([f"{folder.checkpoints} has no usable checkpoint", *reasons]))
 
 
 def _load_candidate(path: Path, folder: RunDirectory, run_id: str, requested: RunSpec) -> tuple[Tree, RunSnapshot]:
-    found = load_checkpoint(path)
-    manifest = found["manifest"]
+    checkpoint = load_checkpoint(path)
+    manifest = checkpoint["manifest"]
     if (manifest["round"], manifest["epoch"]) != checkpoint_store.parse_position(path):
-        raise CheckpointError(f"checkpoint {path} stands at round {manifest['round']}, epoch {manifest['epoch']}")
+        raise CheckpointError(f"checkpoint {path} is of round {manifest['round']}, epoch {manifest['epoch']}")
     if manifest["run_id"] != run_id:
-        raise CheckpointError(f"checkpoint {path} is of run {format_value(manifest['run_id'])}; want one of {run_id}")
-    standing = RunSnapshot(found["envs"], found["shared"])
-    sinks.check_position(requested, folder, standing.sink_positions)
-    return manifest, standing
+        raise CheckpointError(f"checkpoint {path}: run_id: expected {run_id}, got {format_value(manifest['run_id'])}")
+    snapshot = RunSnapshot(checkpoint["envs"], checkpoint["shared"])
+    sinks.check_position(requested, folder, snapshot.sink_positions)
+    return manifest, snapshot
 
 
 def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup: Setup) -> None:
-    """A CheckpointError that lists every setting that a run was not made with, and data that is not the same.
+    """Raise a CheckpointError that lists every setting, and the data, in which `setup` differs from the run.
 
-    `made`: its config, for one that was never saved.
+    Args:
+        original: config of the run, compared if no checkpoint was saved.
     """
-    asked, fingerprint = setup.spec, setup.dataset.fingerprint
+    requested, fingerprint = setup.spec, setup.dataset.fingerprint
     lines = list(
         _setting_differences(
             to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"],
-            to_settings(asked),
+            to_settings(requested),
         )
     )
     if resume_point is not None and resume_point.manifest["data_sha256"] != fingerprint:
-        lines.append(f"the data has sha256 {fingerprint}; the run was made with {resume_point.manifest['data_sha256']}")
-    if resume_point is not None and resume_point.position > (asked.rounds, 0):
-        lines.append(
-            f"rounds is {asked.rounds}; want at least {resume_point.position[0] + (resume_point.position[1] > 0)}"
-        )
+        lines.append(f"sha256 of the data: expected {resume_point.manifest['data_sha256']}, got {fingerprint}")
+    if resume_point is not None and resume_point.position > (requested.rounds, 0):
+        least = resume_point.position[0] + (resume_point.position[1] > 0)
+        lines.append(f"rounds: expected at least {least}, got {requested.rounds}")
     if lines:
-        place = "the run" if resume_point is None else f"checkpoint {resume_point.path}"
-        raise CheckpointError("\n".join([f"{place} does not fit:", *lines]))
+        source = "the run" if resume_point is None else f"checkpoint {resume_point.path}"
+        raise CheckpointError("\n".join([f"{source} has other settings:", *lines]))
 
 
 def _setting_differences(original: Settings, requested: Settings) -> Iterator[str]:
     before, now = dict(flatten_settings(original)), dict(flatten_settings(requested))
     for name in {**before, **now}:
         if not may_change_on_resume(name) and before.get(name) != now.get(name):
-            yield f"{name} is {format_value(now.get(name))}; the run was made with {format_value(before.get(name))}"
+            yield f"{name}: expected {format_value(before.get(name))}, got {format_value(now.get(name))}"
 
 
 def describe_reproducibility(original: Mapping[str, str], current: Mapping[str, str]) -> str:
-    """What can be said of the rest of a run, by the circumstances it was made in and those it goes on in."""
-    changed = [
-        f"{name} {original.get(name)}, now {current[name]}" for name in current if original.get(name) != current[name]
+    """Return the promise for the rest of a run, from its first environment fingerprint and the current one."""
+    changes = [
+        f"{name} was {original.get(name, 'unknown')}, is {current[name]}"
+        for name in current
+        if original.get(name) != current[name]
     ]
-    if not changed:
-        return "bit for bit what it would have been without the stop"
-    return f"from the saved bits, with the same draws, equal up to rounding: {'; '.join(changed)}"
+    if not changes:
+        return "bitwise equal to a run without the stop"
+    return f"equal up to rounding to a run without the stop, because {'; '.join(changes)}"
 
 
 def remove_newer(folder: RunDirectory, resume_point: ResumePoint) -> None:
-    """Remove the checkpoints after the one that a run goes on from: what they stand for is made again."""
+    """Delete the checkpoints after the resume point; the run computes them again."""
     for path in checkpoint_store.list_checkpoints(folder.checkpoints):
         at = checkpoint_store.parse_position(path)
         if at is not None and at > resume_point.position:
@@ -115,20 +117,25 @@ def remove_newer(folder: RunDirectory, resume_point: ResumePoint) -> None:
 
 
 def branch_run(source: RunDirectory, name: str, out: Path) -> RunDirectory:
-    """A new run directory that stands where a checkpoint of another one stands, which is not changed."""
+    """Create a run directory from a checkpoint of `source`, which is not changed.
+
+    Raises: CheckpointError if the checkpoint is unknown or damaged.
+    """
     path = source.checkpoints / name
     if checkpoint_store.parse_position(Path(name)) is None or not os.path.isdir(path):
-        known = ", ".join(one.name for one in checkpoint_store.list_checkpoints(source.checkpoints)) or "none"
-        raise CheckpointError(f"--checkpoint is {format_value(name)}; the run has {known}")
-    wrong = checkpoint_store.find_damage(path)
-    if wrong is not None:
-        raise CheckpointError(f"checkpoint {path} {wrong}")
-    _, spec, said = run_directory.open_directory(source.path)
-    own = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the other file is not ours to cut
-    with run_directory.create_directory(out, config=dump_config(own), manifest=said) as made:
-        shutil.copytree(path, made.checkpoints / name)
+        known = (
+            ", ".join(path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)) or "no checkpoint"
+        )
+        raise CheckpointError(f"--checkpoint: expected one of {known}, got {format_value(name)}")
+    damage = checkpoint_store.find_damage(path)
+    if damage is not None:
+        raise CheckpointError(f"checkpoint {path} {damage}")
+    _, spec, manifest = run_directory.open_directory(source.path)
+    spec = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the event file of the source must not be cut
+    with run_directory.create_directory(out, config=dump_config(spec), manifest=manifest) as branch:
+        shutil.copytree(path, branch.checkpoints / name)
         if source.events.is_file():
-            shutil.copyfile(source.events, made.events)
+            shutil.copyfile(source.events, branch.events)
         if (source.path / METRICS_FOLDER).is_dir():
-            shutil.copytree(source.path / METRICS_FOLDER, made.path / METRICS_FOLDER)
-    return made
+            shutil.copytree(source.path / METRICS_FOLDER, branch.path / METRICS_FOLDER)
+    return branch

@@ -1,4 +1,4 @@
-"""A session: one run under way in this process, from its first event to its last, with the files that it owns."""
+"""Session: one run in this process, from its first event to its last, with its files."""
 
 import json
 import shutil
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from tensordict import TensorDict
 
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.engine.optimum import SHARE_TITLE
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.engine.sizes import describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.final_evaluation import compared, share_table, shares
-from morphogen.evaluation.play import Result
+from morphogen.evaluation.final_evaluation import run_final_evaluation, share_table, shares_of_optimum
+from morphogen.evaluation.play import ArmResult
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
@@ -27,7 +27,7 @@ from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.dispatch import NOTHING_LOST, Losses
+from morphogen.telemetry.dispatch import NO_LOSSES, Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 
@@ -36,18 +36,18 @@ OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a run leaves in memory."""
+    """Result of a run in memory."""
 
-    history: tuple[BatchSummary, ...]  # of a run that was resumed as far as its event file tells of it
+    history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
     policy: TensorDict  # parameters of the policy
-    results: tuple[Result, ...]  # on held-out instances: the baselines, then the policy of the run
+    results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
-    losses: Losses = NOTHING_LOST  # what did not reach the event file or another sink
+    losses: Losses = NO_LOSSES  # what did not reach the event file or another sink
     stopped: bool = False  # before its last round was over
 
 
 class RunContext(NamedTuple):
-    """The directory that a run owns, its manifest, and the checkpoint that it goes on from; None: it begins."""
+    """Directory of a run, its manifest, and the checkpoint to resume from; None: a new run."""
 
     folder: RunDirectory
     manifest: Tree
@@ -58,14 +58,15 @@ class Session:
     """One run with its files."""
 
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
-        """What is resumed is checked whole before anything is written."""
+        """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup, self.context, self.console = setup, context, console
-        self.clock, self.started_at, self.halt = parts.clock, parts.clock(), parts.halt
+        self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if console is None else (console,)
-        parts = replace(parts, sinks=(*parts.sinks, *screen), on_epoch=parts.on_epoch or self._on_epoch)
+        hooks = Hooks(self.hooks.on_epoch or self._on_epoch, self._on_round, self._should_stop)
+        parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
-        self.losses, self.checkpointer = NOTHING_LOST, None
+        self.losses, self.checkpointer = NO_LOSSES, None
         if context is not None:
             self.checkpointer = Checkpointer(
                 self.scheduler, context.folder, facts=self._checkpoint_facts(context), clock=self.clock
@@ -73,7 +74,7 @@ class Session:
             self._start(context) if context.resume_point is None else self._resume(context, context.resume_point)
 
     def _checkpoint_facts(self, context: RunContext) -> Tree:
-        """What every checkpoint says of the run."""
+        """Return the entries that the manifests of all checkpoints have in common."""
         config = dump_config(self.setup.spec)
         return {
             "run_id": context.manifest["run_id"],
@@ -85,13 +86,13 @@ class Session:
         }
 
     def _start(self, context: RunContext) -> None:
-        """Begin; what is left of a run that was never saved is gone."""
+        """Start a run; metrics of a run that stopped before its first checkpoint are deleted."""
         shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
         self._open_files(context, None)
         self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
 
     def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
-        """Open the files of the run where they stood; how many bytes of the event file were cut."""
+        """Open the sinks at their positions and update the config; return the bytes cut from the event file."""
         sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
         config = dump_config(self.setup.spec)
         try:
@@ -103,23 +104,28 @@ class Session:
         return cut
 
     def _resume(self, context: RunContext, resume_point: ResumePoint) -> None:
-        """Go on where the checkpoint stands; what was written after it is gone, and made again."""
+        """Restore a checkpoint; everything written after it is deleted, since the run computes it again."""
         snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
         cut = self._open_files(context, resume_point.snapshot.sink_positions)
         remove_newer(context.folder, resume_point)
-        self.history += rounds(context.folder.path)
+        self.history += read_rounds(context.folder.path)
         if resume_point.snapshot.sink_positions is None:  # nothing was told before
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
         assert self.checkpointer is not None
         self.checkpointer.resume(resume_point.manifest)
-        told = RunResumed(checkpoint=resume_point.path.name, cut_bytes=cut, skipped=resume_point.skipped)
+        told = RunResumed(
+            checkpoint=resume_point.path.name,
+            cut_bytes=cut,
+            skipped=resume_point.skipped,
+            rounds=self.setup.spec.rounds,
+        )
         self.scheduler.reporter.emit(told)
 
-    def run(self, on_round: OnRound | None) -> TrainResult:
+    def run(self) -> TrainResult:
         """From the first event to the last; the files say how it ended, however it does."""
         status, error = "failed", None
         try:
-            result = self._train(on_round)
+            result = self._train()
             status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
         except OSError as cause:
             error = self._write_error(cause)
@@ -134,87 +140,85 @@ class Session:
             self.console.finish(result)
         return replace(result, losses=self.losses)
 
-    def _train(self, on_round: OnRound | None) -> TrainResult:
+    def _train(self) -> TrainResult:
         scheduler, spec = self.scheduler, self.setup.spec
         self._print_start()
         try:
-            scheduler.run(lambda summary: self._on_round(summary, on_round), halt=self._between_epochs)
+            scheduler.run()
         except TrainingDiverged:
             self._save("stop")
             raise
         stopped = scheduler.round < spec.rounds
         self._save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        told = tuple(self.history), scheduler.params, results or (), self._path
-        return TrainResult(*told, stopped=results is None)
+        history = tuple(self.history)
+        return TrainResult(history, scheduler.params, results or (), self._path, stopped=results is None)
 
     @property
     def _path(self) -> Path | None:
         return None if self.context is None else self.context.folder.path
 
     def _print_start(self) -> None:
-        """Say what is going to run."""
+        """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        found, done = None if self.context is None else self.context.resume_point, self._progress(self.scheduler.epoch)
-        self.console.start(self.setup.spec, {**describe_run(self.setup), **self._resume_row(found)}, done=done)
-        if found is not None:
-            self.console.warn(f"skipped {one['checkpoint']}: {one['reason']}" for one in found.skipped)
-
-    def _resume_row(self, found: ResumePoint | None) -> dict[str, str]:
-        if found is None:
-            return {}
-        made = describe_reproducibility(found.manifest["made"], manifest.environment_fingerprint(self.setup))
-        return {"goes on from": f"{found.path.name}, {made}"}
+        point, facts = None if self.context is None else self.context.resume_point, describe_run(self.setup)
+        if point is not None:
+            current = manifest.environment_fingerprint(self.setup)
+            promise = describe_reproducibility(point.manifest["made"], current)
+            facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
+        self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))
+        if point is not None:
+            self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in point.skipped)
 
     def _progress(self, epoch: int) -> float:
-        """The share of the run that is over before an epoch of the present round."""
+        """Return the finished share of the run before an epoch of the current round."""
         spec = self.setup.spec
         return (self.scheduler.round * spec.episode_length + epoch) / (spec.rounds * spec.episode_length)
 
     def _on_epoch(self, round: int, epoch: int) -> None:
         if self.console is not None:
-            self.console.epoch(round, epoch, self._progress(epoch + 1))
+            self.console.end_epoch(round, epoch, self._progress(epoch + 1))
 
-    def _between_epochs(self) -> bool:
-        """Between two epochs: whether to stop; if not, the run is saved where it is time."""
-        if self.halt():
+    def _should_stop(self) -> bool:
+        """Return whether to stop between two epochs; save the run if it goes on and a checkpoint is due."""
+        if self.hooks.should_stop():
             return True
         if self.checkpointer is not None:
             self.checkpointer.save_if_due()
         return False
 
-    def _on_round(self, summary: BatchSummary, callback: OnRound | None) -> bool | None:
+    def _on_round(self, summary: BatchSummary, scheduler: Scheduler) -> bool | None:
         self.history.append(summary)
         if self.console is not None:
-            self.console.round(summary)
+            self.console.end_round(summary)
         if self.checkpointer is not None:
             self.checkpointer.end_round(summary)
-        on = callback(summary, self.scheduler) if callback is not None else None
-        return False if self.halt() else on
+        verdict = None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
+        return False if self.hooks.should_stop() else verdict
 
     def _save(self, kind: SaveKind) -> None:
         if self.checkpointer is not None:
             self.checkpointer.save(kind)
 
-    def _evaluate(self) -> tuple[Result, ...] | None:
+    def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """All rounds are over: keep the policy, and judge it; None where that was stopped."""
         scheduler, spec = self.scheduler, self.setup.spec
         if self.context is not None:
             self._save_policy(self.context.folder)
-        results = compared(scheduler, self.halt)
+        results = run_final_evaluation(scheduler, self.hooks.should_stop)
         if not results:
             return results
-        scheduler.reporter.emit(results[-1].event(split=VALIDATION, seed=spec.seed))
-        reached = shares(self.setup, scheduler.transfers, results)
+        scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
+        reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if self.context is not None:
-            found = {result.policy: result.plain() for result in results}
+            found = {result.policy: result.per_episode() for result in results}
             said = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": found}
             self.context.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
         if self.console is not None:
-            rows = [result.row(results[-1], seed=spec.seed) for result in results]
-            self.console.table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
-            self.console.table(share_table(reached), title=SHARE_TITLE)
+            rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
+            self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
+            self.console.print_table(share_table(reached), title=SHARE_TITLE)
         return results
 
     def _save_policy(self, folder: RunDirectory) -> None:
@@ -235,7 +239,7 @@ class Session:
         return f"{self._path} cannot be written: {cause.strerror or cause}"
 
     def _close_files(self, status: str, error: str | None) -> None:
-        """Close the files of the run; where it failed already, that is what is told, whatever happens here."""
+        """Close the files of the run; an error here does not hide the error that ended the run."""
         try:
             self._emit_completed(status, error)
         except OSError as cause:
@@ -243,8 +247,8 @@ class Session:
                 raise CheckpointError(self._write_error(cause)) from cause
 
     def _emit_completed(self, status: str, error: str | None) -> None:
-        """The last event; the manifest says how the run ended."""
-        done = self.scheduler.compiled.totals
+        """Emit the last event and set the status in the manifest."""
+        totals = self.scheduler.compiled.totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.losses = self.scheduler.reporter.close(
             RunCompleted(
@@ -254,8 +258,8 @@ class Session:
                 best_accuracy=None if best is None else best.committed_mean,
                 error=error,
                 run_s=self.clock() - self.started_at,
-                graphs=done.graphs,
-                graph_fallbacks=done.graph_fallbacks,
+                graphs=totals.graphs,
+                graph_fallbacks=totals.graph_fallbacks,
             )
         )
         if self.context is not None:

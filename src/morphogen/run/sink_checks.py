@@ -1,4 +1,4 @@
-"""Whether the sinks that a configuration asks for can be opened.  No torch."""
+"""Check before a run that its sinks can be opened.  No torch."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ METRICS_FOLDER = "metrics"  # folder of the loggers in a run directory
 
 
 def check_sinks(spec: RunSpec) -> None:
-    """A ConfigError where a sink cannot be opened: its package is missing, or its file is there already."""
+    """Raise a ConfigError if a sink cannot be opened: its package is missing, or its file exists."""
     check_loggers(spec.telemetry.loggers)
     if spec.telemetry.dir is not None:
         run_directory.check_new_file("telemetry.dir", Path(spec.telemetry.dir) / run_directory.EVENTS)

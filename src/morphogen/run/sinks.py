@@ -1,4 +1,4 @@
-"""The files that a run tells into, opened where they stand: the event file, and the loggers of scalars."""
+"""Sinks of a run, opened at a position: the event file and the loggers of scalars."""
 
 import json
 import os
@@ -10,31 +10,33 @@ from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.storage import run_directory
-from morphogen.storage.codec import Tree, unpacked
+from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
-from morphogen.telemetry.batch import told
+from morphogen.telemetry.batch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
-from morphogen.telemetry.position import NOWHERE, Logged, Position
-from morphogen.telemetry.scalars import FILES, Scalars, check_loggers, cut
-from morphogen.telemetry.writer import JsonLines, Sink
+from morphogen.telemetry.position import UNOPENED, LoggerPosition, SinkPosition
+from morphogen.telemetry.scalars import LOGGER_FILES, ScalarSink, check_loggers, truncate_files
+from morphogen.telemetry.writer import JsonlSink, Sink
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 
 def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
-    """The sinks of a run that writes to a folder, and how many bytes of its event file were cut for that.
+    """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
 
-    `position`: where they stood, as `Reporter.drain` gave it; None: they begin.  Where `telemetry.dir` is another one,
-    a new file begins there, and the numbers of its lines go on.  A CheckpointError as `checked` raises it; nothing is
-    changed before all is checked.  None at level off.  spec is resolved.
+    Args:
+        spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its numbering continues.
+        position: result of `Reporter.drain`; None: a new run.
+
+    Raises: CheckpointError like `check_position`, before any file is changed.
     """
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
     check_loggers(spec.telemetry.loggers)
     at, surplus = check_position(spec, folder, position)
-    lost = [told(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
+    lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
     try:
@@ -43,14 +45,14 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
         raise CheckpointError(f"event file {_event_path(spec, folder)} cannot be written: {error.strerror}") from error
 
 
-def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[Position, int]:
-    """Where a run goes on to write, and how many bytes there are behind; nothing is changed.
+def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[SinkPosition, int]:
+    """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
 
-    A CheckpointError where the event file is not that of the run, or not whole up to there.
+    Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """
     own, path = spec.telemetry, _event_path(spec, folder)
-    before: Position | None = unpacked(Position | None, position, "position")
-    at = before or Position(0, 0, (), {}, own.dir, {})
+    before: SinkPosition | None = unpack(SinkPosition | None, position, "position")
+    at = before or SinkPosition(0, 0, (), {}, own.dir, {})
     if own.level == LEVEL_OFF:
         return at, 0
     if at.dir != own.dir:
@@ -59,38 +61,36 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
-def _open_at(spec: RunSpec, folder: RunDirectory, position: Position, lost: list[Envelope]) -> tuple[Sink, ...]:
+def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: list[Envelope]) -> tuple[Sink, ...]:
     """All sinks, cut to where they stood; what the event file lacks is the first that it takes."""
     path = _event_path(spec, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         os.truncate(path, position.bytes)
     for name, place in position.loggers.items():
-        if name in spec.telemetry.loggers and name in FILES:
-            cut(folder.path / METRICS_FOLDER, name, place.files)
-    file = JsonLines(path, first=position.seq)
+        if name in spec.telemetry.loggers and name in LOGGER_FILES:
+            truncate_files(folder.path / METRICS_FOLDER, name, place.files)
+    file = JsonlSink(path, first_seq=position.seq)
     if lost:
         file.write(lost)
     return (*_open_loggers(spec, folder, position.loggers), file)
 
 
 def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
-    """The event file."""
-    return (folder.path if spec.telemetry.dir is None else Path(spec.telemetry.dir)) / EVENTS
+    """Return the event file; a relative `telemetry.dir` is relative to the run directory."""
+    return folder.path / (spec.telemetry.dir or "") / EVENTS
 
 
-def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, Logged]) -> Iterator[Scalars]:
+def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, LoggerPosition]) -> Iterator[ScalarSink]:
     own, metrics = spec.telemetry, folder.path / METRICS_FOLDER
     for name in own.loggers:
-        yield Scalars(name, metrics, own, epochs=spec.episode_length, place=positions.get(name, NOWHERE))
+        yield ScalarSink(name, metrics, own, epochs=spec.episode_length, position=positions.get(name, UNOPENED))
 
 
-def _count_surplus(path: Path, position: Position, folder: RunDirectory) -> int:
+def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:
     """Bytes of an event file after a position; a CheckpointError where it is not that of the run, whole up to there."""
     if not path.is_file():
-        raise CheckpointError(
-            f"event file {path} is missing; want the one with {position.bytes} bytes that was left there"
-        )
+        raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
     try:
         with path.open("rb") as file:
             begin = file.readline(MAX_FIRST_LINE)
@@ -99,33 +99,35 @@ def _count_surplus(path: Path, position: Position, folder: RunDirectory) -> int:
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be read: {error.strerror}") from error
     if size < position.bytes:
-        raise CheckpointError(f"event file {path} has {size} bytes; want at least {position.bytes}")
+        raise CheckpointError(f"event file {path} has {size} bytes: expected at least {position.bytes}")
     if position.bytes and end != b"\n":
         raise CheckpointError(
-            f"event file {path} has {format_value(ascii(end))} as byte {position.bytes}; want the end of a line"
+            f"event file {path}: byte {position.bytes}: expected the end of a line, got {format_value(ascii(end))}"
         )
-    torn = not begin.endswith(b"\n") and path.parent == folder.path  # by a process that died at once
+    torn = (
+        not begin.endswith(b"\n") and path.parent == folder.path
+    )  # left by a process that died while writing its first line
     if size and not torn:
         _check_first_line(path, begin, position, folder)
     return size - position.bytes
 
 
-def _check_first_line(path: Path, first_line: bytes, position: Position, folder: RunDirectory) -> None:
+def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, folder: RunDirectory) -> None:
     """The first line is the RunStarted of this run, or, where that is in another file, a later one."""
     run = _read_run_id(folder)
     try:
         head = json.loads(first_line)
         name, seq = head["event"], head["seq"]
-        own = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
+        fits = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
     except (ValueError, TypeError, KeyError, RecursionError):
-        own = False
-    if not own:
-        found = format_value(first_line.decode("ascii", "backslashreplace"))
-        raise CheckpointError(f"event file {path} begins with {found}; want the RunStarted of run {run}")
+        fits = False
+    if not fits:
+        text = format_value(first_line.decode("ascii", "backslashreplace"))
+        raise CheckpointError(f"event file {path}: first line: expected the RunStarted of run {run}, got {text}")
 
 
 def _read_run_id(folder: RunDirectory) -> str:
     try:
         return folder.read_manifest()["run_id"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{folder.path / MANIFEST} names no run_id, so no event file can be its own") from error
+        raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error

@@ -1,6 +1,6 @@
-"""Where a run stands: everything that it goes on from, as trees for a checkpoint, and back.
+"""Snapshot of a run: its complete state as the trees of a checkpoint, and back.
 
-The seed of the run and the position are the whole state of its random numbers: there is no generator to keep.
+Random numbers have no state besides the seed and the position: streams are counter-based.
 """
 
 from typing import Any, NamedTuple
@@ -11,40 +11,40 @@ from morphogen.engine.compile import PaddingState
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
 from morphogen.nets import plan as plans
-from morphogen.storage.codec import packed, unpacked
+from morphogen.storage.codec import pack, unpack
 from morphogen.storage.tensor_trees import Tree, check_tree, restore_tree, to_nested_dict
 
 
 class RunSnapshot(NamedTuple):
-    """The two trees of a checkpoint."""
+    """Trees of a checkpoint."""
 
     envs: Tree  # of the envs of this process
     shared: Tree
 
     @property
     def sink_positions(self) -> Tree | None:
-        """Where the sinks stood."""
+        """Positions of the sinks, as `Reporter.drain` returned them; a CheckpointError if missing."""
         if not isinstance(self.shared, dict) or "written" not in self.shared:
             raise CheckpointError("shared.written is missing")
         return self.shared["written"]
 
 
 def capture(scheduler: Scheduler) -> RunSnapshot:
-    """Where a run stands between two epochs.  What is on its way is taken in first; nothing of the run changes.
+    """Return the state of a run between two epochs; the run is not changed.
 
-    One crossing.  Inside a round the rows of the rollout so far, the memory of the policy and the marks of segments go
-    with the envs; a round that begins makes them anew.
+    Pending records are read first; then one transfer.  Within a round, `envs` includes the rows of the rollout so far,
+    the hidden state of the policy and the marks of segments; between rounds they are not needed.
     """
     scheduler.read_pending_record()
     crossing = TensorDict(_snapshot_tensors(scheduler), batch_size=[])
-    found = to_nested_dict(scheduler.transfers.fetch_state(crossing))
+    trees = to_nested_dict(scheduler.transfers.fetch_state(crossing))
     written = scheduler.reporter.drain()
-    more = {
+    host = {
         "telemetry": scheduler.reporter.state(),
         "written": written,
-        "compiled": packed(scheduler.compiled.padding_state()),
+        "compiled": pack(scheduler.compiled.padding_state()),
     }
-    return RunSnapshot({"state": {}, **found.get("envs", {})}, {"learner": {}, **found.get("shared", {}), **more})
+    return RunSnapshot({"state": {}, **trees.get("envs", {})}, {"learner": {}, **trees.get("shared", {}), **host})
 
 
 def _snapshot_tensors(scheduler: Scheduler) -> dict[str, Any]:
@@ -56,16 +56,19 @@ def _snapshot_tensors(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int) -> None:
-    """A new scheduler goes on from where another one stood.  What does not fit is a CheckpointError that names it."""
+    """Set a new scheduler to a snapshot and its position.
+
+    Raises: CheckpointError that names the entry which does not fit.
+    """
     envs, shared = snapshot
     spec = scheduler.setup.spec
     if not (0 <= round <= spec.rounds and 0 <= epoch < spec.episode_length) or (round == spec.rounds and epoch):
-        raise CheckpointError(f"the position is round {round}, epoch {epoch}; want one of the run")
+        raise CheckpointError(f"position: expected one of the run, got round {round}, epoch {epoch}")
     keys = ["state", *(("hidden", "segment", "rollout") if epoch else ())]
     check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
     check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written", "compiled"), 0), "shared")
     scheduler.compiled.restore(
-        unpacked(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
+        unpack(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
     )
     if scheduler.learner is not None:
         scheduler.learner = restore_tree(shared["learner"], scheduler.learner, "shared.learner")

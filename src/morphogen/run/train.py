@@ -1,23 +1,23 @@
-"""Training from end to end, in a new directory or in that of a run that goes on."""
+"""Entry points of training: a new run, or a run that is resumed."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.engine.setup import build_setup
 from morphogen.run import manifest, snapshot
-from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
+from morphogen.run.resume import branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
-from morphogen.run.sink_checks import check_sinks as check_sinks
+from morphogen.run.sink_checks import check_sinks
 from morphogen.storage import run_directory
 from morphogen.storage.lock import own_directory
-from morphogen.storage.run_directory import RunDirectory
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
 
@@ -35,20 +35,23 @@ def train_ppo_vectorized(
 ) -> TrainResult:
     """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
 
-    `fields` are fields of RunSpec instead of a spec.  `out` None writes nothing.  `on_round(summary, scheduler)` is
-    called after every round; False saves the run and stops it.  Errors of the input are raised before anything is
-    written.
+    Args:
+        fields: fields of RunSpec, instead of a spec.
+        out: run directory, new or empty; None writes nothing.
+        on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
+
+    Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs.
     """
-    asked = resolve(_pick_spec(spec, fields) or RunSpec(**fields))
+    spec = _make_paths_absolute(resolve(_pick_spec(spec, fields) or RunSpec(**fields)))
     if out is not None:
-        check_sinks(asked)
-    setup, parts = build_setup(asked), parts or Parts()
+        check_sinks(spec)
+    setup, parts = build_setup(spec), _with_on_round(parts, on_round)
     with torch.no_grad():
         if out is None:
-            return Session(setup, parts, None, console=console).run(on_round)
-        said = manifest.build_manifest(setup, out=Path(out), command=command)
-        with run_directory.create_directory(Path(out), config=dump_config(asked), manifest=said) as folder:
-            return Session(setup, parts, RunContext(folder, said), console=console).run(on_round)
+            return Session(setup, parts, None, console=console).run()
+        description = manifest.build_manifest(setup, out=Path(out), command=command)
+        with run_directory.create_directory(Path(out), config=dump_config(spec), manifest=description) as folder:
+            return Session(setup, parts, RunContext(folder, description), console=console).run()
 
 
 def resume(
@@ -63,45 +66,53 @@ def resume(
     console: Any = None,
     **fields: Any,
 ) -> TrainResult:
-    """Go on with the run in a directory, from its newest checkpoint that is whole, as if it had not been stopped.
+    """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
 
-    One that was stopped before it was ever saved begins again.
+    Args:
+        spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry and checkpoints may change.
+        checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
 
-    `spec`, or `fields` of RunSpec, where something is to change: rounds, devices, threads, compile mode, telemetry and
-    checkpoints may; anything else is a CheckpointError that lists it.  A run that is over is left as it is.  From an
-    older `checkpoint`, given by name, it goes on in a new directory `out`, and the old one stays as it is.
+    A completed run is returned without changes.
+    Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint is usable.
     """
-    asked, place = _pick_spec(spec, fields), Path(run)
-    folder, made, _ = run_directory.open_directory(place)
+    requested, path = _pick_spec(spec, fields), Path(run)
+    folder, original, _ = run_directory.open_directory(path)
     if checkpoint is not None:
         if out is None:
-            raise TypeError("checkpoint needs out: an older one needs a run directory of its own")
-        place = branch_run(folder, checkpoint, Path(out)).path
-        if asked is not None and asked.telemetry.dir == made.telemetry.dir:
-            asked = replace(asked, telemetry=replace(asked.telemetry, dir=None))
-    with torch.no_grad(), own_directory(place):
-        folder, made, said = run_directory.open_directory(place)
-        setup = build_setup(resolve(asked or replace(made, **fields)))
-        found = find_resume_point(folder, said["run_id"], setup.spec)
-        check_compatible(found, made, setup)
-        home = RunContext(folder, said, found)
-        if (
-            found is not None
-            and said.get("status") == run_directory.STATUS_COMPLETED
-            and found.position[0] == setup.spec.rounds
-        ):
-            return _load_finished(setup, found, folder)
-        return Session(setup, parts or Parts(), home, console=console).run(on_round)
+            raise TypeError("out: expected the path of a new run directory for an older checkpoint, got None")
+        path = branch_run(folder, checkpoint, Path(out)).path
+        if requested is not None and requested.telemetry.dir == original.telemetry.dir:
+            requested = replace(requested, telemetry=replace(requested.telemetry, dir=None))
+    with torch.no_grad(), own_directory(path):
+        folder, original, description = run_directory.open_directory(path)
+        setup = build_setup(_make_paths_absolute(resolve(requested or replace(original, **fields)), original))
+        point = find_resume_point(folder, description["run_id"], setup.spec)
+        check_compatible(point, original, setup)
+        completed = description.get("status") == run_directory.STATUS_COMPLETED
+        if point is not None and completed and point.position[0] == setup.spec.rounds:
+            scheduler = Scheduler(setup)
+            snapshot.restore(scheduler, point.snapshot, *point.position)
+            return TrainResult(tuple(read_rounds(folder.path)), scheduler.params, (), folder.path)
+        context = RunContext(folder, description, point)
+        return Session(setup, _with_on_round(parts, on_round), context, console=console).run()
+
+
+def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:
+    """Return the parts with `on_round` among their hooks."""
+    parts = parts or Parts()
+    return parts if on_round is None else replace(parts, hooks=replace(parts.hooks, on_round=on_round))
+
+
+def _make_paths_absolute(spec: RunSpec, original: RunSpec | None = None) -> RunSpec:
+    """Bind relative folders to the working directory; those of an `original` config are left as they are."""
+    for group in ("telemetry", "data"):
+        part = getattr(spec, group)
+        if part.dir is not None and (original is None or part.dir != getattr(original, group).dir):
+            spec = replace(spec, **{group: replace(part, dir=os.path.abspath(part.dir))})
+    return spec
 
 
 def _pick_spec(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
     if spec is not None and fields:
-        raise TypeError(f"both a spec and the fields {', '.join(fields)} were given; want one of them")
+        raise TypeError(f"expected a spec or fields, got a spec and the fields {', '.join(fields)}")
     return spec
-
-
-def _load_finished(setup: Setup, resume_point: ResumePoint, folder: RunDirectory) -> TrainResult:
-    """What a run that is over has left."""
-    scheduler = Scheduler(setup)
-    snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
-    return TrainResult(tuple(rounds(folder.path)), scheduler.params, (), folder.path)

@@ -1,1 +1,18 @@
-"""Floor 1: what exists.  Frozen stacked state, keyed draws, the schema."""
+"""State of a run as frozen, stacked tensors, its random streams, and the tools that change it.
+
+For authors of rules and steps: a function takes these classes and returns new ones, nothing is written in place.  All
+envs are stacked in axis 0, every leaf is a tensor on one device, capacity is fixed and growth is data.
+
+- `env.EnvState`: everything that an epoch reads or writes, with the parts `Host`, `Slots`, `Signals`, `Governor`,
+  `Instance` and `Clock`; every leaf is declared with dtype, shape and unit
+- `decision`: `Observation`, `ActionMasks`, `ActionSpec`, `ActionOutcome`, `ActOutput`
+- `measure`: results of an epoch, from `ImageBatch` and `TrainMetrics` to `RewardInputs` and `StepScore`
+- `schema`: the leaves of `EnvState` as a table with their empty values; `empty_state` builds a state, `check_state`
+  checks one at the edge
+- `rng`: counter-based streams.  A draw is a function of (seed, env, purpose, round, epoch, minibatch); no generator
+  exists
+- `seeds`: selection and clearing of seeds in the storage `{slot: {params, momentum}}`
+- `tree_ops`: `replace`, `select`, `masked_update`, `unsafe_new` for trees of tensors; `constant_table`
+
+Imports `vocab` and `kernels` only.  Loads torch and tensordict; never reads a value from the device.
+"""

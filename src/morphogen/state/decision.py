@@ -1,4 +1,4 @@
-"""What passes between a state and a decision: observation, masks, the decoded action, its outcome.  batch_size [E]."""
+"""Interface of a decision: observation, masks, output of a policy, decoded action, outcome.  batch_size [E]."""
 
 from tensordict import TensorClass, TensorDict
 from torch import Tensor
@@ -11,15 +11,15 @@ class Observation(TensorClass["frozen"]):
     instance: Tensor  # float32 [E, 8]
     slots: Tensor  # float32 [E, S, 46]
     blueprints: Tensor  # int64 [E, S], a `Blueprint`; -1 without a seed
-    finite: Tensor  # bool [E], no raw feature had to be replaced
+    finite: Tensor  # bool [E], no raw feature was replaced
     nonfinite: Tensor  # int64 [E], raw features that were replaced
 
 
 class ActionMasks(TensorClass["frozen"]):
-    """What may be chosen; True = allowed."""
+    """Legal choices of every head; True = allowed."""
 
     op: Tensor  # bool [E, 6]
-    slot: Tensor  # bool [E, 6, S], slots that may be chosen given the op
+    slot: Tensor  # bool [E, 6, S], legal slots of every op
     blueprint: Tensor  # bool [E, 13]
     style: Tensor  # bool [E, 4]
     tempo: Tensor  # bool [E, 3]
@@ -29,9 +29,9 @@ class ActionMasks(TensorClass["frozen"]):
 
 
 class ActionSpec(TensorClass["frozen"]):
-    """A decoded action, valid by construction: where the request was not, it is WAIT with a reason."""
+    """A decoded action, valid by construction: an invalid request becomes WAIT with a reason."""
 
-    requested_op: Tensor  # int64 [E], column 0 as given, clamped to 0..5
+    requested_op: Tensor  # int64 [E], column 0 of the action, clamped to 0..5
     op: Tensor  # int64 [E], op to execute
     slot: Tensor  # int64 [E]
     target: Tensor  # bool [E, S], one-hot of `slot`; all False where the op has none
@@ -47,25 +47,25 @@ class ActionSpec(TensorClass["frozen"]):
 
 
 class ActionOutcome(TensorClass["frozen"]):
-    """What became of an action."""
+    """Result of an action."""
 
     outcome: Tensor  # int64 [E], an `Outcome`
     executed: Tensor  # bool [E]
     effective_op: Tensor  # int64 [E], WAIT for INVALID and VETOED, else the op
     reason: Tensor  # int64 [E], a `Reason`
-    gate: Tensor  # int64 [E], gate asked; 0 none
+    gate: Tensor  # int64 [E], gate that was checked; 0 = no gate
     gate_failed: Tensor  # int64 [E], bits of `Check`
-    target: Tensor  # bool [E, S], as in the spec
+    target: Tensor  # bool [E, S], as in `ActionSpec`
 
 
 class ActOutput(TensorClass["frozen"]):
-    """What a policy decided.  Heads that the op does not use have log-prob and entropy 0; baselines have no values."""
+    """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a baseline's values are 0."""
 
     action: Tensor  # int64 [E, 8], one value per head
     log_prob: Tensor  # float32 [E, 8], nats
     value: Tensor  # float32 [E], return units
-    hidden: TensorDict  # [E], the memory after this step
+    hidden: TensorDict  # [E], memory after this step
     op_prob: Tensor  # float32 [E, 6]
     entropy: Tensor  # float32 [E, 8], nats, of the distribution that each head was drawn from
     choices: Tensor  # int64 [E], distinct complete actions
-    forced: Tensor  # bool [E], there was one
+    forced: Tensor  # bool [E], only one choice

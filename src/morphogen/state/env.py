@@ -1,7 +1,7 @@
 """The state of all envs: every part, every leaf with dtype, shape and unit.  `E` envs are stacked in dim 0.
 
-`schema.py` holds the same leaves as a table with the value of an empty entry; `init` builds from it.  Optional values
-are pairs (value, flag), the value 0 where the flag is False.
+`schema.py` holds these leaves as a table with the value of an empty entry; `empty_state` builds from it.  Optional
+values are pairs (value, flag), the value 0 where the flag is False.
 """
 
 from tensordict import TensorClass, TensorDict
@@ -29,7 +29,7 @@ class Slots(TensorClass["frozen"]):
     blend_target: Tensor  # float32, target of the first ramp
     blend_curve: Tensor  # int64, a `Curve`
     alpha: Tensor  # float32 in [0, 1]
-    alpha_start: Tensor  # float32, of the present or last ramp
+    alpha_start: Tensor  # float32, of the current or last ramp
     alpha_target: Tensor  # float32
     alpha_mode: Tensor  # int64, an `AlphaMode`
     alpha_curve: Tensor  # int64, a `Curve`
@@ -40,10 +40,10 @@ class Slots(TensorClass["frozen"]):
     gradient_health: Tensor  # float32 in [0, 1]
     vanishing: Tensor  # bool
     exploding: Tensor  # bool
-    gradient_valid: Tensor  # bool, flag of the four above
+    gradient_valid: Tensor  # bool, flag of the four leaves above
     gradient_ratio: Tensor  # float32, smoothed
     gradient_ratio_valid: Tensor  # bool
-    skip_streak: Tensor  # int64, skipped own steps in a row
+    skip_streak: Tensor  # int64, consecutive minibatches without a step
     accuracy_at_germination: Tensor  # float32
     accuracy_at_stage_start: Tensor  # float32
     accuracy_at_blending: Tensor  # float32
@@ -55,15 +55,15 @@ class Slots(TensorClass["frozen"]):
     since_measured: Tensor  # int64, epochs
     interaction_sum: Tensor  # float32, points
     boost_received: Tensor  # float32, points
-    interaction_valid: Tensor  # bool, flag of the two above
+    interaction_valid: Tensor  # bool, flag of the two leaves above
 
 
 class Signals(TensorClass["frozen"]):
-    """What an env has measured about itself.  batch_size [E]; losses in nats, accuracies in points."""
+    """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in points."""
 
     val_loss: Tensor  # float32 [E]
     val_acc: Tensor  # float32 [E]
-    measured: Tensor  # bool [E], flag of the two above
+    measured: Tensor  # bool [E], flag of the two leaves above
     train_loss: Tensor  # float32 [E], last epoch
     train_acc: Tensor  # float32 [E]
     train_measured: Tensor  # bool [E]
@@ -78,11 +78,11 @@ class Signals(TensorClass["frozen"]):
     committed_acc: Tensor  # float32 [E], fossilized slots only
     clean_improvement: Tensor  # float32 [E], all live slots on minus all off
     clean_valid: Tensor  # bool [E]
-    plateau: Tensor  # int64 [E], epochs in a row without progress
-    stable: Tensor  # int64 [E], stable epochs in a row
+    plateau: Tensor  # int64 [E], consecutive epochs without progress
+    stable: Tensor  # int64 [E], consecutive stable epochs
     stabilized: Tensor  # bool [E], latch
-    last_op: Tensor  # int64 [E], requested op; -1 none
-    last_outcome: Tensor  # int64 [E], an `Outcome`; -1 none
+    last_op: Tensor  # int64 [E], requested op; -1 before the first
+    last_outcome: Tensor  # int64 [E], an `Outcome`; -1 before the first
     rolled_back: Tensor  # bool [E], in the last epoch
     rollbacks: Tensor  # int64 [E], in this episode
 
@@ -92,7 +92,7 @@ class Governor(TensorClass["frozen"]):
 
     window: Tensor  # float32 [E, window], ring buffer of normal losses
     count: Tensor  # int64 [E], losses recorded since the window was emptied
-    streak: Tensor  # int64 [E], anomalies in a row
+    streak: Tensor  # int64 [E], consecutive anomalies
     snapshot_epoch: Tensor  # int64 [E], -1 = the reset state
     host: Host  # snapshot
     seeds: TensorDict  # snapshot
@@ -107,18 +107,18 @@ class Instance(TensorClass["frozen"]):
     data_share: Tensor  # float32 [E]
     label_noise: Tensor  # float32 [E]
     classes: Tensor  # int64 [E]
-    reach: Tensor  # int64 [E], pixels that a kernel of the host sees to each side
+    reach: Tensor  # int64 [E], pixels to each side in the receptive field of a host's kernel
     param_price: Tensor  # float32 [E]
     samples: Tensor  # int64 [E], usable training samples
     baseline_loss: Tensor  # float32 [E], nats of guessing: `ln(classes)`
-    class_of: Tensor  # int64 [E, C], label in use of each original label; -1 not in use
-    usable: Tensor  # int32 [E, N], usable training samples first; N = 0: the identity
+    class_of: Tensor  # int64 [E, C], label in this episode of each original label; -1 = not in use
+    usable: Tensor  # int32 [E, N], table of samples, usable ones first; N = 0: the identity
 
 
 class Clock(TensorClass["frozen"]):
-    """Where an env is in time.  batch_size [E]."""
+    """Position of an env in time.  batch_size [E]."""
 
-    episode: Tensor  # int64 [E], number of this life: the round of a run
+    episode: Tensor  # int64 [E], number of the episode: the round of a run
     epoch: Tensor  # int64 [E], epochs completed in this episode
 
 
@@ -126,10 +126,10 @@ class EnvState(TensorClass["frozen"]):
     """Everything that an epoch reads or writes.  batch_size [E]."""
 
     host: Host
-    seeds: TensorDict  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros where there is no seed
+    seeds: TensorDict  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
     slots: Slots
     signals: Signals
-    ledger: TensorDict  # what the reward rule carries; {phi: float32 [E]} for the own rules
+    ledger: TensorDict  # state of the reward rule; {phi: float32 [E]} for the `own` rules
     governor: Governor
     instance: Instance
     clock: Clock

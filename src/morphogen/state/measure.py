@@ -1,4 +1,4 @@
-"""What an epoch measures: training metrics, accuracies per coalition, attribution, the governor's report."""
+"""Measurements of an epoch: training metrics, accuracies per coalition, attribution, governor's report, score."""
 
 from tensordict import TensorClass
 from torch import Tensor
@@ -12,7 +12,7 @@ class ImageBatch(TensorClass["frozen"]):
 
 
 class LabelledImages(TensorClass["frozen"]):
-    """Labelled images that are the same for every env.  batch_size []."""
+    """Labelled images that all envs share.  batch_size []."""
 
     images: Tensor  # float32 [N, C, H, W], normalised
     labels: Tensor  # int64 [N], original labels
@@ -26,27 +26,27 @@ class TrainMetrics(TensorClass["frozen"]):
     valid: Tensor  # bool [E], at least one minibatch was finite
     skipped: Tensor  # int64 [E], minibatches not applied to the host
     host_gradient_norm: Tensor  # float32 [E], root mean square over minibatches
-    seed_skipped: Tensor  # bool [E], some incubating seed skipped a step
+    seed_skipped: Tensor  # bool [E], an incubating seed skipped a step
 
 
 class TickReport(TensorClass["frozen"]):
-    """What slots did by themselves."""
+    """Automatic transitions of the slots in a tick."""
 
-    gate: Tensor  # int64 [E, S], a `Gate` passed by auto-forward; 0 none
+    gate: Tensor  # int64 [E, S], a `Gate` passed by auto-forward; 0 = no gate
     removal: Tensor  # int64 [E, S], `Removal.RAMP` where a ramp to 0 ended
 
 
 class Validation(TensorClass["frozen"]):
-    """One pass over the validation split under every coalition that the env needs (`rules.attribution`)."""
+    """One pass over the validation split under every coalition that attribution needs (`rules.attribution`)."""
 
-    loss: Tensor  # float32 [E], of configuration 0: the env as it is
+    loss: Tensor  # float32 [E], of coalition 0: all seeds on
     accuracy: Tensor  # float32 [E, K], points, per coalition; 0 where not evaluated
     coalition: Tensor  # int64 [E, K], bit s set = player in slot s is on
     evaluated: Tensor  # bool [E, K]
 
 
 class Attribution(TensorClass["frozen"]):
-    """What each seed is worth; see `rules.attribution`.  Points; 0 where invalid."""
+    """Worth of every seed; see `rules.attribution`.  Points; 0 where invalid."""
 
     val_acc: Tensor  # float32 [E]
     committed_acc: Tensor  # float32 [E]
@@ -60,14 +60,14 @@ class Attribution(TensorClass["frozen"]):
     interaction_sum: Tensor  # float32 [E, S]
     boost_received: Tensor  # float32 [E, S]
     interaction_valid: Tensor  # bool [E, S]
-    acc_table: Tensor  # float32 [E, 2^N], per set of positions that are on, flag `exact`
+    acc_table: Tensor  # float32 [E, 2^N], per set of positions that are on; flag `exact`
     measured: Tensor  # bool [E], this epoch was not skipped
     exact: Tensor  # bool [E], all coalitions were evaluated
     forwards: Tensor  # int64 [E], coalitions evaluated
 
 
 class SlotInputs(TensorClass["frozen"]):
-    """What a reward rule sees of the slots: as they were before the step, `next_` after it.  Every leaf is [E, S]."""
+    """Inputs of a reward rule per slot: before the step, and `next_` after the step.  Every leaf is [E, S]."""
 
     op: Tensor  # int64, op executed on this slot, else WAIT
     stage: Tensor  # int64, a `Stage`
@@ -88,7 +88,7 @@ class SlotInputs(TensorClass["frozen"]):
 
 
 class RewardInputs(TensorClass["frozen"]):
-    """What a reward rule sees of an env after the step; optional values are 0 where their flag is False."""
+    """Inputs of a reward rule per env after the step; optional values are 0 where their flag is False."""
 
     horizon: Tensor  # bool [E], last step of the episode
     rolled_back: Tensor  # bool [E], by the governor in this step
@@ -110,36 +110,36 @@ class RewardInputs(TensorClass["frozen"]):
     val_acc: Tensor  # float32 [E], points, before the step
     stable_val_acc: Tensor  # float32 [E], least accuracy of up to three epochs before the step
     uncommitted_improvement: Tensor  # float32 [E], points, before the step: all on minus only the fossilized on
-    uncommitted_valid: Tensor  # bool [E], flag of the three above
+    uncommitted_valid: Tensor  # bool [E], flag of the three leaves above
     next_val_acc: Tensor  # float32 [E], points, after the step
     interaction: Tensor  # float32 [E, S, S], points, of this epoch; 0 where not measured
     slots: SlotInputs
 
 
 class GovernorReport(TensorClass["frozen"]):
-    """What the governor decided in this step."""
+    """Decision of the governor in this step."""
 
     rolled_back: Tensor  # bool [E]
     panic: Tensor  # int64 [E], a `Panic`
     limit: Tensor  # float32 [E], nats
-    streak: Tensor  # int64 [E], anomalies in a row, this one included
-    anomaly: Tensor  # int64 [E], a `Panic` code seen, whether or not it led to a rollback
-    loss: Tensor  # float32 [E], the loss judged
+    streak: Tensor  # int64 [E], consecutive anomalies, including this step's
+    anomaly: Tensor  # int64 [E], a `Panic` code, with or without a rollback
+    loss: Tensor  # float32 [E], validation loss that was checked
     snapshot_taken: Tensor  # bool [E]
     snapshot_epoch: Tensor  # int64 [E]
     seeds_pruned: Tensor  # int64 [E]
 
 
 class StepScore(TensorClass["frozen"]):
-    """What an env was paid in this step, and what describes it; `C` components in the order of the rule."""
+    """Reward of an env in this step, and its description; `C` components in the order of the rule."""
 
     reward: Tensor  # float32 [E]
     components: Tensor  # float32 [E, C], sum to the reward
     terminated: Tensor  # bool [E], horizon or rollback
-    network_value: Tensor  # float32 [E], what the network is worth if delivered now, whatever the rule
+    network_value: Tensor  # float32 [E], worth of the network if delivered now, by the same formula for all rules
     param_cost: Tensor  # float32 [E], price of the fossilized parameters
     potential: Tensor  # float32 [E], of the state after the step
-    unmeasured: Tensor  # bool [E], the potential was carried
+    unmeasured: Tensor  # bool [E], the potential of the previous step was carried over
     potential_by_slot: Tensor  # float32 [E, S], its split by Shapley value
     detectors: Tensor  # bool [E, S, 2], in the order of `vocab.reward.DETECTORS`
     detector_ratio: Tensor  # float32 [E, S], 0 where `attribution_ratio` did not fire

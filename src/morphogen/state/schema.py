@@ -1,7 +1,5 @@
-"""The schema of the state: one row a leaf with dtype, shape, unit and empty value; `describe`, `init`, edge checks."""
+"""Schema of the state: one row per leaf with dtype, shape and empty value; the empty state and the edge check."""
 
-import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,90 +13,84 @@ HISTORY = 5
 
 @dataclass(frozen=True, slots=True)
 class StateLeaf:
-    """One leaf.  `shape`: letters after the env axis, looked up in the sizes of the run."""
+    """One leaf of a part.  `shape`: letters of the axes after E, see `Sizes.axis`; units: see `env`."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[str, ...]
-    unit: str
     empty: float | int | bool = 0
 
 
-def _state_leaves(
-    dtype: torch.dtype, shape: tuple[str, ...], rows: Mapping[str, str], empty: float = 0
-) -> tuple[StateLeaf, ...]:
+def _leaves(dtype: torch.dtype, shape: tuple[str, ...], *names: str, empty: float = 0) -> tuple[StateLeaf, ...]:
     kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int  # a where() keeps the dtype
-    return tuple(StateLeaf(name, dtype, shape, unit, kind(empty)) for name, unit in rows.items())
+    return tuple(StateLeaf(name, dtype, shape, kind(empty)) for name in names)
 
 
 _F, _I, _B = torch.float32, torch.int64, torch.bool
 _S = ("S",)
 
-HOST = _state_leaves(_F, ("P",), {"params": "1", "momentum": "1"})
+HOST = _leaves(_F, ("P",), "params", "momentum")
 SLOTS = (
-    *_state_leaves(_I, _S, {"stage": "Stage"}, 1),
-    *_state_leaves(_I, _S, {"previous_stage": "Stage", "epochs_in_stage": "epochs"}),
-    *_state_leaves(_I, _S, {"previous_epochs_in_stage": "epochs", "age": "epochs"}),
-    *_state_leaves(_I, _S, {"blueprint": "Blueprint"}, -1),
-    *_state_leaves(_I, _S, {"algorithm": "Algorithm", "tempo": "epochs"}),
-    *_state_leaves(_F, _S, {"blend_target": "alpha"}),
-    *_state_leaves(_I, _S, {"blend_curve": "Curve"}),
-    *_state_leaves(_F, _S, {"alpha": "alpha", "alpha_start": "alpha", "alpha_target": "alpha"}),
-    *_state_leaves(_I, _S, {"alpha_mode": "AlphaMode", "alpha_curve": "Curve"}),
-    *_state_leaves(_F, _S, {"alpha_steepness": "1"}, 12.0),
-    *_state_leaves(_I, _S, {"alpha_steps": "ticks", "alpha_done": "ticks"}),
-    *_state_leaves(_F, _S, {"gradient_norm": "L2", "gradient_health": "0..1"}),
-    *_state_leaves(_B, _S, {"vanishing": "flag", "exploding": "flag", "gradient_valid": "flag"}),
-    *_state_leaves(_F, _S, {"gradient_ratio": "1"}),
-    *_state_leaves(_B, _S, {"gradient_ratio_valid": "flag"}),
-    *_state_leaves(_I, _S, {"skip_streak": "minibatches"}),
-    *_state_leaves(_F, _S, {"accuracy_at_germination": "points", "accuracy_at_stage_start": "points"}),
-    *_state_leaves(_F, _S, {"accuracy_at_blending": "points"}),
-    *_state_leaves(_B, _S, {"accuracy_at_blending_valid": "flag"}),
-    *_state_leaves(_F, _S, {"contribution": "points"}),
-    *_state_leaves(_B, _S, {"contribution_valid": "flag"}),
-    *_state_leaves(_F, _S, {"velocity": "points/epoch"}),
-    *_state_leaves(_B, _S, {"velocity_valid": "flag"}),
-    *_state_leaves(_I, _S, {"since_measured": "epochs"}),
-    *_state_leaves(_F, _S, {"interaction_sum": "points", "boost_received": "points"}),
-    *_state_leaves(_B, _S, {"interaction_valid": "flag"}),
+    *_leaves(_I, _S, "stage", empty=1),
+    *_leaves(_I, _S, "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age"),
+    *_leaves(_I, _S, "blueprint", empty=-1),
+    *_leaves(_I, _S, "algorithm", "tempo"),
+    *_leaves(_F, _S, "blend_target"),
+    *_leaves(_I, _S, "blend_curve"),
+    *_leaves(_F, _S, "alpha", "alpha_start", "alpha_target"),
+    *_leaves(_I, _S, "alpha_mode", "alpha_curve"),
+    *_leaves(_F, _S, "alpha_steepness", empty=12.0),
+    *_leaves(_I, _S, "alpha_steps", "alpha_done"),
+    *_leaves(_F, _S, "gradient_norm", "gradient_health"),
+    *_leaves(_B, _S, "vanishing", "exploding", "gradient_valid"),
+    *_leaves(_F, _S, "gradient_ratio"),
+    *_leaves(_B, _S, "gradient_ratio_valid"),
+    *_leaves(_I, _S, "skip_streak"),
+    *_leaves(_F, _S, "accuracy_at_germination", "accuracy_at_stage_start", "accuracy_at_blending"),
+    *_leaves(_B, _S, "accuracy_at_blending_valid"),
+    *_leaves(_F, _S, "contribution"),
+    *_leaves(_B, _S, "contribution_valid"),
+    *_leaves(_F, _S, "velocity"),
+    *_leaves(_B, _S, "velocity_valid"),
+    *_leaves(_I, _S, "since_measured"),
+    *_leaves(_F, _S, "interaction_sum", "boost_received"),
+    *_leaves(_B, _S, "interaction_valid"),
 )
 SIGNALS = (
-    *_state_leaves(_F, (), {"val_loss": "nats", "val_acc": "points"}),
-    *_state_leaves(_B, (), {"measured": "flag"}),
-    *_state_leaves(_F, (), {"train_loss": "nats", "train_acc": "points"}),
-    *_state_leaves(_B, (), {"train_measured": "flag"}),
-    *_state_leaves(_F, ("history",), {"loss_history": "nats", "acc_history": "points"}),
-    *_state_leaves(_B, ("history",), {"history_valid": "flag"}),
-    *_state_leaves(_F, (), {"loss_delta": "nats", "acc_delta": "points"}),
-    *_state_leaves(_B, (), {"delta_valid": "flag"}),
-    *_state_leaves(_F, (), {"best_acc": "points", "best_loss": "nats"}),
-    *_state_leaves(_F, (), {"committed_acc": "points", "clean_improvement": "points"}),
-    *_state_leaves(_B, (), {"clean_valid": "flag"}),
-    *_state_leaves(_I, (), {"plateau": "epochs", "stable": "epochs"}),
-    *_state_leaves(_B, (), {"stabilized": "flag"}),
-    *_state_leaves(_I, (), {"last_op": "Op", "last_outcome": "Outcome"}, -1),
-    *_state_leaves(_B, (), {"rolled_back": "flag"}),
-    *_state_leaves(_I, (), {"rollbacks": "count"}),
+    *_leaves(_F, (), "val_loss", "val_acc"),
+    *_leaves(_B, (), "measured"),
+    *_leaves(_F, (), "train_loss", "train_acc"),
+    *_leaves(_B, (), "train_measured"),
+    *_leaves(_F, ("history",), "loss_history", "acc_history"),
+    *_leaves(_B, ("history",), "history_valid"),
+    *_leaves(_F, (), "loss_delta", "acc_delta"),
+    *_leaves(_B, (), "delta_valid"),
+    *_leaves(_F, (), "best_acc", "best_loss", "committed_acc", "clean_improvement"),
+    *_leaves(_B, (), "clean_valid"),
+    *_leaves(_I, (), "plateau", "stable"),
+    *_leaves(_B, (), "stabilized"),
+    *_leaves(_I, (), "last_op", "last_outcome", empty=-1),
+    *_leaves(_B, (), "rolled_back"),
+    *_leaves(_I, (), "rollbacks"),
 )
 GOVERNOR = (
-    *_state_leaves(_F, ("window",), {"window": "nats"}),
-    *_state_leaves(_I, (), {"count": "epochs", "streak": "epochs"}),
-    *_state_leaves(_I, (), {"snapshot_epoch": "epoch"}, -1),
+    *_leaves(_F, ("window",), "window"),
+    *_leaves(_I, (), "count", "streak"),
+    *_leaves(_I, (), "snapshot_epoch", empty=-1),
 )
 INSTANCE = (
-    *_state_leaves(_F, (), {"width": "share", "data_share": "share"}, 1.0),
-    *_state_leaves(_F, (), {"label_noise": "share"}),
-    *_state_leaves(_I, (), {"classes": "count"}),
-    *_state_leaves(_I, (), {"reach": "pixels"}, 1),
-    *_state_leaves(_F, (), {"param_price": "1"}),
-    *_state_leaves(_I, (), {"samples": "count"}),
-    *_state_leaves(_F, (), {"baseline_loss": "nats"}),
-    *_state_leaves(_I, ("C",), {"class_of": "label"}, -1),
-    *_state_leaves(torch.int32, ("N",), {"usable": "sample"}),
+    *_leaves(_F, (), "width", "data_share", empty=1.0),
+    *_leaves(_F, (), "label_noise"),
+    *_leaves(_I, (), "classes"),
+    *_leaves(_I, (), "reach", empty=1),
+    *_leaves(_F, (), "param_price"),
+    *_leaves(_I, (), "samples"),
+    *_leaves(_F, (), "baseline_loss"),
+    *_leaves(_I, ("C",), "class_of", empty=-1),
+    *_leaves(torch.int32, ("N",), "usable"),
 )
-CLOCK = _state_leaves(_I, (), {"episode": "round", "epoch": "epochs"})
-KEY = StateLeaf("key", _I, ("key",), "words")
+CLOCK = _leaves(_I, (), "episode", "epoch")
+KEY = StateLeaf("key", _I, ("key",))
 PARTS: dict[str, tuple[StateLeaf, ...]] = {
     "host": HOST,
     "slots": SLOTS,
@@ -111,7 +103,7 @@ PARTS: dict[str, tuple[StateLeaf, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers behind the axis letters of one run."""
+    """Lengths of the axes of a run."""
 
     envs: int
     slots: tuple[str, ...]  # names, in slot order
@@ -119,43 +111,38 @@ class Sizes:
     seed_params: tuple[int, ...]  # per slot, gate included
     window: int
     classes: int
-    table: int = 0  # length of the table of usable samples; 0 = identity
+    table: int = 0  # length of the table of usable samples; 0 = the identity
 
     def axis(self, letter: str) -> int:
-        """Length of an axis."""
-        known = {"S": len(self.slots), "P": self.host_params, "history": HISTORY, "window": self.window}
-        return {**known, "C": self.classes, "N": self.table, "key": 3}[letter]
-
-
-def empty_leaf(leaf: StateLeaf, sizes: Sizes, device: torch.device | str = "cpu") -> Tensor:
-    """The empty value of a leaf for all envs."""
-    shape = (sizes.envs, *(sizes.axis(letter) for letter in leaf.shape))
-    return torch.full(shape, leaf.empty, dtype=leaf.dtype, device=device)
+        """Return the length of an axis of `StateLeaf.shape`."""
+        sizes = {"S": len(self.slots), "P": self.host_params, "history": HISTORY, "window": self.window}
+        return {**sizes, "C": self.classes, "N": self.table, "key": 3}[letter]
 
 
 def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """All leaves of a part, empty."""
-    return {leaf.name: empty_leaf(leaf, sizes, device) for leaf in PARTS[name]}
-
-
-def empty_seeds(sizes: Sizes, device: torch.device | str = "cpu") -> TensorDict:
-    """Seed storage without any seed: zeros."""
-    rows = {
-        name: {key: torch.zeros(sizes.envs, count, device=device) for key in ("params", "momentum")}
-        for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
+    """Return all leaves of a part of `PARTS` for all envs, empty."""
+    return {
+        leaf.name: torch.full(_shape(leaf, sizes), leaf.empty, dtype=leaf.dtype, device=device) for leaf in PARTS[name]
     }
-    return TensorDict(rows, batch_size=[sizes.envs], device=device)
+
+
+def _shape(leaf: StateLeaf, sizes: Sizes) -> tuple[int, ...]:
+    return (sizes.envs, *(sizes.axis(letter) for letter in leaf.shape))
 
 
 def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
-    """Envs without seeds, all leaves empty.  key int64 [E, 3]; ledger [E] as the reward rule starts it."""
+    """Return envs without seeds, all leaves empty.  key int64 [E, 3]; ledger [E]: initial state of the reward rule."""
     device = key.device
     lead = {"batch_size": [sizes.envs], "device": device}
 
     def snapshot() -> dict:
+        seeds = {
+            name: {leaf: torch.zeros(sizes.envs, count, device=device) for leaf in ("params", "momentum")}
+            for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
+        }
         return {
             "host": Host(**empty_part("host", sizes, device), **lead),
-            "seeds": empty_seeds(sizes, device),
+            "seeds": TensorDict(seeds, **lead),
             "slots": Slots(**empty_part("slots", sizes, device), **lead),
             "signals": Signals(**empty_part("signals", sizes, device), **lead),
         }
@@ -171,38 +158,22 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
     )
 
 
-def format_schema() -> str:
-    """The schema as a table: part, leaf, dtype, shape, unit, empty value."""
-    rows = [("part", "leaf", "dtype", "shape", "unit", "empty")]
-    for name, leaves in PARTS.items():
-        rows += [(name, leaf.name, *_leaf_cells(leaf)) for leaf in leaves]
-    rows.append(("seeds", "<slot>.params, .momentum", "float32", "[E, P_s]", "1", "0"))
-    rows.append(("ledger", "as the reward rule declares", "float32", "[E, ...]", "1", "0"))
-    rows.append(("governor", "host, seeds, slots, signals", "as above", "as above", "last healthy snapshot", ""))
-    rows.append(("key", "key", *_leaf_cells(KEY)))
-    widths = [max(len(row[i]) for row in rows) for i in range(6)]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-
-
-def _leaf_cells(leaf: StateLeaf) -> tuple[str, str, str, str]:
-    shape = ", ".join(("E", *(str(HISTORY) if axis == "history" else axis for axis in leaf.shape)))
-    return str(leaf.dtype).removeprefix("torch."), f"[{shape}]", leaf.unit, str(leaf.empty)
-
-
 def check_state(state: EnvState, sizes: Sizes) -> None:
-    """Edge check: every leaf has the declared dtype and shape; else a ValueError that names it."""
-    for name, leaf in ((name, leaf) for name, leaves in PARTS.items() for leaf in leaves):
-        _check_leaf(f"{name}.{leaf.name}", getattr(getattr(state, name), leaf.name), leaf, sizes)
-    _check_leaf("key", state.key, KEY, sizes)
-    stored = itertools.product(zip(sizes.slots, sizes.seed_params, strict=True), ("params", "momentum"))
-    for (slot, count), key in stored:
-        found = tuple(state.seeds[slot, key].shape)
-        if found != (sizes.envs, count):
-            raise ValueError(f"seeds.{slot}.{key} has shape {found}; want {(sizes.envs, count)}")
+    """Check dtype and shape of every leaf; floating-point leaves may have any precision.
 
-
-def _check_leaf(path: str, value: Tensor, leaf: StateLeaf, sizes: Sizes) -> None:
-    shape = (sizes.envs, *(sizes.axis(letter) for letter in leaf.shape))
-    floating = leaf.dtype.is_floating_point and value.dtype.is_floating_point
-    if tuple(value.shape) != shape or (value.dtype != leaf.dtype and not floating):
-        raise ValueError(f"{path} is {value.dtype} {tuple(value.shape)}; want {leaf.dtype} {shape}")
+    Raises: ValueError with the name of the first leaf that does not fit.
+    """
+    leaves = [
+        (f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf)
+        for part in PARTS
+        for leaf in PARTS[part]
+    ]
+    for path, value, leaf in (*leaves, ("key", state.key, KEY)):
+        floating = leaf.dtype.is_floating_point and value.dtype.is_floating_point
+        if value.shape != _shape(leaf, sizes) or (value.dtype != leaf.dtype and not floating):
+            got = f"{value.dtype} {tuple(value.shape)}"
+            raise ValueError(f"{path}: expected {leaf.dtype} {_shape(leaf, sizes)}, got {got}")
+    for slot, count in zip(sizes.slots, sizes.seed_params, strict=True):
+        for name, value in state.seeds[slot].items():
+            if value.shape != (sizes.envs, count):
+                raise ValueError(f"seeds.{slot}.{name}: expected {(sizes.envs, count)}, got {tuple(value.shape)}")

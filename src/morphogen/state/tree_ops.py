@@ -1,4 +1,4 @@
-"""Small tools on trees of tensors: choose per env, constant tables that live on the device."""
+"""Operations on trees of tensors: build, replace and select per env; constant tables on the device."""
 
 import functools
 from typing import Any
@@ -9,59 +9,54 @@ from torch import Tensor
 
 
 def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
-    """A per-env mask with trailing axes of length 1, ready to broadcast.  mask [E], like [E, ...] -> [E, 1, ...]."""
+    """Append axes of length 1 to a per-env mask, ready to broadcast.  mask [E], like [E, ...] -> [E, 1, ...]."""
     return mask.view(mask.shape + (1,) * (like.dim() - mask.dim())) if like.dim() > mask.dim() else mask
 
 
 def unsafe_new(kind: type, like: Any, **leaves: Any) -> Any:
-    """A tensor class, or a TensorDict, of leaves that have batch size and device of `like`.
+    """Build a tensor class or TensorDict without checking that leaves have batch size and device of `like`.
 
-    Nobody looks whether they have: the constructor asks every leaf, which takes longer than most steps compute.  A leaf
-    that is no field is an error all the same.
+    The checks of the constructor take longer than most steps compute.  Raises: an error for a leaf that is no field.
     """
     source = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
     return source if kind is TensorDict else kind.from_tensordict(source)
 
 
 def replace(tree, **parts: Any):
-    """The tensor class with the named parts exchanged and all others shared, so that nobody may write into a part.
+    """Return the tensor class with the named parts exchanged; all others are shared, so never write into a part.
 
-    Parts have batch size and device of the whole.
+    Parts must have batch size and device of `tree`.  Raises: AttributeError for an unknown name.
     """
     leaves = dict(tree.items())
-    odd = sorted(parts.keys() - leaves.keys())
-    if odd:
-        raise AttributeError(f"{type(tree).__name__} has no {', '.join(odd)}; want some of {', '.join(leaves)}")
+    if unknown := sorted(parts.keys() - leaves.keys()):
+        raise AttributeError(f"{type(tree).__name__}: expected some of {', '.join(leaves)}, got {', '.join(unknown)}")
     return unsafe_new(type(tree), tree, **leaves | parts)
 
 
 def select(mask: Tensor, yes: Any, no: Any) -> Any:
-    """Per env: the row of `yes` where the mask is True, else that of `no`.  mask bool [E]; equal trees [E] -> tree."""
+    """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
+    if isinstance(yes, Tensor):
+        return torch.where(expand_mask(mask, yes), yes, no)
     other = dict(no.items())
-    return unsafe_new(type(yes), yes, **{name: _select_leaf(mask, leaf, other[name]) for name, leaf in yes.items()})
-
-
-def _select_leaf(mask: Tensor, yes: Any, no: Any) -> Any:
-    return torch.where(expand_mask(mask, yes), yes, no) if isinstance(yes, Tensor) else select(mask, yes, no)
+    return unsafe_new(type(yes), yes, **{name: select(mask, leaf, other[name]) for name, leaf in yes.items()})
 
 
 def masked_update(tree, mask: Tensor, **leaves: Tensor | float):
-    """The part with the named leaves replaced where the mask is True; values are tensors or plain numbers.
+    """Return the part with the named leaves replaced where the mask is True.
 
-    Dtypes stay those of the part.  where broadcasts against every named leaf.
+    Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
     old = dict(tree.items())
-    return unsafe_new(
-        type(tree), tree, **old | {name: _update_leaf(old[name], mask, new) for name, new in leaves.items()}
-    )
-
-
-def _update_leaf(old: Tensor, mask: Tensor, new: Tensor | float) -> Tensor:
-    return torch.where(mask, new.to(old.dtype), old) if isinstance(new, Tensor) else old.masked_fill(mask, new)
+    changed = {}
+    for name, new in leaves.items():
+        leaf = old[name]
+        is_tensor = isinstance(new, Tensor)
+        changed[name] = torch.where(mask, new.to(leaf.dtype), leaf) if is_tensor else leaf.masked_fill(mask, new)
+    return unsafe_new(type(tree), tree, **old | changed)
 
 
 class _Tables:
-    """Constant tables as attributes, each made once per device."""
+    """Constant tables as attributes, each built once per device."""
 
 
 _TABLES = _Tables()
@@ -69,7 +64,7 @@ _TABLES = _Tables()
 
 @functools.cache
 def _cache_table(values: tuple, dtype: torch.dtype, device: torch.device) -> str:
-    """The attribute that holds a table, which is made where it is new."""
+    """Return the name of the attribute that holds a table; build a new table."""
     name = f"table_{len(vars(_TABLES))}"
     setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
     return name
@@ -81,8 +76,8 @@ def _table_name(values: tuple, dtype: torch.dtype, device: torch.device) -> str:
 
 
 def constant_table(values: tuple, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A constant as a tensor, made once per device: later calls copy nothing.  Never call it inside `torch.func`.
+    """Return a constant as a tensor, built once per device: later calls copy nothing.  Not for use in `torch.func`.
 
-    A graph reads it like an attribute of a module; two *results* that are assumed constant stop the compiler.
+    A graph reads the table like an attribute of a module: assumed-constant results of two calls stop the compiler.
     """
     return getattr(_TABLES, _table_name(values, dtype, device))

@@ -1,19 +1,20 @@
-"""Steps of one epoch: `(state, inputs, *, knobs) -> (state, outputs)`, pure, one file per step.
+"""Pure steps of an epoch: (state, inputs) -> (state, outputs), without I/O, draws, or waits for the device.
 
-For readers and authors of the environment.  `engine.epoch` calls the steps in order; each calls `rules` for decisions.
+For research code that composes its own loop.  In the order of an epoch:
 
-- `observe`: features for the policy; non-finite values are removed here
-- `apply`: effect of an action on the slots; vetoed, declined or executed, and PRUNE at once or along a ramp
-- `tick`: cooling, ramps of alpha, auto-forward through gates
-- `init_seeds`: parameters of germinated seeds; `place_fossils`: seeds fossilized from the start
-- `train`: `start_epoch`, `train_minibatch`, `finish_epoch`; the non-finite step of a host or seed is skipped here;
-  `minibatch_tally` holds the sums of an epoch
-- `validate`: accuracy of every requested coalition
-- `attribute`: contribution of each seed, stored in slots and signals
-- `govern`: snapshots of healthy envs, rollback of diverged envs
-- `score`: inputs of the reward rule, the reward, the end of the epoch
-- `reset`: state of an env at the start of an episode
-- `whitebox_steps`: training and validation of the white-box task, by formula
+    reset           fresh envs
+    observe         state -> observation; masks are in `rules.legality`
+    apply           `apply_action`: the effect of an action on the slots, GERMINATE and PRUNE included
+    tick            automatic changes: cooling, alpha ramps, automatic gates
+    init_seeds      parameters of seeds that were germinated; `place_fossils` grows a network at once
+    train           `start_epoch`, `train_minibatch`, `finish_epoch`
+    validate        loss and accuracy under every coalition
+    attribute       contributions from these accuracies
+    govern          anomalies, rollback to the last healthy snapshot
+    score           inputs of the reward rule, the reward, the end of the epoch
+    whitebox_steps  training and validation of the white-box task, by formula
 
-Imports `rules`, `nets`, `state`, `config`, `vocab`.  Loads torch and tensordict, never reads a value from the device.
+Every step traces with `torch.compile(fullgraph=True)`, runs on the meta device, and never writes to its input;
+`morphogen.testing.laws.check_step` checks these promises for any step.
+Loads torch.
 """

@@ -59,7 +59,7 @@ def _next_stage(stage: Tensor) -> Tensor:
 
 
 def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
-    """Write the properties of a new seed into cleared slots."""
+    """Fields of a new seed in a cleared slot."""
     return masked_update(
         slots,
         where,

@@ -70,7 +70,7 @@ def first_snapshot(state: EnvState) -> EnvState:
 
 
 def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:
-    """Anomaly of the epoch and its consequences, as fields of the report."""
+    """Verdict on the epoch and its consequence, as fields of the report."""
     watch, baseline = state.governor, state.instance.baseline_loss
     bounds = loss_limit(watch.window, watch.count, baseline, spec=spec)
     seen = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
@@ -88,7 +88,7 @@ def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: Governor
 
 
 def _may_roll_back(signals: Signals, spec: GovernorSpec) -> Tensor:
-    """Mask of envs with a rollback left in this episode.  bool [E]."""
+    """Return whether a panic leads to a rollback.  bool [E]."""
     if spec.max_rollbacks is None:
         return torch.full_like(signals.rolled_back, spec.enabled)
     return (signals.rollbacks < spec.max_rollbacks) & spec.enabled

@@ -10,7 +10,7 @@ from morphogen.rules.health import GradStats, gradient_health
 
 
 class MinibatchStats(NamedTuple):
-    """Measurements of the envs in one minibatch."""
+    """Measurements of one minibatch."""
 
     loss: Tensor  # float [E], nats per sample
     correct: Tensor  # float [E], share of the samples

@@ -1,4 +1,4 @@
-"""observe: the observation of each env, in the order of the table in `vocab.observation`."""
+"""Observation of each env: a function of the state, in the order of the table in `vocab.observation`."""
 
 import math
 

@@ -115,7 +115,7 @@ def _parameter_fields(state: EnvState, params: Tensor, host: Tensor) -> dict[str
 
 
 def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:
-    """Epoch of the step and accuracies before and after, as fields of the inputs."""
+    """Epoch of the step and accuracies before and after it, as fields of the inputs."""
     was, now = before.signals, after.signals
     reached = torch.where(kept, attribution.val_acc, now.val_acc)
     committed = torch.where(kept, attribution.committed_acc, now.committed_acc)
@@ -169,7 +169,7 @@ def close_epoch(state: EnvState) -> EnvState:
 def _apply_rule(
     inputs: RewardInputs, ledger: TensorDict, shapley: Tensor, rule: Rule
 ) -> tuple[dict[str, Tensor], TensorDict]:
-    """Apply the rule; return leaves of a score, and the next ledger."""
+    """Apply the rule to the inputs: leaves of a score, and the next ledger."""
     potential, measured = rule.potential(inputs, ledger)
     reward, parts, ledger = rule(inputs, ledger)
     leaves = {

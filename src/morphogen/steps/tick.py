@@ -1,4 +1,4 @@
-"""tick: automatic changes of slots, once per epoch before training: cooling, ramps of alpha, auto-forward."""
+"""Tick, the automatic change of slots once per epoch before training: cool down, move along a ramp, auto-forward."""
 
 import torch
 from torch import Tensor

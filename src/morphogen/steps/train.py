@@ -16,10 +16,9 @@ from torch import Tensor
 from morphogen.config.spec import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, sites
 from morphogen.nets.forward import SlotSeeds, forward
-from morphogen.nets.grad_and_value import grad_and_value
 from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
-from morphogen.nets.optim import clip_by_norm, clip_factor, sgd
+from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import SlotIndex
 from morphogen.rules.counts import host_params, seed_params
@@ -64,7 +63,7 @@ class EpochContext(NamedTuple):
 
 
 class SeedGrads(NamedTuple):
-    """Gradients of the seeds in one minibatch."""
+    """Gradients of seeds in a minibatch, and their statistics."""
 
     stats: GradStats
     seed_finite: Tensor  # bool [E, S], gradient and parameters of the seed are finite

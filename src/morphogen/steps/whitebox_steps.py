@@ -45,7 +45,7 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
 
 
 def validate_by_formula(state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor) -> Validation:
-    """Replace `validate` by a formula; the split is ignored.
+    """Validation by formula, in the place of `validate`; the split is not read.
 
     Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing
     to 0 as the accuracy rises.

@@ -1,1 +1,24 @@
-"""storage."""
+"""Files of a run: atomic writes, guarded reads, the run directory, its lock and its checkpoints.
+
+For the packages above (`data`, `telemetry`, `engine`, `analysis`, `run`, `cli`); knows nothing of what a run computes.
+
+Without torch:
+- `atomic_write`: `write_atomic` (a file is complete or absent), `json_bytes`, `sha256`
+- `safe_read`: `read_bytes`, `read_lines`, `parse_json`, `error_line`; regular files only, with bounds on size and depth
+- `run_directory`: names of all files of a run; `create_directory`, `open_directory`, `check_new_file`, `RunDirectory`
+- `lock`: `own_directory`; one process per run directory, and the name of the process that has it
+- `checkpoint_store`: `list_checkpoints`, `find_damage`, `apply_retention` (decides which checkpoints are deleted)
+- `type_check`: `check`; does a plain value fit an annotated type (fields of events, of JSON results)?
+
+With torch:
+- `checkpoint_files`: `save_checkpoint`, `load_checkpoint`, `save_policy`, `load_policy`
+- `safe_torch_load`: `save_tree`, `load_tree`; files of `torch.save` from untrusted sources, which run no code
+- `tensor_trees`: `to_nested_dict`, `check_tree`, `restore_tree`; state as nested dicts of tensors and back
+- `codec`: `packed`, `unpacked`; dataclasses, named tuples and arrays as such trees and back
+
+A checkpoint is a directory with `envs.rank0.pt`, `shared.pt` and a manifest that holds size and sha256 of both.
+`run.snapshot` decides what goes into it, `run.checkpointer` decides when it is saved.
+
+Imports `errors`, `vocab` and `config`.  Faults are a `CheckpointError`, `ConfigError` or `OSError` with one sentence.
+Importing the package loads no torch.
+"""

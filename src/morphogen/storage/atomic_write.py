@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written beside their place, synced, then renamed into it."""
+"""Files that are complete or absent: written under a temporary name, synced, then renamed."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the entries of a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -18,23 +18,23 @@ def sync(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Put a file in place in one step: a reader sees the old content or the new one, never a part."""
-    beside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    """Replace a file in one step: readers see the old content or the new one, never a part."""
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:
-        beside.write_bytes(data)
-        sync(beside)
-        beside.rename(path)
+        temporary.write_bytes(data)
+        sync(temporary)
+        temporary.rename(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     sync(path.parent)
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:
-    """A JSON object as a file: two spaces, order as given, newline at the end."""
+    """Return a JSON object as the bytes of a file: two spaces, order of `value`, newline at the end."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("ascii")
 
 
 def sha256(path: Path) -> str:
-    """Sha256 of a file."""
+    """Return the sha256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
-"""Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified on reading.
+"""Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified when loaded.
 
-A checkpoint is written beside its place; its manifest comes last, and only then it gets its name.
+A checkpoint is written under a temporary name, its manifest last, and then renamed.
 """
 
 import os
@@ -19,11 +19,14 @@ from morphogen.storage.tensor_trees import Tree, check_tree, to_nested_dict
 def save_checkpoint(
     folder: Path, *, round: int, epoch: int, envs: Any, shared: Any, facts: Mapping[str, Any], keep: int | None = None
 ) -> Path:
-    """Write the state at a position below `folder`; a kill at any point leaves what was there before.
+    """Write the state at a position below `folder`; a kill at any point leaves the earlier checkpoints intact.
 
-    `facts` go into the manifest: JSON values, among them `score`, by which the best one is told.  Of the others the
-    newest `keep` stay (None = all).  A checkpoint that is there already and whole is left alone: the same position is
-    the same state.
+    Args:
+        facts: JSON values for the manifest, among them `score`, which decides the best checkpoint.
+        keep: number of newest checkpoints that stay besides the best one; None: all.
+
+    An undamaged checkpoint of the position is not written again: one position has one state.
+    Raises: CheckpointError if a file cannot be written.
     """
     final = folder / checkpoint_store.checkpoint_name(round, epoch)
     head = {"format": FORMAT, "round": round, "epoch": epoch, **facts}
@@ -45,10 +48,10 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
         work.mkdir()
         for file, tree in parts.items():
             safe_torch_load.save_tree(tree, work / file)
-        listed = {
+        entries = {
             file: {"bytes": (work / file).stat().st_size, "sha256": atomic_write.sha256(work / file)} for file in parts
         }
-        manifest = {**metadata, "files": listed}
+        manifest = {**metadata, "files": entries}
         atomic_write.write_atomic(
             work / MANIFEST, atomic_write.json_bytes({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
         )
@@ -56,50 +59,65 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
             checkpoint_store.remove_checkpoint(final)
         work.rename(final)
     except BaseException:
-        shutil.rmtree(work, ignore_errors=True)  # what is half written takes room that is wanted
+        shutil.rmtree(work, ignore_errors=True)  # a partial checkpoint fills a disk that may be full
         raise
     atomic_write.sync(final.parent)
 
 
-def load_checkpoint(path: Path) -> Tree:
-    """`{"manifest", "envs", "shared"}` of a checkpoint directory, after sizes and hashes were compared."""
-    wrong = checkpoint_store.find_damage(path)
-    if wrong is not None:
-        raise CheckpointError(f"checkpoint {path} {wrong}")
+def load_checkpoint(path: Path | str) -> Tree:
+    """Return `{"manifest", "envs", "shared"}` of a checkpoint directory, after comparing sizes and hashes.
+
+    Raises: CheckpointError if the checkpoint is damaged or cannot be read.
+    """
+    path = Path(path)
+    damage = checkpoint_store.find_damage(path)
+    if damage is not None:
+        raise CheckpointError(f"checkpoint {path} {damage}")
     envs, shared = (safe_torch_load.load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
     return {"manifest": checkpoint_store.read_manifest(path), "envs": envs, "shared": shared}
 
 
 def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]) -> None:
-    """Write a policy file: parameters, normalisers, the config as JSON text, facts as plain values."""
+    """Write a policy file: parameters, normalisers, the config as JSON text, facts as plain values.
+
+    Raises: CheckpointError if the file cannot be written.
+    """
     tree = {
         "format": FORMAT,
         "params": to_nested_dict(params),
         "normalisers": to_nested_dict(normalisers),
         "config": config,
     }
-    beside = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
-        safe_torch_load.save_tree({**tree, "facts": dict(facts)}, beside)
-        beside.rename(path)
+        safe_torch_load.save_tree({**tree, "facts": dict(facts)}, temporary)
+        temporary.rename(path)
         atomic_write.sync(path.parent)
     except OSError as error:
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def load_policy(path: Path, *, params: Any = None, normalisers: Any = None) -> Tree:
-    """`{"format", "params", "normalisers", "config", "facts"}`; given templates are compared leaf by leaf."""
-    tree = safe_torch_load.load_tree(path / "policy.pt" if os.path.isdir(path) else path, label="policy file")
-    wanted = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
-    if not isinstance(tree, dict) or set(tree) != set(wanted):
-        raise CheckpointError(f"{path} is no policy file; want one with {', '.join(wanted)}")
+def load_policy(path: Path | str, *, params: Any = None, normalisers: Any = None) -> Tree:
+    """Return `{"format", "params", "normalisers", "config", "facts"}` of a policy file.
+
+    Args:
+        path: policy file, or run directory.
+        params, normalisers: templates, compared leaf by leaf; None: not compared.
+
+    Raises: CheckpointError if the file is missing, damaged or no policy file, or differs from a template.
+    """
+    path = Path(path) / "policy.pt" if os.path.isdir(path) else Path(path)
+    tree = safe_torch_load.load_tree(path, label="policy file")
+    kinds = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
+    if not isinstance(tree, dict) or set(tree) != set(kinds):
+        raise CheckpointError(f"{path} is not a policy file: expected the entries {', '.join(kinds)}")
     if tree["format"] != FORMAT:
-        raise CheckpointError(f"{path} has format {tree['format']!r}; want {FORMAT}")
-    for key, kind in wanted.items():
+        raise CheckpointError(f"{path}: expected format {FORMAT}, got {tree['format']!r}")
+    for key, kind in kinds.items():
         if not isinstance(tree[key], kind):
-            raise CheckpointError(f"{path}: {key} is a {type(tree[key]).__name__}; want a {kind.__name__}")
+            raise CheckpointError(f"{path}: {key}: expected a {kind.__name__}, got a {type(tree[key]).__name__}")
     for key, template in (("params", params), ("normalisers", normalisers)):
         if template is not None:
             check_tree(tree[key], to_nested_dict(template), key)

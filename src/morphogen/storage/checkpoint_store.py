@@ -1,6 +1,6 @@
-"""The shelf of a run: its checkpoints by position, which of them are whole, and which stay.  No torch.
+"""Checkpoints of a run on disk: listed by position, checked for damage, deleted by retention.  No torch.
 
-A checkpoint is a directory whose manifest names size and sha256 of every file, and is sealed by a sha256 of its own.
+A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the manifest itself.
 """
 
 import hashlib
@@ -16,41 +16,44 @@ from morphogen.storage import atomic_write, safe_read
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
-FORMAT = 2
+FORMAT = 3
 ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
 TEMPORARY, TRASH = ".tmp-", ".trash-"
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 
 
 def checkpoint_name(round: int, epoch: int) -> str:
-    """The directory of a position: the next epoch to run."""
+    """Return the directory name of a position, which is the next epoch to run."""
     return f"round-{round:06d}-epoch-{epoch:04d}"
 
 
 def parse_position(path: Path) -> tuple[int, int] | None:
-    """The position that a directory is named by; None for other names."""
-    found = _NAME.fullmatch(path.name)
-    return None if found is None else (int(found[1]), int(found[2]))
+    """Return (round, epoch) from the name of a checkpoint directory; None for other names."""
+    match = _NAME.fullmatch(path.name)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The directories named like checkpoints, newest position first."""
-    named = {path: parse_position(path) for path in folder.iterdir()} if folder.is_dir() else {}
-    return sorted((path for path, at in named.items() if at is not None), key=lambda path: named[path], reverse=True)
+    """Return the directories named like checkpoints, newest position first."""
+    positions = {path: parse_position(path) for path in folder.iterdir()} if folder.is_dir() else {}
+    return sorted(filter(positions.get, positions), key=lambda path: positions[path], reverse=True)
 
 
 def find_damage(path: Path) -> str | None:
-    """What is wrong with the files of a checkpoint directory; None if they are whole."""
+    """Describe the first damage to a checkpoint directory, as the rest of a sentence; None if it is intact."""
     try:
-        listed = read_manifest(path)["files"]
+        entries = read_manifest(path)["files"]
     except CheckpointError as error:
         return str(error)
-    faults = (_find_file_damage(path / file, facts["bytes"], facts["sha256"]) for file, facts in listed.items())
-    return next((found for found in faults if found is not None), None)
+    faults = (_find_file_damage(path / file, entry["bytes"], entry["sha256"]) for file, entry in entries.items())
+    return next((fault for fault in faults if fault is not None), None)
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint directory; a CheckpointError that says what is wrong with it."""
+    """Return the manifest of a checkpoint directory.
+
+    Raises: CheckpointError, with the rest of a sentence that begins with the directory.
+    """
     try:
         manifest = safe_read.parse_json(safe_read.read_bytes(path / MANIFEST))
     except OSError as error:
@@ -58,82 +61,78 @@ def read_manifest(path: Path) -> Manifest:
     except ValueError as error:
         raise CheckpointError(f"has a damaged {MANIFEST}: {safe_read.error_line(error)}") from None
     if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"has format {format_value(manifest.get('format'))}; want {FORMAT}")
+        raise CheckpointError(f"has format {format_value(manifest.get('format'))}: expected format {FORMAT}")
     if manifest.pop("seal", None) != manifest_sha256(manifest):
-        raise CheckpointError(f"has a damaged {MANIFEST}: it is not what was sealed")
+        raise CheckpointError(f"has a damaged {MANIFEST}: its sha256 differs from its seal")
     if not _is_well_formed(manifest):
-        raise CheckpointError(f"has a {MANIFEST} of another form; want round, epoch, and the files {ENVS}, {SHARED}")
+        raise CheckpointError(f"has an invalid {MANIFEST}: expected round, epoch, and the files {ENVS}, {SHARED}")
     return manifest
 
 
 def _is_well_formed(manifest: Manifest) -> bool:
     match manifest:
-        case {"round": int(), "epoch": int(), "files": dict(listed)} if set(listed) == {ENVS, SHARED}:
-            return all(map(_is_file_entry, listed.values()))
-    return False
-
-
-def _is_file_entry(file: Any) -> bool:
-    match file:
-        case {"bytes": int(), "sha256": str()}:
-            return True
+        case {
+            "round": int(),
+            "epoch": int(),
+            "files": {
+                "envs.rank0.pt": {"bytes": int(), "sha256": str()},
+                "shared.pt": {"bytes": int(), "sha256": str()},
+            },
+        }:
+            return len(manifest["files"]) == 2
     return False
 
 
 def manifest_sha256(manifest: Manifest) -> str:
-    """The sha256 that a manifest without it gets."""
+    """Return the sha256 of a manifest without its seal."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _find_file_damage(path: Path, size: int, digest: str) -> str | None:
     try:
-        found = _file_size(path)
-        if found is None:
+        actual = _file_size(path)
+        if actual is None:
             return f"lacks {path.name}"
-        if found != size:
-            return f"is damaged: {path.name} has {found} bytes; want {size}"
-        return (
-            None
-            if atomic_write.sha256(path) == digest
-            else f"is damaged: {path.name} has another sha256 than the manifest"
-        )
+        if actual != size:
+            return f"is damaged: {path.name} has {actual} bytes, expected {size}"
+        return None if atomic_write.sha256(path) == digest else f"is damaged: sha256 of {path.name} differs"
     except OSError as error:
         return f"has no readable {path.name}: {safe_read.error_line(error)}"
 
 
 def _file_size(path: Path) -> int | None:
-    """Bytes of a file; None where there is none."""
+    """Return the size of a file in bytes; None if it does not exist."""
     return path.stat().st_size if path.is_file() else None
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Take a checkpoint away; its name is free at once, and nobody finds a part of it."""
+    """Delete a checkpoint: renamed first, so that its name never refers to a part of it."""
     trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
     path.rename(trash)
     shutil.rmtree(trash, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """What a process that died has left."""
-    for left in (*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{TRASH}*")):
-        shutil.rmtree(left, ignore_errors=True)
+    """Delete the temporary files of dead processes."""
+    for path in (*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{TRASH}*")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def apply_retention(folder: Path, keep: int) -> None:
-    """Remove all but the newest and the best one of those that are whole."""
-    found = [(path, manifest) for path in list_checkpoints(folder) if (manifest := _read_undamaged(path)) is not None]
-    scores = [(manifest.get("score"), path) for path, manifest in found]
-    best = max([(score, at) for score, at in scores if isinstance(score, float)], default=None)
-    for path, _ in found[keep:]:
+    """Delete all intact checkpoints except the `keep` newest and the one with the highest score."""
+    intact = [(path, manifest) for path in list_checkpoints(folder) if (manifest := _read_undamaged(path)) is not None]
+    scores = [(manifest.get("score"), path) for path, manifest in intact]
+    best = max([(score, path) for score, path in scores if isinstance(score, float)], default=None)
+    for path, _ in intact[keep:]:
         if best is None or path != best[1]:
             remove_checkpoint(path)
 
 
 def _read_undamaged(path: Path) -> Manifest | None:
-    """The manifest of a checkpoint whose files have their sizes; None for others."""
+    """Return the manifest of a checkpoint if its files have the listed sizes, else None."""
     try:
         manifest = read_manifest(path)
     except CheckpointError:
         return None
-    sizes = {file: facts["bytes"] for file, facts in manifest["files"].items()}
-    return manifest if all(_file_size(path / file) == size for file, size in sizes.items()) else None
+    intact = all(_file_size(path / file) == entry["bytes"] for file, entry in manifest["files"].items())
+    return manifest if intact else None

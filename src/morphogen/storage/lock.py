@@ -1,4 +1,4 @@
-"""One run, one owner: an exclusive lock on a run directory, free again as soon as its owner is gone."""
+"""Lock of a run directory: one process at a time; the lock of a dead process is ignored."""
 
 import contextlib
 import fcntl
@@ -19,44 +19,41 @@ MAX_OWNER_BYTES = 4096  # bytes of the file that are read
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """The process that holds a lock, or that died holding it."""
+    """Process that holds a lock, or died while holding it."""
 
     pid: int
     host: str
     since: str  # UTC
 
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
 
 @contextlib.contextmanager
 def own_directory(folder: Path) -> Iterator[LockOwner | None]:
-    """Be the one owner of a run directory meanwhile; who died owning it, as far as is known.
+    """Hold the lock of a run directory; yield the previous owner if that process died, None otherwise.
 
-    It is the system that holds the lock and lets go of it, however its owner ends: the file only tells who that is.
-    A directory that is in use, or that cannot be locked, is a ConfigError.
+    The operating system releases the lock when the owner ends in any way; the file only names the owner.
+    Raises: ConfigError if the directory is in use or cannot be locked.
     """
     path = folder / LOCK
     try:
         handle = _acquire(path)
     except BlockingIOError:
-        raise ConfigError(
-            f"run directory is {folder}, which {_describe_owner(path)}; want one that nobody uses"
-        ) from None
+        raise ConfigError(f"run directory {folder} is in use by {_describe_owner(path)}") from None
     except OSError as error:
-        raise ConfigError(f"run directory is {folder}; it cannot be locked: {error.strerror}") from error
+        raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
     try:
-        left = _parse_owner(os.pread(handle, MAX_OWNER_BYTES, 0))
-        _write_owner(handle)
-        yield left
+        previous = _parse_owner(os.pread(handle, MAX_OWNER_BYTES, 0))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, atomic_write.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
+        yield previous
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()  # while it is held: whoever opened it meanwhile finds that it is gone
+            path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
         os.close(handle)
 
 
 def _acquire(path: Path) -> int:
-    """A handle that holds the lock on the file that has the name now."""
+    """Return a handle that holds the lock of the file at `path`, created if missing."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
@@ -66,7 +63,7 @@ def _acquire(path: Path) -> int:
             raise
         if _is_current(handle, path):
             return handle
-        os.close(handle)  # its owner took it away between our two calls
+        os.close(handle)  # deleted by its owner between open and flock
 
 
 def _is_current(handle: int, path: Path) -> bool:
@@ -75,21 +72,15 @@ def _is_current(handle: int, path: Path) -> bool:
     return False
 
 
-def _write_owner(handle: int) -> None:
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, atomic_write.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
-
-
 def _describe_owner(path: Path) -> str:
     with contextlib.suppress(OSError), path.open("rb") as file:
         if owner := _parse_owner(file.read(MAX_OWNER_BYTES)):
-            return f"{owner} has been using since {owner.since}"
-    return "another process is using"
+            return f"process {owner.pid} on host {owner.host} since {owner.since}"
+    return "another process"
 
 
 def _parse_owner(data: bytes) -> LockOwner | None:
-    """What a lock file says; None if it says nothing that makes sense."""
+    """Return the owner that a lock file names; None if its content is invalid."""
     try:
         match json.loads(data):
             case {"pid": int(pid), "host": str(host), "since": str(since)}:

@@ -1,4 +1,4 @@
-"""The run directory: where it goes, what must not be there yet, and its manifest."""
+"""Run directory: names of its files, creation, opening, and its manifest.  No torch."""
 
 import contextlib
 import hashlib
@@ -17,6 +17,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.storage import atomic_write, safe_read
 from morphogen.storage.lock import LOCK, own_directory
+from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
@@ -26,37 +27,37 @@ CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
     "checkpoints",
     "policy.pt",
 )
-STATUS_COMPLETED = "completed"  # status of a run that is over
+STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The files of one run."""
+    """Files of one run."""
 
     path: Path
 
     @property
     def events(self) -> Path:
-        """The event file."""
+        """Event file."""
         return self.path / EVENTS
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
+        """Folder of checkpoints."""
         return self.path / CHECKPOINTS
 
     @property
     def policy(self) -> Path:
-        """The final policy."""
+        """File of the final policy."""
         return self.path / POLICY
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest as it stands."""
+        """Return the current manifest."""
         return json.loads((self.path / MANIFEST).read_bytes())
 
     def update(self, **fields: Any) -> None:
-        """Set fields of the manifest; the file is replaced in one step."""
+        """Set fields of the manifest; the file is replaced atomically."""
         atomic_write.write_atomic(self.path / MANIFEST, atomic_write.json_bytes({**self.read_manifest(), **fields}))
 
     def write_config(self, config: str) -> None:
@@ -69,22 +70,22 @@ class RunDirectory:
 
 
 def config_hash(config: str) -> str:
-    """Sha256 of a config file's text."""
+    """Return the sha256 of the text of a config file."""
     return hashlib.sha256(config.encode()).hexdigest()
 
 
 def choose_path(out: Path | None, *, task: str, config: str, now: float | None = None) -> Path:
-    """The directory a run is to use: as asked for, else `runs/<UTC time>-<task>-<6 hex of the config hash>`."""
+    """Return `out`, or a free path `runs/<UTC time>-<task>-<6 hex of the config hash>` if it is None."""
     if out is not None:
         return out
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"{moment}-{task}-{config_hash(config)[:6]}"
-    taken = (Path(ROOT) / (name if not again else f"{name}-{again}") for again in range(1_000))
-    return next(path for path in taken if not path.exists())
+    paths = (Path(ROOT) / (name if not again else f"{name}-{again}") for again in range(1_000))
+    return next(path for path in paths if not path.exists())
 
 
 def check_new_directory(path: Path) -> None:
-    """A run directory must be new or empty and lie where something can be written; else a ConfigError."""
+    """Raise a ConfigError unless a run directory is new or empty, in a writable place."""
     try:
         _check_free(path)
         _check_parent("out", path, "a new or empty directory")
@@ -93,7 +94,7 @@ def check_new_directory(path: Path) -> None:
 
 
 def check_new_file(name: str, path: Path) -> None:
-    """A file that is asked for must be new and lie where something can be written; else a ConfigError."""
+    """Raise a ConfigError unless a file is new, in a writable place; `name` is the option that asks for it."""
     try:
         if path.exists():
             raise ConfigError(f"{name} is {path}, which exists; want a new file")
@@ -103,15 +104,15 @@ def check_new_file(name: str, path: Path) -> None:
 
 
 def check_writable(name: str, path: Path) -> None:
-    """A directory that a file is to be put into can be written to; else a ConfigError."""
+    """Raise a ConfigError unless a directory can be written to."""
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"{name} is {path}, which cannot be written to; want a directory with write permission")
 
 
-def _check_parent(name: str, path: Path, wanted: str) -> None:
+def _check_parent(name: str, path: Path, expected: str) -> None:
     above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not above.is_dir():
-        raise ConfigError(f"{name} is {path}, but {above} is a file; want {wanted}")
+        raise ConfigError(f"{name} is {path}, but {above} is a file; want {expected}")
     if not os.access(above, os.W_OK | os.X_OK):
         raise ConfigError(f"{name} is {path}, but {above} cannot be written to; want a directory with write permission")
 
@@ -126,23 +127,26 @@ def _check_free(path: Path) -> None:
 
 @contextlib.contextmanager
 def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
-    """Own a new directory with `config.json` and `manifest.json`; what fails half-way leaves nothing behind."""
+    """Create and lock a run directory with `config.json` and `manifest.json`; a failure leaves nothing behind.
+
+    Raises: ConfigError if the directory is not empty, in use, or cannot be written.
+    """
     check_new_directory(path)
-    made = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+    missing = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        _remove_folders(made)
+        _remove_folders(missing)
         raise _write_error(path, error) from error
     filled = False
     try:
         with own_directory(path):
-            check_new_directory(path)  # somebody else may have been quicker
+            check_new_directory(path)  # another process may have filled it before the lock was taken
             _write_files(path, config, manifest)
             filled = True
             yield RunDirectory(path)
     finally:
-        _remove_folders([] if filled else made)
+        _remove_folders([] if filled else missing)
 
 
 def _write_files(path: Path, config: str, manifest: Mapping[str, Any]) -> None:
@@ -166,25 +170,28 @@ def _remove_folders(folders: list[Path]) -> None:
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
-    """The directory of a run, its config and its manifest; what is missing or damaged is refused by name."""
-    if not os.path.isfile(path / CONFIG):  # no name of a file is no error
-        raise ConfigError(f"run directory is {path}, which holds no {CONFIG}; want the directory of a run")
+    """Return the files, the config and the manifest of a run.
+
+    Raises: ConfigError that names the file which is missing or damaged.
+    """
+    if not os.path.isfile(path / CONFIG):  # unlike Path.is_file, false for an invalid name
+        raise ConfigError(f"{path} is not a run directory: {CONFIG} not found")
     spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
-    said = _read_file(path / MANIFEST, safe_read.parse_json)
-    if not isinstance(said.get("run_id"), str):
-        raise ConfigError(f"{path / MANIFEST} names no run_id; want that of the run")
-    return RunDirectory(path), spec, said
+    manifest = _read_file(path / MANIFEST, safe_read.parse_json)
+    if not isinstance(manifest.get("run_id"), str):
+        raise ConfigError(f"{path / MANIFEST}: run_id: expected a string, got {format_value(manifest.get('run_id'))}")
+    return RunDirectory(path), spec, manifest
 
 
 def _read_file(path: Path, parse: Callable[[bytes], Any]) -> Any:
     try:
         return parse(safe_read.read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {safe_read.error_line(error)}") from None
+        raise ConfigError(f"{path} cannot be read: {safe_read.error_line(error)}") from None
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions and hardware, as the manifest states them."""
+    """Return versions and hardware for the manifest."""
     versions = {name: metadata.version(name) for name in PACKAGES}
     return {
         "versions": {"python": platform.python_version(), **versions},

@@ -1,6 +1,7 @@
-"""Files that somebody else may have written: regular ones only, no longer than they may be, JSON with bounds.
+"""Guarded reading of files from untrusted sources: regular files only, bounds on size, JSON with bounds on depth.
 
-Whatever cannot be read is an OSError with a reason in words; whatever is no JSON object is a ValueError.
+A file that cannot be read is an OSError with a reason in words; any other text than a JSON object is a
+ValueError.  No torch.
 """
 
 import errno
@@ -14,34 +15,34 @@ from typing import Any, BinaryIO
 from morphogen.vocab.text import escape_text
 
 MIB = 2**20
-MAX_BYTES = 64 * MIB  # of a file that is read as a whole
-MAX_DEPTH = 64  # objects and lists inside each other
+MAX_BYTES = 64 * MIB  # of a file read into memory
+MAX_DEPTH = 64  # nested objects and lists
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, open for reading; nothing is waited for where a pipe or a device stands in its place."""
+    """Open a regular file for reading; a pipe or device at its path is an OSError and never blocks."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:  # a name with a NUL or half a character pair
-        raise OSError(errno.EINVAL, f"no name of a file ({error})") from None
+    except ValueError as error:  # a name with a NUL or a lone surrogate
+        raise OSError(errno.EINVAL, f"invalid file name ({error})") from None
     kind = os.fstat(handle).st_mode
     if stat.S_ISREG(kind):
         return os.fdopen(handle, "rb")
     os.close(handle)
-    raise OSError(errno.EINVAL, f"{'a directory' if stat.S_ISDIR(kind) else 'no regular file'}; want a file")
+    raise OSError(errno.EINVAL, f"expected a file, got {'a directory' if stat.S_ISDIR(kind) else 'a pipe or device'}")
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """All bytes of a file."""
+    """Return the bytes of a file; more than `max_bytes` are an OSError."""
     with open_regular(path) as file:
-        found = file.read(max_bytes + 1)
-    if len(found) > max_bytes:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
         raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
-    return found
+    return data
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The whole lines of a file, one by one; a last one without its end is none yet."""
+    """Yield the complete lines of a file; a last line without its end is left out."""
     with open_regular(path) as file:
         while (line := file.readline(MAX_BYTES)).endswith(b"\n"):
             yield line
@@ -50,31 +51,31 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def error_line(error: BaseException) -> str:
-    """Why something failed, in one printable line."""
-    told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    line = escape_text(told.splitlines()[0])
+    """Return the reason of an error in one printable line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    line = escape_text(text.splitlines()[0])
     return line if len(line) <= 200 else f"{line[:197]}..."
 
 
 def parse_json(raw: bytes | str) -> dict[str, Any]:
-    """The JSON object of a text in UTF-8: no NaN, no infinities, nothing nested too deep."""
+    """Return the JSON object of a UTF-8 text; NaN, infinities and deep nesting are a ValueError."""
     try:
-        found = json.loads(raw, parse_constant=_reject_constant, parse_float=_parse_float)
+        value = json.loads(raw, parse_constant=_reject_constant, parse_float=_parse_float)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"it holds a {type(found).__name__}; want an object")
-    _check_depth(found, MAX_DEPTH)
-    return found
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, got a {type(value).__name__}")
+    _check_depth(value, MAX_DEPTH)
+    return value
 
 
 def _reject_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _parse_float(text: str) -> float:
-    found = float(text)
-    return found if abs(found) != float("inf") else _reject_constant(text[:40])
+    value = float(text)
+    return value if abs(value) != float("inf") else _reject_constant(text[:40])
 
 
 def _check_depth(value: Any, depth_left: int) -> None:

@@ -1,7 +1,7 @@
-"""Files of `torch.save`, read although anybody may have written them: nested dicts, lists, tuples, tensors, numbers.
+"""Guarded loading of `torch.save` files from untrusted sources: nested dicts, lists, tuples, tensors, numbers.
 
-Nothing in such a file is run, and nothing that it merely claims takes memory: its pickle may only name what builds
-tensors, its tensors are mapped from the file, and they are copied only after their sizes were added up.
+A file runs no code and cannot claim more memory than it has bytes: its pickle may only name what builds tensors, its
+tensors are mapped from the file, and they are copied only after their sizes were added up.
 """
 
 import math
@@ -36,34 +36,37 @@ _VALUE_TYPES = (bool, int, float, str, type(None))
 
 
 def save_tree(tree: Any, path: Path) -> None:
-    """Write a tree to a file, which is on the disk when this returns; an OSError where it cannot be."""
+    """Write a tree to a file and sync it to the disk; an OSError if it cannot be written."""
     with path.open("wb") as file:
         try:
             torch.save(tree, file)
-        except RuntimeError as error:  # it hides what the file said
+        except RuntimeError as error:  # torch wraps the OSError of the file
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         file.flush()
         os.fsync(file.fileno())
 
 
 def load_tree(path: Path, *, label: str) -> Any:
-    """The tree of a file, tensors on the CPU, each with a storage of its own; a CheckpointError for anything else.
+    """Return the tree of a file, tensors on the CPU, each with its own storage.
 
-    `what`: the file in words, for the message.
+    Args:
+        label: kind of file, for the error message.
+
+    Raises: CheckpointError if the file is missing, damaged or holds anything else.
     """
     try:
-        held = _stored_bytes(path)
+        stored_bytes = _stored_bytes(path)
         tree = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        _TreeCounter(held).count(tree, MAX_DEPTH)
+        _TreeCounter(stored_bytes).count(tree, MAX_DEPTH)
         return _copy_tensors(tree)
     except FileNotFoundError:
         raise CheckpointError(f"{label} {path} is missing") from None
-    except Exception as error:  # a damaged file raises whatever its damage leads to
+    except Exception as error:  # a damaged file can raise any exception
         raise CheckpointError(f"{label} {path} cannot be read: {error_line(error)}") from None
 
 
 def _stored_bytes(path: Path) -> int:
-    """Bytes of tensors that a file holds, after a look at its list of entries and at its pickle."""
+    """Return the bytes of the tensors in a file, after checking its list of entries and its pickle."""
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         pickle = _find_pickle(entries)
@@ -73,46 +76,46 @@ def _stored_bytes(path: Path) -> int:
 
 
 def _find_pickle(entries: list[zipfile.ZipInfo]) -> zipfile.ZipInfo:
-    """The entry with the pickle, where the list is as `torch.save` makes it."""
-    packed = [
+    """Return the entry of the pickle; a ValueError unless the list is one that `torch.save` writes."""
+    compressed = [
         entry
         for entry in entries
         if (entry.compress_type, entry.compress_size) != (zipfile.ZIP_STORED, entry.file_size)
     ]
-    if packed:
-        raise ValueError(f"its entry {packed[0].filename!a} is compressed; want entries as torch.save makes them")
+    if compressed:
+        raise ValueError(f"its entry {compressed[0].filename!a} is compressed, unlike those of torch.save")
     pickles = [entry for entry in entries if entry.filename.endswith(PICKLE)]
     if len(pickles) != 1 or len({entry.filename for entry in entries}) < len(entries):
-        raise ValueError(f"it lists {len(pickles)} pickles in {len(entries)} entries; want one, each entry once")
+        raise ValueError(f"it lists {len(pickles)} pickles in {len(entries)} entries: expected one, each entry once")
     if pickles[0].file_size > MAX_PICKLE_BYTES:
-        raise ValueError(f"its pickle has {pickles[0].file_size} bytes; want at most {MAX_PICKLE_BYTES}")
+        raise ValueError(f"its pickle has {pickles[0].file_size} bytes: expected at most {MAX_PICKLE_BYTES}")
     return pickles[0]
 
 
 def _check_pickle(pickle: bytes) -> None:
-    """A pickle that builds tensors, containers and plain values, and names nothing else."""
-    for opcode, told, _ in pickletools.genops(pickle):
+    """Raise a ValueError if a pickle names anything besides tensors, containers and plain values."""
+    for opcode, argument, _ in pickletools.genops(pickle):
         if opcode.name not in _OPCODES:
             raise ValueError(f"its pickle holds {opcode.name}, which no tree of tensors needs")
-        if opcode.name == "GLOBAL" and told not in _GLOBALS:
-            raise ValueError(f"its pickle names {told!a}, which is not allowed")
+        if opcode.name == "GLOBAL" and argument not in _GLOBALS:
+            raise ValueError(f"its pickle names {argument!a}, which is not allowed")
 
 
 class _TreeCounter:
-    """What a tree holds, before any of it is copied; containers that are met again count again."""
+    """Size of a tree before it is copied; a container counts each time it is reached."""
 
     def __init__(self, stored_bytes: int) -> None:
         self._stored_bytes = stored_bytes  # bytes of tensors in the file
         self._counts: dict[int, tuple[int, int]] = {}  # container -> its values and bytes
 
     def count(self, tree: Any, depth_left: int) -> tuple[int, int]:
-        """Values and bytes of tensors; a ValueError where there are too many, or anything else."""
+        """Return values and tensor bytes of a tree; a ValueError if there are too many, or of another type."""
         if isinstance(tree, Tensor):
             return 1, self._tensor_bytes(tree)
         if type(tree) in _VALUE_TYPES:
             return 1, _check_value(tree)
         if type(tree) not in (dict, list, tuple):
-            raise ValueError(f"it holds a {type(tree).__name__}; want dicts, lists, tuples, tensors, plain values")
+            raise ValueError(f"it holds a {type(tree).__name__}: expected dicts, lists, tuples, tensors, plain values")
         if not depth_left:
             raise ValueError(f"nested deeper than {MAX_DEPTH}")
         if id(tree) not in self._counts:
@@ -121,10 +124,10 @@ class _TreeCounter:
 
     def _count_items(self, tree: Any, depth_left: int) -> tuple[int, int]:
         if isinstance(tree, dict) and (odd := [key for key in tree if type(key) not in (str, int)]):
-            raise ValueError(f"it holds the key {ascii(odd[0])[:60]}; want names and integers")
+            raise ValueError(f"it holds the key {ascii(odd[0])[:60]}: expected names and integers")
         inner = [*tree, *tree.values()] if isinstance(tree, dict) else tree
-        found = [self.count(value, depth_left) for value in inner]
-        values, size = 1 + sum(one for one, _ in found), sum(one for _, one in found)
+        counts = [self.count(value, depth_left) for value in inner]
+        values, size = 1 + sum(values for values, _ in counts), sum(size for _, size in counts)
         if values > MAX_VALUES:
             raise ValueError(f"it unfolds to more than {MAX_VALUES} values")
         if size > self._stored_bytes:
@@ -141,16 +144,16 @@ class _TreeCounter:
 
 
 def _check_value(value: Any) -> int:
-    """0, for a value that other programs can hold as well."""
+    """Return 0 tensor bytes for a plain value; a ValueError if other programs cannot represent it."""
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise ValueError("it holds an integer of more than 64 bits")
     if isinstance(value, str):
-        value.encode()  # half a character pair is none
+        value.encode()  # a lone surrogate raises
     return 0
 
 
 def _copy_tensors(tree: Any) -> Any:
-    """The same tree, with copies of the tensors."""
+    """Return the tree with copies of the tensors."""
     if isinstance(tree, Tensor):
         return tree.detach().clone()
     if isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""Trees of tensors on their way to a file and back: nested dicts, compared leaf by leaf before they are taken over."""
+"""Tensor collections as nested dicts for files, and back after a comparison leaf by leaf."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def to_nested_dict(tree: Any) -> Any:
-    """Tensor collections and mappings as nested dicts; tensors on the CPU, each with a storage of its own."""
+    """Return collections and mappings as nested dicts; tensors on the CPU, each with its own storage."""
     if is_tensor_collection(tree):
         tree = {key: tree.get(key) for key in tree.keys()}  # noqa: SIM118  (iterating one walks its rows)
     if isinstance(tree, Mapping):
@@ -22,18 +22,14 @@ def to_nested_dict(tree: Any) -> Any:
 
 
 def restore_tree(tree: Any, like: T, where: str) -> T:
-    """What a file held as a tensor collection like `like`, on its device.
+    """Return a nested dict as a tensor collection like `like`, on the device of `like`.
 
-    A leaf that is missing, extra or of another shape or dtype is a CheckpointError that names it, below `where`.
+    Raises: CheckpointError that names the leaf, below `where`, which is missing, extra or of another shape or dtype.
     """
     check_tree(tree, to_nested_dict(like), where)
     leaves = dict(_leaves(tree))
-    take = lambda key, leaf: leaves[".".join(_key_path(key))].to(leaf.device)  # noqa: E731
+    take = lambda key, leaf: leaves[key if isinstance(key, str) else ".".join(key)].to(leaf.device)  # noqa: E731
     return like.named_apply(take, nested_keys=True)  # type: ignore[attr-defined]
-
-
-def _key_path(key: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key
 
 
 def _leaves(tree: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -45,18 +41,18 @@ def _leaves(tree: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_tree(tree: Any, expected: Tree, where: str) -> None:
-    """Two trees have the same leaves, tensors of the same shape and dtype; else a CheckpointError that names one."""
+    """Raise a CheckpointError that names the first leaf in which two trees differ: missing, extra, shape or dtype."""
     if not isinstance(tree, dict):
-        raise CheckpointError(f"{where} is {_describe_type(tree)}; want a dict")
-    have, need = dict(_leaves(tree)), dict(_leaves(expected))
-    for leaf in [*need, *have]:
+        raise CheckpointError(f"{where}: expected a dict, got {_describe_type(tree)}")
+    actual, required = dict(_leaves(tree)), dict(_leaves(expected))
+    for leaf in [*required, *actual]:
         path = f"{where}.{leaf}"
-        if leaf not in have:
+        if leaf not in actual:
             raise CheckpointError(f"{path} is missing")
-        if leaf not in need:
-            raise CheckpointError(f"{path} is not known here")
-        if _describe_type(have[leaf]) != _describe_type(need[leaf]):
-            raise CheckpointError(f"{path} is {_describe_type(have[leaf])}; want {_describe_type(need[leaf])}")
+        if leaf not in required:
+            raise CheckpointError(f"{path} is unknown")
+        if (got := _describe_type(actual[leaf])) != (want := _describe_type(required[leaf])):
+            raise CheckpointError(f"{path}: expected {want}, got {got}")
 
 
 def _describe_type(value: Any) -> str:

@@ -18,7 +18,7 @@ INFO, WARNING, ERROR = "info", "warning", "error"
 
 
 class Finding(NamedTuple):
-    """What a rule found."""
+    """Finding of a rule."""
 
     kind: str
     severity: str
@@ -29,8 +29,8 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What the rules remember between rounds."""
+class AnomalyState:
+    """Memory of the rules between rounds."""
 
     low: Mapping[str, int] = field(default_factory=dict)  # head -> rounds below its limit since it was clear of it
     waits: int = 0  # rounds in a row with hardly anything but WAIT
@@ -38,7 +38,7 @@ class Watch:
     warned: Mapping[str, int] = field(default_factory=dict)  # device -> round of its last warning
 
 
-class Counts(NamedTuple):
+class RoundCounts(NamedTuple):
     """Counts of the round that the rules judge."""
 
     round: int
@@ -49,47 +49,51 @@ class Counts(NamedTuple):
     waits: int = 0  # of these, those in which WAIT was chosen
 
 
-def measured(metrics: Mapping[str, Any]) -> dict[str, float]:
+def valid_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of the `update` fence that are valid, by name, finite or not."""
     names = (name for name in metrics if not name.endswith("_valid") and getattr(metrics[name], "ndim", 0) == 0)
     return {name: float(metrics[name]) for name in names if bool(metrics.get(f"{name}_valid", True))}
 
 
-def anomalies(
-    counts: Counts, update: Numbers, watch: Watch, config: TelemetrySpec, devices: Sequence[Mapping[str, Any]] = ()
-) -> tuple[list[Finding], Watch]:
-    """What stands out in a round, and what to remember of it."""
+def find_anomalies(
+    counts: RoundCounts,
+    update: Numbers,
+    state: AnomalyState,
+    config: TelemetrySpec,
+    devices: Sequence[Mapping[str, Any]] = (),
+) -> tuple[list[Finding], AnomalyState]:
+    """Return the findings of a round, and the next memory."""
     limits = config.limits_by_name
     found = [one for rule in RULES for one in rule(update, limits)]
-    found += _crowd(counts, limits)
-    entropies, low = entropy(update, watch.low, limits)
-    idle, waits = _wait_only(counts, watch.waits, limits)
-    changed, gradient = _changes(update, watch.gradient, limits)
+    found += _env_share_findings(counts, limits)
+    entropies, low = entropy_findings(update, state.low, limits)
+    idle, waits = _wait_findings(counts, state.waits, limits)
+    changed, gradient = _drift_findings(update, state.gradient, limits)
     changed = changed if counts.round >= limits["young_rounds"] else []
-    full, warned = _memory(devices, watch.warned, limits, counts.round)
-    return [*found, *entropies, *idle, *changed, *full], Watch(low, waits, gradient, warned)
+    full, warned = _memory_findings(devices, state.warned, limits, counts.round)
+    return [*found, *entropies, *idle, *changed, *full], AnomalyState(low, waits, gradient, warned)
 
 
-def ratio(update: Numbers, limits: Numbers) -> Iterator[Finding]:
+def ratio_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     """The policy moved too far in one update, or nowhere sensible."""
     ends = [(name, update[name]) for name in ("ratio_max", "ratio_min") if name in update]
     broken = [name for name, value in ends if not math.isfinite(value)]
     if broken:
         yield Finding("ratio_nonfinite", ERROR, subject=broken[0])
         return
-    yield from _above("ratio_explosion", update.get("ratio_max"), limits["ratio_explosion"])
+    yield from _findings_above("ratio_explosion", update.get("ratio_max"), limits["ratio_explosion"])
     low = update.get("ratio_min")
     if low is not None and low < limits["ratio_collapse"]:
         yield Finding("ratio_collapse", WARNING, low, limits["ratio_collapse"])
 
 
-def divergence(update: Numbers, limits: Numbers) -> Iterator[Finding]:
+def kl_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     """One of two, by how far the policy is from the one that acted."""
-    extreme = list(_above("kl_extreme", update.get("kl"), limits["kl_extreme"], ERROR))
-    yield from extreme or _above("kl_spike", update.get("kl"), limits["kl_spike"])
+    extreme = list(_findings_above("kl_extreme", update.get("kl"), limits["kl_extreme"], ERROR))
+    yield from extreme or _findings_above("kl_spike", update.get("kl"), limits["kl_spike"])
 
 
-def value(update: Numbers, limits: Numbers) -> Iterator[Finding]:
+def critic_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     """The critic lost the returns."""
     if update.get("free_steps", 0) <= 0:
         return
@@ -98,20 +102,20 @@ def value(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     yield from [one for one in worst if one.value > one.limit][:1]  # type: ignore[operator]
 
 
-def _update(update: Numbers, limits: Numbers) -> Iterator[Finding]:
+def _update_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     streak = update.get("skip_streak", 0)
     if streak > 0:
         yield Finding("update_skipped", WARNING, streak=int(streak))
-    yield from _above("behaviour_gap", update.get("behaviour_gap"), limits["behaviour_gap"], ERROR)
+    yield from _findings_above("behaviour_gap", update.get("behaviour_gap"), limits["behaviour_gap"], ERROR)
     broken = sorted(name for name, number in update.items() if not math.isfinite(number))
     if broken:
         yield Finding("numeric", ERROR, len(broken), 0, ", ".join(broken))
 
 
-def _hidden(update: Numbers, limits: Numbers) -> Iterator[Finding]:
+def _hidden_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     for part in ("h", "c"):
-        yield from _above("hidden_nonfinite", update.get(f"hidden.{part}_nonfinite"), 0, ERROR, part)
-        yield from _above(
+        yield from _findings_above("hidden_nonfinite", update.get(f"hidden.{part}_nonfinite"), 0, ERROR, part)
+        yield from _findings_above(
             "hidden_explosion", update.get(f"hidden.{part}_env_rms_max"), limits["hidden_explosion"], subject=part
         )
         rms = update.get(f"hidden.{part}_rms")
@@ -119,23 +123,23 @@ def _hidden(update: Numbers, limits: Numbers) -> Iterator[Finding]:
             yield Finding("hidden_vanishing", WARNING, rms, limits["hidden_vanishing"], part)
 
 
-RULES = (ratio, divergence, value, _update, _hidden)
+RULES = (ratio_findings, kl_findings, critic_findings, _update_findings, _hidden_findings)
 
 
-def _above(
+def _findings_above(
     kind: str, number: float | None, limit: float, severity: str = WARNING, subject: str | None = None
 ) -> Iterator[Finding]:
     if number is not None and number > limit:
         yield Finding(kind, severity, number, limit, subject)
 
 
-def _crowd(counts: Counts, limits: Numbers) -> Iterator[Finding]:
+def _env_share_findings(counts: RoundCounts, limits: Numbers) -> Iterator[Finding]:
     envs = max(counts.envs, 1)
-    yield from _above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
-    yield from _above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
+    yield from _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
+    yield from _findings_above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
 
 
-def entropy(update: Numbers, low: Mapping[str, int], limits: Numbers) -> tuple[list[Finding], dict[str, int]]:
+def entropy_findings(update: Numbers, low: Mapping[str, int], limits: Numbers) -> tuple[list[Finding], dict[str, int]]:
     """Heads that have stopped choosing, and for how many rounds each has been below its limit."""
     known = {head: update[f"entropy_head.{head}"] for head in HEADS if f"entropy_head.{head}" in update}
     found = [Finding("entropy_nonfinite", ERROR, subject=head) for head, x in known.items() if not math.isfinite(x)]
@@ -154,38 +158,38 @@ def _rounds_below(number: float, before: int, limit: float, limits: Numbers) -> 
     return 0 if number > limits["entropy_clear"] * limit else before + (number < limit)
 
 
-def _wait_only(counts: Counts, before: int, limits: Numbers) -> tuple[list[Finding], int]:
+def _wait_findings(counts: RoundCounts, before: int, limits: Numbers) -> tuple[list[Finding], int]:
     share = counts.waits / counts.free if counts.free else 0.0
     streak = before + 1 if share > limits["wait_only"] else 0
     idle = Finding("wait_only", INFO, share, limits["wait_only"], streak=streak)
     return [idle] if streak >= max(limits["wait_rounds"], 1) else [], streak
 
 
-def _changes(update: Numbers, before: float | None, limits: Numbers) -> tuple[list[Finding], float | None]:
-    """What is unlike the rounds before, and the average of the gradient's norm."""
+def _drift_findings(update: Numbers, before: float | None, limits: Numbers) -> tuple[list[Finding], float | None]:
+    """Return drifts from earlier rounds, and the average of the gradient norm."""
     norm = update.get("gradient_norm", math.nan)
     drift, after = gradient_drift(norm if math.isfinite(norm) else None, before)
     found = [
-        *_above("gradient_drift", drift, limits["gradient_drift"]),
-        *_above("observation_clipped", update.get("observation.clip_share"), limits["observation_clipped"]),
+        *_findings_above("gradient_drift", drift, limits["gradient_drift"]),
+        *_findings_above("observation_clipped", update.get("observation.clip_share"), limits["observation_clipped"]),
     ]
     return found, after
 
 
-def _memory(
+def _memory_findings(
     devices: Sequence[Mapping[str, Any]], before: Mapping[str, int], limits: Numbers, round: int
 ) -> tuple[list[Finding], dict[str, int]]:
     found, after = [], dict(before)
     for one in devices:
         name, share = one["device"], one["reserved_bytes"] / max(one["total_bytes"], 1)
         due = name not in after or round - after[name] >= limits["memory_rounds"]
-        full = list(_above("memory", share, limits["memory"], subject=name)) if due else []
+        full = list(_findings_above("memory", share, limits["memory"], subject=name)) if due else []
         after |= {name: round} if full else {}
         found += full
     return found, after
 
 
-def drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
+def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
     """By which share of the rolling accuracy of the rounds before a round is worse; None where that is no event."""
     if rolling is None or not rolling > 0 or progress < limits["drop_progress"]:
         return None
@@ -193,8 +197,8 @@ def drop(accuracy: float, rolling: float | None, progress: float, limits: Number
     return share if share >= limits["drop"] else None
 
 
-def trend(delta: float, config: TelemetrySpec) -> str | None:
-    """Where the rolling accuracy is going, from its change in points."""
+def accuracy_trend(delta: float, config: TelemetrySpec) -> str | None:
+    """Direction of the rolling accuracy, from its change in points."""
     if abs(delta) < config.plateau_threshold:
         return "plateau"
     if abs(delta) > config.improvement_threshold:
@@ -202,14 +206,14 @@ def trend(delta: float, config: TelemetrySpec) -> str | None:
     return None
 
 
-class Report(NamedTuple):
-    """What happened in an epoch that may raise the level.  Epochs are counted through the run."""
+class EpochReport(NamedTuple):
+    """Events of an epoch that may raise the level.  Epochs are counted through the run."""
 
     epoch: int
     reasons: tuple[str, ...] = ()
 
 
-def escalate(until: int, report: Report, config: TelemetrySpec) -> tuple[str, int]:
+def escalate_level(until: int, report: EpochReport, config: TelemetrySpec) -> tuple[str, int]:
     """The level of the epoch after the reported one, and the last epoch that is written at debug (-1: none yet)."""
     if report.reasons and config.escalates:
         until = max(until, report.epoch + config.escalation_epochs)

@@ -9,24 +9,24 @@ from typing import NamedTuple, Self
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVELS
 from morphogen.errors import CheckpointError
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import line, parse
+from morphogen.telemetry.jsonl import decode, encode
 from morphogen.vocab.text import format_value
 
-Make = Callable[[], Iterable[Envelope]]
-RANK = {name: rank for rank, name in enumerate(LEVELS)}
+MakeEvents = Callable[[], Iterable[Envelope]]
+LEVEL_RANK = {name: rank for rank, name in enumerate(LEVELS)}
 
 
-class Lines(NamedTuple):
+class EventLines(NamedTuple):
     """A moment as text: the level and the line of every event."""
 
     events: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...]
 
 
-class Moment:
-    """What happened in an epoch, or is told of a round or of the run; what of it is written is another question."""
+class PendingEvents:
+    """Events of an epoch, a round or the run, before a sink selects from them."""
 
-    def __init__(self, events: Make, details: Make = tuple) -> None:
+    def __init__(self, events: MakeEvents, details: MakeEvents = tuple) -> None:
         """Pure functions, called by whoever asks first: the events of all levels below debug, and those of debug."""
         self._events, self._details = events, details
 
@@ -41,25 +41,25 @@ class Moment:
         return tuple(self._details())
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> EventLines:
         """All of it as text."""
-        return Lines(*(tuple(map(_line, own)) for own in (self.events, self.details)))
+        return EventLines(*(tuple(map(_line, own)) for own in (self.events, self.details)))
 
     @classmethod
-    def of(cls, lines: Lines, where: str) -> Self:
+    def from_lines(cls, lines: EventLines, where: str) -> Self:
         """The moment that has these lines; a CheckpointError by name where one is none."""
-        events, details = (tuple(told(text, where, level) for level, text in own) for own in lines)
+        events, details = (tuple(parse_saved_event(text, where, level) for level, text in own) for own in lines)
         return cls(lambda: events, lambda: details)
 
 
 def _line(event: Envelope) -> tuple[str, str]:
-    return event.level, line(event, seq=0, time=0.0)
+    return event.level, encode(event, seq=0, time=0.0)
 
 
-def told(text: str, where: str, level: str = LEVEL_DEBUG) -> Envelope:
+def parse_saved_event(text: str, where: str, level: str = LEVEL_DEBUG) -> Envelope:
     """The event of a line that a checkpoint holds, of that level; a CheckpointError by name where it is none."""
     try:
-        return replace(parse(text), level=LEVELS[RANK[level]])
+        return replace(decode(text), level=LEVELS[LEVEL_RANK[level]])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(
             f"{where} holds {format_value([level, text])}; want a level and the line of an event"
@@ -67,10 +67,10 @@ def told(text: str, where: str, level: str = LEVEL_DEBUG) -> Envelope:
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """The part of a moment that a level writes.  `late`: only what that level leaves out, after its time."""
 
-    moment: Moment
+    pending: PendingEvents
     level: str
     lifecycle_only: bool = False
     late: bool = False
@@ -78,28 +78,28 @@ class Batch:
     @cached_property
     def events(self) -> tuple[Envelope, ...]:
         """The events that are written."""
-        rank, moment = RANK[self.level], self.moment
+        rank, moment = LEVEL_RANK[self.level], self.pending
         every = (*moment.events, *(moment.details if self.late or self.level == LEVEL_DEBUG else ()))
         if self.late:
-            return tuple(replace(one, late=True) for one in every if RANK[one.level] > rank)
+            return tuple(replace(one, late=True) for one in every if LEVEL_RANK[one.level] > rank)
         return tuple(
-            one for one in every if RANK[one.level] <= rank and (one.data.LIFECYCLE or not self.lifecycle_only)
+            one for one in every if LEVEL_RANK[one.level] <= rank and (one.data.LIFECYCLE or not self.lifecycle_only)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
-    """What is left of batches that had to make room: what is never dropped, in order, and how much was."""
+class RetainedEvents:
+    """Remains of dropped batches: events that are never dropped, in order, and counts of the others."""
 
     events: tuple[Envelope, ...] = ()
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def with_(self, other: "Batch | Remains") -> "Remains":
+    def merge_with(self, other: "EventBatch | RetainedEvents") -> "RetainedEvents":
         """These, and what is left of a batch or of others."""
         kept = tuple(one for one in other.events if never_dropped(one))
         gone = Counter(one.name for one in other.events if not never_dropped(one))
-        before = other.dropped if isinstance(other, Remains) else Counter[str]()
-        return Remains(self.events + kept, self.dropped + gone + before)
+        before = other.dropped if isinstance(other, RetainedEvents) else Counter[str]()
+        return RetainedEvents(self.events + kept, self.dropped + gone + before)
 
 
 def never_dropped(event: Envelope) -> bool:

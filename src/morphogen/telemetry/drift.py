@@ -1,7 +1,7 @@
-"""How far a gradient norm is from its own past."""
+"""Distance of a gradient norm from its average."""
 
-MOMENTUM = 0.99
-EPSILON = 1e-8
+DRIFT_MOMENTUM = 0.99
+DRIFT_EPSILON = 1e-8
 
 
 def gradient_drift(norm: float | None, average: float | None) -> tuple[float, float | None]:
@@ -12,4 +12,4 @@ def gradient_drift(norm: float | None, average: float | None) -> tuple[float, fl
     """
     if norm is None or average is None:
         return 0.0, average if norm is None else norm
-    return abs(norm - average) / (average + EPSILON), MOMENTUM * average + (1.0 - MOMENTUM) * norm
+    return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm

@@ -11,26 +11,28 @@ from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.kinds.env import EpisodeCompleted, TopologyRecorded
 from morphogen.telemetry.names import Array, Record
-from morphogen.telemetry.record_memory import Facts, Memory, within
+from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, in_stages
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Stage
 
-WORTH = 1.0  # points of contribution from which a fossil counts as contributing
+CONTRIBUTING_POINTS = 1.0  # points of contribution from which a fossil counts as contributing
 
 
-def episodes(record: Record, memory: Memory, facts: Facts) -> Iterator[tuple[int, EpisodeCompleted]]:
+def completed_episodes(
+    record: Record, memory: EpisodeMemory, facts: RunFacts
+) -> Iterator[tuple[int, EpisodeCompleted]]:
     """(env, event) for every env; record of the last epoch, memory after it."""
     fossil = record["stage"] == Stage.FOSSILIZED
-    worth = fossil & memory.contribution_valid & (memory.contribution >= WORTH)
-    live = within(record["stage"], OCCUPIED) & ~fossil
+    worth = fossil & memory.contribution_valid & (memory.contribution >= CONTRIBUTING_POINTS)
+    live = in_stages(record["stage"], OCCUPIED) & ~fossil
     delivered = delivered_params(record)
     for env in range(record["stage"].shape[0]):
         yield (
             env,
             EpisodeCompleted(
-                **_measured(record, memory, facts, env),
+                **_episode_metrics(record, memory, facts, env),
                 components=dict(zip(facts.components, memory.components[env], strict=True)),
                 unmeasured_steps=memory.unmeasured[env],
                 detectors=dict(zip(DETECTORS, memory.detectors[env], strict=True)),
@@ -44,12 +46,14 @@ def episodes(record: Record, memory: Memory, facts: Facts) -> Iterator[tuple[int
                 rollbacks=memory.rollbacks[env],
                 ops={op.name: memory.ops[env, op] for op in Op},
                 instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
-                topology=[_seed(record, memory, facts, (env, slot)) for slot in np.flatnonzero((live | fossil)[env])],
+                topology=[
+                    _seed_manifest(record, memory, facts, (env, slot)) for slot in np.flatnonzero((live | fossil)[env])
+                ],
             ),
         )
 
 
-def _measured(record: Record, memory: Memory, facts: Facts, env: int) -> dict[str, Any]:
+def _episode_metrics(record: Record, memory: EpisodeMemory, facts: RunFacts, env: int) -> dict[str, Any]:
     """Accuracies and rewards; after a rollback in the last epoch they are those of the restored state."""
     committed = float(record["final_committed"][env])
     return {
@@ -74,11 +78,11 @@ def stability(accuracies: Array) -> float:
 
 def delivered_params(record: Record) -> Array:
     """Parameters of the host with the seeds that are blended in, int64 [E]."""
-    blended = within(record["stage"], BLENDED)
+    blended = in_stages(record["stage"], BLENDED)
     return record["host_params"] + np.where(blended, record["params"], 0).sum(axis=1)
 
 
-def _seed(record: Record, memory: Memory, facts: Facts, at: tuple[int, int]) -> dict[str, Any]:
+def _seed_manifest(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> dict[str, Any]:
     return {
         "slot": facts.slots[at[1]],
         "blueprint": Blueprint(int(record["blueprint"][at])).label,
@@ -88,17 +92,17 @@ def _seed(record: Record, memory: Memory, facts: Facts, at: tuple[int, int]) -> 
     }
 
 
-def topologies(record: Record, memory: Memory, facts: Facts) -> Iterator[tuple[int, TopologyRecorded]]:
+def final_topologies(record: Record, memory: EpisodeMemory, facts: RunFacts) -> Iterator[tuple[int, TopologyRecorded]]:
     """(env, event) for every env that ends with a fossil: its manifest and the hash of it."""
     fossil = record["stage"] == Stage.FOSSILIZED
     for env in np.flatnonzero(fossil.any(axis=1)).tolist():
-        slots = [_fossil(record, memory, facts, (env, slot)) for slot in np.flatnonzero(fossil[env])]
+        slots = [_fossil_manifest(record, memory, facts, (env, slot)) for slot in np.flatnonzero(fossil[env])]
         manifest = tidy({"task": facts.task, "host": facts.host, "slots": slots})
         yield env, TopologyRecorded(sha256=manifest_hash(manifest), manifest=manifest)
 
 
-def _fossil(record: Record, memory: Memory, facts: Facts, at: tuple[int, int]) -> dict[str, Any]:
-    seed = _seed(record, memory, facts, at)
+def _fossil_manifest(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> dict[str, Any]:
+    seed = _seed_manifest(record, memory, facts, at)
     del seed["contribution"]
     algorithm = Algorithm(int(record["algorithm"][at])).name
     return {**seed, "algorithm": algorithm, "tempo": record["tempo"][at], "params": record["params"][at]}

@@ -1,17 +1,17 @@
-"""What the steps of a round add up to: actions, what was legal, what was paid.  numpy, no tensors."""
+"""Sums over the steps of a round: actions, legal choices, rewards.  numpy, no tensors."""
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
-from morphogen.telemetry.kinds.round import ActionCounts, MaskHitRates, RewardSummary, Spread
-from morphogen.telemetry.names import HEAD_VALUES, USED, Array, Record
+from morphogen.telemetry.kinds.round import ActionCounts, MaskHitRates, RewardSpread, RewardSummary
+from morphogen.telemetry.names import HEAD_USED, HEAD_VALUES, Array, Record
 from morphogen.vocab.action import HEADS, Head, Op, Outcome, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RoundTally:
     """Sums over the steps of all envs so far in a round."""
 
     steps: int
@@ -30,13 +30,13 @@ class Tally:
     paid: Array  # float [5, C + 1]: number, sum, sum of squares, least, most; of each component, then of the reward
 
 
-def nothing(slots: int, components: int) -> Tally:
+def empty_tally(slots: int, components: int) -> RoundTally:
     """A round before its first step."""
     ops, heads = np.zeros(len(Op), dtype=np.int64), np.zeros(len(Head), dtype=np.int64)
-    values = [np.zeros(size, dtype=np.int64) for size in _sizes(slots)]
+    values = [np.zeros(size, dtype=np.int64) for size in _head_sizes(slots)]
     paid = np.zeros((5, components + 1))
     paid[3:] = [[np.inf], [-np.inf]]
-    return Tally(
+    return RoundTally(
         steps=0,
         forced=0,
         missed=0,
@@ -54,41 +54,41 @@ def nothing(slots: int, components: int) -> Tally:
     )
 
 
-def add(tally: Tally, record: Record) -> Tally:
+def add_epoch(tally: RoundTally, record: Record) -> RoundTally:
     """The tally with one more epoch of all envs."""
     action, count = record["action"], record["legal_choices"]
     op = action[:, Head.OP]
-    used = USED[np.clip(op, 0, len(Op) - 1)]
+    used = HEAD_USED[np.clip(op, 0, len(Op) - 1)]
     values = zip(tally.values, action.T, used.T, strict=True)
     return replace(
         tally,
         steps=tally.steps + len(op),
         forced=tally.forced + int(record["forced"].sum()),
         missed=tally.missed + int(record["missed"].sum()),
-        sampled=tally.sampled + _counts(op, tally.sampled),
-        effective=tally.effective + _counts(record["op_effective"], tally.effective),
-        succeeded=tally.succeeded + _counts(op[record["success"]], tally.succeeded),
-        outcomes=tally.outcomes + _counts(record["outcome"], tally.outcomes),
-        reasons=tally.reasons + _counts(record["reason"], tally.reasons),
-        values=tuple(before + _counts(column[where], before) for before, column, where in values),
+        sampled=tally.sampled + _count_codes(op, tally.sampled),
+        effective=tally.effective + _count_codes(record["op_effective"], tally.effective),
+        succeeded=tally.succeeded + _count_codes(op[record["success"]], tally.succeeded),
+        outcomes=tally.outcomes + _count_codes(record["outcome"], tally.outcomes),
+        reasons=tally.reasons + _count_codes(record["reason"], tally.reasons),
+        values=tuple(before + _count_codes(column[where], before) for before, column, where in values),
         legal=tally.legal + record["op_legal"].sum(axis=0),
         used=tally.used + used.sum(axis=0),
         choices=tally.choices + count.sum(axis=0),
         single=tally.single + (count == 1).sum(axis=0),
-        paid=_paid(tally.paid, record),
+        paid=_add_rewards(tally.paid, record),
     )
 
 
-def _sizes(slots: int) -> list[int]:
+def _head_sizes(slots: int) -> list[int]:
     return [slots if head is Head.SLOT else len(HEAD_VALUES[head]) for head in Head]
 
 
-def _counts(codes: Array, like: Array) -> Array:
-    """How often each code occurs; what is outside of the table counts for none."""
+def _count_codes(codes: Array, like: Array) -> Array:
+    """Count each code; codes outside of the table are ignored."""
     return np.bincount(codes[(codes >= 0) & (codes < len(like))], minlength=len(like))
 
 
-def _paid(before: Array, record: Record) -> Array:
+def _add_rewards(before: Array, record: Record) -> Array:
     amounts = np.column_stack((record["components"], record["reward"])).astype(np.float64)
     known = np.isfinite(amounts)
     real = np.where(known, amounts, 0.0)
@@ -98,24 +98,26 @@ def _paid(before: Array, record: Record) -> Array:
     return np.vstack((sums, least, most))
 
 
-def action_counts(tally: Tally, slots: tuple[str, ...]) -> ActionCounts:
-    """What was done."""
+def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
+    """Actions of the round."""
     names = [slots if head is Head.SLOT else HEAD_VALUES[head] for head in Head]
     heads = zip(HEADS, names, tally.values, strict=True)
     return ActionCounts(
-        sampled=_named(tally.sampled, Op),
-        effective=_named(tally.effective, Op),
-        succeeded=_named(tally.succeeded, Op),
+        sampled=_counts_by_name(tally.sampled, Op),
+        effective=_counts_by_name(tally.effective, Op),
+        succeeded=_counts_by_name(tally.succeeded, Op),
         heads={head: dict(zip(known, counts, strict=True)) for head, known, counts in heads},
-        outcomes=_named(tally.outcomes, Outcome),
-        reasons={name: count for name, count in _named(tally.reasons, Reason).items() if name != Reason.NONE.name},
+        outcomes=_counts_by_name(tally.outcomes, Outcome),
+        reasons={
+            name: count for name, count in _counts_by_name(tally.reasons, Reason).items() if name != Reason.NONE.name
+        },
         forced=tally.forced,
         missed=tally.missed,
     )
 
 
-def mask_hit_rates(tally: Tally) -> MaskHitRates:
-    """What could have been done; None for a head that no op of the round uses."""
+def mask_hit_rates(tally: RoundTally) -> MaskHitRates:
+    """Legal choices; None for a head that no op of the round uses."""
     heads = list(zip(HEADS, tally.used, tally.choices, tally.single, strict=True))
     return MaskHitRates(
         legal_share={op.name: _share(tally.legal[op], tally.steps) for op in Op},
@@ -124,22 +126,22 @@ def mask_hit_rates(tally: Tally) -> MaskHitRates:
     )
 
 
-def reward_summary(tally: Tally, components: tuple[str, ...], episodes: int) -> RewardSummary:
-    """What was paid; `episodes` of the round."""
-    *parts, total = (_spread(column, episodes) for column in tally.paid.T)
+def reward_summary(tally: RoundTally, components: tuple[str, ...], episodes: int) -> RewardSummary:
+    """Rewards; `episodes` of the round."""
+    *parts, total = (_reward_spread(column, episodes) for column in tally.paid.T)
     return RewardSummary(components=dict(zip(components, parts, strict=True)), total=total)
 
 
-def _spread(column: Array, episodes: int) -> Spread:
+def _reward_spread(column: Array, episodes: int) -> RewardSpread:
     number, total, squares, least, most = column.tolist()
     if not number:
-        return Spread(mean=None, std=None, min=None, max=None, sum=None)
+        return RewardSpread(mean=None, std=None, min=None, max=None, sum=None)
     mean = total / number
     std = max(0.0, squares / number - mean**2) ** 0.5
-    return Spread(mean=mean, std=std, min=least, max=most, sum=total / episodes)
+    return RewardSpread(mean=mean, std=std, min=least, max=most, sum=total / episodes)
 
 
-def _named(counts: Array, codes: type[IntEnum]) -> dict[str, int]:
+def _counts_by_name(counts: Array, codes: type[IntEnum]) -> dict[str, int]:
     return {code.name: counts[code] for code in codes}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
-from morphogen.storage.type_check import Check, check
+from morphogen.storage.type_check import ValueCheck, build_check
 from morphogen.vocab.text import escape_text, format_value
 
 Json = dict[str, Any]
@@ -50,32 +50,32 @@ class Event:
     WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
 
     def __post_init__(self) -> None:
-        for name, hint, good in _checks(type(self)):
+        for name, hint, good in _field_checks(type(self)):
             value = tidy(getattr(self, name))
             object.__setattr__(self, name, value)
             if not good(value):
                 raise ValueError(
-                    f"{type(self).__name__}.{name.rstrip('_')} is {format_value(value)}; want {_text(hint)}"
+                    f"{type(self).__name__}.{name.rstrip('_')} is {format_value(value)}; want {_type_name(hint)}"
                 )
 
     def payload(self) -> Json:
         """The fields by name, as they stand in the file (`from_` without the underscore)."""
-        return {shown: getattr(self, name) for name, shown in _names(type(self))}
+        return {shown: getattr(self, name) for name, shown in _field_names(type(self))}
 
 
 @cache
-def _names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
+def _field_names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
     """Its fields, and how they are called in the file."""
     return tuple((one.name, one.name.rstrip("_")) for one in fields(kind))  # type: ignore[arg-type]
 
 
 @cache
-def _checks(kind: type[Event]) -> tuple[tuple[str, Any, Check], ...]:
+def _field_checks(kind: type[Event]) -> tuple[tuple[str, Any, ValueCheck], ...]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple((one.name, hints[one.name], check(hints[one.name])) for one in fields(kind))  # type: ignore[arg-type]
+    return tuple((one.name, hints[one.name], build_check(hints[one.name])) for one in fields(kind))  # type: ignore[arg-type]
 
 
-def _text(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
 
 
@@ -139,7 +139,7 @@ class Envelope:
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", self.severity or self.data.SEVERITY)
         object.__setattr__(self, "level", self.level or self.data.LEVEL)
-        for fault in self._faults():
+        for fault in self._errors():
             raise ValueError(f"{self.name} {fault}")
 
     @property
@@ -152,14 +152,14 @@ class Envelope:
         """The coordinates that apply, in the order of the line."""
         return {name: value for name in COORDINATES if (value := getattr(self, name)) is not None}
 
-    def _faults(self) -> Iterator[str]:
+    def _errors(self) -> Iterator[str]:
         where = self.where
         if missing := [name for name in self.data.WHERE if name not in where]:
             yield f"has no {', '.join(missing)}"
         if (self.env is None) != (self.episode is None):
             yield f"has env {self.env} and episode {self.episode}; want both or neither"
-        if bad := [name for name, value in where.items() if not _coordinate(name, value)]:
-            expected = "a name" if bad[0] in NAMED else "an integer >= 0"
+        if bad := [name for name, value in where.items() if not _is_coordinate(name, value)]:
+            expected = "a name" if bad[0] in NAME_COORDINATES else "an integer >= 0"
             yield f"has {bad[0]} {format_value(where[bad[0]])}; want {expected}"
         if self.severity not in SEVERITIES:
             yield f"has severity {format_value(self.severity)}; want one of {', '.join(SEVERITIES)}"
@@ -167,8 +167,8 @@ class Envelope:
             yield f"has late {format_value(self.late)}; want true or false"
 
 
-NAMED = ("slot", "arm")
+NAME_COORDINATES = ("slot", "arm")
 
 
-def _coordinate(name: str, value: Any) -> bool:
-    return isinstance(value, str) if name in NAMED else type(value) is int and value >= 0
+def _is_coordinate(name: str, value: Any) -> bool:
+    return isinstance(value, str) if name in NAME_COORDINATES else type(value) is int and value >= 0

@@ -1,4 +1,4 @@
-"""Whether an event belongs to the run that has begun: its places exist, its rows have the sizes of the run."""
+"""Check of an event against its run: its envs and slots exist, its rows have the sizes of the run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,29 +11,29 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.text import format_value
 
 BLUEPRINTS = frozenset(blueprint.label for blueprint in Blueprint)
-LOOSE = ("acc_table", "op_prob", "op_legal", "log_prob", "entropy")  # rows over anything but slots
-RAGGED = ("others",)  # rows of any length: a choice that was forced has no others
-MOST_ENVS, MOST_SLOTS = 2**20, 2**10
+FREE_WIDTH = ("acc_table", "op_prob", "op_legal", "log_prob", "entropy")  # rows over anything but slots
+RAGGED_FIELDS = ("others",)  # rows of any length: a choice that was forced has no others
+MAX_ENVS, MAX_SLOTS = 2**20, 2**10
 
 
-def misfit(start: RunStarted, event: Envelope) -> str | None:
-    """What is wrong with an event of a run; None where it fits.  The first event is its own start."""
+def find_misfit(start: RunStarted, event: Envelope) -> str | None:
+    """Return the fault of an event of a run, None if it fits.  The first event is its own start."""
     if isinstance(event.data, RunStarted):
-        return next(_start(event.data), None)
-    found = (*_places(start, event), *_blueprints(start, event.data), *_rows(start, event.data))
+        return next(_start_errors(event.data), None)
+    found = (*_coordinate_errors(start, event), *_blueprint_errors(start, event.data), *_row_errors(start, event.data))
     return f"{event.name} {found[0]}" if found else None
 
 
-def _start(data: RunStarted) -> Iterator[str]:
-    for name, most in (("envs", MOST_ENVS), ("world", data.envs), ("rounds", None), ("epochs", None)):
+def _start_errors(data: RunStarted) -> Iterator[str]:
+    for name, most in (("envs", MAX_ENVS), ("world", data.envs), ("rounds", None), ("epochs", None)):
         value = getattr(data, name)
         if value < 1 or (most is not None and value > most):
             yield f"RunStarted.{name} is {value}; want 1 .. {most}" if most else f"RunStarted.{name} is 0; want >= 1"
-    if not 1 <= len(data.slots) <= MOST_SLOTS or len(set(data.slots)) < len(data.slots):
-        yield f"RunStarted.slots is {format_value(list(data.slots))}; want 1 .. {MOST_SLOTS} names, each once"
+    if not 1 <= len(data.slots) <= MAX_SLOTS or len(set(data.slots)) < len(data.slots):
+        yield f"RunStarted.slots is {format_value(list(data.slots))}; want 1 .. {MAX_SLOTS} names, each once"
 
 
-def _places(start: RunStarted, event: Envelope) -> Iterator[str]:
+def _coordinate_errors(start: RunStarted, event: Envelope) -> Iterator[str]:
     for name, count in (("epoch", start.epochs), ("env", start.envs)):
         value = getattr(event, name)
         if value is not None and value >= count:
@@ -42,7 +42,7 @@ def _places(start: RunStarted, event: Envelope) -> Iterator[str]:
         yield f"has slot {format_value(event.slot)}; the run has {', '.join(start.slots)}"
 
 
-def _blueprints(start: RunStarted, data: Any) -> Iterator[str]:
+def _blueprint_errors(start: RunStarted, data: Any) -> Iterator[str]:
     seeds = data.topology if isinstance(data, EpisodeCompleted) else ()
     for name in (getattr(data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
         if isinstance(name, str) and name not in BLUEPRINTS:
@@ -52,7 +52,7 @@ def _blueprints(start: RunStarted, data: Any) -> Iterator[str]:
         yield f"has seeds in {format_value(slots)}; the run has {', '.join(start.slots)}, each once"
 
 
-def _rows(start: RunStarted, data: Any) -> Iterator[str]:
+def _row_errors(start: RunStarted, data: Any) -> Iterator[str]:
     """Rows over envs, those of one process, and in them over slots or over what the kind says."""
     if not isinstance(data, EpochEvent):
         return
@@ -63,7 +63,7 @@ def _rows(start: RunStarted, data: Any) -> Iterator[str]:
         yield f"has {', '.join(map(str, sorted(counts)))} envs in its rows; want as many in each, of {start.envs}"
     for name, rows in tables.items():
         sizes = {len(row) for row in rows if isinstance(row, tuple)}
-        if name in RAGGED or (name in LOOSE and 0 not in sizes):
+        if name in RAGGED_FIELDS or (name in FREE_WIDTH and 0 not in sizes):
             continue
         if sizes - {len(named)}:
             yield f"has {', '.join(map(str, sorted(sizes)))} numbers in the rows of {name}; want {len(named)}"

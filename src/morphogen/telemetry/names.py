@@ -16,22 +16,22 @@ HEAD_VALUES: dict[Head, tuple[str, ...]] = {
     head: tuple(value.label if isinstance(value, Blueprint) else value.name for value in values)
     for head, values in VALUES.items()
 }
-USED = np.asarray(RELEVANT)  # bool [OPS, heads]
+HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
 
 
-def named(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
+def enum_names(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
     """The name of every code; codes are those of an enum.  int [...] -> str [...]."""
     table = np.full(max(of) + 1, "", dtype=object)
     table[[int(code) for code in of]] = [code.name for code in of]
     return table[codes]
 
 
-def chosen(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
+def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
     """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
     known = used & (values >= 0) & (values < len(names))
     return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def measured(values: Array, valid: Array) -> Array:
+def mask_invalid(values: Array, valid: Array) -> Array:
     """The values that are valid; NaN, which stands as None in an event, where one is not.  Shapes broadcast."""
     return np.where(valid, values, np.nan)

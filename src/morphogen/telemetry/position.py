@@ -1,4 +1,4 @@
-"""Where sinks stand, so that a run can go on there.  No tensors."""
+"""Position of sinks, from which a run can be resumed.  No tensors."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,24 +6,24 @@ from typing import NamedTuple
 from morphogen.storage.type_check import Count
 
 
-class Written(NamedTuple):
+class FilePosition(NamedTuple):
     """Of an event file."""
 
     bytes: Count
     seq: Count  # number of the next line
 
 
-class Logged(NamedTuple):
+class LoggerPosition(NamedTuple):
     """Of a logger of scalars."""
 
     id: str | None = None  # of the run, as a service knows it
     files: Mapping[str, Count] = {}  # file -> bytes, of those that a logger keeps itself
 
 
-NOWHERE = Logged()  # not opened yet
+UNOPENED = LoggerPosition()  # not opened yet
 
 
-class Position(NamedTuple):
+class SinkPosition(NamedTuple):
     """Of the event file, with what it did not take, and of the loggers."""
 
     bytes: Count
@@ -31,4 +31,4 @@ class Position(NamedTuple):
     pending: tuple[str, ...]  # lines of events that are never dropped
     dropped: Mapping[str, Count]  # event -> number of others, not told yet
     dir: str | None  # telemetry.dir
-    loggers: Mapping[str, Logged]
+    loggers: Mapping[str, LoggerPosition]

@@ -1,4 +1,4 @@
-"""What telemetry remembers between the epochs of an episode: a few numbers per env and slot.  numpy, no tensors."""
+"""Memory of telemetry between the epochs of an episode: a few numbers per env and slot.  numpy, no tensors."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from morphogen.telemetry import event_tally
-from morphogen.telemetry.event_tally import Tally
+from morphogen.telemetry.event_tally import RoundTally
 from morphogen.telemetry.names import Array, Record
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, Stage
@@ -16,8 +16,8 @@ STABILITY_EPOCHS = 20  # differences of accuracy that stability looks at
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is fixed for a run and needed to tell what happened."""
+class RunFacts:
+    """Constants of a run that events need."""
 
     task: str
     slots: tuple[str, ...]
@@ -32,7 +32,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class EpisodeMemory:
     """Arrays [E], [E, S] or [E, n]; accuracies in percent."""
 
     # of each slot, as of the end of the last epoch
@@ -58,16 +58,16 @@ class Memory:
     rollbacks: Array
     ops: Array  # [E, 6] effective ops
     stabilized: Array  # bool
-    tally: Tally  # of all envs
+    tally: RoundTally  # of all envs
 
 
-def begin(record: Record, facts: Facts) -> Memory:
+def initial_memory(record: Record, facts: RunFacts) -> EpisodeMemory:
     """The memory before the first epoch of an episode, whose record this is."""
     envs, slots = record["stage"].shape
     whole = np.zeros((envs, slots), dtype=np.int64)
     real = np.zeros((envs, slots))
     count = np.zeros(envs, dtype=np.int64)
-    return Memory(
+    return EpisodeMemory(
         alpha=real,
         age=whole,
         epochs_in_stage=whole,
@@ -89,55 +89,57 @@ def begin(record: Record, facts: Facts) -> Memory:
         rollbacks=count,
         ops=np.zeros((envs, len(Op)), dtype=np.int64),
         stabilized=np.zeros(envs, dtype=bool),
-        tally=event_tally.nothing(slots, len(facts.components)),
+        tally=event_tally.empty_tally(slots, len(facts.components)),
     )
 
 
-def remember(record: Record, memory: Memory | None, position: tuple[int, int], facts: Facts) -> tuple[Memory, Memory]:
+def update_memory(
+    record: Record, memory: EpisodeMemory | None, position: tuple[int, int], facts: RunFacts
+) -> tuple[EpisodeMemory, EpisodeMemory]:
     """The memory with which the epoch at (round, epoch) is told, its germinations noted, and the memory after it.
 
     At epoch 0 of a round the memory is begun anew; before, it may be None.
     """
     round, epoch = position
     if epoch == 0:
-        memory = begin(record, facts)
+        memory = initial_memory(record, facts)
     if memory is None:
         raise ValueError(f"epoch {epoch} of round {round} has no memory; want the one that epoch {epoch - 1} returned")
-    told = sow(memory, record)
-    return told, advance(told, record, epoch, facts)
+    told = note_germinations(memory, record)
+    return told, advance_memory(told, record, epoch, facts)
 
 
-def sow(memory: Memory, record: Record) -> Memory:
+def note_germinations(memory: EpisodeMemory, record: Record) -> EpisodeMemory:
     """Note at which accuracy seeds were germinated in this epoch."""
-    born = entered(record, Stage.GERMINATED)
+    born = stage_entries(record, Stage.GERMINATED)
     accuracy = np.where(born, record["acc_before"][:, None], memory.germination_accuracy)
     return replace(memory, germination_accuracy=accuracy)
 
 
-def advance(memory: Memory, record: Record, epoch: int, facts: Facts) -> Memory:
+def advance_memory(memory: EpisodeMemory, record: Record, epoch: int, facts: RunFacts) -> EpisodeMemory:
     """The memory after an epoch."""
     reward = record["reward"].astype(np.float64)
     return replace(
-        _slots(memory, record),
+        _slot_memory(memory, record),
         recent=np.concatenate((memory.recent[:, 1:], record["val_acc"][:, None]), axis=1),
         reward=memory.reward + reward,
         discounted=memory.discounted + facts.gamma**epoch * reward,
         components=memory.components + record["components"],
         detectors=memory.detectors + record["detectors"].sum(axis=1),
         unmeasured=memory.unmeasured + record["unmeasured"],
-        germinated=memory.germinated + entered(record, Stage.GERMINATED).sum(axis=1),
-        fossilized=memory.fossilized + entered(record, Stage.FOSSILIZED).sum(axis=1),
-        pruned=memory.pruned + entered(record, Stage.PRUNED).sum(axis=1),
+        germinated=memory.germinated + stage_entries(record, Stage.GERMINATED).sum(axis=1),
+        fossilized=memory.fossilized + stage_entries(record, Stage.FOSSILIZED).sum(axis=1),
+        pruned=memory.pruned + stage_entries(record, Stage.PRUNED).sum(axis=1),
         rollbacks=memory.rollbacks + record["rolled_back"],
         ops=memory.ops + (record["op_effective"][:, None] == np.arange(len(Op))),
         stabilized=memory.stabilized | record["stabilized"],
-        tally=event_tally.add(memory.tally, record),
+        tally=event_tally.add_epoch(memory.tally, record),
     )
 
 
-def _slots(memory: Memory, record: Record) -> Memory:
+def _slot_memory(memory: EpisodeMemory, record: Record) -> EpisodeMemory:
     """Counters as they stand after the epoch was closed; a seed that is gone has no contribution."""
-    stage, occupied = record["stage"], within(record["stage"], OCCUPIED)
+    stage, occupied = record["stage"], in_stages(record["stage"], OCCUPIED)
     filled = stage != Stage.DORMANT
     stayed = np.where(stage == record["stage_ticked"], record["epochs_in_stage"], 0)
     fresh = record["contribution_valid"] & occupied
@@ -153,16 +155,16 @@ def _slots(memory: Memory, record: Record) -> Memory:
     )
 
 
-MOMENTS = ("stage_before", "stage_acted", "stage_ticked", "stage")  # the four points of an epoch
+STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")  # the four points of an epoch
 
 
-def entered(record: Record, stage: Stage) -> Array:
-    """Where a slot came to a stage at some point of the epoch: bool [E, S]."""
+def stage_entries(record: Record, stage: Stage) -> Array:
+    """Return whether a slot entered a stage in the epoch: bool [E, S]."""
     code = int(stage)  # which numpy compares faster than a member of an enum
-    came = [(record[b] != code) & (record[a] == code) for b, a in pairwise(MOMENTS)]
+    came = [(record[b] != code) & (record[a] == code) for b, a in pairwise(STAGE_POINTS)]
     return came[0] | came[1] | came[2]
 
 
-def within(stage: Array, stages: tuple[Stage, ...]) -> Array:
-    """Where the stage is one of `stages`, a run of codes: bool [E, S]."""
+def in_stages(stage: Array, stages: tuple[Stage, ...]) -> Array:
+    """Return whether the stage is one of `stages`, a range of codes: bool [E, S]."""
     return (stage >= int(stages[0])) & (stage <= int(stages[-1]))

@@ -12,30 +12,30 @@ from morphogen.telemetry.kinds.round import BatchSummary, MemoryUsed, PhaseProfi
 ROLLING_ROUNDS = 10
 
 
-class Compiling(NamedTuple):
-    """What was compiled, and what could not be."""
+class CompileStats(NamedTuple):
+    """Counts of compiled graphs, and of fallbacks."""
 
     graphs: int = 0
     graph_fallbacks: int = 0  # epochs and resets that ran eager
     compile_s: float = 0.0
 
-    def since(self, before: "Compiling") -> "Compiling":
-        """What came on top."""
-        return Compiling(*(now - then for now, then in zip(self, before, strict=True)))
+    def difference(self, before: "CompileStats") -> "CompileStats":
+        """Return the difference of two counts."""
+        return CompileStats(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-NOTHING = Compiling()
+NO_COMPILES = CompileStats()
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """What a round took.  The time of making graphs is in none of the other times."""
+class RoundCosts:
+    """Costs of a round.  The time of compiling graphs is in none of the other times."""
 
     rollout_s: float
     env_epochs: int  # of the rollout
     update_s: float = 0.0
     waited_s: float = 0.0  # host, in fences
-    compiling: Compiling = NOTHING
+    compile_stats: CompileStats = NO_COMPILES
     phases: Json = field(default_factory=dict)  # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
     memory: tuple[Json, ...] = ()  # of each CUDA device
 
@@ -46,7 +46,7 @@ def summarise(
     *,
     round: int,
     updated: bool,
-    costs: Costs,
+    costs: RoundCosts,
     anomalies: Sequence[str] = (),
 ) -> tuple[BatchSummary, tuple[float, ...]]:
     """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
@@ -60,58 +60,58 @@ def summarise(
         episodes_completed=len(episodes),
         rolling_accuracy=fmean(rolling),
         reward_mean=_mean(reward),
-        reward_std=pstdev(_known(reward)) if _known(reward) else None,
+        reward_std=pstdev(_known_values(reward)) if _known_values(reward) else None,
         env_accuracy=tuple(accuracy),
         env_committed=tuple(one.committed_accuracy for one in episodes),
         env_reward=tuple(reward),
         updated=updated,
         anomalies=tuple(anomalies),
         seconds=costs.rollout_s,
-        env_epochs_per_s=_rate(costs),
-        graphs=costs.compiling.graphs,
-        graph_fallbacks=costs.compiling.graph_fallbacks,
-        **_spread(accuracy),
+        env_epochs_per_s=_epoch_rate(costs),
+        graphs=costs.compile_stats.graphs,
+        graph_fallbacks=costs.compile_stats.graph_fallbacks,
+        **_accuracy_stats(accuracy),
         **_means(episodes),
         **_totals(episodes),
     )
     return summary, rolling
 
 
-def paces(costs: Costs, *, samples: int) -> tuple[RoundEvent, ...]:
-    """How fast a round was and what it took; samples: of an env and epoch."""
-    rate, wall = _rate(costs), costs.rollout_s + costs.update_s
+def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, ...]:
+    """Speed and costs of a round; samples: of an env and epoch."""
+    rate, wall = _epoch_rate(costs), costs.rollout_s + costs.update_s
     data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
     throughput = Throughput(
         env_epochs_per_s=rate,
         samples_per_s=None if rate is None else rate * samples,
-        host_wait_time_share=_share(costs.waited_s, wall),
-        data_wait_time_share=_share(data, wall),
+        host_wait_time_share=_time_share(costs.waited_s, wall),
+        data_wait_time_share=_time_share(data, wall),
         rollout_s=costs.rollout_s,
         update_s=costs.update_s,
-        compile_s=costs.compiling.compile_s,
+        compile_s=costs.compile_stats.compile_s,
     )
     profile = (PhaseProfile(phases=costs.phases),) if costs.phases else ()
     return (throughput, *profile, *(MemoryUsed(**one) for one in costs.memory))
 
 
-def _rate(costs: Costs) -> float | None:
+def _epoch_rate(costs: RoundCosts) -> float | None:
     return costs.env_epochs / costs.rollout_s if costs.rollout_s > 0 else None
 
 
-def _share(seconds: float | None, wall: float) -> float | None:
+def _time_share(seconds: float | None, wall: float) -> float | None:
     return None if seconds is None or wall <= 0 else seconds / wall
 
 
-def _known(values: Iterable[float | None]) -> list[float]:
+def _known_values(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
+    known = _known_values(values)
     return fmean(known) if known else None
 
 
-def _spread(accuracy: Sequence[float]) -> dict[str, float]:
+def _accuracy_stats(accuracy: Sequence[float]) -> dict[str, float]:
     return {
         "accuracy_mean": fmean(accuracy),
         "accuracy_std": pstdev(accuracy),

@@ -19,9 +19,9 @@ from morphogen.errors import ConfigError
 from morphogen.telemetry.events import Envelope, Json
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.position import NOWHERE, Logged
+from morphogen.telemetry.position import UNOPENED, LoggerPosition
 
-PREFIX = {
+NAME_PREFIXES = {
     "RoundCompleted": "round",
     "PpoUpdated": "ppo",
     "ActionCounts": "actions",
@@ -31,53 +31,55 @@ PREFIX = {
     "ObservationStats": "observation",
     "HiddenHealth": "hidden",
 }
-NEEDS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
-FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
+LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
+LOGGER_FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
 PROJECT = "morphogen"
 
 
 def check_loggers(names: Iterable[str]) -> None:
     """A ConfigError where the package of a logger is not installed."""
     for name in names:
-        if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+        if name in LOGGER_PACKAGES and importlib.util.find_spec(LOGGER_PACKAGES[name]) is None:
             raise ConfigError(
-                f"telemetry.loggers names {name}, but the package {NEEDS[name]} is not installed; "
+                f"telemetry.loggers names {name}, but the package {LOGGER_PACKAGES[name]} is not installed; "
                 f'want pip install "morphogen[{name}]"'
             )
 
 
-class Scalars:
+class ScalarSink:
     """A sink for the numbers of events."""
 
-    def __init__(self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int, place: Logged = NOWHERE) -> None:
+    def __init__(
+        self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int, position: LoggerPosition = UNOPENED
+    ) -> None:
         """`folder`: where the logger keeps its files; epochs: of an episode; `place`: to go on from."""
-        self.name, self.local = name, name in FILES
-        self._folder, self._spec, self._epochs, self._place = folder, spec, epochs, place
+        self.name, self.local = name, name in LOGGER_FILES
+        self._folder, self._spec, self._epochs, self._position = folder, spec, epochs, position
 
     @cached_property
     def _logger(self) -> Any:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
         self._folder.mkdir(parents=True, exist_ok=True)
         loggers = importlib.import_module("torchrl.record.loggers")
-        return _OPEN[self.name](loggers, self._folder, self._spec, self._place.id)
+        return _OPEN[self.name](loggers, self._folder, self._spec, self._position.id)
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of a batch."""
         for event in events:
-            for name, value, step in scalars(event, self._epochs):
+            for name, value, step in event_scalars(event, self._epochs):
                 self._logger.log_scalar(name, value, step=step)
 
     def flush(self) -> None:
         """Files take what the logger holds back; a service takes it as it sees fit."""
         if "_logger" in vars(self) and self.local:
             _FLUSH[self.name](self._logger.experiment)
-            self._place = Logged(files=dict(_sizes(self._folder, self.name)))
+            self._position = LoggerPosition(files=dict(_file_sizes(self._folder, self.name)))
 
-    def position(self) -> Logged:
-        """Where the logger stood at the last flush; the run that it is of, at a service."""
+    def position(self) -> LoggerPosition:
+        """Position of the logger at the last flush, and its run at a service."""
         if "_logger" in vars(self) and not self.local:
-            self._place = Logged(_ID[self.name](self._logger.experiment))
-        return self._place
+            self._position = LoggerPosition(_ID[self.name](self._logger.experiment))
+        return self._position
 
     def close(self) -> None:
         """Close what the logger has open."""
@@ -85,60 +87,60 @@ class Scalars:
             _CLOSE[self.name](self._logger.experiment)
 
 
-def cut(folder: Path, name: str, sizes: Mapping[str, int]) -> None:
+def truncate_files(folder: Path, name: str, sizes: Mapping[str, int]) -> None:
     """Take from the files of a logger what came after they had these sizes."""
-    for file, size in [*_sizes(folder, name)]:
+    for file, size in [*_file_sizes(folder, name)]:
         if file not in sizes:
             (folder / file).unlink()
         elif sizes[file] < size:
             os.truncate(folder / file, sizes[file])
 
 
-def _sizes(folder: Path, name: str) -> Iterator[tuple[str, int]]:
+def _file_sizes(folder: Path, name: str) -> Iterator[tuple[str, int]]:
     """Files of a logger, by their names below the folder, and their bytes."""
-    for path in (folder / name).rglob(FILES[name]):
+    for path in (folder / name).rglob(LOGGER_FILES[name]):
         if path.is_file() and not path.is_symlink():
             yield path.relative_to(folder).as_posix(), path.stat().st_size
 
 
-def scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, int]]:
+def event_scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, int]]:
     """Name, value and step of every number in an event; what is not measured is left out."""
     if event.round is None or event.late:
         return
     data = event.data
     if isinstance(data, EpochCompleted):
         step = event.round * epochs + (event.epoch or 0)
-        yield from ((f"epoch/{name}", value, step) for name, value in _means(data.payload()))
+        yield from ((f"epoch/{name}", value, step) for name, value in _env_means(data.payload()))
     elif isinstance(data, AnomalyDetected):
         yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round
-    elif event.name in PREFIX:
-        yield from ((name, value, event.round) for name, value in _flat(PREFIX[event.name], data.payload()))
+    elif event.name in NAME_PREFIXES:
+        yield from ((name, value, event.round) for name, value in _flatten(NAME_PREFIXES[event.name], data.payload()))
 
 
-def _means(payload: Json) -> Iterator[tuple[str, float]]:
+def _env_means(payload: Json) -> Iterator[tuple[str, float]]:
     for name, row in payload.items():
         known = [float(value) for value in row if isinstance(value, int | float)]
         if known:
             yield name, fmean(known)
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, float]]:
+def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _flat(f"{path}/{name}", inner)
+            yield from _flatten(f"{path}/{name}", inner)
     elif isinstance(value, int | float):
         yield path, float(value)
 
 
-def _csv(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+def _open_csv(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
     return loggers.CSVLogger(exp_name="csv", log_dir=str(folder))
 
 
-def _tensorboard(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+def _open_tensorboard(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
     return loggers.TensorboardLogger(exp_name="tensorboard", log_dir=str(folder))
 
 
-def _wandb(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+def _open_wandb(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
     own = spec.wandb
     return loggers.WandbLogger(
         exp_name=own.name or folder.absolute().parent.name,
@@ -153,7 +155,7 @@ def _wandb(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | Non
     )
 
 
-def _mlflow(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+def _open_mlflow(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
     place = folder.absolute()
     if id is not None:
         os.environ["MLFLOW_RUN_ID"] = id  # of the run that is started next
@@ -174,7 +176,7 @@ def _flush_files(experiment: Any) -> None:
         file.flush()
 
 
-_OPEN = {"csv": _csv, "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
+_OPEN = {"csv": _open_csv, "tensorboard": _open_tensorboard, "wandb": _open_wandb, "mlflow": _open_mlflow}
 _CLOSE = {
     "csv": _close_files,
     "tensorboard": lambda experiment: experiment.close(),

@@ -1,4 +1,4 @@
-"""What became of the seeds of each blueprint, counted from events.
+"""Outcomes of the seeds of each blueprint, counted from events.
 
 Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever it is split.
 """
@@ -12,18 +12,18 @@ from typing import Self
 
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.env import EpisodeCompleted
-from morphogen.telemetry.kinds.round import Score
+from morphogen.telemetry.kinds.round import BlueprintScore
 from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.macs import host_macs, seed_macs
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
-REASONS = ("action", "ramp", "governor")
+PRUNE_REASONS = ("action", "ramp", "governor")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ExactSums:
     """Count, sum and sum of squares of numbers, without rounding."""
 
     count: int = 0
@@ -31,7 +31,7 @@ class Sample:
     squares: Fraction = Fraction()
 
     @classmethod
-    def of(cls, value: float | None) -> Self:
+    def from_value(cls, value: float | None) -> Self:
         """One number; None is none."""
         return cls() if value is None else cls(1, Fraction(value), Fraction(value) ** 2)
 
@@ -53,71 +53,75 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class BlueprintTally:
     """The seeds of one blueprint."""
 
     slots: Counter[str] = field(default_factory=Counter)  # germinated in each
     pruned: Counter[str] = field(default_factory=Counter)  # by reason
     alive: int = 0  # at the end of an episode, not fossilized
-    params: Sample = Sample()  # at germination
-    fossil_age: Sample = Sample()  # epochs
-    pruned_age: Sample = Sample()
-    contribution: Sample = Sample()  # at fossilization, points
-    shapley: Sample = Sample()
-    change: Sample = Sample()  # of accuracy from germination to the end, points
+    params: ExactSums = ExactSums()  # at germination
+    fossil_age: ExactSums = ExactSums()  # epochs
+    pruned_age: ExactSums = ExactSums()
+    contribution: ExactSums = ExactSums()  # at fossilization, points
+    shapley: ExactSums = ExactSums()
+    change: ExactSums = ExactSums()  # of accuracy from germination to the end, points
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
-def tallies(event: Envelope) -> dict[str, Tally]:
-    """What one event says about blueprints."""
+def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
+    """Return the tallies of blueprints from one event."""
     data = event.data
     match data:
         case SeedGerminated():
-            return {data.blueprint: Tally(slots=Counter([event.slot or ""]), params=Sample.of(data.params))}
+            return {
+                data.blueprint: BlueprintTally(
+                    slots=Counter([event.slot or ""]), params=ExactSums.from_value(data.params)
+                )
+            }
         case SeedFossilized():
-            return {data.blueprint: _fossilized(data)}
+            return {data.blueprint: _fossil_tally(data)}
         case SeedPruned():
             return {
-                data.blueprint: Tally(
+                data.blueprint: BlueprintTally(
                     pruned=Counter([data.reason]),
-                    pruned_age=Sample.of(data.age),
-                    change=Sample.of(data.accuracy_change),
+                    pruned_age=ExactSums.from_value(data.age),
+                    change=ExactSums.from_value(data.accuracy_change),
                 )
             }
         case EpisodeCompleted():
             live = [seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name]
-            return {name: Tally(alive=count) for name, count in Counter(live).items()}
+            return {name: BlueprintTally(alive=count) for name, count in Counter(live).items()}
     return {}
 
 
-def _fossilized(data: SeedFossilized) -> Tally:
-    return Tally(
-        fossil_age=Sample.of(data.age),
-        contribution=Sample.of(data.contribution),
-        shapley=Sample.of(data.shapley),
-        change=Sample.of(data.accuracy_change),
+def _fossil_tally(data: SeedFossilized) -> BlueprintTally:
+    return BlueprintTally(
+        fossil_age=ExactSums.from_value(data.age),
+        contribution=ExactSums.from_value(data.contribution),
+        shapley=ExactSums.from_value(data.shapley),
+        change=ExactSums.from_value(data.accuracy_change),
     )
 
 
-def added(one: Mapping[str, Tally], other: Mapping[str, Tally]) -> dict[str, Tally]:
+def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]) -> dict[str, BlueprintTally]:
     """Both together, blueprint by blueprint."""
-    return {name: one.get(name, Tally()) + other.get(name, Tally()) for name in {**one, **other}}
+    return {name: one.get(name, BlueprintTally()) + other.get(name, BlueprintTally()) for name in {**one, **other}}
 
 
-def scoreboard(found: Mapping[str, Tally], host: CnnSpec | None) -> dict[str, Score]:
+def scoreboard(tallies: Mapping[str, BlueprintTally], host: CnnSpec | None) -> dict[str, BlueprintScore]:
     """The scores of every blueprint, by name.  host: for the cost, None = not known."""
-    return {name: _score(name, found[name], host) for name in sorted(found)}
+    return {name: _blueprint_score(name, tallies[name], host) for name in sorted(tallies)}
 
 
-def _score(name: str, tally: Tally, host: CnnSpec | None) -> Score:
+def _blueprint_score(name: str, tally: BlueprintTally, host: CnnSpec | None) -> BlueprintScore:
     germinated, pruned = tally.slots.total(), tally.pruned.total()
     params, contribution = tally.params.mean, tally.contribution.mean
-    return Score(
+    return BlueprintScore(
         germinated=germinated,
         fossilized=tally.fossil_age.count,
-        pruned={reason: tally.pruned[reason] for reason in REASONS},
+        pruned={reason: tally.pruned[reason] for reason in PRUNE_REASONS},
         alive=tally.alive,
         rolled_back=tally.pruned["governor"],
         age_fossilized=tally.fossil_age.mean,

@@ -12,19 +12,21 @@ from contextlib import suppress
 from functools import reduce
 from typing import Any
 
-from morphogen.telemetry.batch import Batch, Remains
+from morphogen.telemetry.batch import EventBatch, RetainedEvents
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, TelemetryDropped
 from morphogen.telemetry.writer import Sink
 
-HELD = 1_000  # events from which remains are no longer added to
-LINGER = 0.03  # seconds that a batch waits alone: the next action is chosen meanwhile, and what is told can wait for it
+MAX_RETAINED = 1_000  # events from which remains are no longer added to
+BATCH_DELAY_S = (
+    0.03  # seconds that a batch waits alone: the next action is chosen meanwhile, and what is told can wait for it
+)
 
-Failed = Callable[["Outlet", str], None]
+OnFailure = Callable[["SinkWorker", str], None]
 
 
-class Outlet:
+class SinkWorker:
     """`put`, `flush`, `settle` and `close` are for the scheduler's side; all else happens in the thread.
 
     `size`: batches that wait; `patience`: seconds that a full queue, and closing, wait for the sink before it is given
@@ -32,19 +34,19 @@ class Outlet:
     """
 
     def __init__(
-        self, sink: Sink, *, name: str, size: int, patience: float, on_failure: Failed, retried: bool = False
+        self, sink: Sink, *, name: str, size: int, timeout_s: float, on_failure: OnFailure, retries: bool = False
     ) -> None:
-        self.sink, self.name, self.retried = sink, name, retried
+        self.sink, self.name, self.retries = sink, name, retries
         self.error: str | None = None  # why it takes no more, or has not been able to
         self.failed = self.given_up = False
         self.dropped: Counter[str] = Counter()
         self.waited_s = 0.0
-        self._size, self._patience, self._on_failure = size, patience, on_failure
-        self._remains: deque[Remains] = deque()  # older than all of the fresh ones
-        self._fresh: deque[Batch] = deque()
+        self._size, self._patience, self._on_failure = size, timeout_s, on_failure
+        self._remains: deque[RetainedEvents] = deque()  # older than all of the fresh ones
+        self._fresh: deque[EventBatch] = deque()
         self._untold: Counter[str] = Counter()  # dropped since the last TelemetryDropped
         self._untold_wait_s = 0.0
-        self._work: Batch | Remains | None = None  # in the hands of the thread
+        self._work: EventBatch | RetainedEvents | None = None  # in the hands of the thread
         self._taken: tuple[Envelope, ...] = ()  # what of it the sink was given
         self._where: Callable[[], Any] = getattr(sink, "position", lambda: None)
         self._place = self._where()  # of the sink after the last thing that it did
@@ -53,7 +55,7 @@ class Outlet:
         self._thread = threading.Thread(target=self._run, name=f"telemetry {name}", daemon=True)
         self._thread.start()
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: EventBatch) -> None:
         """Hand over a batch; where the queue is full the oldest ones are reduced to what is never dropped."""
         with self._lock:
             if self.given_up or self._closing:
@@ -73,7 +75,7 @@ class Outlet:
             self._asked = True
             self._lock.notify_all()
 
-    def settle(self, until: float) -> tuple[Any, Remains]:
+    def wait_for_flush(self, until: float) -> tuple[Any, RetainedEvents]:
         """Wait for a flush that was asked for; the place of the sink (None: it has none), and what it did not take.
 
         `until`: a moment of the monotonic clock, after which it is not waited for.
@@ -81,9 +83,9 @@ class Outlet:
         with self._lock:
             left = until - time.monotonic()
             self._lock.wait_for(lambda: self.given_up or not (self._asked or self._busy), max(left, 0.0))
-            given = Remains(self._taken) if self._taken else self._work
+            given = RetainedEvents(self._taken) if self._taken else self._work
             held = [*([] if given is None else [given]), *self._remains, *self._fresh]
-            return self._place, reduce(Remains.with_, held, Remains(dropped=self._untold))
+            return self._place, reduce(RetainedEvents.merge_with, held, RetainedEvents(dropped=self._untold))
 
     def close(self) -> None:
         """Take no more, drain the queue and close the sink; one that does not come to an end in time is given up."""
@@ -108,8 +110,12 @@ class Outlet:
 
     def _make_room(self) -> None:
         while self._full() and self._fresh:
-            last = self._remains.pop() if self._remains and len(self._remains[-1].events) < HELD else Remains()
-            self._remains.append(last.with_(self._fresh.popleft()))
+            last = (
+                self._remains.pop()
+                if self._remains and len(self._remains[-1].events) < MAX_RETAINED
+                else RetainedEvents()
+            )
+            self._remains.append(last.merge_with(self._fresh.popleft()))
 
     def _wait_for_room(self) -> None:
         self._asked = True
@@ -143,7 +149,7 @@ class Outlet:
         """Wait for something to do and do it; False = there is nothing more to do."""
         with self._lock:
             self._lock.wait_for(lambda: self._pressed() or self._ready())
-            self._lock.wait_for(lambda: self._pressed() or self._waiting() > 1, LINGER)
+            self._lock.wait_for(lambda: self._pressed() or self._waiting() > 1, BATCH_DELAY_S)
             if self.given_up:
                 return False
             if self._asked or self._closing:
@@ -164,18 +170,18 @@ class Outlet:
     def _ready(self) -> bool:
         return self.error is None and self._waiting() > 0
 
-    def _take(self) -> Remains | Batch | None:
+    def _take(self) -> RetainedEvents | EventBatch | None:
         waiting = self._remains or self._fresh
         if not waiting:
             return None
         self._lock.notify_all()  # there is room
         return waiting.popleft()
 
-    def _attempt(self, work: Remains | Batch | None, last: bool) -> str | None:
+    def _attempt(self, work: RetainedEvents | EventBatch | None, last: bool) -> str | None:
         """Why the sink did not take it; None = it did."""
         try:
             if work is not None:
-                self._taken = self._told(work)
+                self._taken = self._with_drop_event(work)
             if self._taken:
                 self.sink.write(self._taken)
             if work is None:
@@ -195,10 +201,10 @@ class Outlet:
         self._work, self._taken, self._busy = None, (), False
         self._lock.notify_all()
 
-    def _told(self, work: Remains | Batch) -> tuple[Envelope, ...]:
+    def _with_drop_event(self, work: RetainedEvents | EventBatch) -> tuple[Envelope, ...]:
         """The events, with one on what was dropped before the first that closes a round or the run."""
         events = work.events
-        if isinstance(work, Remains):
+        if isinstance(work, RetainedEvents):
             self._untold += work.dropped
             self.dropped += work.dropped
         ends = [i for i, one in enumerate(events) if isinstance(one.data, BatchSummary | RunCompleted)]
@@ -209,15 +215,15 @@ class Outlet:
             self._untold, self._untold_wait_s = Counter(), 0.0
         return (*events[: ends[0]], Envelope(told, round=events[ends[0]].round), *events[ends[0] :])
 
-    def _keep(self, error: str, work: Remains | Batch | None) -> bool:
+    def _keep(self, error: str, work: RetainedEvents | EventBatch | None) -> bool:
         """The sink failed: keep what it did not take, or give it up; whether to go on."""
         with self._lock:
             first = not self.failed
             self.failed, self._asked = True, False
             if work is not None and self._taken:
-                self._remains.appendleft(Remains(self._taken))
+                self._remains.appendleft(RetainedEvents(self._taken))
             self.error = error
-            if not self.retried or (work is not None and not self._taken):  # what could not be told never will be
+            if not self.retries or (work is not None and not self._taken):  # what could not be told never will be
                 self._give_up(error)
             on = not self.given_up and not self._closing
             self._rest()

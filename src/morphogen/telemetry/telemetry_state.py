@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.codec import Tree, check_arrays, packed, unpacked
-from morphogen.telemetry.detectors import Sights
-from morphogen.telemetry.dispatch import Raised
-from morphogen.telemetry.record_memory import Facts, Memory, begin
+from morphogen.storage.codec import Tree, check_arrays, pack, unpack
+from morphogen.telemetry.detectors import DetectionState
+from morphogen.telemetry.dispatch import DispatchState
+from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, initial_memory
 from morphogen.telemetry.round_events import Scale
-from morphogen.telemetry.scores import Tally
-from morphogen.telemetry.watcher import Seen
+from morphogen.telemetry.scores import BlueprintTally
+from morphogen.telemetry.watcher import MonitorState
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
@@ -20,20 +20,20 @@ from morphogen.vocab.text import format_value
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What a reporter remembers."""
+class TelemetryState:
+    """State of a reporter."""
 
-    memory: Memory | None  # None: before the first epoch of the run
+    memory: EpisodeMemory | None  # None: before the first epoch of the run
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
-    seeds: Mapping[str, Tally]  # of all rounds so far, by blueprint
-    seen: Seen
-    raised: Raised
+    seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
+    seen: MonitorState
+    raised: DispatchState
 
 
-def state_of(tree: Tree, facts: Facts, where: str) -> State:
+def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
     """The state that a tree holds; a CheckpointError by name where it is not of this run."""
-    found: State = unpacked(State, tree, where)
+    found: TelemetryState = unpack(TelemetryState, tree, where)
     envs, slots = facts.envs, len(facts.slots)
     record = {
         "stage": np.zeros((envs, slots), dtype=np.int8),
@@ -43,18 +43,18 @@ def state_of(tree: Tree, facts: Facts, where: str) -> State:
     }
     features = np.zeros(sum(one.normalised for row in VECTORS.values() for one in row))
     if found.memory is not None:
-        check_arrays(tree["memory"], packed(begin(record, facts)), f"{where}.memory")
+        check_arrays(tree["memory"], pack(initial_memory(record, facts)), f"{where}.memory")
     if found.first is not None:
-        check_arrays(tree["first"], packed((features, features)), f"{where}.first")
+        check_arrays(tree["first"], pack((features, features)), f"{where}.first")
     if found.seen.sights is not None:
-        check_arrays(tree["seen"]["sights"], packed(Sights.none(record)), f"{where}.seen.sights")
+        check_arrays(tree["seen"]["sights"], pack(DetectionState.empty(record)), f"{where}.seen.sights")
     for name, tally in found.seeds.items():
-        _known(name, [one.label for one in Blueprint], f"{where}.seeds")
+        _check_name(name, [one.label for one in Blueprint], f"{where}.seeds")
         for slot in tally.slots:
-            _known(slot, facts.slots, f"{where}.seeds.{name}.slots")
+            _check_name(slot, facts.slots, f"{where}.seeds.{name}.slots")
     return found
 
 
-def _known(name: str, names: Sequence[str], where: str) -> None:
+def _check_name(name: str, names: Sequence[str], where: str) -> None:
     if name not in names:
         raise CheckpointError(f"{where} names {format_value(name)}; want one of {', '.join(names)}")

@@ -5,44 +5,53 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.telemetry.anomaly import INFO, Finding, Report, Watch, anomalies, drop, measured, trend
-from morphogen.telemetry.detectors import Sights, look
+from morphogen.telemetry.anomaly import (
+    INFO,
+    AnomalyState,
+    EpochReport,
+    Finding,
+    accuracy_drop,
+    accuracy_trend,
+    find_anomalies,
+    valid_metrics,
+)
+from morphogen.telemetry.detectors import DetectionState, detect
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, TrendDetected
 from morphogen.telemetry.names import Record
-from morphogen.telemetry.record_memory import Facts
+from morphogen.telemetry.record_memory import RunFacts
 
 
-class Seen(NamedTuple):
-    """What a watcher remembers."""
+class MonitorState(NamedTuple):
+    """State of a monitor."""
 
-    watch: Watch = Watch()
-    sights: Sights | None = None
+    watch: AnomalyState = AnomalyState()
+    sights: DetectionState | None = None
     kinds: tuple[str, ...] = ()  # found in the epochs of the round
 
 
-class Watcher:
+class AnomalyMonitor:
     """Every epoch, then every round, in order."""
 
-    def __init__(self, facts: Facts, spec: TelemetrySpec, *, rounds: int) -> None:
+    def __init__(self, facts: RunFacts, spec: TelemetrySpec, *, rounds: int) -> None:
         """rounds: of the run."""
         self._facts, self._spec, self._rounds = facts, spec, rounds
-        self.seen = Seen()
+        self.state = MonitorState()
 
-    def epoch(self, record: Record, position: tuple[int, int]) -> tuple[tuple[Envelope, ...], Report]:
-        """What stands out in an epoch, and what of it raises the level."""
+    def end_epoch(self, record: Record, position: tuple[int, int]) -> tuple[tuple[Envelope, ...], EpochReport]:
+        """Return the findings of an epoch, and those that raise the level."""
         round, epoch = position
-        before = self.seen.sights if epoch and self.seen.sights else Sights.none(record)
-        found, sights = look(record, before)
-        kinds = (*self.seen.kinds, *(finding.kind for _, _, finding in found))
-        self.seen = self.seen._replace(sights=sights, kinds=kinds)
-        causes = ["RolledBack"] * bool(record["rolled_back"].any()) + _alarming(finding for _, _, finding in found)
-        return tuple(self._told(*one, position) for one in found), self._report(round, epoch, causes)
+        before = self.state.sights if epoch and self.state.sights else DetectionState.empty(record)
+        found, sights = detect(record, before)
+        kinds = (*self.state.kinds, *(finding.kind for _, _, finding in found))
+        self.state = self.state._replace(sights=sights, kinds=kinds)
+        causes = ["RolledBack"] * bool(record["rolled_back"].any()) + _alarm_kinds(finding for _, _, finding in found)
+        return tuple(self._envelope(*one, position) for one in found), self._report(round, epoch, causes)
 
-    def _told(self, row: int, slot: int, finding: Finding, position: tuple[int, int]) -> Envelope:
+    def _envelope(self, row: int, slot: int, finding: Finding, position: tuple[int, int]) -> Envelope:
         (round, epoch), env = position, self._facts.first + row
         return Envelope(
-            _event(finding),
+            _anomaly_event(finding),
             round=round,
             epoch=epoch,
             env=env,
@@ -51,25 +60,30 @@ class Watcher:
             severity=finding.severity,
         )
 
-    def round(
+    def end_round(
         self, round: int, metrics: Mapping[str, Any], rollbacks: int, devices: Sequence[Mapping[str, Any]]
-    ) -> tuple[tuple[str, ...], tuple[Envelope, ...], Report]:
+    ) -> tuple[tuple[str, ...], tuple[Envelope, ...], EpochReport]:
         """Kinds of all anomalies of a round, the events about the round itself, and what of them raises the level."""
-        watch, sights, before = self.seen
+        watch, sights, before = self.state
         if sights is None:
             raise ValueError(f"round {round} has no epoch")
-        found, watch = anomalies(sights.counts(round, rollbacks), measured(metrics), watch, self._spec, devices)
+        found, watch = find_anomalies(
+            sights.counts(round, rollbacks), valid_metrics(metrics), watch, self._spec, devices
+        )
         kinds = tuple(dict.fromkeys([*before, *(one.kind for one in found)]))
-        self.seen = Seen(watch, sights)
-        told = tuple(Envelope(_event(one), round=round, severity=one.severity) for one in found)
-        return kinds, told, self._report(round, self._facts.epochs - 1, _alarming(found))
+        self.state = MonitorState(watch, sights)
+        told = tuple(Envelope(_anomaly_event(one), round=round, severity=one.severity) for one in found)
+        return kinds, told, self._report(round, self._facts.epochs - 1, _alarm_kinds(found))
 
-    def direction(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
-        """Where accuracy is going; before: mean accuracies of the at most 10 rounds before."""
+    def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
+        """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before."""
         if not before or summary.accuracy_mean is None or summary.rolling_accuracy is None:
             return []
         known, now = fmean(before), summary.rolling_accuracy
-        kind, share = trend(now - known, self._spec), self._fallen(summary.accuracy_mean, known, summary.round)
+        kind, share = (
+            accuracy_trend(now - known, self._spec),
+            self._accuracy_drop(summary.accuracy_mean, known, summary.round),
+        )
         found: list[Event] = []
         if kind is not None:
             found.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
@@ -77,18 +91,18 @@ class Watcher:
             found.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))
         return found
 
-    def _fallen(self, accuracy: float, known: float, round: int) -> float | None:
-        return drop(accuracy, known, (round + 1) / self._rounds, self._spec.limits_by_name)
+    def _accuracy_drop(self, accuracy: float, known: float, round: int) -> float | None:
+        return accuracy_drop(accuracy, known, (round + 1) / self._rounds, self._spec.limits_by_name)
 
-    def _report(self, round: int, epoch: int, causes: list[str]) -> Report:
-        return Report(round * self._facts.epochs + epoch, tuple(causes))
+    def _report(self, round: int, epoch: int, causes: list[str]) -> EpochReport:
+        return EpochReport(round * self._facts.epochs + epoch, tuple(causes))
 
 
-def _alarming(found: Iterable[Finding]) -> list[str]:
+def _alarm_kinds(found: Iterable[Finding]) -> list[str]:
     return [one.kind for one in found if one.severity != INFO]
 
 
-def _event(finding: Finding) -> AnomalyDetected:
+def _anomaly_event(finding: Finding) -> AnomalyDetected:
     fields = finding._asdict()
     del fields["severity"]
     return AnomalyDetected(**fields)

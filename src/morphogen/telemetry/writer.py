@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import line
-from morphogen.telemetry.position import Written
+from morphogen.telemetry.jsonl import encode
+from morphogen.telemetry.position import FilePosition
 
 
 class Sink(Protocol):
@@ -30,7 +30,7 @@ class Sink(Protocol):
         ...
 
 
-class Kept:
+class MemorySink:
     """A sink that keeps what it takes."""
 
     def __init__(self) -> None:
@@ -44,35 +44,37 @@ class Kept:
         """Nothing is on its way."""
 
     def close(self) -> None:
-        """What was kept stays."""
+        """Keep the stored events."""
 
 
-class JsonLines:
+class JsonlSink:
     """A sink that appends JSON lines to a file."""
 
     local = True
 
-    def __init__(self, path: Path, *, first: int = 0, rank: int = 0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, *, first_seq: int = 0, rank: int = 0, clock: Callable[[], float] = time.time
+    ) -> None:
         """`first`: the number of the next line."""
-        self.name, self.seq, self._rank, self._clock = path.name, first, rank, clock
+        self.name, self.seq, self._rank, self._clock = path.name, first_seq, rank, clock
         self._file = path.open("ab", buffering=0)
         self._size = self._file.tell()  # bytes of whole lines
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
         now = self._clock()
-        lines = [line(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
+        lines = [encode(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
         data = "".join(lines).encode("ascii")
         try:
-            _whole(self._file.write, data)
+            _write_all(self._file.write, data)
         except OSError:
             self._file.truncate(self._size)  # a disk that fills up takes a part
             raise
         self.seq, self._size = self.seq + len(lines), self._size + len(data)
 
-    def position(self) -> Written:
+    def position(self) -> FilePosition:
         """The end of the whole lines."""
-        return Written(self._size, self.seq)
+        return FilePosition(self._size, self.seq)
 
     def flush(self) -> None:
         """Wait until the file is on the disk."""
@@ -85,7 +87,7 @@ class JsonLines:
             self._file.close()
 
 
-class Call:
+class CallbackSink:
     """A sink that hands every batch to a function, as a list."""
 
     def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
@@ -102,6 +104,6 @@ class Call:
         """There is nothing to close."""
 
 
-def _whole(write: Callable[[bytes], int | None], data: bytes) -> None:
+def _write_all(write: Callable[[bytes], int | None], data: bytes) -> None:
     while data:  # a raw file may take a part only
         data = data[write(data) or 0 :]

@@ -8,11 +8,12 @@
 
     found = audit.audit(mean_of_the_measured, torch.ones(3), torch.tensor([True, False, True]))
     assert found.reads[0].op == "aten.index"  # boolean indexing; `.where` is the line that asked
-    assert "meta" in found.sentence()
+    assert "meta" in found.describe()
 
-`watch` runs the function under a dispatch mode: it sees `.item()`, `bool(x)`, `nonzero`, `unique` and boolean indexing,
-with the line that asked, and misses `.tolist()`, `.numpy()` and a `.cpu()` of what is on the CPU.  `refused` runs it on
-the `meta` device, where there are no values to read: it catches all of these, and results that were made elsewhere.
+`record_host_reads` runs the function under a dispatch mode: it sees `.item()`, `bool(x)`, `nonzero`, `unique` and
+boolean indexing, with the line that asked, and misses `.tolist()`, `.numpy()` and a `.cpu()` of a tensor on the CPU.
+`meta_failure` runs it on the `meta` device, where there are no values to read: it catches all of these, and results
+that were made elsewhere.
 `source_reads` looks for the names of such calls in the source, in branches that were not taken too.
 """
 
@@ -112,7 +113,7 @@ def source_reads(source: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the three checks found; falsy where all is well."""
+    """Findings of the three checks; falsy without a finding."""
 
     reads: list[HostRead] = field(default_factory=list)
     meta_failure: str = ""

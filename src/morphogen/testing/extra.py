@@ -1,4 +1,4 @@
-"""What strategies and laws need beside the package: where it is missing, importing this says how to install it."""
+"""Optional requirements of strategies and laws: without them, importing this module says how to install them."""
 
 from importlib.util import find_spec
 

@@ -7,7 +7,7 @@ from morphogen.vocab.stage import Algorithm, Curve
 
 
 class Op(IntEnum):
-    """What an env does in this epoch."""
+    """Operation of an env in this epoch."""
 
     WAIT = 0
     GERMINATE = 1
@@ -35,7 +35,7 @@ class Tempo(IntEnum):
 
 
 class AlphaTarget(IntEnum):
-    """Where a ramp ends."""
+    """End of a ramp."""
 
     HALF = 0
     SEVENTY = 1
@@ -116,7 +116,7 @@ PLACEHOLDER: tuple[int, ...] = (0, 0, 0, 2, 1, 2, 0, 0)  # what the sampler writ
 
 
 class Outcome(IntEnum):
-    """What became of an action."""
+    """Outcome of an action."""
 
     EXECUTED = 0
     DECLINED = 1

@@ -1,4 +1,4 @@
-"""What can go wrong inside a step: bits of the per-env fault code in the record."""
+"""Faults inside a step: bits of the per-env fault code in the record."""
 
 from enum import IntFlag
 

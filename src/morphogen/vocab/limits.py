@@ -1,4 +1,4 @@
-"""What a run allows: the plain values that legality depends on."""
+"""Limits of a run: the plain values that legality depends on."""
 
 from dataclasses import dataclass
 

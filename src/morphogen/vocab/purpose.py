@@ -1,4 +1,4 @@
-"""What random numbers are drawn for: one code per purpose, part of every stream."""
+"""Purposes of random numbers: one code per purpose, part of every stream."""
 
 from enum import IntEnum
 

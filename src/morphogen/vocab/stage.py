@@ -41,7 +41,7 @@ LEGAL_NEXT: tuple[tuple[bool, ...], ...] = tuple(tuple(to in TRANSITIONS[here] f
 
 
 class AlphaMode(IntEnum):
-    """What the alpha controller of a slot is doing."""
+    """Mode of the alpha controller of a slot."""
 
     HOLD = 0
     UP = 1
@@ -61,7 +61,7 @@ DEFAULT_STEEPNESS = 12.0
 
 
 class Algorithm(IntEnum):
-    """How a seed's delta is blended into the host."""
+    """Algorithm that blends the delta of a seed into the host."""
 
     NONE = 0
     ADD = 1
@@ -116,7 +116,7 @@ class Panic(IntEnum):
 
 
 class Removal(IntEnum):
-    """Who removed a seed."""
+    """Cause of the removal of a seed."""
 
     NONE = 0
     ACTION = 1

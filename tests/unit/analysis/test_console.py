@@ -5,9 +5,11 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.handwritten_logs import anomaly, epoch, rolled_back
 
-from morphogen.analysis.console import Console, amount, closing, duration
+from morphogen.analysis.console import Console, closing_lines, column_blocks, format_duration, format_number
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import CheckpointFailed, SinkFailed
@@ -45,11 +47,11 @@ def told(quiet=False, err=None):
     with Console(quiet, err=err, out=out, clock=lambda: now[0]) as console:
         console.start(SPEC, {"task": "digits", "host": "438 parameters"})
         for round in range(4):
-            console.epoch(round, 0, (round + 0.5) / 4)
+            console.end_epoch(round, 0, (round + 0.5) / 4)
             now[0] += 60.0
-            console.epoch(round, 23, (round + 1) / 4)
-            console.round(summary(round))
-        console.table(ROWS, title="held-out instances")
+            console.end_epoch(round, 23, (round + 1) / 4)
+            console.end_round(summary(round))
+        console.print_table(ROWS, title="held-out instances")
         console.finish(SimpleNamespace(history=[summary(round) for round in range(4)], run_dir="runs/x"))
     return err.getvalue(), out.getvalue()
 
@@ -103,7 +105,7 @@ def test_the_progress_knows_the_accuracy_of_the_last_epoch_where_it_is_recorded(
         with Console(err=err, out=io.StringIO(), clock=lambda: 0.0) as console:
             console.start(SPEC, {})
             console.write(events)
-            console.epoch(0, 3, 0.2)
+            console.end_epoch(0, 3, 0.2)
         assert f"accuracy {accuracy} %" in plain(err.getvalue())
 
 
@@ -137,7 +139,7 @@ def test_a_round_says_what_was_rolled_back_and_the_summary_which_rounds_had_anom
     err, out = io.StringIO(), io.StringIO()
     with Console(err=err, out=out) as console:
         console.start(SPEC, {})
-        console.round(summary(0, rollbacks=3))
+        console.end_round(summary(0, rollbacks=3))
         history = [summary(0, anomalies=("rollbacks",)), summary(1, anomalies=("rollbacks", "kl_spike"))]
         console.finish(SimpleNamespace(history=history, run_dir=None))
     assert "pruned 3  rolled back 3" in err.getvalue()
@@ -147,7 +149,7 @@ def test_a_round_says_what_was_rolled_back_and_the_summary_which_rounds_had_anom
 def test_a_run_without_rounds_or_rows_still_ends_well():
     out = io.StringIO()
     console = Console(err=io.StringIO(), out=out)
-    console.table([])
+    console.print_table([])
     console.finish(SimpleNamespace(history=(), run_dir=None))
     assert out.getvalue() == "no round was run\n"
 
@@ -155,7 +157,7 @@ def test_a_run_without_rounds_or_rows_still_ends_well():
 def test_an_output_that_knows_only_ascii_is_no_problem():
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    Console(err=io.StringIO(), out=out).table(ROWS)
+    Console(err=io.StringIO(), out=out).print_table(ROWS)
     out.flush()
     assert b"12,345" in raw.getvalue()
 
@@ -171,31 +173,64 @@ def test_wide_tables_and_long_paths_are_not_cut():
     ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (-1, "0:00")]
 )
 def test_durations_read_like_a_clock(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "-"), (3, "3"), (12_345, "12,345"), (0.12345, "0.123"), (-1.0, "-1.000")]
 )
 def test_numbers_read_like_numbers(value, text):
-    assert amount(value) == text
+    assert format_number(value) == text
 
 
 def test_the_summary_compares_the_first_and_the_last_rounds():
-    lines = closing([summary(round) for round in range(10)], 90.0)
+    lines = closing_lines([summary(round) for round in range(10)], 90.0)
     assert lines[0] == "10 rounds in 1:30"
     assert lines[1] == "return: 2.500 in the first 5 rounds, 7.500 in the last 5"
 
 
 def test_a_short_run_compares_halves_and_a_single_round_stands_alone():
     assert (
-        closing([summary(round) for round in range(5)], 1.0)[1]
+        closing_lines([summary(round) for round in range(5)], 1.0)[1]
         == "return: 1.000 in the first 2 rounds, 4.000 in the last 2"
     )
-    assert closing([summary(0), summary(1)], 1.0)[1] == "return: 0.500, then 1.500"
-    assert closing([summary(0)], 1.0)[1] == "return: 0.500"
+    assert closing_lines([summary(0), summary(1)], 1.0)[1] == "return: 0.500, then 1.500"
+    assert closing_lines([summary(0)], 1.0)[1] == "return: 0.500"
 
 
 def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
-    lines = closing([summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0)
+    lines = closing_lines([summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0)
     assert lines[1] == "return: 1.500 in the first 2 rounds, 2.500 in the last 2"
+
+
+@given(
+    columns=st.lists(
+        st.tuples(st.text("abcdefgh", min_size=1, max_size=14), st.integers(1, 12)), min_size=1, max_size=14
+    ),
+    width=st.integers(40, 120),
+)
+def test_no_table_is_cut_and_every_block_is_led_by_the_first_column(columns, width):
+    names = [f"{name}{i}" for i, (name, _) in enumerate(columns)]
+    rows = [{name: "x" * size for name, (_, size) in zip(names, columns, strict=True)}] * 2
+    out = io.StringIO()
+    screen = Console(out=out)
+    screen._out.width = width
+    screen.print_table(rows)
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "\u2026" not in out.getvalue()
+    heads = [line.split() for line in lines if names[0] in line.split()]
+    assert [name for head in heads for name in head if name != names[0]] == names[1:]
+
+
+@pytest.mark.parametrize(
+    ("widths", "blocks"),
+    [
+        ([5], [[0]]),
+        ([5, 5, 5], [[0, 1, 2]]),
+        ([5, 10, 10], [[0, 1], [0, 2]]),
+        ([5, 30, 4], [[0, 1], [0, 2]]),
+    ],
+)
+def test_columns_beyond_the_width_follow_in_further_blocks(widths, blocks):
+    assert column_blocks(widths, 20) == blocks

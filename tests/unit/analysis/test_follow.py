@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.handwritten_logs import saved
 
-from morphogen.analysis.watch.follow import Batch, Cursor, read
+from morphogen.analysis.watch.follow import Cursor, FollowBatch, read_new_events
 from morphogen.errors import ConfigError
-from morphogen.telemetry.jsonl import line
+from morphogen.telemetry.jsonl import encode
 
 
 def text(numbers, time=0.0):
     """Lines of events that are told apart by their numbers."""
-    return [line(saved(number), seq=i, time=time).encode() for i, number in enumerate(numbers)]
+    return [encode(saved(number), seq=i, time=time).encode() for i, number in enumerate(numbers)]
 
 
 START = Cursor()
@@ -23,9 +23,11 @@ START = Cursor()
 def caught_up(path, cursor=START, **how):
     """Everything that is there now: the numbers of its events, lines that were none, whether it began anew."""
     numbers, unreadable, anew = [], 0, False
-    while (found := read(path, cursor, **how)) != (Batch(), cursor):
+    while (found := read_new_events(path, cursor, **how)) != (FollowBatch(), cursor):
         batch, cursor = found
-        numbers, anew = ([], True) if batch.anew else (numbers + [one.data.size_bytes for one in batch.events], anew)
+        numbers, anew = (
+            ([], True) if batch.restarted else (numbers + [one.data.size_bytes for one in batch.events], anew)
+        )
         unreadable += batch.unreadable
     return numbers, unreadable, anew, cursor
 
@@ -103,10 +105,10 @@ def test_json_that_is_no_event_is_passed_over(tmp_path, wrong):
 
 def test_a_line_longer_than_a_portion_is_read_as_a_whole(tmp_path):
     path = tmp_path / "events.jsonl"
-    path.write_bytes(line(saved(7, path="x" * 5_000), seq=0, time=0.0).encode())
+    path.write_bytes(encode(saved(7, path="x" * 5_000), seq=0, time=0.0).encode())
     assert caught_up(path, chunk=16)[0] == [7]
 
 
 def test_what_cannot_be_read_is_said(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot be read: a directory; want a file; want the event file of a run"):
-        read(tmp_path, START)
+        read_new_events(tmp_path, START)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.analysis.front import Point, Reference, front, hypervolume
+from morphogen.analysis.front import Point, Reference, hypervolume, pareto_front
 
 # Few values, so that points are often equal in something.
 coarse = st.builds(
@@ -23,7 +23,7 @@ def beaten(one, other):
 
 @given(points=crowds)
 def test_nobody_on_the_front_is_beaten_and_everybody_else_is_beaten_by_one_of_it(points):
-    found = front(points)
+    found = pareto_front(points)
     inside = [points[i] for i in found]
     assert not any(beaten(one, other) for one in inside for other in inside)
     for i, one in enumerate(points):
@@ -32,15 +32,15 @@ def test_nobody_on_the_front_is_beaten_and_everybody_else_is_beaten_by_one_of_it
 
 @given(points=crowds, order=st.randoms(use_true_random=False))
 def test_the_front_does_not_depend_on_order_or_on_copies(points, order):
-    wanted = {points[i] for i in front(points)}
+    wanted = {points[i] for i in pareto_front(points)}
     mixed = points * 2
     order.shuffle(mixed)
-    assert {mixed[i] for i in front(mixed)} == wanted
+    assert {mixed[i] for i in pareto_front(mixed)} == wanted
 
 
 def test_equal_points_stay_together_and_a_point_that_is_better_in_nothing_goes():
     best, twin, worse = Point(80.0, 1.2, 0.9), Point(80.0, 1.2, 0.9), Point(80.0, 1.2, 0.8)
-    assert front([worse, best, twin]) == (1, 2)
+    assert pareto_front([worse, best, twin]) == (1, 2)
 
 
 @given(points=crowds, more=coarse)

@@ -9,7 +9,7 @@ import pytest
 from support import generated_logs
 
 import morphogen as mg
-from morphogen.analysis.inspect_run import LATEST, SHOWN, tables, told
+from morphogen.analysis.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
 from morphogen.analysis.views import VIEWS
 from morphogen.cli import main
 from morphogen.config.config_files import to_settings
@@ -23,7 +23,7 @@ def run(tmp_path_factory):
 
 
 def test_a_run_is_told_in_a_few_facts(run):
-    facts = told(run).facts
+    facts = inspect_path(run).facts
     assert facts["run"] == "first"
     assert facts["task"] == "digits"
     assert facts["policy"] == "ppo, paid by delta"
@@ -39,24 +39,24 @@ def test_a_run_is_told_in_a_few_facts(run):
 
 def test_a_run_that_has_just_begun_has_facts_too(tmp_path):
     begun = generated_logs.write(tmp_path / "run", generated_logs.events(rounds=1, envs=1, epochs=2)[:1], result=False)
-    facts = told(begun).facts
+    facts = inspect_path(begun).facts
     assert facts["status"] == "running, 0 rounds done"
     assert (facts["best round"], facts["held-out accuracy"]) == ("not known", "not evaluated")
     (begun / "events.jsonl").unlink()
     (begun / "manifest.json").unlink()
-    assert told(begun).facts["seed"] == "0"
+    assert inspect_path(begun).facts["seed"] == "0"
 
 
 def test_long_tables_are_cut_to_the_latest_rows(run):
-    found = told(run).tables
-    assert set(SHOWN) <= set(VIEWS)
-    rounds = found[f"rounds, the last {LATEST} of 12"]
+    found = inspect_path(run).tables
+    assert set(TABLE_COLUMNS) <= set(VIEWS)
+    rounds = found[f"rounds, the last {MAX_ROWS} of 12"]
     assert [row["round"] for row in rounds] == list(range(2, 12))
-    assert all(set(row) == set(SHOWN["rounds"]) for row in rounds)
+    assert all(set(row) == set(TABLE_COLUMNS["rounds"]) for row in rounds)
 
 
 def test_every_column_that_is_shown_exists(run):
-    for name, columns in SHOWN.items():
+    for name, columns in TABLE_COLUMNS.items():
         assert set(columns.values()) <= set(tables(run)[name][0]), name
 
 

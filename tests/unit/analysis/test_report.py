@@ -15,10 +15,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from support import generated_logs
 
-from morphogen.analysis.report import RUNS, report
-from morphogen.analysis.run_log import load
+from morphogen.analysis.plots.acting import _plot_verdicts
+from morphogen.analysis.report import MAX_RUNS, report
+from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
 
@@ -53,7 +55,7 @@ def one_plot(monkeypatch):
 
 
 def rows_of(run, name):
-    return BY_NAME[name].rows(load(run))
+    return BY_NAME[name].rows(read_run(run))
 
 
 def contents(folder):
@@ -137,7 +139,7 @@ def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factor
     whole = (run / "events.jsonl").read_bytes()
     size = round(share * len(whole))
     (cut / "events.jsonl").write_bytes(whole[:size])
-    log = load(cut)
+    log = read_run(cut)
     assert sum(map(len, log.tables.rows.values())) <= whole[:size].count(b"\n")
     for plot in PLOTS:
         rows = plot.rows(log)
@@ -202,14 +204,14 @@ def test_shapley_values_of_the_best_episode_lead_from_the_host_to_the_final_netw
     for before, row in pairwise(rows[:-1]):
         assert row["low"] == before["high"]
     assert rows[-2]["high"] == pytest.approx(rows[-1]["high"], abs=1e-4)
-    episodes = load(run).tables["episodes"]
+    episodes = read_run(run).tables["episodes"]
     best = max(episodes, key=lambda row: row["committed_accuracy"])
     assert (rows[0]["round"], rows[0]["env"]) == (best["round"], best["env"])
     assert rows[-1]["high"] == pytest.approx(best["accuracy"], abs=1e-4)
 
 
 def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
-    log = load(run)
+    log = read_run(run)
     found = {(row["round"], row["env"], row["slot"], row["start"]): row for row in rows_of(run, "lifecycle")}
     spans = [row for row in found.values() if row["slot"]]
     for event in log.events(lambda line: '"EpochCompleted"' in line):
@@ -230,7 +232,7 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
 
 
 def test_gains_are_over_the_host_alone(run):
-    log = load(run)
+    log = read_run(run)
     final = {(row["round"], row["env"]): row["accuracy"] for row in log.tables["episodes"]}
     hosts = {row["round"]: row["host_acc"] for row in log.tables["ablations"]}
     for row in rows_of(run, "instances"):
@@ -243,7 +245,7 @@ def test_envs_of_all_ranks_are_in_one_row(run, tmp_path):
     split = tmp_path / "run"
     shutil.copytree(run, split, ignore=shutil.ignore_patterns("report"))
     kept, ranks = [], []
-    for event in load(run).events(lambda line: True):
+    for event in read_run(run).events(lambda line: True):
         if event.name in ("AblationsMeasured",):
             parts = [
                 replace(event.data, **{f.name: getattr(event.data, f.name)[part] for f in fields(event.data)})
@@ -253,7 +255,7 @@ def test_envs_of_all_ranks_are_in_one_row(run, tmp_path):
         else:
             (ranks if event.env == 2 else kept).append(event)
     for name, part in (("events.jsonl", kept), ("events.rank1.jsonl", ranks)):
-        (split / name).write_text("".join(generated_logs.line(e, seq=i, time=0.0) for i, e in enumerate(part)))
+        (split / name).write_text("".join(generated_logs.encode(e, seq=i, time=0.0) for i, e in enumerate(part)))
     order = {name: rows_of(run, name) for name in ("instances", "contributions", "lifecycle", "blueprints")}
     for name, rows in order.items():
         found = rows_of(split, name)
@@ -261,7 +263,7 @@ def test_envs_of_all_ranks_are_in_one_row(run, tmp_path):
 
 
 def test_pairs_with_the_baselines_are_of_the_same_instance(run):
-    policies = load(run).result["policies"]
+    policies = read_run(run).result["policies"]
     rows = [row for row in rows_of(run, "comparison") if row["metric"] == "network_value" and row["rival"] == "wait"]
     ahead = [a - b for a, b in zip(policies["ppo"]["network_value"], policies["wait"]["network_value"], strict=True)]
     assert [row["difference"] for row in rows if row["pair"] is not None] == ahead
@@ -276,7 +278,7 @@ def test_a_damaged_line_is_named(run, tmp_path, capsys):
     lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
     (broken / "events.jsonl").write_text("".join([*lines[:4], lines[4][:30] + "\n", *lines[5:]]))
     with pytest.raises(DataError, match=r"events\.jsonl is damaged in line 5"):
-        load(broken)
+        read_run(broken)
     assert main.main(["report", str(broken)]) == 3
     assert "line 5" in capsys.readouterr().err
 
@@ -288,8 +290,8 @@ def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, ca
 
 
 def test_too_many_runs_and_the_same_one_twice_are_refused(run):
-    with pytest.raises(ConfigError, match=rf"report has {RUNS + 1} run directories; want 1 \.\. {RUNS}"):
-        report(*[run] * (RUNS + 1))
+    with pytest.raises(ConfigError, match=rf"report has {MAX_RUNS + 1} run directories; want 1 \.\. {MAX_RUNS}"):
+        report(*[run] * (MAX_RUNS + 1))
     with pytest.raises(ConfigError, match="want each of them once"):
         report(run, run)
 
@@ -320,10 +322,10 @@ def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
 
 def test_settings_of_the_user_change_no_picture(run):
     plot = BY_NAME["comparison"]
-    found = {"first": plot.rows(load(run))}
-    before = plot.png(found)
+    found = {"first": plot.rows(read_run(run))}
+    before = plot.render_png(found)
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
-        assert plot.png(found) == before
+        assert plot.render_png(found) == before
         assert matplotlib.rcParams["font.size"] == 30
 
 
@@ -335,7 +337,7 @@ def test_arms_are_drawn_with_what_the_evaluation_says(run):
     ]
     behind = next(row for row in rows if row["statistic"] == "difference")
     assert (behind["low"], behind["value"], behind["high"]) == pytest.approx((0.03, 0.05, 0.07))
-    table = BY_NAME["arms"].table(load(run))
+    table = BY_NAME["arms"].table(read_run(run))
     assert [row["difference"] for row in table] == [None, 0.05]
     points = rows_of(run, "profiles")
     assert [(row["tau"], row["value"]) for row in points if row["arm"] == "wait"] == [
@@ -357,4 +359,13 @@ def test_a_damaged_evaluation_is_named(tmp_path, change, said):
     place = generated_logs.write(tmp_path / "run", **SMALL)
     (place / "evaluation.json").write_text(json.dumps({**generated_logs.EVALUATION, **change}))
     with pytest.raises(DataError, match=said):
-        load(place)
+        read_run(place)
+
+
+def test_ticks_are_numbers_and_no_markup():
+    axes = Figure().subplots()
+    _plot_verdicts(axes, [{"panel": "outcome", "name": "SUCCESS", "value": 120_000}], [])
+    axes.figure.canvas.draw()
+    texts = [label.get_text() for label in axes.get_xticklabels()]
+    assert any(texts)
+    assert not any("$" in text or "mathdefault" in text for text in texts)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from support import generated_logs
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import read
-from morphogen.analysis.tables import EMPTY, Tables, fold, merge, update
-from morphogen.analysis.views import VIEWS, flat, host_of, views
+from morphogen.analysis.run_log import read_events
+from morphogen.analysis.tables import EMPTY_TABLES, Tables, add_event, fold, merge
+from morphogen.analysis.views import VIEWS, build_views, find_host, flatten_row
 from morphogen.config.task import TASKS
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.events import tidy
-from morphogen.telemetry.scores import Sample, scoreboard
+from morphogen.telemetry.scores import ExactSums, scoreboard
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.macs import host_macs, seed_macs
 
@@ -31,7 +31,7 @@ numbers = st.floats(-1e6, 1e6).map(lambda value: float(f"{value:.7g}"))
 def test_a_log_may_be_split_anywhere_and_folded_in_any_grouping(cuts):
     edges = [0, *sorted(cuts), len(WHOLE)]
     parts = [fold(WHOLE[low:high]) for low, high in itertools.pairwise(edges)]
-    left, right = EMPTY, EMPTY
+    left, right = EMPTY_TABLES, EMPTY_TABLES
     for part in parts:
         left = merge(left, part)
     for part in reversed(parts):
@@ -40,11 +40,11 @@ def test_a_log_may_be_split_anywhere_and_folded_in_any_grouping(cuts):
 
 
 def test_tables_kept_live_are_those_of_the_log():
-    tables = EMPTY
+    tables = EMPTY_TABLES
     for event in WHOLE:
-        tables = update(tables, event)
+        tables = add_event(tables, event)
     assert tables == fold(iter(WHOLE))
-    assert EMPTY == fold([]) == Tables()
+    assert EMPTY_TABLES == fold([]) == Tables()
 
 
 def test_rows_stand_in_the_order_of_the_log():
@@ -57,16 +57,18 @@ def test_rows_stand_in_the_order_of_the_log():
 def test_updating_leaves_the_tables_before_as_they_were():
     before = fold(WHOLE[:50])
     again = fold(WHOLE[:50])
-    update(before, WHOLE[50])
+    add_event(before, WHOLE[50])
     assert before == again
 
 
 @given(st.lists(numbers, max_size=30), st.integers(0, 30))
 def test_mean_and_standard_error_are_those_of_the_numbers_however_they_are_added_up(values, cut):
-    one, other, whole = Sample(), Sample(), Sample()
+    one, other, whole = ExactSums(), ExactSums(), ExactSums()
     for i, value in enumerate(values):
-        whole += Sample.of(value)
-        one, other = (one + Sample.of(value), other) if i < cut else (one, other + Sample.of(value))
+        whole += ExactSums.from_value(value)
+        one, other = (
+            (one + ExactSums.from_value(value), other) if i < cut else (one, other + ExactSums.from_value(value))
+        )
     assert one + other == other + one == whole
     if values:
         assert whole.mean == pytest.approx(float(sum(map(Fraction, values)) / len(values)), rel=1e-12)
@@ -76,7 +78,7 @@ def test_mean_and_standard_error_are_those_of_the_numbers_however_they_are_added
 
 
 def test_what_was_not_measured_counts_for_nothing():
-    assert Sample.of(3.0) + Sample.of(None) == Sample.of(3.0)
+    assert ExactSums.from_value(3.0) + ExactSums.from_value(None) == ExactSums.from_value(3.0)
 
 
 def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
@@ -113,9 +115,9 @@ def test_seeds_that_are_neither_kept_nor_gone_are_alive_at_the_end():
 def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host():
     tables = fold(WHOLE)
     host = TASKS["digits"].host
-    assert host_of(tables) == host
+    assert find_host(tables) == host
     places = {slot.name: slot for slot in host.all_slots}
-    for row in views(tables)["blueprints"]:
+    for row in build_views(tables)["blueprints"]:
         kind = Blueprint[row["blueprint"].upper()]
         slots = [e.slot for e in WHOLE if e.name == "SeedGerminated" and e.data.blueprint == row["blueprint"]]
         wanted = fmean(seed_macs(kind, places[slot]) for slot in slots) / host_macs(host)
@@ -123,7 +125,7 @@ def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host
 
 
 def test_ops_by_epoch_count_every_step_once():
-    found = views(fold(WHOLE))["ops_by_epoch"]
+    found = build_views(fold(WHOLE))["ops_by_epoch"]
     for epoch in range(8):
         rows = [row for row in found if row["epoch"] == epoch]
         assert sum(row["effective"] for row in rows) == 2 * 3
@@ -133,7 +135,7 @@ def test_ops_by_epoch_count_every_step_once():
 
 
 def test_success_is_a_share_of_what_was_chosen():
-    found = {row["op"]: row for row in views(fold(WHOLE))["ops"]}
+    found = {row["op"]: row for row in build_views(fold(WHOLE))["ops"]}
     counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
     taken = Counter(op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective)
     for op, row in found.items():
@@ -144,7 +146,7 @@ def test_success_is_a_share_of_what_was_chosen():
 
 
 def test_verdicts_are_those_that_were_given_most_frequent_first():
-    found = views(fold(WHOLE))["verdicts"]
+    found = build_views(fold(WHOLE))["verdicts"]
     given = Counter()
     for event in WHOLE:
         if event.name == "ActionCounts":
@@ -157,13 +159,13 @@ def test_verdicts_are_those_that_were_given_most_frequent_first():
 
 def test_the_front_is_of_committed_accuracy():
     tables = fold(WHOLE)
-    rows = views(tables)["front"]
+    rows = build_views(tables)["front"]
     assert max(row["committed_accuracy"] for row in rows) == max(e["committed_accuracy"] for e in tables["episodes"])
     assert min(row["params_ratio"] for row in rows) == min(e["params_ratio"] for e in tables["episodes"])
 
 
 def test_tables_are_plain_and_have_the_same_columns_in_every_row():
-    found = views(fold(WHOLE))
+    found = build_views(fold(WHOLE))
     assert set(found) == set(VIEWS)
     for name, rows in found.items():
         assert rows, name
@@ -172,20 +174,20 @@ def test_tables_are_plain_and_have_the_same_columns_in_every_row():
 
 
 def test_tables_of_nothing_are_empty_or_count_nothing():
-    for name, rows in views(EMPTY).items():
+    for name, rows in build_views(EMPTY_TABLES).items():
         assert not rows or name == "ops"
-    assert {(row["effective"], row["sampled"]) for row in views(EMPTY)["ops"]} == {(0, None)}
+    assert {(row["effective"], row["sampled"]) for row in build_views(EMPTY_TABLES)["ops"]} == {(0, None)}
 
 
 def test_flat_rows_name_what_was_inside():
-    assert flat({"a": {"b": {"c": 1}, "d": 2}, "e": 3}) == {"a.b.c": 1, "a.d": 2, "e": 3}
-    assert flat({"a": 1, "b": 2}, "b", "z") == {"b": 2, "z": None}
+    assert flatten_row({"a": {"b": {"c": 1}, "d": 2}, "e": 3}) == {"a.b.c": 1, "a.d": 2, "e": 3}
+    assert flatten_row({"a": 1, "b": 2}, "b", "z") == {"b": 2, "z": None}
 
 
 def test_scores_that_a_run_tells_after_a_round_are_those_of_its_log_up_to_there(tmp_path):
     spec = tiny(rounds=3, policy_name="random")
     train_ppo_vectorized(spec, out=tmp_path / "run")
-    events = list(read(tmp_path / "run" / "events.jsonl"))
+    events = list(read_events(tmp_path / "run" / "events.jsonl"))
     told = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
     assert [events[i].round for i in told] == [0, 1, 2]
     for i in told:

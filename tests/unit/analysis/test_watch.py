@@ -33,16 +33,16 @@ from support.handwritten_logs import (
 
 from morphogen.analysis import console
 from morphogen.analysis.watch import cells, loop
-from morphogen.analysis.watch.cells import Frame
+from morphogen.analysis.watch.cells import ScreenFrame
 from morphogen.analysis.watch.draw import draw
-from morphogen.analysis.watch.fold import update
-from morphogen.analysis.watch.view import View
+from morphogen.analysis.watch.fold import update_view
+from morphogen.analysis.watch.view import RunView
 from morphogen.cli import main
 from morphogen.errors import ConfigError
 from morphogen.run import train
-from morphogen.telemetry.jsonl import line
+from morphogen.telemetry.jsonl import encode
 
-WIDE = Frame(width=160)
+WIDE = ScreenFrame(width=160)
 
 
 class Screen(io.StringIO):
@@ -52,7 +52,7 @@ class Screen(io.StringIO):
 
 def screen(events, frame=WIDE, idle=0.0):
     """What is drawn after the events, as text."""
-    view = reduce(update, events, View())
+    view = reduce(update_view, events, RunView())
     paper = Console(width=frame.width, file=io.StringIO(), record=True, markup=False, highlight=False)
     paper.print(draw(view, run="runs/x", idle=idle, frame=frame))
     return paper.export_text()
@@ -89,9 +89,9 @@ def test_every_env_is_a_row_with_slots_alphas_accuracy_and_actions():
 def test_a_narrow_screen_says_the_same_in_letters():
     events = [started(slots=tuple(f"r{i}c0" for i in range(4)), envs=1)]
     events += [*germinated(), moved("GERMINATED", "HOLDING")]
-    assert row(screen(events, Frame(width=160)), "0 ").split()[:3] == ["0", "h", "norm"]
-    assert row(screen(events, Frame(width=80)), "0 ").split()[:3] == ["0", "h█", "."]
-    assert "h holding" in screen(events, Frame(width=80))
+    assert row(screen(events, ScreenFrame(width=160)), "0 ").split()[:3] == ["0", "h", "norm"]
+    assert row(screen(events, ScreenFrame(width=80)), "0 ").split()[:3] == ["0", "h█", "."]
+    assert "h holding" in screen(events, ScreenFrame(width=80))
 
 
 def test_curves_counts_and_anomalies_stand_below():
@@ -133,31 +133,31 @@ def test_a_run_that_is_silent_is_said_to_be_so_until_it_has_ended():
 @settings(max_examples=15)
 @given(count=st.integers(0, 60), width=st.integers(80, 200), height=st.integers(34, 60), envs=st.integers(1, 40))
 def test_a_screen_fits_its_terminal(count, width, height, envs):
-    text = screen(whole(envs=envs)[:count], Frame(width, height))
+    text = screen(whole(envs=envs)[:count], ScreenFrame(width, height))
     lines = text.splitlines()
     assert len(lines) <= height
     assert all(len(one.rstrip()) <= width for one in lines)
 
 
 def test_a_terminal_without_other_characters_gets_ascii():
-    view = reduce(update, [*whole(rounds=3)[:-4], moved("TRAINING", "HOLDING", 2)], View())
+    view = reduce(update_view, [*whole(rounds=3)[:-4], moved("TRAINING", "HOLDING", 2)], RunView())
     raw = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     paper = Console(width=120, file=raw, markup=False, highlight=False)
-    paper.print(draw(view, run="runs/x", frame=Frame(120, ascii=paper.options.ascii_only)))
+    paper.print(draw(view, run="runs/x", frame=ScreenFrame(120, ascii=paper.options.ascii_only)))
     raw.flush()
     assert b"holding    norm" in raw.buffer.getvalue()
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1e9, 1e9)), max_size=50), st.integers(1, 30))
 def test_a_sparkline_has_a_character_for_each_of_its_newest_values(values, width):
-    shown = cells.spark(values, width)
+    shown = cells.sparkline(values, width)
     assert len(shown) == min(len(values), width)
     assert [one == " " for one in shown] == [value is None for value in values[-width:]]
 
 
 def test_a_sparkline_goes_from_the_least_to_the_largest():
-    assert cells.spark([0.0, 7.0, 3.0], 3) == "▁█▄"
-    assert cells.spark([5.0, 5.0], 3) == "▅▅"
+    assert cells.sparkline([0.0, 7.0, 3.0], 3) == "▁█▄"
+    assert cells.sparkline([5.0, 5.0], 3) == "▅▅"
 
 
 def run_of(path, config=None):
@@ -222,7 +222,7 @@ def test_a_log_that_a_resume_cuts_is_told_anew(tmp_path):
 
     def wait(seconds):
         again = enumerate([*events[:3], ended("stopped")])
-        path.write_text("".join(line(one, seq=i, time=5.0) for i, one in again))
+        path.write_text("".join(encode(one, seq=i, time=5.0) for i, one in again))
 
     loop.watch(tmp_path / "run", out=out, wait=wait)
     last = out.getvalue().rpartition("stopped  digits")[2]
@@ -234,7 +234,7 @@ def test_a_log_that_a_resume_cuts_is_told_anew(tmp_path):
 @given(cut=st.integers(0, 40_000))
 def test_a_log_cut_at_any_byte_has_a_screen(tmp_path_factory, cut):
     run, out = tmp_path_factory.mktemp("runs") / "run", io.StringIO()
-    whole_log = "".join(line(one, seq=i, time=0.0) for i, one in enumerate(whole()))
+    whole_log = "".join(encode(one, seq=i, time=0.0) for i, one in enumerate(whole()))
     run_of(run).write_text(whole_log[: cut % len(whole_log)])
     loop.watch(run, once=True, out=out)
     assert "run" in out.getvalue()
@@ -268,7 +268,7 @@ def _heeding():
 
 def test_ctrl_c_is_no_error(tmp_path):
     written(run_of(tmp_path / "run"), whole()[:-1])
-    words = [sys.executable, "-u", "-m", "morphogen.cli.main", "watch", str(tmp_path / "run")]
+    words = [sys.executable, "-u", "-m", "morphogen", "watch", str(tmp_path / "run")]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, **pipes, preexec_fn=_heeding) as process:
         assert process.stdout is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.studies import landscape
-from morphogen.evaluation.schedule_search import training_ground
+from morphogen.evaluation.schedule_search import training_instances
 from morphogen.vocab.purpose import Purpose
 
 TINY = {
@@ -25,7 +25,7 @@ MADE = {  # the seed adds 20 points to the first of two instances, which sees si
 
 
 def test_where_parameters_cost_next_to_nothing_growing_pays_where_it_helps():
-    found = landscape.priced(MADE, (1e-6, 2e-6), budget=100)
+    found = landscape.value_at_prices(MADE, (1e-6, 2e-6), budget=100)
     assert found["nothing"] == pytest.approx(0.4)
     assert found["best_fixed"] == {"grows": "norm in r0c0", "value": pytest.approx(0.5, abs=1e-5)}
     assert found["best_of_each"] == pytest.approx(0.5, abs=1e-5)
@@ -33,7 +33,7 @@ def test_where_parameters_cost_next_to_nothing_growing_pays_where_it_helps():
 
 
 def test_where_they_cost_more_than_half_of_the_gain_only_the_choice_by_instance_pays():
-    found = landscape.priced(MADE, (1.5, 1.6), budget=100)
+    found = landscape.value_at_prices(MADE, (1.5, 1.6), budget=100)
     assert found["best_fixed"] == {"grows": "nothing", "value": pytest.approx(0.4)}
     assert 0.4 + 0.02 < found["best_of_each"] < 0.4 + 0.025
     assert found["closed_by_fixed"] == pytest.approx(0, abs=1e-9)
@@ -46,11 +46,11 @@ def test_gains_are_told_by_the_reach_of_the_host():
 
 
 def test_a_survey_plays_training_instances_in_two_worlds_and_writes_what_it_found(tmp_path, monkeypatch):
-    plain = landscape.spec_of
-    monkeypatch.setattr(landscape, "spec_of", lambda: plain(**TINY))
+    plain = landscape.landscape_spec
+    monkeypatch.setattr(landscape, "landscape_spec", lambda: plain(**TINY))
     landscape.main(["--on", "2", "--json", str(tmp_path / "found.json")])
     found = json.loads((tmp_path / "found.json").read_text())
     assert [row["grows"] for row in found["schedules"]] == ["nothing", "norm in r0c0"]
     assert np.shape([row["accuracy"] for row in found["schedules"]]) == (2, 2, 2)
     assert [row["params"] for row in found["schedules"]] == [0, 9]
-    assert training_ground(plain(**TINY), 2).purpose is Purpose.INSTANCE
+    assert training_instances(plain(**TINY), 2).purpose is Purpose.INSTANCE

@@ -7,7 +7,7 @@ import pytest
 from support import made_up_evaluations
 
 from bench.studies import learning
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.evaluation.bootstrap import interval, iqm
 
 
@@ -48,9 +48,9 @@ def test_the_difference_to_every_rival_is_found_over_instances_and_over_seeds(fo
 def test_a_rival_is_beaten_only_where_training_seeds_agree():
     theirs = np.zeros((1, 40))
     luck = np.array([[0.3], [-0.1], [0.1]]) + np.zeros((3, 40))
-    assert learning.against(luck, theirs)["difference"]["low"] > 0
-    assert not learning.against(luck, theirs)["above_zero"]
-    assert learning.against(luck[:1], theirs)["above_zero"]
+    assert learning.compare_to_arm(luck, theirs)["difference"]["low"] > 0
+    assert not learning.compare_to_arm(luck, theirs)["above_zero"]
+    assert learning.compare_to_arm(luck[:1], theirs)["above_zero"]
 
 
 def test_runs_that_do_alike_tell_no_more_than_one():
@@ -58,9 +58,9 @@ def test_runs_that_do_alike_tell_no_more_than_one():
     one, base = dice.normal(0.2, 1.0, size=(1, 60)), np.zeros((1, 60))
     thrice = np.repeat(one, 3, axis=0)
     for name in ("difference", "improvement"):
-        alone, together = (learning.against(rows, base)[name] for rows in (one, thrice))
+        alone, together = (learning.compare_to_arm(rows, base)[name] for rows in (one, thrice))
         assert together == pytest.approx(alone)
-    assert learning.middle(thrice) == pytest.approx(iqm(one, seed=learning.SEED))
+    assert learning.pooled_iqm(thrice) == pytest.approx(iqm(one, seed=learning.SEED))
 
 
 def test_the_share_of_the_gap_is_that_of_the_means(found):
@@ -74,16 +74,16 @@ def test_the_interval_of_the_gap_holds_both_uncertainties_at_once():
     wait = dice.normal(size=(1, 200))
     way = dice.uniform(0.0, 0.4, size=(1, 200))
     values = {"wait": wait, "oracle": wait + way, "trained": wait + 0.5 * way}
-    assert learning.closed(values) == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
-    noisy = learning.closed({**values, "trained": values["trained"] + dice.normal(0, 0.1, size=(1, 200))})
+    assert learning.gap_closed(values) == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
+    noisy = learning.gap_closed({**values, "trained": values["trained"] + dice.normal(0, 0.1, size=(1, 200))})
     assert noisy is not None
     assert noisy["low"] < 0.5 < noisy["high"]
 
 
 def test_without_a_way_there_is_no_share_of_it():
     wait = np.zeros((1, 8))
-    assert learning.closed({"wait": wait, "trained": wait + 1}) is None
-    assert learning.closed({"wait": wait, "trained": wait + 1, "oracle": wait - 1}) is None
+    assert learning.gap_closed({"wait": wait, "trained": wait + 1}) is None
+    assert learning.gap_closed({"wait": wait, "trained": wait + 1, "oracle": wait - 1}) is None
 
 
 def test_everything_can_be_computed_again_from_the_file(found):
@@ -93,8 +93,8 @@ def test_everything_can_be_computed_again_from_the_file(found):
         **{"wait": 1, "random": 1, "tuned": 1, "oracle": 1},
     }
     assert found["arms"]["tuned"]["mean"] == interval(rows["tuned"], seed=learning.SEED)._asdict()
-    assert learning.against(rows["trained"], rows["static"]) == found["rivals"]["static"]
-    assert learning.closed(rows) == found["gap_closed"]
+    assert learning.compare_to_arm(rows["trained"], rows["static"]) == found["rivals"]["static"]
+    assert learning.gap_closed(rows) == found["gap_closed"]
     assert found["arms"]["wait"]["params"] == made_up_evaluations.PARAMS
 
 
@@ -111,7 +111,7 @@ def test_commands_and_settings_say_how_it_was_made(found, runs):
 def test_curves_are_those_of_the_events(found, runs):
     told = found["curves"]
     for one, path in zip(told["seeds"], runs, strict=True):
-        value = [summary.network_value_mean for summary in rounds(path)]
+        value = [summary.network_value_mean for summary in read_rounds(path)]
         assert one["value"] == value
         assert one["smooth"][0] == pytest.approx(np.mean(value[:5]))
         assert one["smooth"][-1] == pytest.approx(np.mean(value[-5:]))
@@ -121,7 +121,7 @@ def test_curves_are_those_of_the_events(found, runs):
 
 def test_the_picture_has_a_curve_per_seed_and_is_the_same_again(place, found):
     drawn = (place / "found.svg").read_bytes()
-    assert drawn == learning.picture(found)
+    assert drawn == learning.draw_curves(found)
     for name in ("seed 1", "seed 2", "seed 3", "mean over seeds"):
         assert f">{name}<" in drawn.decode()
 

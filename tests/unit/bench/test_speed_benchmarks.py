@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from bench.harness import chart
-from bench.harness.bench_scenes import scene
-from bench.harness.module_loop import LAYOUTS, Loop
-from bench.harness.timing import Bench, machine
+from bench.harness.bench_scenes import build_scene
+from bench.harness.module_loop import LAYOUTS, ModuleLoop
+from bench.harness.timing import Bench, bench_facts
 from bench.speed import (
     checkpoint,
     cuda,
@@ -28,7 +28,7 @@ from bench.speed import (
     summary,
     telemetry,
 )
-from morphogen.cli.measures import Measure, over, ratio, table, write
+from morphogen.cli.measures import Measure, format_measures, median_measure, ratio_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
 from morphogen.kernels import CAN_CONVOLVE
@@ -49,50 +49,50 @@ def quick():
 
 
 def test_the_loop_trains_what_the_stacked_form_trains():
-    ours = scene("digits", 7, "mixed", minibatches=3).to(torch.float64)
+    ours = build_scene("digits", 7, "mixed", minibatches=3).to(torch.float64)
     pairs = zip(ours.state.slots.blueprint.flatten(), ours.state.slots.algorithm.flatten(), strict=True)
     held = {(int(b), int(a)) for b, a in pairs}
     assert held == {(b, a) for b in range(1, 8) for a in (1, 2, 3)}
     stacked = ours.train()
     for layout in LAYOUTS:
-        loop = Loop(ours, layout)
+        loop = ModuleLoop(ours, layout)
         loop.train()
         torch.testing.assert_close(loop.parameters(), stacked.host.params, rtol=1e-9, atol=1e-10)
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
 def test_the_loop_trains_seeds_too():
-    ours = scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
-    loop, after = Loop(ours, "channels_last"), ours.train()
+    ours = build_scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
+    loop, after = ModuleLoop(ours, "channels_last"), ours.train()
     loop.train()
     for slot in ours.net.slots:
         row, seed = after.seeds[slot.name, "params"][0], loop.learners[0].net.seeds[slot.name]
-        moved = torch.cat([leaf.detach().flatten() for leaf in seed.trained()])
+        moved = torch.cat([leaf.detach().flatten() for leaf in seed.trainable_parameters()])
         torch.testing.assert_close(row[: len(moved)], moved, rtol=1e-9, atol=1e-10)
         assert not torch.equal(row, ours.state.seeds[slot.name, "params"][0])
 
 
 def test_bare_hosts_train_and_score_like_hosts_with_empty_slots():
-    ours = scene("digits", 3, "none", minibatches=2)
-    bare = ours.bare()
+    ours = build_scene("digits", 3, "none", minibatches=2)
+    bare = ours.without_slots()
     assert bare.state.slots.stage.shape == (3, 0)
     assert torch.equal(bare.train().host.params, ours.train().host.params)
     assert torch.equal(bare.validate().accuracy[:, 0], ours.validate().accuracy[:, 0])
 
 
 def test_an_epoch_of_a_scene_starts_from_the_same_state_at_every_call():
-    ours = scene("digits", 2, "kept", minibatches=2)
+    ours = build_scene("digits", 2, "kept", minibatches=2)
     assert torch.equal(ours.train().host.params, ours.train().host.params)
 
 
 def test_a_ratio_is_taken_run_by_run():
-    assert ratio("a", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == Measure("a", 2.0, 0.5, 3, "ratio")
-    assert over("a", [3.0], "ms") == Measure("a", 3.0, 0.0, 1, "ms")
+    assert ratio_measure("a", [1.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == Measure("a", 2.0, 0.5, 3, "ratio")
+    assert median_measure("a", [3.0], "ms") == Measure("a", 3.0, 0.0, 1, "ms")
 
 
 def test_a_form_is_measured_in_turn_with_the_others():
     called = []
-    seconds = Bench(runs=2).interleaved({"a": lambda: called.append("a"), "b": lambda: called.append("b")})
+    seconds = Bench(runs=2).time_interleaved({"a": lambda: called.append("a"), "b": lambda: called.append("b")})
     assert called == ["a", "b", "b", "a", "a", "b"]
     assert [len(found) for found in seconds.values()] == [2, 2]
 
@@ -105,28 +105,28 @@ def test_grouped_convolutions_are_counted_by_what_they_do():
             torch.nn.functional.conv2d(x, weight, groups=3, padding=1).sum().backward()
 
     multiplied = 5 * 9 * 8 * 8 * 2 * 3 * 3
-    assert roofline.count(One())[0] == 3 * 2 * multiplied
+    assert roofline.count_work(One())[0] == 3 * 2 * multiplied
 
 
 def test_the_ceiling_is_made_of_the_convolutions_of_both_passes():
-    ours = scene("digits", 2, "none")
-    with roofline.Kernels() as kernels:
+    ours = build_scene("digits", 2, "none")
+    with roofline.ConvRecorder() as kernels:
         ours.train()
     names = ("conv", "conv_backward") if CAN_CONVOLVE else ("convolution", "convolution_backward")
     library = "morphogen" if CAN_CONVOLVE else "aten"
     called = [func for func, _, _ in kernels.calls]
     assert {f"{library}.{name}.default": 2 for name in names} == {str(f): called.count(f) for f in called}
-    with roofline.Kernels() as again:
-        kernels.again()
+    with roofline.ConvRecorder() as again:
+        kernels.replay()
     assert [func for func, _, _ in again.calls] == called
 
 
 def test_views_move_no_bytes_and_sums_do():
     x = torch.ones(4, 4)
-    with roofline.Traffic() as traffic:
+    with roofline.TrafficCounter() as traffic:
         x.view(16).view(2, 8)
     assert traffic.bytes == 0
-    with roofline.Traffic() as traffic:
+    with roofline.TrafficCounter() as traffic:
         torch.add(x, x)
     assert traffic.bytes == 3 * 64
 
@@ -135,8 +135,10 @@ def test_memory_is_what_more_envs_add_to_the_peak(monkeypatch, tmp_path):
     asked, told = [], tmp_path / "status"
     told.write_text("Name:\tpython\nVmHWM:\t    90 kB\nVmRSS:\t    30 kB\n")
     monkeypatch.setattr("morphogen.device.malloc.STATUS", told)
-    assert memory.peak("digits", 1, "cpu") == 60 * 1024
-    monkeypatch.setattr(memory, "peaks", lambda bench, task, sizes: asked.append((task, sizes)) or [30, 50, 90])
+    assert memory.peak_bytes("digits", 1, "cpu") == 60 * 1024
+    monkeypatch.setattr(
+        memory, "peak_bytes_per_size", lambda bench, task, sizes: asked.append((task, sizes)) or [30, 50, 90]
+    )
     rows = {row.name: row.value for row in memory.measures(Bench(), {"tiny": ("digits", 10)})}
     assert asked == [("digits", [10, 20, 40])]
     assert rows == {"memory_tiny_per_env": pytest.approx(2 / 2**20), "memory_tiny_linear": pytest.approx(1.0)}
@@ -144,19 +146,19 @@ def test_memory_is_what_more_envs_add_to_the_peak(monkeypatch, tmp_path):
 
 def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "measures", lambda bench, sizes: [])
-    monkeypatch.setattr(rollout, "LIFE", 1)
-    monkeypatch.setattr(roofline, "peaks", lambda bench: ([1e9], [1e9]))
+    monkeypatch.setattr(rollout, "EPISODE_EPOCHS", 1)
+    monkeypatch.setattr(roofline, "machine_peaks", lambda bench: ([1e9], [1e9]))
     rows = summary.measures(quick, full=False, envs=2)
     assert {row.name for row in rows} >= WANTED
     assert len({row.name for row in rows}) == len(rows)
     assert all(row.value > 0 and row.spread >= 0 for row in rows)
-    write(tmp_path / "new" / "table.json", machine(quick), rows)
+    write_measures(tmp_path / "new" / "table.json", bench_facts(quick), rows)
     facts = json.loads((tmp_path / "new" / "table.json").read_text())
     assert set(facts) == {"machine", "measures"}
     assert all(set(row) == KEYS for row in facts["measures"])
     assert {"cpu", "cores", "threads", "torch", "tensordict", "torchrl", "python", "checksums"} <= set(facts["machine"])
     assert {"train_digits_e2_eager", "validate_8_over_1", "rollout_e2"} <= set(facts["machine"]["checksums"])
-    assert all(row.name in table(rows) for row in rows)
+    assert all(row.name in format_measures(rows) for row in rows)
 
 
 def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
@@ -175,9 +177,9 @@ def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
     only_counts = functools.partial(Parts, compiler=lambda call, **_: asked.append(call) or call)
     monkeypatch.setattr("bench.harness.bench_scenes.Parts", only_counts)
     data = DataSpec(batch=4, minibatches=1, val_samples=8)
-    rows = [*rollout.scan(quick, (2,), data=data), *rollout.scan(quick, (1,), compiled=True, data=data)]
+    rows = [*rollout.scan_envs(quick, (2,), data=data), *rollout.scan_envs(quick, (1,), compiled=True, data=data)]
     assert len(asked) == 4  # head, training, validation, tail
-    rollout.plot(tmp_path / "epochs.svg", rows, (2,), (1,))
+    rollout.plot_rates(tmp_path / "epochs.svg", rows, (2,), (1,))
     assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
 
 
@@ -206,8 +208,8 @@ def test_streamed_batches_are_those_of_resident_data(quick):
 
 
 def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
-    monkeypatch.setattr(graphs, "ENDING", {"ppo": "", "wait": "_wait"})
-    monkeypatch.setattr(graphs, "EARLY", 1)
+    monkeypatch.setattr(graphs, "NAME_SUFFIXES", {"ppo": "", "wait": "_wait"})
+    monkeypatch.setattr(graphs, "EARLY_ROUNDS", 1)
     rows = {row.name: row.value for row in graphs.measures(quick, 2, rounds=2)}
     assert (rows["graphs"], rows["graphs_wait"]) == (5, 4)  # head, tail, update; one for each unit
     assert rows["graphs_after_5_rounds"] == rows["graphs_after_5_rounds_wait"] == 2
@@ -217,7 +219,7 @@ def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
 
 
 def test_rules_are_paid_alike_however_they_are_called():
-    found = rules.subjects(11, torch.device("cpu"))
+    found = rules.build_subjects(11, torch.device("cpu"))
     assert {"masks", "decode", "reward_delta", "reward_shaped"} <= set(found)
     rule, call = found["reward_sparse"]
     paid = call(rule)
@@ -227,7 +229,7 @@ def test_rules_are_paid_alike_however_they_are_called():
 
 
 def test_curves_stay_inside_the_picture():
-    picture = chart.draw("a", "b", [chart.Line("c", [(1, 0.5), (512, 900.0)])])
+    picture = chart.draw_chart("a", "b", [chart.ChartLine("c", [(1, 0.5), (512, 900.0)])])
     points = picture.partition('points="')[2].partition('"')[0]
     xs, ys = zip(*(map(float, point.split(",")) for point in points.split()), strict=True)
     assert min(xs) == chart.MARGIN

@@ -9,7 +9,7 @@ import pytest
 from support.small_runs import tiny
 
 from morphogen.cli import bench, grid, main, measures, parser, probe, process
-from morphogen.cli.measures import Measure, over
+from morphogen.cli.measures import Measure, median_measure
 from morphogen.config.spec import DataSpec, EngineSpec
 from morphogen.errors import ConfigError, DeviceError, TrainingDiverged
 
@@ -18,7 +18,7 @@ PHASES = ("reset", "head", "plan_wait", "data", "train", "validate", "tail", "re
 
 
 def points(*words):
-    return grid.points(parser.parse(["bench", *words], "0"))
+    return grid.expand_grid(parser.parse_args(["bench", *words], "0"))
 
 
 def test_without_a_grid_there_is_one_point_of_three_rounds_with_its_phases():
@@ -68,14 +68,14 @@ def test_all_faults_of_a_grid_are_told_at_once_and_each_once():
 
 def found_by(spec):
     """A measurement without a run: the rate is the number of envs."""
-    rows = (over("env_epochs_per_s", [spec.envs], "env-epochs/s"), over("compile_s", [0.0], "s"))
-    return probe.Found({"cpu": "none"}, 0.5, rows)
+    rows = (median_measure("env_epochs_per_s", [spec.envs], "env-epochs/s"), median_measure("compile_s", [0.0], "s"))
+    return probe.ProbeResult({"cpu": "none"}, 0.5, rows)
 
 
 def test_the_file_holds_every_point_so_far_under_its_place_in_the_grid(tmp_path):
     path, specs = tmp_path / "new" / "numbers.json", points("--grid", "envs=4,8")
     names = []
-    for label, point in bench.measured(specs, path, probe=found_by):
+    for label, point in bench.measure_points(specs, path, probe=found_by):
         names.append(f"env_epochs_per_s[{label}]")
         facts = json.loads(path.read_text())
         assert [row["name"] for row in facts["measures"] if row["unit"] != "s"] == names
@@ -86,7 +86,7 @@ def test_the_file_holds_every_point_so_far_under_its_place_in_the_grid(tmp_path)
 
 def test_the_names_of_a_single_point_stand_alone(tmp_path):
     path = tmp_path / "numbers.json"
-    ((label, _),) = bench.measured(points(), path, probe=found_by)
+    ((label, _),) = bench.measure_points(points(), path, probe=found_by)
     assert label == "as configured"
     assert [row["name"] for row in json.loads(path.read_text())["measures"]] == ["env_epochs_per_s", "compile_s"]
 
@@ -115,7 +115,7 @@ def rows_of(*control, device=None):
 
     On a device what is short on the host is long.
     """
-    return {row.name: row for row in probe.rows(list(rounds(control, device)))}
+    return {row.name: row for row in probe.measure_rows(list(rounds(control, device)))}
 
 
 def rounds(control, device):
@@ -141,12 +141,12 @@ def test_where_the_device_has_a_clock_shares_are_of_its_time():
 def test_tables_have_a_row_per_point_and_no_shares_where_no_time_was_kept(told):
     with_phases = {row.name: row for row in told.rows}
     without = {name: row for name, row in with_phases.items() if "share" not in name}
-    numbers, shares = bench.tables({"a": with_phases, "b": without}).values()
+    numbers, shares = bench.point_tables({"a": with_phases, "b": without}).values()
     assert [row["point"] for row in numbers] == ["a", "b"]
     assert [row["point"] for row in shares] == ["a"]
     assert numbers[0]["peak MiB"] is None
     assert sum(value for name, value in shares[0].items() if name in PHASES) == pytest.approx(1)
-    assert bench.line("a", with_phases).startswith("a: ")
+    assert bench.format_point("a", with_phases).startswith("a: ")
 
 
 def test_the_command_measures_in_a_process_of_its_own_and_writes_nothing_but_the_file(tmp_path, monkeypatch, capsys):
@@ -174,7 +174,7 @@ def test_what_was_measured_is_shown_and_kept_when_a_later_point_fails(tmp_path, 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(process, "apart", lambda home, name, spec, threads: fails(spec))
+    monkeypatch.setattr(process, "run_in_process", lambda home, name, spec, threads: fails(spec))
     assert main.main(["bench", "--grid", "envs=4,8", "--json", "found.json"]) == 5
     shown = capsys.readouterr()
     assert "envs=4: 4.0 +- 0.0 env-epochs/s" in shown.err
@@ -192,13 +192,13 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
 
 
 def test_a_call_apart_returns_raises_and_tells_of_a_process_that_was_killed(monkeypatch):
-    assert process.apart("os", "getpid", threads=None) != os.getpid()
-    assert process.apart("os", "getenv", "OMP_NUM_THREADS", threads=7) == "7"
+    assert process.run_in_process("os", "getpid", threads=None) != os.getpid()
+    assert process.run_in_process("os", "getenv", "OMP_NUM_THREADS", threads=7) == "7"
     with pytest.raises(ZeroDivisionError) as caught:
-        process.apart("operator", "truediv", 1, 0, threads=None)
+        process.run_in_process("operator", "truediv", 1, 0, threads=None)
     assert "Traceback" in caught.value.__notes__[0]
     with pytest.raises(DeviceError, match="ended with -9"):
-        process.apart("signal", "raise_signal", signal.SIGKILL, threads=None)
+        process.run_in_process("signal", "raise_signal", signal.SIGKILL, threads=None)
 
 
 def test_a_device_that_is_too_small_is_told_as_one(monkeypatch):
@@ -212,7 +212,7 @@ def test_a_device_that_is_too_small_is_told_as_one(monkeypatch):
 
 def test_the_machine_is_told_with_its_versions(monkeypatch, tmp_path):
     monkeypatch.setattr(measures, "CPU_INFO", tmp_path / "none")
-    facts = measures.machine(device="cpu", threads=3)
+    facts = measures.machine_facts(device="cpu", threads=3)
     assert facts["threads"] == 3
     assert facts["cpu"]
-    assert measures.place(facts).startswith(f"cpu {facts['cpu']}, cores ")
+    assert measures.machine_line(facts).startswith(f"cpu {facts['cpu']}, cores ")

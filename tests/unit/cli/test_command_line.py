@@ -15,7 +15,7 @@ from morphogen.config.preset import PRESETS
 from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
-from morphogen.telemetry.dispatch import NOTHING_LOST, Losses
+from morphogen.telemetry.dispatch import NO_LOSSES, Losses
 
 # flag, its words, the field, its value; written out by hand.
 FLAGS = [
@@ -99,7 +99,7 @@ each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, i
 
 
 def spec_of(*words):
-    return options.spec_of(parser.parse(["train", *words], "0"))
+    return options.spec_from_args(parser.parse_args(["train", *words], "0"))
 
 
 def config_of(*words):
@@ -192,7 +192,7 @@ def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
 @pytest.fixture
 def started(monkeypatch):
     """What a run was started with; `raises` makes it fail."""
-    calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=NOTHING_LOST)
+    calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=NO_LOSSES)
 
     def train(spec, **keywords):
         calls.spec, calls.keywords = spec, keywords
@@ -401,7 +401,7 @@ def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     assert main.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
-    assert "data.val_samples is 301" in capsys.readouterr().err
+    assert "data.val_samples: expected at most 300" in capsys.readouterr().err
 
 
 def fresh(*words, cwd, then=""):
@@ -485,7 +485,7 @@ def test_version_is_the_one_of_the_installed_package(capsys):
     assert capsys.readouterr().out == "morphogen 0.1.0\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(tmp_path):
-    command = f"{sys.executable} -m morphogen train --print-config | true"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
-    assert "Traceback" not in done.stderr
+def test_a_reader_that_leaves_early_is_no_error(tmp_path):
+    command = f"set -o pipefail; {sys.executable} -m morphogen train --print-config | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

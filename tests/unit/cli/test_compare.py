@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import rounds
+from morphogen.analysis.run_log import read_rounds
 from morphogen.cli import compare as compare_command
 from morphogen.cli import main
-from morphogen.cli.compare import NONE, judge
-from morphogen.cli.compare_sides import Side
+from morphogen.cli.compare import NO_VERDICT, compare_pair
+from morphogen.cli.compare_sides import ComparisonSide
 from morphogen.evaluation.bootstrap import Estimate
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage import run_directory
@@ -75,7 +75,7 @@ def test_runs_are_compared_wherever_they_lie_and_one_with_its_copy_gets_no_verdi
     assert compare(*words, "--json", str(file)) == 0
     same, other = json.loads(file.read_bytes())["pairs"]
     assert same["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-    assert (same["effect"], same["verdict"]) == (None, NONE)
+    assert (same["effect"], same["verdict"]) == (None, NO_VERDICT)
     assert other["second"] == words[2]
     shown = capsys.readouterr().out
     assert f"{words[0]} against {words[1]}: no verdict" in shown
@@ -87,36 +87,36 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     place = tmp_path / "run"
     train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    side = Side("mine", (place,), (spec,), trains=True)
-    compare_command.train(side, console=None, halt=lambda: True)
+    side = ComparisonSide("mine", (place,), (spec,), needs_training=True)
+    compare_command.train_side(side, console=None, halt=lambda: True)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    compare_command.train(side, console=None, halt=lambda: False)
+    compare_command.train_side(side, console=None, halt=lambda: False)
     assert run_directory.open_directory(place)[2]["status"] == "completed"
-    assert len(rounds(place)) == 2
+    assert len(read_rounds(place)) == 2
 
 
 def test_a_clear_difference_gets_a_verdict_for_the_better_side():
     theirs = DICE.normal(size=(3, 64))
     ours = theirs + 1.0 + 0.1 * DICE.normal(size=(3, 64))
-    assert judge("a", "b", ours, theirs)["verdict"] == "a is better than b"
-    assert judge("b", "a", theirs, ours)["verdict"] == "a is better than b"
-    assert judge("a", "b", ours[:1], theirs[:1])["verdict"] == "a is better than b"
-    assert judge("a", "b", ours[:1], theirs[:1])["over seeds"] is None
+    assert compare_pair("a", "b", ours, theirs)["verdict"] == "a is better than b"
+    assert compare_pair("b", "a", theirs, ours)["verdict"] == "a is better than b"
+    assert compare_pair("a", "b", ours[:1], theirs[:1])["verdict"] == "a is better than b"
+    assert compare_pair("a", "b", ours[:1], theirs[:1])["over seeds"] is None
 
 
 def test_a_difference_that_other_seeds_would_turn_gets_none():
     theirs = DICE.normal(size=(3, 64))
     ours = theirs + np.array([[3.0], [-0.5], [0.5]])
-    found = judge("a", "b", ours, theirs)
+    found = compare_pair("a", "b", ours, theirs)
     episodes, seeds = found["difference"], found["over seeds"]
     assert isinstance(episodes, Estimate)
     assert isinstance(seeds, Estimate)
     assert episodes.low > 0 > seeds.low
-    assert found["verdict"] == NONE
+    assert found["verdict"] == NO_VERDICT
 
 
 def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
-    given = [judge("a", "b", *DICE.normal(size=(2, 1, 64)))["verdict"] != NONE for _ in range(200)]
+    given = [compare_pair("a", "b", *DICE.normal(size=(2, 1, 64)))["verdict"] != NO_VERDICT for _ in range(200)]
     assert 0.0 < np.mean(given) <= 0.11
 
 

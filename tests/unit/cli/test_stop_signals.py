@@ -12,18 +12,18 @@ import pytest
 from support.subprocess_env import OURS
 
 from morphogen.cli import stop
-from morphogen.cli.stop import Stop
+from morphogen.cli.stop import StopSignals
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 WORKS = """
 import sys
-from morphogen.run.stop import Stop
-with Stop() as stop:
+from morphogen.cli.stop import StopSignals
+with StopSignals() as stop:
     print("begun", flush=True)
     for line in sys.stdin:
-        print(stop.asked, flush=True)
-sys.exit(stop.asked)
+        print(stop.exit_code, flush=True)
+sys.exit(stop.exit_code)
 """
 
 
@@ -67,9 +67,9 @@ def test_the_first_signal_is_noted_and_told_once_while_the_work_goes_on(number):
 
 
 def test_nothing_is_asked_where_no_signal_came(capfd):
-    with Stop() as heard:
-        assert heard.asked is None
-    assert heard.asked is None
+    with StopSignals() as heard:
+        assert heard.exit_code is None
+    assert heard.exit_code is None
     assert capfd.readouterr().err == ""
 
 
@@ -77,12 +77,12 @@ def test_nothing_is_asked_where_no_signal_came(capfd):
 @pytest.mark.parametrize("first", CODES, ids=lambda number: number.name)
 def test_the_second_signal_stops_at_once_whichever_the_first_was(first, number, capfd):
     wanted = KeyboardInterrupt if number == signal.SIGINT else SystemExit
-    heard = Stop()
+    heard = StopSignals()
     with pytest.raises(wanted) as raised, heard:  # noqa: PT012  (both signals are to come while it listens)
         send(first)
-        assert heard.asked == CODES[first]
+        assert heard.exit_code == CODES[first]
         send(number)
-    assert heard.asked == CODES[first]
+    assert heard.exit_code == CODES[first]
     if wanted is SystemExit:
         assert raised.value.code == 143
     assert capfd.readouterr().err.count("stopping") == 1
@@ -97,7 +97,7 @@ def test_who_heard_the_signals_before_hears_them_again(number, fails):
         heard.append(number)
 
     signal.signal(number, mine)
-    with contextlib.suppress(KeyError), Stop():
+    with contextlib.suppress(KeyError), StopSignals():
         send(number)
         assert not heard
         if fails:
@@ -109,12 +109,12 @@ def test_who_heard_the_signals_before_hears_them_again(number, fails):
 
 @each_signal
 def test_one_inside_another_hears_alone_and_gives_back(number):
-    with Stop() as outer:
-        with Stop() as inner:
+    with StopSignals() as outer:
+        with StopSignals() as inner:
             send(number)
-        assert (outer.asked, inner.asked) == (None, CODES[number])
+        assert (outer.exit_code, inner.exit_code) == (None, CODES[number])
         send(number)
-        assert outer.asked == CODES[number]
+        assert outer.exit_code == CODES[number]
 
 
 def test_what_is_ignored_in_the_background_stays_ignored():
@@ -133,8 +133,8 @@ def test_another_thread_than_the_main_one_changes_no_handler():
     found = []
 
     def work():
-        with Stop() as heard:
-            found.extend((heard.asked, signal.getsignal(signal.SIGTERM)))
+        with StopSignals() as heard:
+            found.extend((heard.exit_code, signal.getsignal(signal.SIGTERM)))
 
     before = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=work)
@@ -144,24 +144,24 @@ def test_another_thread_than_the_main_one_changes_no_handler():
 
 
 def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
-    monkeypatch.setattr(stop, "STDERR", 9999)
-    with Stop() as heard:
+    monkeypatch.setattr(stop, "STDERR_FD", 9999)
+    with StopSignals() as heard:
         send(signal.SIGTERM)
-    assert heard.asked == 143
+    assert heard.exit_code == 143
 
 
 def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
     ours, theirs = os.openpty()
-    monkeypatch.setattr(stop, "STDERR", theirs)
-    with Stop():
+    monkeypatch.setattr(stop, "STDERR_FD", theirs)
+    with StopSignals():
         send(signal.SIGTERM)
-    assert os.read(ours, 200).decode().splitlines()[:2] == ["", stop.SAID.decode().strip()]
+    assert os.read(ours, 200).decode().splitlines()[:2] == ["", stop.STOP_MESSAGE.decode().strip()]
     os.close(ours)
     os.close(theirs)
 
 
 def test_hearing_signals_loads_nothing_heavy():
     told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
-    code = "import sys, morphogen.run.stop, morphogen.run.lock; print(*sys.modules)"
+    code = "import sys, morphogen.cli.stop, morphogen.storage.lock; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], **told).stdout.split()
     assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)

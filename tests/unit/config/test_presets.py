@@ -1,5 +1,6 @@
 """The tables of tasks and presets, against numbers written out by hand."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import InstanceSpec, RunSpec, cnn_spec, resolve
 from morphogen.config.task import TASKS, find_task
 from morphogen.errors import ConfigError
+from morphogen.run.train import train_ppo_vectorized
 
 # task: host parameters, default slots, batch, episode length (from the task table of the interface document)
 ROWS = {
@@ -110,6 +112,12 @@ def test_presets_set_what_their_table_says():
         assert (spec.rounds, spec.max_seeds, spec.ppo.max_grad_norm) == (200, seeds, 0.5)
     assert build_spec(merge_layers([{"preset": "cifar_scale"}])).ppo.entropy_coef == 0.08
     assert build_spec(merge_layers([{"preset": "cifar_minimal"}])).ppo.entropy_coef == 0.1
+
+
+def test_a_smoke_run_takes_a_seed_from_germination_to_fossil(tmp_path):
+    train_ppo_vectorized(build_spec(merge_layers([{"preset": "smoke"}])), out=tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert {"SeedGerminated", "SeedFossilized"} <= {event["event"] for event in events}
 
 
 def test_digits_vary_from_env_to_env_within_these_ranges():

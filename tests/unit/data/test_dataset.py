@@ -155,13 +155,13 @@ def test_a_missing_file_is_named_with_what_to_unpack(cifar, tmp_path):
 @pytest.mark.parametrize("size", [0, 1, 3072, 3074, 2 * 3073 - 1])
 def test_binary_files_of_another_size_are_refused(tmp_path, size):
     (tmp_path / "cut.bin").write_bytes(bytes(size))
-    with pytest.raises(DataError, match=f"has {size} bytes; want 3073 for each of 1 .. 10000 records"):
+    with pytest.raises(DataError, match=f"expected 3073 bytes for each of 1 .. 10000 records, got {size} bytes"):
         read_binary(tmp_path / "cut.bin")
 
 
 def test_a_label_out_of_range_is_refused(tmp_path):
     (tmp_path / "wrong.bin").write_bytes(bytes([10]) + bytes(3072))
-    with pytest.raises(DataError, match=r"label 10; want 0 .. 9"):
+    with pytest.raises(DataError, match=r"labels: expected 0 .. 9, got 10"):
         read_binary(tmp_path / "wrong.bin")
 
 
@@ -240,7 +240,7 @@ def test_validation_uses_the_first_samples_asked_for():
 
 
 def test_more_validation_samples_than_there_are_is_an_error():
-    with pytest.raises(ConfigError, match=r"data.val_samples is 301; want at most 300"):
+    with pytest.raises(ConfigError, match=r"data.val_samples: expected at most 300, .* got 301"):
         open_dataset(DIGITS, DataSpec(val_samples=301), "cpu")
 
 
@@ -252,7 +252,7 @@ def test_the_task_says_how_many_samples_are_judged(cifar):
 
 
 def test_images_of_another_size_than_the_task_are_refused():
-    with pytest.raises(DataError, match=r"shape \(1, 8, 8\); want shape \(1, 9, 9\)"):
+    with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), got \d+ of shape \(1, 8, 8\)"):
         open_dataset(replace(DIGITS, host=replace(DIGITS.host, size=9)), DataSpec(), "cpu")
 
 

@@ -16,15 +16,15 @@ from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import (
-    Ground,
-    Growth,
-    around,
-    family,
-    held_out_grounds,
-    possible,
-    schedule,
-    score,
-    training_ground,
+    GrowthStep,
+    InstanceSet,
+    build_schedule,
+    held_out_instance_sets,
+    initial_candidates,
+    is_feasible,
+    neighbours,
+    score_schedules,
+    training_instances,
 )
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -84,9 +84,9 @@ def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_p
 def grown():
     return [
         (),
-        (Growth(0, "r0c0", Blueprint.NORM),),
-        (Growth(1, "r1c0", Blueprint.CONV_LIGHT, Tempo.STANDARD),),
-        (Growth(0, "r0c1", Blueprint.DEPTHWISE), Growth(3, "r0c0", Blueprint.NORM)),
+        (GrowthStep(0, "r0c0", Blueprint.NORM),),
+        (GrowthStep(1, "r1c0", Blueprint.CONV_LIGHT, Tempo.STANDARD),),
+        (GrowthStep(0, "r0c1", Blueprint.DEPTHWISE), GrowthStep(3, "r0c0", Blueprint.NORM)),
     ]
 
 
@@ -97,7 +97,9 @@ def world_of_line(setup, line, ground, number):
         instances=ground.purpose,
         envs=rng.sibling_keys(ground.tasks, number),
         tasks=ground.tasks,
-        control=build_per_env_control([schedule(line, setup.spec)], [0] * len(ground.tasks), setup.spec, setup.device),
+        control=build_per_env_control(
+            [build_schedule(line, setup.spec)], [0] * len(ground.tasks), setup.spec, setup.device
+        ),
     )
 
 
@@ -108,8 +110,10 @@ def alone(setup, line, ground, number):
 
 def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
-    lines, ground = grown(), training_ground(setup.spec, 3)
-    values = score(setup, fences(setup), [schedule(line, setup.spec) for line in lines], ground, worlds=(0, 2), rows=5)
+    lines, ground = grown(), training_instances(setup.spec, 3)
+    values = score_schedules(
+        setup, fences(setup), [build_schedule(line, setup.spec) for line in lines], ground, worlds=(0, 2), rows=5
+    )
     assert values.shape == (4, 2, 3)
     for k, line in enumerate(lines):
         for w, number in enumerate((0, 2)):
@@ -121,66 +125,70 @@ def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
 def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecycle):
     setup = tiny_setup(episode_length=16, lifecycle=lifecycle)
     for line in grown()[1:]:
-        life = alone(setup, line, Ground(Purpose.INSTANCE, 0, rng.env_keys(0, 0, 4)), 0)
-        assert possible(line, setup.spec)
+        life = alone(setup, line, InstanceSet(Purpose.INSTANCE, 0, rng.env_keys(0, 0, 4)), 0)
+        assert is_feasible(line, setup.spec)
         held = [setup.spec.slots.index(growth.slot) for growth in line]
         assert (life.fossil_blueprint[:, held] == [int(growth.blueprint) for growth in line]).all()
         assert (life.fossil_blueprint >= 0).sum() == 4 * len(line)
     last = 16 - seed_timeline(setup.spec, Tempo.FAST).fossilizing
-    late = (Growth(last, "r0c0", Blueprint.NORM),)
-    assert not possible(late, setup.spec)
-    assert (alone(setup, late, training_ground(setup.spec, 4), 0).fossil_blueprint == -1).all()
+    late = (GrowthStep(last, "r0c0", Blueprint.NORM),)
+    assert not is_feasible(late, setup.spec)
+    assert (alone(setup, late, training_instances(setup.spec, 4), 0).fossil_blueprint == -1).all()
 
 
 def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    line = (Growth(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),)
-    assert possible(line, setup.spec)
-    assert (alone(setup, line, training_ground(setup.spec, 2), 0).fossil_blueprint[:, 0] == int(Blueprint.NORM)).all()
+    line = (GrowthStep(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),)
+    assert is_feasible(line, setup.spec)
+    assert (
+        alone(setup, line, training_instances(setup.spec, 2), 0).fossil_blueprint[:, 0] == int(Blueprint.NORM)
+    ).all()
 
 
 def test_the_family_knows_what_a_run_forbids():
-    free = family(tiny(episode_length=12, lifecycle=QUICK))
+    free = initial_candidates(tiny(episode_length=12, lifecycle=QUICK))
     assert free[0] == ()
     assert len(set(free)) == len(free) == 1 + 5 * 3 * 7
-    few = family(tiny(episode_length=12, lifecycle=QUICK, slots=("r0c0",), blueprints=("norm", "attention")))
+    few = initial_candidates(
+        tiny(episode_length=12, lifecycle=QUICK, slots=("r0c0",), blueprints=("norm", "attention"))
+    )
     assert {(g.slot, g.blueprint) for line in few[1:] for g in line} == {
         ("r0c0", Blueprint.NORM),
         ("r0c0", Blueprint.ATTENTION),
     }
-    assert family(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("FOSSILIZE",))) == [()]
-    assert family(tiny(episode_length=12, lifecycle=BYHAND, disabled_ops=("ADVANCE",))) == [()]
-    assert len(family(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("ADVANCE",)))) == len(free)
-    assert family(tiny(episode_length=2, lifecycle=QUICK)) == [()]
+    assert initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("FOSSILIZE",))) == [()]
+    assert initial_candidates(tiny(episode_length=12, lifecycle=BYHAND, disabled_ops=("ADVANCE",))) == [()]
+    assert len(initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("ADVANCE",)))) == len(free)
+    assert initial_candidates(tiny(episode_length=2, lifecycle=QUICK)) == [()]
 
 
 def test_two_seeds_are_tried_only_where_two_may_live():
-    lines = [(Growth(0, "r0c0", Blueprint.NORM),), (Growth(2, "r1c0", Blueprint.NORM),)]
+    lines = [(GrowthStep(0, "r0c0", Blueprint.NORM),), (GrowthStep(2, "r1c0", Blueprint.NORM),)]
     for most, longest in ((0, 2), (2, 2), (1, 1)):
         spec = tiny(episode_length=12, lifecycle=QUICK, max_seeds=most)
-        near = around(lines, spec)
+        near = neighbours(lines, spec)
         assert max(map(len, near)) == longest
-        assert all(possible(line, spec) for line in near)
+        assert all(is_feasible(line, spec) for line in near)
         assert not set(near) & set(lines)
 
 
 def test_the_schedule_of_a_line_comes_back_from_its_file():
     spec = tiny(episode_length=12, lifecycle=BYHAND)
     for line in grown():
-        made = schedule(line, spec)
+        made = build_schedule(line, spec)
         assert parse_schedule(dump_schedule(made, spec), spec) == made
 
 
 def test_schedules_that_tell_envs_apart_cannot_be_mixed():
     setup = tiny_setup(episode_length=12, lifecycle=QUICK)
-    made = schedule(grown()[1], setup.spec)
+    made = build_schedule(grown()[1], setup.spec)
     apart = type(made)("apart", (ScheduleStep(0, made.steps[0].action, env=1),), "wait")
     with pytest.raises(ConfigError, match="schedule apart names an env"):
         build_per_env_control([made, apart], [0, 1], setup.spec, setup.device)
 
 
 def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation():
-    grounds = held_out_grounds(tiny(envs=4), 10)
+    grounds = held_out_instance_sets(tiny(envs=4), 10)
     assert [len(ground.tasks) for ground in grounds] == [4, 4, 2]
     assert [ground.episode for ground in grounds] == [10**6, 10**6 + 1, 10**6 + 2]
     assert {ground.purpose for ground in grounds} == {Purpose.INSTANCE_HELD_OUT}
@@ -188,7 +196,7 @@ def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation
 
 def test_lives_of_several_worlds_stand_side_by_side():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    ground = training_ground(setup.spec, 3)
+    ground = training_instances(setup.spec, 3)
     worlds = [world_of_line(setup, line, ground, 0) for line in grown()[:2]]
     parts = [rollout_on_device(world, world.reset(ground.episode)) for world in worlds]
     both, second, first = (
@@ -212,7 +220,7 @@ def test_lives_of_several_worlds_stand_side_by_side():
 
 def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
     slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
-    ground = training_ground(slow.spec, 64)
+    ground = training_instances(slow.spec, 64)
     world = VectorEnv(slow, fences(slow), instances=ground.purpose, envs=ground.tasks, tasks=ground.tasks)
     price = world.init_state(ground.episode).instance.param_price
     low, high = slow.spec.instance.param_price

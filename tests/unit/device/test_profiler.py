@@ -6,13 +6,13 @@ import pytest
 import torch
 from support.small_runs import tiny, tiny_setup
 
-from morphogen.cli.probe import by_round
+from morphogen.cli.probe import events_by_round
 from morphogen.config.spec import CheckpointSpec, DataSpec, EngineSpec
 from morphogen.device.profiler import NULL_TIMER, PHASES, NullTimer, Timer
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.writer import Kept
+from morphogen.telemetry.writer import MemorySink
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SECOND = 10**9  # nanoseconds
@@ -145,12 +145,12 @@ def test_the_device_waiting_for_a_graph_is_no_work(monkeypatch):
 
 def rounds(**fields):
     """A scheduler after two rounds, what they were summed up to, and the events about each."""
-    kept = Kept()
+    kept = MemorySink()
     scheduler = Scheduler(build_setup(tiny(rounds=2, **fields)), Parts(sinks=(kept,)))
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
-    return scheduler, history, by_round(kept.events)
+    return scheduler, history, events_by_round(kept.events)
 
 
 @pytest.mark.parametrize("policy", ["ppo", "random"])
@@ -177,7 +177,7 @@ def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
 
 
 def test_phases_leave_no_moment_of_a_round_out():
-    ticks, kept = itertools.count(), Kept()
+    ticks, kept = itertools.count(), MemorySink()
     scheduler = Scheduler(tiny_setup(), Parts(sinks=(kept,)))
     scheduler.timer = scheduler.vector_env.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
     began = next(ticks)
@@ -186,18 +186,18 @@ def test_phases_leave_no_moment_of_a_round_out():
     ended = next(ticks)
     scheduler.reporter.close()
     marked = ended - began - 2  # between the first and the last reading of the clock
-    (told,) = by_round(kept.events)
+    (told,) = events_by_round(kept.events)
     assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
 
 
 def test_rates_and_seconds_of_a_round_are_of_the_same_work():
-    ticks, kept = itertools.count(), Kept()
+    ticks, kept = itertools.count(), MemorySink()
     parts = Parts(clock=lambda: float(next(ticks)), sinks=(kept,))
     scheduler = Scheduler(tiny_setup(rounds=2, envs=4, episode_length=5), parts)
     with torch.no_grad():
         summaries = scheduler.run()
     scheduler.reporter.close()
-    for summary, told in zip(summaries, by_round(kept.events), strict=True):
+    for summary, told in zip(summaries, events_by_round(kept.events), strict=True):
         one = told["Throughput"]
         assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)
         assert one.env_epochs_per_s * one.rollout_s == pytest.approx(4 * 5)
@@ -207,7 +207,7 @@ def test_rates_and_seconds_of_a_round_are_of_the_same_work():
 
 
 def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
-    kept = Kept()
+    kept = MemorySink()
     often = CheckpointSpec(every_minutes=1e-9)
     train_ppo_vectorized(tiny(checkpoint=often), out=tmp_path / "run", parts=Parts(sinks=(kept,)))
     (profile,) = (one.data for one in kept.events if one.name == "PhaseProfile")

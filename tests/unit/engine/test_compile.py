@@ -14,9 +14,9 @@ from support import small_states
 from support.small_runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
-from bench.harness.bench_scenes import scene
+from bench.harness.bench_scenes import build_scene
 from morphogen.cli.main import main
-from morphogen.cli.probe import by_round
+from morphogen.cli.probe import events_by_round
 from morphogen.config.spec import DataSpec, EngineSpec, HostSpec, PpoSpec
 from morphogen.engine import phases
 from morphogen.engine.compile import (
@@ -28,7 +28,7 @@ from morphogen.engine.compile import (
     compiler_options,
 )
 from morphogen.engine.policies import build_arm
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError
 from morphogen.nets.padding import build_slot_plans, join_plans, pad_plan
@@ -36,8 +36,8 @@ from morphogen.nets.plan import empty_plan, read_plan
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.validate import validate
 from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.storage.codec import packed, unpacked
-from morphogen.telemetry.writer import Kept
+from morphogen.storage.codec import pack, unpack
+from morphogen.telemetry.writer import MemorySink
 from morphogen.testing.builders import tree_equality
 from morphogen.testing.laws.graph import GraphCounter
 
@@ -184,7 +184,7 @@ def test_a_run_that_goes_on_after_any_epoch_pads_as_before(seeds, stop):
     whole = [_epoch(first, number, plan) for number, plan in enumerate(plans)]
     for number, plan in enumerate(plans[:stop]):
         _epoch(begun, number, plan)
-    again.restore(unpacked(PaddingState, packed(begun.padding_state()), "compiled"), plans[0])
+    again.restore(unpack(PaddingState, pack(begun.padding_state()), "compiled"), plans[0])
     assert [_epoch(again, number, plan) for number, plan in enumerate(plans[stop:], stop)] == whole[stop:]
     assert again.padding_state() == first.padding_state()
 
@@ -209,9 +209,11 @@ def test_sizes_of_other_hosts_are_refused():
 def episode(spec, counter=None):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
     compiler = torch.compile if counter is None else partial(torch.compile, backend=counter)
-    scheduler, states = Scheduler(build_setup(spec), Parts(compiler=compiler)), []
+    states = []
+    hooks = Hooks(on_round=lambda _, scheduler: states.append(scheduler.state))
+    scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, hooks=hooks))
     with torch.no_grad():
-        history = scheduler.run(lambda _: states.append(scheduler.state))
+        history = scheduler.run()
     return scheduler, history, states
 
 
@@ -260,11 +262,11 @@ def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monke
 @pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_validation_of_every_way_of_blending_is_one_graph():
     for host in ("digits", "cifar_baseline"):  # the second shows that no number of the first has been made a symbol
-        ours = scene(host, 3, "mixed")
+        ours = build_scene(host, 3, "mixed")
         judge = partial(validate, plan=ours.plan, net=ours.net)
         compiled = torch.compile(judge, fullgraph=True, dynamic=False, backend="eager")
-        found = compiled(ours.state, ours.split, *ours.asked)
-        assert torch.equal(found.accuracy, judge(ours.state, ours.split, *ours.asked).accuracy)
+        found = compiled(ours.state, ours.split, *ours.requested_coalitions)
+        assert torch.equal(found.accuracy, judge(ours.state, ours.split, *ours.requested_coalitions).accuracy)
 
 
 def test_the_time_of_making_a_graph_is_told_apart():
@@ -283,13 +285,13 @@ def test_the_time_of_making_a_graph_is_told_apart():
         return run
 
     spec = small(policy_name="germinate_one", rounds=2, episode_length=2, engine=engine())
-    kept = Kept()
+    kept = MemorySink()
     scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, clock=lambda: now[0], sinks=(kept,)))
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
     assert [(one.graphs, one.seconds) for one in history] == [(2, 0.0)] * 2
-    assert [one["Throughput"].compile_s for one in by_round(kept.events)] == [200.0, 200.0]
+    assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [200.0, 200.0]
 
 
 def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round_make_no_new_one():
@@ -378,5 +380,5 @@ def test_the_signatures_of_a_run_are_in_its_checkpoint(tmp_path):
     parts = Parts(compiler=lambda function, **_: function)
     train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run", on_round=lambda _, s: seen.append(s.compiled))
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert load_checkpoint(path)["shared"]["compiled"] == packed(seen[0].padding_state())
+    assert load_checkpoint(path)["shared"]["compiled"] == pack(seen[0].padding_state())
     assert len(seen[0].signatures) == 2

@@ -25,10 +25,10 @@ SOURCE = '''"""Rules of a little package."""
 
 import torch
 
-from morphogen.rules.rewards.plain import plain
+from morphogen.rules.rewards.plain import rule_from_function
 
 
-@plain
+@rule_from_function
 def thrift(inputs):
     """Accuracy that is delivered, less a little for every living parameter in every step."""
     gain = torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100
@@ -212,8 +212,8 @@ def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
             f"rule{i}",
             rule_from_function(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}),
         )
-    rules, faults = rewards.usable()
-    tables = rewards.ranking({name: rules[name] for name in rules if name.startswith("rule")})
+    rules, faults = rewards.load_rules()
+    tables = rewards.return_tables({name: rules[name] for name in rules if name.startswith("rule")})
     assert faults == []
     assert [[name for name in rows[0] if name.startswith("rule")] for _, rows in tables] == [
         [f"rule{i}" for i in range(6)],

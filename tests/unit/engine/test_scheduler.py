@@ -8,10 +8,10 @@ from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 from morphogen.config.spec import DataSpec, HostSpec, PpoSpec, TelemetrySpec
 from morphogen.config.task import TASKS
 from morphogen.device.transfers import expected_ledger
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0"), 6: TASKS["cifar_multichannel"].slots}
 
@@ -42,7 +42,7 @@ def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, 
     telemetry = TelemetrySpec(level="debug" if told else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
-    sinks = (JsonLines(tmp_path / "events.jsonl"),) if told else ()
+    sinks = (JsonlSink(tmp_path / "events.jsonl"),) if told else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
     assert found == expected_ledger(rounds=2, epochs=5, streamed=2 if placement == "streamed" else 0)
@@ -157,7 +157,7 @@ def test_sinks_and_hooks_change_no_number_of_the_run():
             self.events.extend(events)
 
     sink, epochs = Keep(), []
-    parts = Parts(sinks=(sink,), on_epoch=lambda round, epoch: epochs.append((round, epoch)))
+    parts = Parts(sinks=(sink,), hooks=Hooks(on_epoch=lambda round, epoch: epochs.append((round, epoch))))
     watched, plain = Scheduler(build_setup(tiny()), parts), Scheduler(build_setup(tiny()))
     with torch.no_grad():
         watched.run()
@@ -167,3 +167,18 @@ def test_sinks_and_hooks_change_no_number_of_the_run():
     assert (watched.state == plain.state).all()
     assert epochs == [(0, t) for t in range(6)]
     assert sum(event.name == "EpisodeCompleted" for event in sink.events) == 4
+
+
+def test_a_hook_stops_a_bare_scheduler_between_two_epochs():
+    asked = []
+    parts = Parts(hooks=Hooks(should_stop=lambda: asked.append(None) or len(asked) == 2))
+    scheduler = Scheduler(tiny_setup(rounds=3, episode_length=4), parts)
+    with torch.no_grad():
+        assert scheduler.run() == ()
+    assert (scheduler.round, scheduler.epoch) == (0, 2)
+
+
+def test_a_hook_that_returns_false_stops_after_its_round():
+    parts = Parts(hooks=Hooks(on_round=lambda summary, scheduler: scheduler.round < 2))
+    with torch.no_grad():
+        assert [summary.round for summary in Scheduler(tiny_setup(rounds=4, episode_length=3), parts).run()] == [0, 1]

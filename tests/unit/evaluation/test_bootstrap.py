@@ -8,15 +8,15 @@ import pytest
 
 from morphogen.evaluation import bootstrap
 from morphogen.evaluation.bootstrap import (
-    across,
-    effect,
-    improvement,
+    draw_resamples,
+    effect_size,
+    exceedance_profile,
+    improvement_probability,
     interval,
     iqm,
-    means,
-    profile,
-    quantile_of_t,
-    resamples,
+    resample_means,
+    seed_interval,
+    student_t_quantile,
 )
 
 DICE = np.random.default_rng(5)
@@ -52,13 +52,13 @@ def test_an_interval_holds_its_estimate_and_is_the_same_every_time():
     for find in (interval, iqm):
         found = find(values, seed=3)
         assert found.low < found.value < found.high
-        resamples.cache_clear()
+        draw_resamples.cache_clear()
         assert find(values, seed=3) == found
         assert find(values, seed=4).low != found.low
 
 
 def test_every_run_keeps_its_number_of_episodes_in_every_resample():
-    drawn = resamples(3, 5, seed=0, count=50).reshape(50, 3, 5)
+    drawn = draw_resamples(3, 5, seed=0, count=50).reshape(50, 3, 5)
     assert (drawn.sum(axis=2) == 5).all()
     assert len({tuple(row) for row in drawn[0].tolist()}) > 1, "runs are drawn apart from each other"
     assert len({one.tobytes() for one in drawn}) > 40
@@ -84,7 +84,9 @@ def test_an_interval_reaches_further_to_the_side_of_the_long_tail():
     left, right = (interval(sign * values, seed=0) for sign in (-1.0, 1.0))
     assert right.high - right.value > 1.15 * (right.value - right.low)
     assert left.value - left.low == pytest.approx(right.high - right.value, rel=0.02)
-    percentiles = np.quantile(means(resamples(2, 40, seed=0, count=10_000), values.ravel()), (0.025, 0.975))
+    percentiles = np.quantile(
+        resample_means(draw_resamples(2, 40, seed=0, count=10_000), values.ravel()), (0.025, 0.975)
+    )
     assert right.low <= percentiles[0]
     assert right.high > percentiles[1]
 
@@ -117,40 +119,42 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(find):
 
 def test_what_is_common_to_both_sides_does_not_matter_to_a_pair():
     ours, theirs, worlds = DICE.normal(0.3, 1, 64), DICE.normal(size=64), DICE.normal(0, 50, 64)
-    assert improvement(ours + worlds, theirs + worlds, seed=0) == improvement(ours, theirs, seed=0)
-    assert effect(ours + worlds, theirs + worlds) == pytest.approx(effect(ours, theirs))
+    assert improvement_probability(ours + worlds, theirs + worlds, seed=0) == improvement_probability(
+        ours, theirs, seed=0
+    )
+    assert effect_size(ours + worlds, theirs + worlds) == pytest.approx(effect_size(ours, theirs))
 
 
 def test_the_probability_of_improvement_counts_ties_half_and_is_never_certain():
     ours = np.array([1.0, 1.0, 1.0, 0.0])
-    assert improvement(ours, np.array([0.0, 1.0, 2.0, 0.0]), seed=0).value == 0.5
-    always = improvement(np.ones(64), np.zeros(64), seed=0)
+    assert improvement_probability(ours, np.array([0.0, 1.0, 2.0, 0.0]), seed=0).value == 0.5
+    always = improvement_probability(np.ones(64), np.zeros(64), seed=0)
     assert (always.value, always.high) == (1.0, 1.0)
     assert 0.9 < always.low < 1.0
-    never = improvement(np.zeros(64), np.ones(64), seed=0)
+    never = improvement_probability(np.zeros(64), np.ones(64), seed=0)
     assert (never.value, never.low) == (0.0, 0.0)
     assert 0.0 < never.high < 0.1
 
 
 def test_a_profile_falls_from_everybody_to_nobody():
     values = np.array([[0.1, 0.2], [0.3, 0.4]])
-    found = profile(values, np.array([0.0, 0.1, 0.25, 0.4]), seed=0)
+    found = exceedance_profile(values, np.array([0.0, 0.1, 0.25, 0.4]), seed=0)
     assert [one.value for one in found] == [1.0, 0.75, 0.5, 0.0]
     assert all(one.low <= one.value <= one.high for one in found)
     assert width(found[0]) == width(found[3]) == 0.0 < width(found[1])
 
 
 def test_the_effect_is_the_mean_difference_in_its_standard_deviations():
-    assert effect(np.array([2.0, 5.0]), np.array([1.0, 2.0])) == pytest.approx(math.sqrt(2))
-    assert effect(np.array([1.0, 2.0]), np.array([0.0, 1.0])) is None
+    assert effect_size(np.array([2.0, 5.0]), np.array([1.0, 2.0])) == pytest.approx(math.sqrt(2))
+    assert effect_size(np.array([1.0, 2.0]), np.array([0.0, 1.0])) is None
 
 
 def test_over_runs_the_interval_is_that_of_their_means():
-    found = across(np.array([[-1.0, 1.0], [1.0, 3.0], [3.0, 5.0]]))
+    found = seed_interval(np.array([[-1.0, 1.0], [1.0, 3.0], [3.0, 5.0]]))
     assert found is not None
     assert found == pytest.approx((2.0, 2.0 - 4.303 * 2 / math.sqrt(3), 2.0 + 4.303 * 2 / math.sqrt(3)))
-    assert not found.decided
-    assert across(np.array([[1.0, 2.0]])) is None
+    assert not found.excludes_zero
+    assert seed_interval(np.array([[1.0, 2.0]])) is None
 
 
 @pytest.mark.parametrize(
@@ -158,16 +162,22 @@ def test_over_runs_the_interval_is_that_of_their_means():
     [(1, 12.706), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (63, 1.998), (10**6, 1.96)],
 )
 def test_quantiles_are_those_of_the_published_table(freedom, published):
-    assert quantile_of_t(freedom) == pytest.approx(published, abs=0.0035)
+    assert student_t_quantile(freedom) == pytest.approx(published, abs=0.0035)
 
 
 def test_an_interval_is_decided_where_it_leaves_out_nothing():
-    assert [bootstrap.Estimate(0.0, *ends).decided for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
+    assert [bootstrap.Estimate(0.0, *ends).excludes_zero for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
         *(True, True, False)
     ]
 
 
 def test_many_values_are_resampled_less_often_and_hold_no_less():
-    assert bootstrap.enough(64) == 10_000 > bootstrap.enough(5_000) > bootstrap.enough(10**6) == 1_000
+    assert (
+        bootstrap.resample_count(64)
+        == 10_000
+        > bootstrap.resample_count(5_000)
+        > bootstrap.resample_count(10**6)
+        == 1_000
+    )
     values = DICE.normal(size=5_000)
     assert width(interval(values, seed=0)) == pytest.approx(2 * 1.96 * values.std() / math.sqrt(5_000), rel=0.06)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.small_runs import tiny, tiny_setup
 
-from morphogen.analysis.run_log import load
+from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import LifecycleSpec, PolicySpec, resolve
@@ -18,9 +18,9 @@ from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import players
-from morphogen.evaluation.evaluate import on
-from morphogen.evaluation.play import TRAINING, play
+from morphogen.evaluation.arms import open_arms
+from morphogen.evaluation.evaluate import select_split
+from morphogen.evaluation.play import TRAINING_INSTANCES, play
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 
@@ -49,10 +49,10 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     found, _ = played(tiny_setup(), "wait")
     assert (found.param_epochs == 6 * found.params).all()
     assert found.minibatches.tolist() == [6 * 2] * 3
-    assert (found.lives.fossil_blueprint == -1).all()
-    assert found.lives.network_value.shape == found.lives.cost.shape == (6, 3)
-    assert (found.lives.network_value[-1] == found.network_value).all()
-    assert (found.lives.cost == np.arange(1, 7)[:, None] * found.params).all()
+    assert (found.traces.fossil_blueprint == -1).all()
+    assert found.traces.network_value.shape == found.traces.cost.shape == (6, 3)
+    assert (found.traces.network_value[-1] == found.network_value).all()
+    assert (found.traces.cost == np.arange(1, 7)[:, None] * found.params).all()
     assert found.seconds > 0
 
 
@@ -61,10 +61,10 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
     found, _ = played(setup, "full_cycle", 2)
     host, _ = played(setup, "wait", 2)
     slots = len(setup.net.slots)
-    assert found.lives.fossil_blueprint.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
+    assert found.traces.fossil_blueprint.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
     added = found.params - host.params
     assert (added == setup.net.counts[0][Blueprint.NORM]).all()
-    spent = np.diff(found.lives.cost - host.lives.cost, axis=0)
+    spent = np.diff(found.traces.cost - host.traces.cost, axis=0)
     assert (spent[-1] == added).all()
     assert (found.param_epochs - host.param_epochs <= 20 * added).all()
 
@@ -72,10 +72,12 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
 def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
     setup = tiny_setup()
     (wait, _), (random, _), (again, _) = (played(setup, name, 5) for name in ("wait", "random", "wait"))
-    assert (wait.lives.network_value == again.lives.network_value).all()
+    assert (wait.traces.network_value == again.traces.network_value).all()
     assert (wait.params / wait.params_ratio == random.params / random.params_ratio).all()
-    assert (wait.lives.network_value[0] == random.lives.network_value[0]).all(), "nothing runs before it was germinated"
-    other, _ = played(setup, "wait", 5, split=TRAINING)
+    assert (wait.traces.network_value[0] == random.traces.network_value[0]).all(), (
+        "nothing runs before it was germinated"
+    )
+    other, _ = played(setup, "wait", 5, split=TRAINING_INSTANCES)
     assert (other.network_value != wait.network_value).any()
 
 
@@ -107,7 +109,7 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     place = tmp_path / "run"
     shutil.copytree(run, place)
     assert main.main(["evaluate", str(place), "--episodes", "6", "--arms", f"wait,trained:{run}", "--seed", "9"]) == 0
-    found = load(place).evaluation
+    found = read_run(place).evaluation
     arms, told = found["arms"], found["statistics"]
     assert (found["seed"], found["episodes"]) == (9, 6)
     assert all(len(arm[name]) == 6 for arm in arms.values() for name in PER_EPISODE)
@@ -127,20 +129,20 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     shutil.copytree(run, place)
     for split in ("validation", "test"):
         assert main.main(["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]) == 0
-        found[split] = load(place).evaluation
+        found[split] = read_run(place).evaluation
     assert [one["split"] for one in found.values()] == ["validation", "test"]
     seen, unseen = (one["arms"]["wait"] for one in found.values())
     assert seen["param_epochs"] == unseen["param_epochs"]
     assert seen["committed_accuracy"] != unseen["committed_accuracy"]
-    setup = on("test", tiny_setup(envs=5, episode_length=9))
+    setup = select_split("test", tiny_setup(envs=5, episode_length=9))
     assert (setup.dataset.validation().labels == read_digits().test.labels).all(), "the whole of it"
 
 
 def test_a_task_without_samples_has_no_test_split():
     setup = build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}]))))
     with pytest.raises(ConfigError, match="--split is test; want validation, because the task whitebox has no samples"):
-        on("test", setup)
-    assert on("validation", setup) is setup
+        select_split("test", setup)
+    assert select_split("validation", setup) is setup
 
 
 REFUSED = {
@@ -175,4 +177,10 @@ def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
 
 
 def test_players_keep_their_order_and_stand_once():
-    assert list(players(["random", "wait", "random"], tiny_setup())) == ["random", "wait"]
+    assert list(open_arms(["random", "wait", "random"], tiny_setup())) == ["random", "wait"]
+
+
+def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played():
+    setup = tiny_setup(episode_length=6)
+    with pytest.raises(ConfigError, match="full_cycle"):
+        open_arms(["wait", "full_cycle"], setup)

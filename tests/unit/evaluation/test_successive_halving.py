@@ -10,14 +10,23 @@ from morphogen.cli import main
 from morphogen.config.spec import LifecycleSpec
 from morphogen.engine.action_control import load_schedule
 from morphogen.errors import ConfigError
-from morphogen.evaluation.schedule_search import Growth, schedule
-from morphogen.evaluation.successive_halving import cover, judged, read_portfolio, searched, summary, table, tune, write
+from morphogen.evaluation.schedule_search import GrowthStep, build_schedule
+from morphogen.evaluation.successive_halving import (
+    choose_portfolio,
+    cross_world_value,
+    halve_candidates,
+    portfolio_table,
+    read_portfolio,
+    search_schedules,
+    summary_lines,
+    write_schedules,
+)
 from morphogen.vocab.action import Style
 from morphogen.vocab.blueprint import Blueprint
 
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
 SPEC = tiny(episode_length=12, lifecycle=QUICK)
-WINNER = (Growth(3, "r0c1", Blueprint.DEPTHWISE),)  # no member of the family: between two of its starts
+WINNER = (GrowthStep(3, "r0c1", Blueprint.DEPTHWISE),)  # no member of the family: between two of its starts
 SETTINGS = [
     "--preset=smoke",
     "--set=episode_length=5",
@@ -52,12 +61,12 @@ def made_up(noise=0.0):
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_the_winner_is_found_beyond_the_family_and_the_portfolio_covers_all_kinds(noise):
     said = []
-    found = tune(SPEC, made_up(noise), instances=48, say=said.append)
+    found = halve_candidates(SPEC, made_up(noise), instances=48, report=said.append)
     assert found.best == WINNER
     assert {(), WINNER} <= set(found.portfolio)
     assert found.best_mean == pytest.approx(0.6, abs=0.01)
     assert found.idle_mean == pytest.approx(0.55, abs=0.01)
-    assert found.covers[-1] == pytest.approx(0.75, abs=0.01)
+    assert found.portfolio_values[-1] == pytest.approx(0.75, abs=0.01)
     assert len(said) == 3
     if not noise:
         assert len(found.portfolio) == 2
@@ -70,47 +79,47 @@ def test_more_instances_are_played_by_fewer_schedules():
         asked.append((len(lines), count, len(set(lines))))
         return made_up()(lines, count)
 
-    found = tune(SPEC, play, instances=48, say=lambda line: None)
+    found = halve_candidates(SPEC, play, instances=48, report=lambda line: None)
     assert [count for _, count, _ in asked] == [4, 16, 48]
     assert asked[0][0] > asked[1][0] > asked[2][0]
     assert all(lines == distinct for lines, _, distinct in asked)
-    assert found.lines >= asked[0][0]
+    assert found.candidate_count >= asked[0][0]
 
 
 def test_a_pick_by_luck_is_worth_nothing():
     values = np.random.default_rng(0).standard_normal((20, 2, 4_000))
     assert values.mean(axis=1).max(axis=0).mean() > 1
-    assert judged(values) == pytest.approx(0, abs=0.05)
+    assert cross_world_value(values) == pytest.approx(0, abs=0.05)
 
 
 def test_a_pick_for_a_reason_is_worth_all_of_it():
     values = np.zeros((2, 2, 10))
     values[0, :, :5], values[1, :, 5:] = 1.0, 0.5
-    assert judged(values) == 0.75
+    assert cross_world_value(values) == 0.75
 
 
 def test_a_cover_takes_the_best_first_then_what_it_lacks_and_ends_where_nothing_is_gained():
     values = np.zeros((4, 2, 12))
     values[0], values[1, :, :4], values[2, :, 4:6], values[3, :, :2] = 0.5, 0.9, 1.0, 0.6
-    chosen, covers = cover(values, 4)
+    chosen, covers = choose_portfolio(values, 4)
     assert chosen == [0, 1, 2]
     assert covers == pytest.approx((0.5, 0.5 + 0.4 * 4 / 12, 0.5 + 0.4 * 4 / 12 + 0.5 * 2 / 12))
-    assert cover(values, 2)[0] == [0, 1]
+    assert choose_portfolio(values, 2)[0] == [0, 1]
 
 
 def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
-    found = tune(SPEC, made_up(), instances=12, say=lambda line: None)
+    found = halve_candidates(SPEC, made_up(), instances=12, report=lambda line: None)
     best, portfolio = tmp_path / "new" / "best.json", tmp_path / "new" / "best.portfolio.json"
-    write(found, SPEC, best, portfolio)
+    write_schedules(found, SPEC, best, portfolio)
     made = load_schedule(f"schedule:{best}", SPEC)
-    assert made == schedule(WINNER, SPEC)
-    assert read_portfolio(portfolio, SPEC) == tuple(schedule(line, SPEC) for line in found.portfolio)
+    assert made == build_schedule(WINNER, SPEC)
+    assert read_portfolio(portfolio, SPEC) == tuple(build_schedule(line, SPEC) for line in found.portfolio)
     told = json.loads(portfolio.read_text())
     assert (told["instances"], told["worlds"], told["task"]) == (12, 2, "digits")
-    assert [row["schedule"] for row in table(found)] == [
+    assert [row["schedule"] for row in portfolio_table(found)] == [
         "; ".join(growth.label for growth in line) or "nothing" for line in found.portfolio
     ]
-    assert "depthwise in r0c1 from epoch 3" in summary(found)[0]
+    assert "depthwise in r0c1 from epoch 3" in summary_lines(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +143,7 @@ def test_a_portfolio_that_is_none_is_refused_by_name(tmp_path, text, said):
 
 def test_a_run_in_which_nothing_can_be_kept_is_not_searched():
     with pytest.raises(ConfigError, match="no seed can be germinated and kept in 12 epochs"):
-        searched(tiny(episode_length=12, disabled_ops=("FOSSILIZE",)), instances=2, worlds=2, say=print)
+        search_schedules(tiny(episode_length=12, disabled_ops=("FOSSILIZE",)), instances=2, worlds=2, report=print)
 
 
 def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path, monkeypatch, capsys):

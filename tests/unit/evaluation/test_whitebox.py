@@ -23,7 +23,7 @@ from morphogen.engine.optimum import optimal_policy, optimal_returns
 from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.final_evaluation import shares
+from morphogen.evaluation.final_evaluation import shares_of_optimum
 from morphogen.evaluation.play import play
 from morphogen.learn.whitebox_policy import OptimalPolicy
 from morphogen.rules.whitebox import best_blueprint, first_useful_epoch, seed_gain
@@ -210,8 +210,10 @@ def test_shares_are_of_the_mean_optimum_and_only_where_it_is_known():
     arm = build_arm("optimal", setup)
     own = play(setup, fences(setup), arm, name="optimal", episodes=12)
     half = replace(own, policy="half", network_value=own.network_value / 2)
-    assert shares(setup, fences(setup), [own, half]) == pytest.approx({"optimal": 1.0, "half": 0.5}, abs=1e-5)
-    assert shares(tiny_setup(), fences(setup), [own]) == {}
+    assert shares_of_optimum(setup, fences(setup), [own, half]) == pytest.approx(
+        {"optimal": 1.0, "half": 0.5}, abs=1e-5
+    )
+    assert shares_of_optimum(tiny_setup(), fences(setup), [own]) == {}
 
 
 def test_the_best_policy_of_another_task_is_not_known():

@@ -1,4 +1,4 @@
-"""The convolutions of our own against plain torch in float64."""
+"""Compiled convolutions against plain torch in float64."""
 
 import pytest
 import torch
@@ -19,35 +19,37 @@ SIDES = st.tuples(st.sampled_from([4, 8, 12, 16]), st.sampled_from([4, 8, 12, 16
 def plain(x, weight):
     """A loop over networks."""
     images = [row.permute(0, 3, 1, 2) for row in x.unbind(3)]
-    found = [F.conv2d(own, weight[r], padding=weight.shape[-1] // 2) for r, own in enumerate(images)]
-    return torch.stack([one.permute(0, 2, 3, 1) for one in found], 3)
+    result = [F.conv2d(own, weight[r], padding=weight.shape[-1] // 2) for r, own in enumerate(images)]
+    return torch.stack([one.permute(0, 2, 3, 1) for one in result], 3)
 
 
 def both(x, weight, *, input_grad=True):
-    """What comes out and the gradients: ours, and those of plain torch in float64."""
+    """Results and gradients: of the kernel, and of plain torch in float64."""
     assert kernels.form_of(x, weight) is Form.KERNEL
-    found = []
+    result = []
     for convolve, dtype in ((ops.stacked_conv, torch.float32), (plain, torch.float64)):
         leaves = [x.to(dtype).detach().requires_grad_(input_grad), weight.to(dtype).detach().requires_grad_()]
         out = convolve(*leaves)
-        push = normal(*out.shape, seed=9).to(dtype)
-        found.append((out.detach(), *torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], push)))
-    return zip(*found, strict=True)
+        out_grad = normal(*out.shape, seed=9).to(dtype)
+        result.append(
+            (out.detach(), *torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], out_grad))
+        )
+    return zip(*result, strict=True)
 
 
 def agree(x, weight, *, input_grad=True):
-    """Ours and plain torch, up to rounding."""
+    """Compare the kernel with plain torch, up to rounding."""
     for ours, wide in both(x, weight, input_grad=input_grad):
         torch.testing.assert_close(ours.double(), wide, rtol=1e-4, atol=1e-5 * float(wide.abs().max()) + 1e-6)
 
 
 @given(st.integers(1, 9), SIDES, st.integers(1, 5), CHANNELS, st.sampled_from([1, 3, 5]), st.booleans())
-def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, kernel, asked):
+def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, kernel, needs_grad):
     inputs, outputs = channels
     agree(
         normal(samples, *sides, rows, inputs),
         normal(rows, outputs, inputs, kernel, kernel, seed=1),
-        input_grad=asked,
+        input_grad=needs_grad,
     )
 
 
@@ -63,11 +65,11 @@ def test_planes_that_fill_the_cache_are_worked_on_one_by_one():
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_a_slice_of_networks_is_read_where_it_lies(kernel):
     x, weight = normal(2, 8, 8, 5, 8), normal(3, 8, 8, kernel, kernel, seed=1)
-    ours, whole = ops.stacked_conv(x[..., 1:4, :], weight), ops.stacked_conv(x[..., 1:4, :].contiguous(), weight)
-    assert torch.equal(ours, whole)
-    push = normal(*ours.shape, seed=2)
+    ours, joint = ops.stacked_conv(x[..., 1:4, :], weight), ops.stacked_conv(x[..., 1:4, :].contiguous(), weight)
+    assert torch.equal(ours, joint)
+    out_grad = normal(*ours.shape, seed=2)
     pairs = (
-        kernels.conv_backward(push, own, weight, needs_input_grad=True)
+        kernels.conv_backward(out_grad, own, weight, needs_input_grad=True)
         for own in (x[..., 1:4, :], x[..., 1:4, :].clone())
     )
     assert all(torch.equal(one, other) for one, other in zip(*pairs, strict=True))
@@ -80,19 +82,19 @@ def test_a_network_that_is_not_finite_stays_alone(inputs, outputs, kernel):
     broken[:, :, :, 1], wrong[1] = torch.nan, torch.inf
     for (ours, _), (other, _) in zip(both(x, weight), both(broken, wrong), strict=True):
         axis = 3 if ours.dim() == 5 and ours.shape[:3] == x.shape[:3] else 0
-        kept = torch.tensor([0, 2])
-        assert torch.equal(ours.index_select(axis, kept), other.index_select(axis, kept))
+        mask = torch.tensor([0, 2])
+        assert torch.equal(ours.index_select(axis, mask), other.index_select(axis, mask))
 
 
 def test_no_result_depends_on_the_number_of_threads():
     x, weight = normal(9, 16, 16, 9, 8), normal(9, 8, 8, 3, 3, seed=1)
-    push, before = normal(9, 16, 16, 9, 8, seed=2), torch.get_num_threads()
-    found = []
+    out_grad, before = normal(9, 16, 16, 9, 8, seed=2), torch.get_num_threads()
+    result = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        found.append((kernels.conv(x, weight), *kernels.conv_backward(push, x, weight, needs_input_grad=True)))
+        result.append((kernels.conv(x, weight), *kernels.conv_backward(out_grad, x, weight, needs_input_grad=True)))
     torch.set_num_threads(before)
-    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(*result, strict=True))
 
 
 @pytest.mark.parametrize(("x", "weight"), [
@@ -103,19 +105,19 @@ def test_no_result_depends_on_the_number_of_threads():
     ((2, 8, 8, 1, 8), (2, 8, 8, 3, 3)),  # seen by all
     ((2, 8, 8, 2, 8), (2, 8, 1, 3, 3)),  # every channel alone
 ])  # fmt: skip
-def test_what_the_kernel_does_not_serve_is_left_to_torch(x, weight):
+def test_shapes_without_a_kernel_are_left_to_torch(x, weight):
     x, weight = normal(*x), normal(*weight, seed=1)
     assert kernels.form_of(x, weight) is Form.INNERMOST
-    with pytest.raises(ValueError, match="no kernel convolves"):
+    with pytest.raises(ValueError, match="expected shapes that `form_of` maps to KERNEL"):
         kernels.conv(x, weight)
     for other in (x.double(), x.to("meta")):
         assert kernels.form_of(other, weight) is Form.INNERMOST
 
 
-def test_the_shapes_that_the_compiler_is_told_are_those_that_come():
+def test_declared_shapes_equal_the_results():
     x, weight = normal(2, 4, 8, 3, 4), normal(3, 8, 4, 3, 3, seed=1)
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(torch.ops.morphogen.conv.default, (x, weight), test_utils=checks)
-    for asked in (True, False):
-        back = (normal(2, 4, 8, 3, 8), x, weight, asked)
+    for needs_grad in (True, False):
+        back = (normal(2, 4, 8, 3, 8), x, weight, needs_grad)
         torch.library.opcheck(torch.ops.morphogen.conv_backward.default, back, test_utils=checks)

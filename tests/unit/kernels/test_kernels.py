@@ -1,4 +1,4 @@
-"""Kernels of our own against plain torch, which the other tests compare with loops over single networks."""
+"""Compiled kernels against plain torch, which the other tests compare with loops over single networks."""
 
 import importlib
 
@@ -41,11 +41,11 @@ def doubled(given):
 
 
 def factors(rows, channels, groups, *, some):
-    """Gains and the like; `some`: which of those that may be missing are there."""
-    kept = (torch.arange(channels) < torch.tensor([[channels], [1 + channels // 2]])[torch.arange(rows) % 2]).float()
+    """Factors of a normalisation; `some`: presence of gain, channel mask and scale."""
+    mask = (torch.arange(channels) < torch.tensor([[channels], [1 + channels // 2]])[torch.arange(rows) % 2]).float()
     gain, bias, scale = (normal(rows, channels, seed=seed) for seed in (1, 2, 3))
     share = torch.full((rows, groups), 1 / max(1, channels // groups))
-    return NormFactors(gain if some[0] else None, bias, kept if some[1] else None, share, scale if some[2] else None)
+    return NormFactors(gain if some[0] else None, bias, mask if some[1] else None, share, scale if some[2] else None)
 
 
 @given(SHAPES, st.tuples(st.booleans(), st.booleans(), st.booleans()), st.sampled_from([0.0, -0.5, float("-inf")]))
@@ -56,15 +56,15 @@ def test_normalisation_is_that_of_plain_torch(shape, some, floor):
     by = by._replace(inverse_count=None if by.channel_mask is None else by.inverse_count / (height * width))
     x = normal(*shape) if by.channel_mask is None else normal(*shape) * by.channel_mask
     grad = normal(*shape, seed=7)
-    out, found = kernels.norm(x, by, groups, floor=floor)
-    wide, wanted = kernels.norm(doubled(x), doubled(by), groups, floor=floor)
-    agree([out, found], [wide, wanted])
-    for asked in (True, False):
-        pushes = kernels.norm_backward(grad, x, by, found, floor=floor, needs_input_grad=asked)
+    out, result = kernels.norm(x, by, groups, floor=floor)
+    wide, expected = kernels.norm(doubled(x), doubled(by), groups, floor=floor)
+    agree([out, result], [wide, expected])
+    for needs_grad in (True, False):
+        grads = kernels.norm_backward(grad, x, by, result, floor=floor, needs_input_grad=needs_grad)
         plain = kernels.norm_backward(
-            doubled(grad), doubled(x), doubled(by), doubled(found), floor=floor, needs_input_grad=asked
+            doubled(grad), doubled(x), doubled(by), doubled(result), floor=floor, needs_input_grad=needs_grad
         )
-        agree(pushes, plain)
+        agree(grads, plain)
 
 
 def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
@@ -74,7 +74,7 @@ def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
 
 
 def scene(shape, *, gated, multiplied, seed=0):
-    """A blend: features, blocks, places, spans and gates.  Every second row hears its seed."""
+    """A blend: features, blocks, index, spans and gates.  Every second row has a seed."""
     samples, height, width, rows, channels = shape
     sizes = [1 + rows // 2, rows - 1 - rows // 2] if rows > 1 else [1]
     blocks = [3 * normal(samples, height, width, size, channels, seed=seed + n) for n, size in enumerate(sizes)]
@@ -88,13 +88,13 @@ def scene(shape, *, gated, multiplied, seed=0):
 
 
 def both_ways(features, blocks, where, spans, gates, *, pooled):
-    """What a blend gives, forward and back."""
-    out, turned, winner = kernels.blend(features, blocks, where, spans, pooled=pooled)
-    kept = BlendSaved(features if spans else None, blocks if gates is not None else (), turned, gates, winner)
+    """Results of a blend, forward and backward."""
+    out, turned, argmax = kernels.blend(features, blocks, where, spans, pooled=pooled)
+    mask = BlendSaved(features if spans else None, blocks if gates is not None else (), turned, gates, argmax)
     of = BlendSizes(spans, [block.shape[-2] for block in blocks], features.shape[1:-2])
     grad = normal(*out.shape, seed=5).to(out.dtype)
-    pushes = kernels.blend_backward(grad, kept, where, of)
-    return [out, turned, pushes.features, pushes.sums, *pushes.blocks]
+    grads = kernels.blend_backward(grad, mask, where, of)
+    return [out, turned, grads.features, grads.sums, *grads.blocks]
 
 
 @given(SHAPES, st.booleans(), st.booleans(), st.booleans())
@@ -112,7 +112,7 @@ def test_blending_of_many_rows_is_that_of_plain_torch(rows, pooled):
     agree(both_ways(*given, pooled=pooled), both_ways(*doubled(given), pooled=pooled))
 
 
-def test_a_broken_delta_that_nobody_hears_is_invisible():
+def test_a_broken_delta_without_a_row_is_invisible():
     features, blocks, where, spans, _ = scene((2, 2, 2, 4, 4), gated=False, multiplied=True)
     for block in blocks:
         block.fill_(torch.nan)
@@ -138,12 +138,12 @@ def test_pooling_is_that_of_plain_torch(shape, broken):
     x = normal(samples, height + 1, width + 1, rows, channels).mul(2).round()  # many equals
     if broken:
         x[:, 1:2, 0] = torch.nan
-    out, winner = kernels.pool(x)
+    out, argmax = kernels.pool(x)
     wide, there = kernels.pool(doubled(x))
     grad = normal(*out.shape, seed=3)
     agree([out], [wide])
     agree(
-        [kernels.pool_backward(grad, winner, x.shape[1:3])], [kernels.pool_backward(doubled(grad), there, x.shape[1:3])]
+        [kernels.pool_backward(grad, argmax, x.shape[1:3])], [kernels.pool_backward(doubled(grad), there, x.shape[1:3])]
     )
 
 
@@ -156,8 +156,8 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
         kernels.take_rows(x, rows),
         *kernels.take_row_blocks(x, rows, [len(chosen) // 2, len(chosen) - len(chosen) // 2]),
     )
-    wanted = x[..., rows, :]
-    assert torch.equal(one.view(torch.int32), wanted.contiguous().view(torch.int32))
+    expected = x[..., rows, :]
+    assert torch.equal(one.view(torch.int32), expected.contiguous().view(torch.int32))
     assert torch.equal(torch.cat(parts, -2).view(torch.int32), one.view(torch.int32))
 
 
@@ -169,19 +169,19 @@ def test_channels_are_turned_innermost_bit_for_bit(shape):
 
 def test_no_result_depends_on_the_number_of_threads():
     given, threads = scene((8, 16, 16, 9, 8), gated=True, multiplied=True), torch.get_num_threads()
-    found = []
+    result = []
     for count in (1, 2):
         torch.set_num_threads(count)
-        found.append(both_ways(*given, pooled=True))
+        result.append(both_ways(*given, pooled=True))
     torch.set_num_threads(threads)
-    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(*result, strict=True))
 
 
 def test_large_results_are_written_past_the_cache_and_equal():
     shape = (4, 32, 32, 104, 8)  # 13 MiB
     given = scene(shape, gated=True, multiplied=True)
     by = factors(*shape[3:], 2, some=(True, True, True))
-    x, whole = (
+    x, joint = (
         given[0],
         [
             *both_ways(*given, pooled=True),
@@ -194,12 +194,12 @@ def test_large_results_are_written_past_the_cache_and_equal():
         blocks = [block[b : b + 1] for block in given[1]]
         out, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3], pooled=True)
         flat, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3])
-        assert torch.equal(whole[0][b : b + 1], out)
-        assert torch.equal(whole[5 + len(blocks) - 1][b : b + 1], flat)
-        assert torch.equal(whole[-1][b : b + 1], kernels.norm(x[b : b + 1], by, 2, floor=0.0)[0])
+        assert torch.equal(joint[0][b : b + 1], out)
+        assert torch.equal(joint[5 + len(blocks) - 1][b : b + 1], flat)
+        assert torch.equal(joint[-1][b : b + 1], kernels.norm(x[b : b + 1], by, 2, floor=0.0)[0])
 
 
-def test_what_has_no_kernel_runs_all_the_same(monkeypatch):
+def test_tensors_without_a_kernel_are_computed_by_torch(monkeypatch):
     x, weight = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
     (ours,) = ops.group_norm([ops.NormBlock(x, weight, weight, floor=0.0)], groups=2)
     monkeypatch.setattr(native, "AVAILABLE", False)
@@ -209,7 +209,7 @@ def test_what_has_no_kernel_runs_all_the_same(monkeypatch):
         assert not native.has_kernel(other)
 
 
-def test_a_package_without_kernels_says_so(monkeypatch):
+def test_a_missing_extension_loads_as_none(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
@@ -217,23 +217,23 @@ def test_a_package_without_kernels_says_so(monkeypatch):
     assert native._load_extension() is None
 
 
-@pytest.mark.parametrize(("name", "given", "said"), [
+@pytest.mark.parametrize(("name", "args", "message"), [
     ("pool", (), "takes 7 numbers, was given 0"),
     ("norm", (0,), "takes 16 arguments, was given 1"),
     ("norm_backward", (0,), "takes 17 arguments, was given 1"),
     ("innermost", (1, 2, 3, 4, 5, "x"), "int"),
 ])  # fmt: skip
-def test_a_kernel_that_is_called_wrongly_says_so(name, given, said):
-    with pytest.raises(TypeError, match=said):
-        getattr(native._native, name)(*given)
+def test_wrong_arguments_of_a_kernel_are_refused(name, args, message):
+    with pytest.raises(TypeError, match=message):
+        getattr(native._native, name)(*args)
 
 
-def test_what_lies_outside_is_refused_before_it_is_read():
+def test_indices_out_of_range_are_refused_before_a_read():
     x, weight = normal(2, 2, 2, 3, 4), normal(3, 4)
     for rows in ([3], [-1]):
         with pytest.raises(IndexError, match=r"out of range; want 0 to 2"):
             kernels.take_rows(x, torch.tensor(rows))
-    with pytest.raises(TypeError, match=r"given torch\.float64; want one of torch\.float32"):
+    with pytest.raises(TypeError, match=r"expected one of torch\.float32, .*got torch\.float64"):
         kernels.norm(x, NormFactors(weight.double(), weight, None, None, None), 2, floor=0.0)
     features, blocks, where, spans, _ = scene((2, 2, 2, 3, 4), gated=False, multiplied=False)
     for wrong in (where._replace(seed_row=where.seed_row + 1), where._replace(source=where.source + 4)):
@@ -241,18 +241,23 @@ def test_what_lies_outside_is_refused_before_it_is_read():
             kernels.blend(features, blocks, wrong, spans)
 
 
-def test_the_shapes_that_the_compiler_is_told_are_those_that_come():
+def test_declared_shapes_equal_the_results():
     by = factors(3, 8, 2, some=(True, True, True))
     x = normal(2, 4, 4, 3, 8)
     args = (x, *by, 2, 0.0)
-    out, found = torch.ops.morphogen.norm(*args)
+    out, result = torch.ops.morphogen.norm(*args)
     torch.library.opcheck(torch.ops.morphogen.norm.default, args, test_utils=("test_schema", "test_faketensor"))
-    back = (normal(*out.shape, seed=1), x, *by, found, 0.0, True)
+    back = (normal(*out.shape, seed=1), x, *by, result, 0.0, True)
     torch.library.opcheck(
         torch.ops.morphogen.norm_backward.default, back, test_utils=("test_schema", "test_faketensor")
     )
     rows = torch.tensor([2, 0, 1])
-    for name, told in (("take", (x, rows)), ("deal", (x, rows, [1, 2])), ("pool", (x,)), ("innermost", (x,))):
+    for name, told in (
+        ("take", (x, rows)),
+        ("take_blocks", (x, rows, [1, 2])),
+        ("pool", (x,)),
+        ("channels_innermost", (x,)),
+    ):
         op = getattr(torch.ops.morphogen, name).default
         torch.library.opcheck(op, told, test_utils=("test_schema", "test_faketensor"))
 
@@ -270,7 +275,7 @@ def test_a_perceptron_is_that_of_plain_torch(shape, hidden, outputs, biased):
         normal(rows, hidden, inputs, seed=1), bias, normal(rows, outputs, hidden, seed=3), normal(rows, outputs)
     )
     x, grad = normal(*shape, seed=4), normal(*shape[:2], outputs, seed=5)
-    found, wanted = kernels.perceptron(x, by), kernels.perceptron(doubled(x), doubled(by))
-    agree(found, wanted)
-    learned = kernels.perceptron_backward(grad, x, found[1], by)
-    agree(learned, kernels.perceptron_backward(doubled(grad), doubled(x), wanted[1], doubled(by)))
+    result, expected = kernels.perceptron(x, by), kernels.perceptron(doubled(x), doubled(by))
+    agree(result, expected)
+    learned = kernels.perceptron_backward(grad, x, result[1], by)
+    agree(learned, kernels.perceptron_backward(doubled(grad), doubled(x), expected[1], doubled(by)))

@@ -23,46 +23,46 @@ def _blended(algorithm, h, d, *, alpha, training, gate=None):
 def _run(algorithm, *, alpha, training, seed=0):
     """y, h, d, g and the gradients of <G, y> with respect to them."""
     h, d = normal(*SHAPE, seed=seed).double(), normal(*SHAPE, seed=seed + 1).double()
-    g, push = noise(3, 2, seed=seed + 2).double(), normal(*SHAPE, seed=seed + 3).double()
+    g, out_grad = noise(3, 2, seed=seed + 2).double(), normal(*SHAPE, seed=seed + 3).double()
     a, t = torch.tensor([alpha, alpha]), torch.tensor([training, training])
 
-    def pushed(h, d, g):
+    def objective(h, d, g):
         y = _blended(algorithm, h, d, alpha=a, training=t, gate=g if algorithm == "gate" else None)
-        return (push * y).sum(), y
+        return (out_grad * y).sum(), y
 
-    grads, y = torch.func.grad(pushed, argnums=(0, 1, 2), has_aux=True)(h, d, g)
-    return y, (h, d, g), grads, push
+    grads, y = torch.func.grad(objective, argnums=(0, 1, 2), has_aux=True)(h, d, g)
+    return y, (h, d, g), grads, out_grad
 
 
 @given(ALPHAS)
 def test_add_has_a_direct_path_of_factor_one_and_passes_alpha_to_the_seed(alpha):
-    y, (h, d, _), (dh, dd, _), push = _run("add", alpha=alpha, training=False)
+    y, (h, d, _), (dh, dd, _), out_grad = _run("add", alpha=alpha, training=False)
     torch.testing.assert_close(y, h + alpha * d)
-    torch.testing.assert_close(dh, push)
-    torch.testing.assert_close(dd, alpha * push)
+    torch.testing.assert_close(dh, out_grad)
+    torch.testing.assert_close(dd, alpha * out_grad)
 
 
 def test_difference_01_at_alpha_one_the_layers_upstream_keep_their_whole_gradient():
-    _, _, (dh, _, _), push = _run("add", alpha=1.0, training=False)
-    assert torch.equal(dh, push)
+    _, _, (dh, _, _), out_grad = _run("add", alpha=1.0, training=False)
+    assert torch.equal(dh, out_grad)
 
 
 @given(ALPHAS)
 def test_multiply_scales_host_and_seed_gradients_by_the_table(alpha):
-    y, (h, d, _), (dh, dd, _), push = _run("multiply", alpha=alpha, training=False)
+    y, (h, d, _), (dh, dd, _), out_grad = _run("multiply", alpha=alpha, training=False)
     torch.testing.assert_close(y, h * (1 + alpha * torch.tanh(d)))
-    torch.testing.assert_close(dh, push * (1 + alpha * torch.tanh(d)))
-    torch.testing.assert_close(dd, alpha * push * h / torch.cosh(d) ** 2)
+    torch.testing.assert_close(dh, out_grad * (1 + alpha * torch.tanh(d)))
+    torch.testing.assert_close(dd, alpha * out_grad * h / torch.cosh(d) ** 2)
 
 
 @given(ALPHAS)
 def test_gate_weighs_the_delta_and_learns_from_it(alpha):
-    y, (h, d, g), (dh, dd, dg), push = _run("gate", alpha=alpha, training=False)
+    y, (h, d, g), (dh, dd, dg), out_grad = _run("gate", alpha=alpha, training=False)
     open_ = g.view(3, 1, 1, 2, 1)
     torch.testing.assert_close(y, h + alpha * open_ * d)
-    torch.testing.assert_close(dh, push)
-    torch.testing.assert_close(dd, alpha * open_ * push)
-    torch.testing.assert_close(dg, alpha * (push * d).sum((1, 2, 4)))
+    torch.testing.assert_close(dh, out_grad)
+    torch.testing.assert_close(dd, alpha * open_ * out_grad)
+    torch.testing.assert_close(dg, alpha * (out_grad * d).sum((1, 2, 4)))
 
 
 def test_a_gate_learns_nothing_while_its_seed_is_silent():
@@ -72,27 +72,27 @@ def test_a_gate_learns_nothing_while_its_seed_is_silent():
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply"])
 def test_in_training_the_value_is_the_hosts_and_the_seed_learns_its_full_effect(algorithm):
-    y, (h, d, _), (dh, dd, _), push = _run(algorithm, alpha=0.0, training=True)
+    y, (h, d, _), (dh, dd, _), out_grad = _run(algorithm, alpha=0.0, training=True)
     assert torch.equal(y, h)
-    assert torch.equal(dh, push)
-    torch.testing.assert_close(dd, push * h / torch.cosh(d) ** 2 if algorithm == "multiply" else push)
+    assert torch.equal(dh, out_grad)
+    torch.testing.assert_close(dd, out_grad * h / torch.cosh(d) ** 2 if algorithm == "multiply" else out_grad)
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("algorithm", ["add", "multiply"])
 @pytest.mark.parametrize("training", [True, False])
 def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(algorithm, training, poison):
-    h, push = normal(*SHAPE), normal(*SHAPE, seed=3)
+    h, out_grad = normal(*SHAPE), normal(*SHAPE, seed=3)
     d = torch.full(SHAPE, poison)
     a, t = torch.zeros(2), torch.tensor([training, training])
 
-    def pushed(h):
+    def objective(h):
         y = _blended(algorithm, h, d, alpha=a, training=t)
-        return (push * y).sum(), y
+        return (out_grad * y).sum(), y
 
-    dh, y = torch.func.grad(pushed, has_aux=True)(h)
+    dh, y = torch.func.grad(objective, has_aux=True)(h)
     assert torch.equal(y, h)
-    assert torch.equal(dh, push)
+    assert torch.equal(dh, out_grad)
 
 
 def test_rows_keep_their_own_stage_and_alpha():
@@ -116,8 +116,10 @@ def test_a_blend_lies_between_the_host_and_the_full_seed(alpha, seed):
 def test_a_blend_keeps_the_dtype_of_the_features():
     d, (alpha, training) = normal(*SHAPE), (torch.tensor([0.5, 0.5]), torch.tensor([True, False]))
     for dtype in (torch.float64, torch.bfloat16):
-        found = [_blended(way, d.to(dtype), d.to(dtype), alpha=alpha, training=training) for way in ("add", "multiply")]
-        assert [y.dtype for y in found] == [dtype, dtype]
+        result = [
+            _blended(way, d.to(dtype), d.to(dtype), alpha=alpha, training=training) for way in ("add", "multiply")
+        ]
+        assert [y.dtype for y in result] == [dtype, dtype]
 
 
 def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():

@@ -39,8 +39,8 @@ def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.T
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
-    (found,) = cnn.seed_deltas({blueprint: cnn.seed_layout(blueprint, x.shape[-1]).split(params)}, [x])
-    return found
+    (result,) = cnn.seed_deltas({blueprint: cnn.seed_layout(blueprint, x.shape[-1]).split(params)}, [x])
+    return result
 
 
 def norms(layout, row):
@@ -61,8 +61,8 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
-    for channels, wanted in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
-        assert cnn.seed_layout(blueprint, channels).size == cnn_param_count(blueprint, channels) == wanted
+    for channels, expected in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
+        assert cnn.seed_layout(blueprint, channels).size == cnn_param_count(blueprint, channels) == expected
     assert tuple(cnn.gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
 
 
@@ -73,8 +73,8 @@ def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm)
         params, gate = newborn(blueprint, channels)
         h = small_states.normal(2, 3, 3, 1, channels)
         for alpha, training in ((0.0, True), (0.3, False), (1.0, False)):
-            found = contribution(blueprint, algorithm, params, gate, h, alpha=alpha, training=training)
-            assert torch.equal(h + found, h)
+            result = contribution(blueprint, algorithm, params, gate, h, alpha=alpha, training=training)
+            assert torch.equal(h + result, h)
 
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply", "gate"])
@@ -83,13 +83,13 @@ def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm)
 def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(blueprint, algorithm, training):
     for channels in (4, 6, 8, 12, 16, 32, 64, 128):
         params, gate = newborn(blueprint, channels)
-        h, push = small_states.normal(4, 5, 5, 1, channels), small_states.normal(4, 5, 5, 1, channels, seed=1)
+        h, out_grad = small_states.normal(4, 5, 5, 1, channels), small_states.normal(4, 5, 5, 1, channels, seed=1)
         best = torch.zeros(len(cnn.seed_layout(blueprint, channels).leaves))
         gates = torch.zeros(4)
 
-        def loss(both, h=h, push=push):
+        def loss(both, h=h, out_grad=out_grad):
             y = contribution(blueprint, algorithm, *both, h, alpha=0.0 if training else 0.5, training=training)
-            return (push * (h + y)).sum()
+            return (out_grad * (h + y)).sum()
 
         for _ in range(4):
             grads = torch.func.grad(loss)((params, gate))
@@ -106,16 +106,16 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
     params, _ = newborn(blueprint, 4, rows)
     for dtype in (torch.float32, torch.float64):
         x = small_states.normal(2, height, width, rows, 4).to(dtype)
-        found = delta(blueprint, params.to(dtype), x)
-        assert found.shape == x.shape
-        assert found.dtype == dtype
+        result = delta(blueprint, params.to(dtype), x)
+        assert result.shape == x.shape
+        assert result.dtype == dtype
 
 
 def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     _, gate = newborn(Blueprint.NORM, 8, rows=50)
-    opened = cnn.gate_openness(cnn.gate_layout(8).split(gate), small_states.normal(6, 50, 8))
-    assert 0.8 < float(opened.mean()) < 0.95
-    assert ((opened > 0) & (opened < 1)).all()
+    openness = cnn.gate_openness(cnn.gate_layout(8).split(gate), small_states.normal(6, 50, 8))
+    assert 0.8 < float(openness.mean()) < 0.95
+    assert ((openness > 0) & (openness < 1)).all()
 
 
 def test_a_newborn_row_holds_its_leaves_and_zeros():

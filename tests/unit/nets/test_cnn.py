@@ -33,7 +33,7 @@ NET = small_states.net()
 
 
 def logits(state, net, images):
-    """Logits of the bare hosts for images that all of them see."""
+    """Logits of the hosts without seeds for shared images."""
     rows = cnn.HostRows(
         cnn.host_layout(net.host).split(state.host.params),
         cnn.build_masks(state.instance, net.host, state.host.params),
@@ -69,10 +69,10 @@ def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_cou
     assert int((conv[0, 0, 0] != 0).sum()) == taps
     assert int((conv[1, 0, 0] != 0).sum()) == 9
     hidden = cnn.host_layout(NET.host).split(params.detach())["block0.conv"]
-    found = logits(state, NET, images)
+    result = logits(state, NET, images)
     hidden[0, :, :, 0] += 1.0
     again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
-    assert torch.equal(found[0], again[0]) == (taps == 1)
+    assert torch.equal(result[0], again[0]) == (taps == 1)
     missing = NET.host.params() - int(host_params(state.instance, NET.host)[0])
     assert missing == (9 - taps) * sum(a * b for a, b in pairwise((NET.host.channels_in, *NET.host.channels)))
 
@@ -85,8 +85,8 @@ def test_a_share_of_the_channels_is_rounded_up(width, kept):
 def test_initial_loss_is_below_one_and_a_half_times_guessing():
     state = small_states.fresh(NET, 6)
     split = small_states.split(NET, 100)
-    found = logits(state, NET, split.images)
-    loss = torch.nn.functional.cross_entropy(found.flatten(0, 1), split.labels.repeat(6))
+    result = logits(state, NET, split.images)
+    loss = torch.nn.functional.cross_entropy(result.flatten(0, 1), split.labels.repeat(6))
     assert float(loss) < 1.5 * math.log(10)
 
 
@@ -109,10 +109,10 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
     assert not grads["block1.bias"][0, 4:].any()
     assert not grads["head.weight"][0, :, 4:].any()
     assert grads["block0.conv"][1].flatten(1).any(-1).all()
-    moved = layout.split(state.host.params.clone())
-    moved["block0.conv"][0, 2:] = 5.0
-    moved["block1.gain"][0, 4:] = 5.0
-    flat = torch.cat([leaf.flatten(1) for leaf in moved.values()], -1)
+    changed = layout.split(state.host.params.clone())
+    changed["block0.conv"][0, 2:] = 5.0
+    changed["block1.gain"][0, 4:] = 5.0
+    flat = torch.cat([leaf.flatten(1) for leaf in changed.values()], -1)
     other = state.replace(host=state.host.replace(params=flat))
     assert torch.equal(logits(state, NET, images), logits(other, NET, images))
 
@@ -120,18 +120,18 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
 def test_masked_classes_never_win_and_carry_no_gradient():
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(classes=torch.tensor([3, 10])))
-    found = logits(state, NET, small_states.split(NET).images)
-    assert (found[0, :, 3:] == -1e4).all()
-    assert (found[0].argmax(-1) < 3).all()
+    result = logits(state, NET, small_states.split(NET).images)
+    assert (result[0, :, 3:] == -1e4).all()
+    assert (result[0].argmax(-1) < 3).all()
     plan = small_states.plan(state, NET)
     batch = small_states.batch(NET, 2)
     batch = batch.replace(labels=batch.labels % 3)
-    knobs = {
+    options = {
         "net": NET,
         "spec": small_states.HostSpec(lr=0.1, seed_lr=0.1, weight_decay=0.0),
         "lifecycle": small_states.LIFECYCLE,
     }
-    progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **knobs)
+    progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **options)
     after, _ = finish_epoch(state, progress, plan, net=NET)
     before, now = (cnn.host_layout(NET.host).split(s.host.params) for s in (state, after))
     assert torch.equal(before["head.weight"][0, 3:], now["head.weight"][0, 3:])
@@ -162,8 +162,8 @@ def test_difference_17_seed_parameters_depend_on_what_a_seed_is_and_on_nothing_e
     own = {"stage": stage * one, "blueprint": blueprint * one, "algorithm": algorithm * one}
     for mode in range(3):
         slots = state.slots.replace(**own, alpha_mode=mode * one, alpha=0.1 * mode * one.float())
-        found = seed_params(slots, NET.counts, NET.gate_counts)
-        wanted = [
+        result = seed_params(slots, NET.counts, NET.gate_counts)
+        expected = [
             row[blueprint] + (algorithm == 3) * gate for row, gate in zip(NET.counts, NET.gate_counts, strict=True)
         ]
-        assert found[0].tolist() == (wanted if 2 <= stage <= 6 else [0, 0, 0])
+        assert result[0].tolist() == (expected if 2 <= stage <= 6 else [0, 0, 0])

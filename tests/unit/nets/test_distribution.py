@@ -77,10 +77,8 @@ def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entro
     share=st.sampled_from((0.02, 0.5, 1.0)),
     greedy=st.booleans(),
 )
-def test_logits_that_are_no_numbers_still_give_legal_actions_and_are_no_number_themselves(
-    slots, seed, bad, floor, share, greedy
-):
-    """Some logits or all: the noise alone decides among what is legal, and the log-probability tells of it."""
+def test_nan_logits_give_legal_actions_with_nan_log_probs(slots, seed, bad, floor, share, greedy):
+    """Some logits or all: the noise alone decides among legal values, and the log-probability is NaN."""
     envs, draw = 16, source(seed)
     legal = masks(envs, slots=slots, seed=seed)
     broken = [torch.where(torch.rand(x.shape, generator=draw) < share, bad, x) for x in tables(envs, slots=slots)]
@@ -252,10 +250,10 @@ def test_frequencies_match_the_probabilities():
     keys = rng.env_keys(5, 0, count)
     action = d.sample_action(dist, rng.gumbel(rng.stream(keys, rng.Purpose.ACTION), 40))
     expected = dist.floored.op[0].exp() * count
-    found = torch.bincount(action[:, 0], minlength=6).double()
+    result = torch.bincount(action[:, 0], minlength=6).double()
     legal = dist.support.op[0]
-    assert (found[~legal] == 0).all()
-    assert ((found - expected)[legal].square() / expected[legal]).sum() < 25.0  # chi-square, at most 5 degrees
+    assert (result[~legal] == 0).all()
+    assert ((result - expected)[legal].square() / expected[legal]).sum() < 25.0  # chi-square, at most 5 degrees
     grown = action[action[:, 0] == 1]
     blueprint = torch.bincount(grown[grown[:, 1] == 1][:, 2], minlength=13).double()
     wanted = dist.floored.value[0, 1, 0].exp() * blueprint.sum()
@@ -294,7 +292,7 @@ def test_the_distribution_class_gives_joint_log_prob_exact_entropy_and_mode():
     assert ours.event_shape == (8,)
 
 
-def test_the_op_hears_how_ready_its_slots_are():
+def test_the_op_logit_depends_on_the_scores_of_its_slots():
     scores = torch.tensor([[1.0, 5.0, -3.0], [1.0, 5.0, -3.0], [0.0, 0.0, 0.0]])
     legal = torch.tensor([[True, True, False], [False, False, False], [True, True, True]])
     got = d.masked_logmeanexp(scores, legal)

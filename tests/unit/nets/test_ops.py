@@ -9,7 +9,6 @@ from support.small_states import noise, normal
 
 from morphogen.kernels import Form, take_rows
 from morphogen.nets import ops
-from morphogen.nets.innermost import images_innermost, max_pool2d
 from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
@@ -18,9 +17,9 @@ SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.i
 def _close(ours, plain, inputs):
     """Values and gradients of two forms agree."""
     torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)
-    push = normal(*plain.shape, seed=9).double()
-    found, wanted = (torch.autograd.grad((y * push).sum(), inputs, retain_graph=True) for y in (ours, plain))
-    for got, want in zip(found, wanted, strict=True):
+    out_grad = normal(*plain.shape, seed=9).double()
+    result, expected = (torch.autograd.grad((y * out_grad).sum(), inputs, retain_graph=True) for y in (ours, plain))
+    for got, want in zip(result, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)
 
 
@@ -51,9 +50,9 @@ def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel)
 @pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST])
 def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form):
     x, weight = _leaf(3, 5, 5, 2, 2), _leaf(2, 3, 2, 3, 3, seed=1)
-    found = ops.stacked_conv(x, weight, form=form)
-    assert found.is_contiguous()
-    _close(found, _stacked([F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(_rows(x))]), (x, weight))
+    result = ops.stacked_conv(x, weight, form=form)
+    assert result.is_contiguous()
+    _close(result, _stacked([F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(_rows(x))]), (x, weight))
 
 
 def test_a_convolution_of_shared_images_gives_every_row_its_own_features():
@@ -77,7 +76,7 @@ def test_a_linear_layer_of_rows_is_a_loop():
 @given(SHAPES)
 def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
     x = _leaf(shape[0], 2 + shape[3], 2 + shape[4], shape[1], shape[2])
-    _close(max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
+    _close(ops.max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
 
 
 @pytest.mark.parametrize("gained", [True, False])
@@ -106,38 +105,38 @@ def test_blocks_are_normalised_as_if_they_were_alone():
 
 def _kept(counts, channels, groups, size):
     """Masks and shares of envs that keep so many channels."""
-    kept = (torch.arange(channels) < torch.tensor(counts).unsqueeze(-1)).double()
-    many = kept.unflatten(-1, (groups, -1)).sum(-1) * size
-    return kept, torch.where(many > 0, 1 / many.clamp(min=1), 0.0)
+    mask = (torch.arange(channels) < torch.tensor(counts).unsqueeze(-1)).double()
+    many = mask.unflatten(-1, (groups, -1)).sum(-1) * size
+    return mask, torch.where(many > 0, 1 / many.clamp(min=1), 0.0)
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.sampled_from([1, 2, 4]), st.integers(1, 4))
 def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, side):
     rows, size = len(counts), 8 // groups
-    kept, share = _kept(counts, 8, groups, side * side)
+    mask, share = _kept(counts, 8, groups, side * side)
     x, gain, bias = _leaf(2, side, side, rows, 8), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
-    ours = ops.masked_group_norm(x * kept, gain * kept, bias * kept, channel_mask=kept, inverse_count=share)
+    ours = ops.masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=share)
     parts = []
     for r, (keep, own) in enumerate(zip(counts, _rows(x), strict=True)):
         for first in range(0, 8, size):
             here = slice(first, first + min(max(keep - first, 0), size))
             some = own[:, here]
-            found = F.group_norm(some, 1, gain[r, here], bias[r, here]) if some.shape[1] else some
-            parts += [found, torch.zeros_like(own[:, : size - found.shape[1]])]
+            result = F.group_norm(some, 1, gain[r, here], bias[r, here]) if some.shape[1] else some
+            parts += [result, torch.zeros_like(own[:, : size - result.shape[1]])]
     _close(ours, torch.cat(parts, 1).permute(0, 2, 3, 1).unflatten(3, (rows, 8)), (x, gain, bias))
 
 
 def test_kept_group_norm_at_full_width_is_group_norm():
-    kept, share = _kept([8, 8], 8, 2, 9)
+    mask, share = _kept([8, 8], 8, 2, 9)
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
-    ours = ops.masked_group_norm(x, gain, bias, channel_mask=kept, inverse_count=share)
+    ours = ops.masked_group_norm(x, gain, bias, channel_mask=mask, inverse_count=share)
     _close(ours, _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]), (x, gain, bias))
 
 
 def test_kept_group_norm_keeps_its_precision_far_from_zero():
     x = 100 + normal(2, 6, 6, 1, 4)
-    kept, share = torch.ones(1, 4), torch.full((1, 1), 1 / 144)
-    ours = ops.masked_group_norm(x, kept, 0 * kept, channel_mask=kept, inverse_count=share)
+    mask, share = torch.ones(1, 4), torch.full((1, 1), 1 / 144)
+    ours = ops.masked_group_norm(x, mask, 0 * mask, channel_mask=mask, inverse_count=share)
     plain = _stacked([F.group_norm(xr, 1) for xr in _rows(x.double())])
     torch.testing.assert_close(ours.double(), plain, rtol=0, atol=1e-4)
 
@@ -156,19 +155,19 @@ def test_choosing_rows_keeps_whole_images():
 
 def test_images_come_with_their_channels_innermost():
     shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
-    assert torch.equal(images_innermost(shared), _stacked([shared]))
-    assert torch.equal(images_innermost(own), _stacked(own.unbind()))
+    assert torch.equal(ops.images_innermost(shared), _stacked([shared]))
+    assert torch.equal(ops.images_innermost(own), _stacked(own.unbind()))
 
 
 def test_a_row_that_is_not_finite_stays_alone():
     x, weight = normal(2, 4, 4, 3, 2), normal(3, 2, 2, 3, 3, seed=1)
     broken = weight.clone()
     broken[1] = torch.nan
-    kept, share = torch.ones(3, 2), torch.full((3, 1), 1 / 32)
+    mask, share = torch.ones(3, 2), torch.full((3, 1), 1 / 32)
 
     def run(w):
         z = ops.stacked_conv(x, w.requires_grad_(True))
-        y = max_pool2d(ops.masked_group_norm(z, kept, kept, channel_mask=kept, inverse_count=share))
+        y = ops.max_pool2d(ops.masked_group_norm(z, mask, mask, channel_mask=mask, inverse_count=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
     (y, dw), (other, other_dw) = run(weight), run(broken)
@@ -193,7 +192,7 @@ def test_leaves_are_views_in_order_and_start_where_they_should():
 
 def test_every_op_keeps_the_dtype():
     x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
-    assert max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
+    assert ops.max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.booleans())

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import noise, normal
 
-from morphogen.nets.grad_and_value import grad_and_value
-from morphogen.nets.optim import adamw, clip_by_norm, sgd
+from morphogen.nets.optim import adamw, clip_by_norm, grad_and_value, sgd
 
 KNOBS = {"lr": 0.05, "momentum": 0.9}
 
@@ -32,17 +31,17 @@ def test_a_row_that_is_skipped_changes_neither_value_nor_velocity_nor_decays(liv
     params, velocity, grads = normal(rows, 3), normal(rows, 3, seed=1), normal(rows, 3, seed=2)
     mask = torch.tensor(live)
     grads = torch.where(mask.unsqueeze(-1), grads, torch.nan)
-    moved, moving = sgd(params, velocity, grads, mask, weight_decay=0.1, **KNOBS)
-    assert torch.equal(moved[~mask], params[~mask])
+    changed, moving = sgd(params, velocity, grads, mask, weight_decay=0.1, **KNOBS)
+    assert torch.equal(changed[~mask], params[~mask])
     assert torch.equal(moving[~mask], velocity[~mask])
-    assert (moved[mask] != params[mask]).any(-1).all()
-    assert torch.isfinite(moved).all()
+    assert (changed[mask] != params[mask]).any(-1).all()
+    assert torch.isfinite(changed).all()
 
 
 def test_clipping_equals_torch_clipping_per_row():
     grads = normal(5, 6) * torch.tensor([0.01, 0.5, 1, 10, 1e6]).unsqueeze(-1)
-    found = clip_by_norm(grads, grads.norm(dim=-1), max_norm=1.0)
-    for row, got in zip(grads, found, strict=True):
+    result = clip_by_norm(grads, grads.norm(dim=-1), max_norm=1.0)
+    for row, got in zip(grads, result, strict=True):
         one = torch.nn.Parameter(row)
         one.grad = row.clone()
         torch.nn.utils.clip_grad_norm_([one], 1.0)
@@ -99,8 +98,8 @@ def test_both_ways_to_a_gradient_agree_bit_for_bit():
         return (leaves[0].sin() * leaves[1]).sum(), leaves[0].detach().sum()
 
     leaves = (normal(3, 4), normal(3, 4, seed=1), normal(2, seed=2))
-    found, beside = grad_and_value(objective, leaves)
-    wanted, other = torch.func.grad(objective, has_aux=True)(leaves)
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    result, beside = grad_and_value(objective, leaves)
+    expected, other = torch.func.grad(objective, has_aux=True)(leaves)
+    assert all(torch.equal(a, b) for a, b in zip(result, expected, strict=True))
     assert torch.equal(beside, other)
     assert not any(leaf.requires_grad for leaf in leaves)

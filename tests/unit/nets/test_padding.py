@@ -1,4 +1,4 @@
-"""Padded plans: a few sizes for all plans, and no trace of it in any number."""
+"""Padded plans: few sizes for all plans, and no effect on any result beyond rounding."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def trained(state, plan, batches=2):
     return finish_epoch(state, progress, plan, net=NET)
 
 
-def judged(state, plan):
+def validated(state, plan):
     split = small_states.split(NET)
     split = split.replace(images=split.images.to(state.host.params.dtype))
     return validate(state, split, *small_states.every(state, NET), plan, net=NET)
@@ -47,15 +47,15 @@ def alike(one, other):
         torch.testing.assert_close(leaf, second[path], rtol=1e-9, atol=1e-9, equal_nan=True, msg=path)
 
 
-def whole(size):
-    """Crews with so much room for both halves of every blueprint, and for gates."""
+def joint(size):
+    """Slot plans with this capacity for both halves of every blueprint, and for gates."""
     return build_slot_plans([size if at < 15 else 0 for _ in NET.slots for at in range(25)])
 
 
 def full(plan):
-    """Room for everybody everywhere, far more than there are."""
+    """A plan with capacity for every env in every group."""
     return replace(
-        plan, train=whole(ENVS), evaluate=whole(8 * ENVS), births=(ENVS,) * 3, rows=(2 * ENVS, 4 * ENVS, 8 * ENVS)
+        plan, train=joint(ENVS), evaluate=joint(8 * ENVS), births=(ENVS,) * 3, rows=(2 * ENVS, 4 * ENVS, 8 * ENVS)
     )
 
 
@@ -65,9 +65,9 @@ PADDINGS = {"buckets": lambda plan: pad_plan(plan, ENVS), "all": lambda plan: fu
 def sick(state):
     """The seed of the first env of every group in the first slot has a NaN in its parameters."""
     plan = small_states.plan(state, NET)
-    site = start_epoch(state, plan, net=NET).context.indices[0]
-    assert site is not None
-    first = torch.stack([env[0] for env in site.env])
+    slot_index = start_epoch(state, plan, net=NET).context.indices[0]
+    assert slot_index is not None
+    first = torch.stack([env[0] for env in slot_index.env])
     out = state.clone()
     out.seeds[NET.names[0]]["params"][first, 0] = torch.nan
     return out
@@ -85,7 +85,7 @@ def test_the_sizes_are_few():
 
 
 @given(st.integers(0, 50))
-def test_crews_are_told_by_their_numbers(seed):
+def test_slot_plans_are_identified_by_their_numbers(seed):
     plan = small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET)
     assert build_slot_plans(capacity(plan.train)) == plan.train
     assert build_slot_plans(capacity(plan.evaluate)) == plan.evaluate
@@ -109,15 +109,15 @@ def test_a_kind_that_is_anywhere_has_room_everywhere_for_one_env_in_eight():
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
-def test_joined_plans_have_the_room_of_the_largest_and_no_more(seeds):
+def test_joined_plans_have_the_capacity_of_the_largest_and_no_more(seeds):
     plans = [small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET) for seed in seeds]
-    whole = join_plans(plans)
+    joint = join_plans(plans)
     for numbers in (lambda plan: capacity(plan.train), lambda plan: capacity(plan.evaluate), lambda plan: plan.rows):
         columns = zip(*(numbers(plan) for plan in plans), strict=True)
-        assert list(numbers(whole)) == [sorted(column)[-1] for column in columns]
+        assert list(numbers(joint)) == [sorted(column)[-1] for column in columns]
 
 
-def test_envs_without_seeds_need_no_room():
+def test_envs_without_seeds_need_no_capacity():
     plan = small_states.plan(small_states.fresh(NET, ENVS), NET)
     assert replace(pad_plan(plan, ENVS), padded=False) == plan
 
@@ -132,23 +132,23 @@ def test_padding_changes_what_is_trained_and_measured_by_rounding_only(seed, ill
     exact, rounded = (trained(state, one) for one in (plan, pad(plan)))
     alike(exact, rounded)
     assert ill == any(leaf.isnan().any() for leaf in exact[0].seeds.values(True, True))
-    alike(judged(exact[0], plan), judged(rounded[0], pad(plan)))
+    alike(validated(exact[0], plan), validated(rounded[0], pad(plan)))
 
 
 @pytest.mark.parametrize("ill", [False, True], ids=["sound", "sick"])
 def test_the_gradient_of_a_padded_row_is_exactly_0(ill, monkeypatch):
-    seen, gauge = [], blocks.grad_stats
-    monkeypatch.setattr(blocks, "grad_stats", lambda *args, **knobs: seen.append(args) or gauge(*args, **knobs))
+    observed, gauge = [], blocks.grad_stats
+    monkeypatch.setattr(blocks, "grad_stats", lambda *args, **options: observed.append(args) or gauge(*args, **options))
     state = small_states.mixed(NET, ENVS, seed=1)
     trained(sick(state) if ill else state, full(pad_plan(small_states.plan(state, NET), ENVS)), batches=1)
-    push, index, _ = seen[0]
+    out_grad, index, _ = observed[0]
     spare = (index.owner >= ENVS * len(NET.slots))[index.tensor]
     assert 0 < spare.sum() < len(spare)
-    assert (push[spare] == 0).all()
-    assert (push[~spare] != 0).any()
+    assert (out_grad[spare] == 0).all()
+    assert (out_grad[~spare] != 0).any()
 
 
-def test_room_for_births_bears_only_who_is_born():
+def test_spare_births_create_no_seed():
     state = small_states.mixed(NET, ENVS)
     born = torch.zeros(ENVS, 3, dtype=torch.bool)
     born[[1, 3, 4], 0], born[2, 1] = True, True

@@ -39,27 +39,27 @@ def _state(own):
 @given(slots())
 def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
     plan = small_states.plan(_state(own), NET)
-    found = sites.training_indices(own, plan, net=NET)
-    for s, (crew, site) in enumerate(zip(plan.train, found, strict=True)):
-        assert (site is None) == (not crew.groups)
-        if site is None:
+    result = sites.training_indices(own, plan, net=NET)
+    for s, (slot_plan, slot_index) in enumerate(zip(plan.train, result, strict=True)):
+        assert (slot_index is None) == (not slot_plan.groups)
+        if slot_index is None:
             continue
-        for at, group in enumerate(crew.groups):
+        for at, group in enumerate(slot_plan.groups):
             members = [e for e in range(ENVS) if int(own.stage[e, s]) in (3, 4, 5, 6)]
             members = [e for e in members if int(own.blueprint[e, s]) == group.blueprint]
             multiplied = [e for e in members if int(own.algorithm[e, s]) == 2]
-            assert site.env[at].tolist() == [e for e in members if e not in multiplied] + multiplied
+            assert slot_index.env[at].tolist() == [e for e in members if e not in multiplied] + multiplied
             assert (group.added, group.multiplied) == (len(members) - len(multiplied), len(multiplied))
         gated = [e for e in range(ENVS) if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3]
-        assert site.gate_env.tolist() == gated
-        assert site.mix.rows[site.gate_position].tolist() == gated
+        assert slot_index.gate_env.tolist() == gated
+        assert slot_index.mix.rows[slot_index.gate_position].tolist() == gated
 
 
 @given(slots(), st.lists(st.booleans(), min_size=3 * ENVS, max_size=3 * ENVS))
-def test_births_are_counted_per_slot_and_their_envs_found(own, born):
+def test_births_are_counted_per_slot_and_list_their_envs(own, born):
     born = torch.tensor(born).view(ENVS, 3)
     plan = small_states.plan(_state(own), NET, born)
-    rows = small_states.born_rows(born, plan)
+    rows = small_states.new_seed_rows(born, plan)
     assert [r.tolist() for r in rows] == [[e for e in range(ENVS) if born[e, s]] for s in range(3)]
 
 
@@ -86,13 +86,15 @@ def test_sharing_prefixes_never_costs_more_than_stacking_coalitions(own):
     plan = small_states.plan(_state(own), NET)
     assert plan.rows[-1] == int(evaluated.sum())
     assert list(plan.rows) == sorted(plan.rows)
-    assert all(crew.size <= rows for crew, rows in zip((plan.evaluate[s] for s in (0, 2, 1)), plan.rows, strict=True))
+    assert all(
+        slot_plan.size <= rows for slot_plan, rows in zip((plan.evaluate[s] for s in (0, 2, 1)), plan.rows, strict=True)
+    )
 
 
 def test_an_env_without_seeds_is_in_no_group_and_has_one_row():
     state = small_states.fresh(NET, 4)
     plan = small_states.plan(state, NET)
-    assert all(crew == plans.SlotPlan((), 0) for crew in (*plan.train, *plan.evaluate))
+    assert all(slot_plan == plans.SlotPlan((), 0) for slot_plan in (*plan.train, *plan.evaluate))
     assert plan.rows == (4, 4, 4)
     assert plan.births == (0, 0, 0)
 
@@ -106,9 +108,9 @@ def test_a_plan_is_read_back_from_one_buffer_of_small_integers():
     assert numbers.shape == (54 * 3,)
     plan = plans.read_plan(numbers.tolist(), NET)
     assert hash(plan) == hash(plans.read_plan(numbers.tolist(), NET))
-    total = sum(group.size for crew in plan.train for group in crew.groups)
+    total = sum(group.size for slot_plan in plan.train for group in slot_plan.groups)
     assert total == int(((state.slots.stage >= 3) & (state.slots.stage <= 6)).sum())
-    assert all(group.blueprint in Blueprint for crew in plan.train for group in crew.groups)
+    assert all(group.blueprint in Blueprint for slot_plan in plan.train for group in slot_plan.groups)
 
 
 def test_the_buffer_does_not_grow_with_envs():

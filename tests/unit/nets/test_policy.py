@@ -17,7 +17,7 @@ PARAMS = POLICY.init(KEY)
 
 
 def shift_statistics(params, seed=0):
-    """Observation statistics that have seen something."""
+    """Set observation statistics to values other than the initial ones."""
     draw = source(seed)
     stats = params["observation"].apply(lambda x: torch.rand(x.shape, generator=draw, dtype=x.dtype) + 0.5)
     return params.replace(observation=stats, value_offset=torch.tensor(0.7))
@@ -53,20 +53,20 @@ def test_evaluate_equals_act_step_by_step_with_segments_that_end_anywhere(seed, 
     params = shift_statistics(PARAMS, seed)
     ends = torch.rand(7, 3, generator=source(seed)) < 0.3
     rollout = play(POLICY, params, steps=7, envs=3, slots=slots, seed=seed, ends=ends)
-    found = POLICY.evaluate(params, rollout)
-    assert torch.allclose(found.log_prob, rollout["log_prob"], atol=2e-6)
-    assert torch.allclose(found.value, rollout["value"], atol=2e-6)
+    result = POLICY.evaluate(params, rollout)
+    assert torch.allclose(result.log_prob, rollout["log_prob"], atol=2e-6)
+    assert torch.allclose(result.value, rollout["value"], atol=2e-6)
 
 
 def test_evaluate_starts_from_the_memory_it_is_given():
-    whole = play(POLICY, PARAMS, steps=6)
+    joint = play(POLICY, PARAMS, steps=6)
     hidden = POLICY.initial_hidden(4)
     for t in range(3):
-        obs, legal = whole["observation"][t], whole["masks"][t]
+        obs, legal = joint["observation"][t], joint["masks"][t]
         hidden = POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, t, 0)).hidden
-    tail = POLICY.evaluate(PARAMS, whole[3:], hidden)
-    assert torch.allclose(tail.value, whole["value"][3:], atol=1e-6)
-    assert not torch.allclose(POLICY.evaluate(PARAMS, whole[3:]).value, whole["value"][3:], atol=1e-6)
+    tail = POLICY.evaluate(PARAMS, joint[3:], hidden)
+    assert torch.allclose(tail.value, joint["value"][3:], atol=1e-6)
+    assert not torch.allclose(POLICY.evaluate(PARAMS, joint[3:]).value, joint["value"][3:], atol=1e-6)
 
 
 def test_rows_after_a_reset_do_not_depend_on_rows_before_it():
@@ -96,11 +96,11 @@ def test_an_env_acts_the_same_alone_and_among_others():
 def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
     obs, legal = observation(3, slots=4, seed=seed), masks(3, slots=4, seed=seed)
     lanes = noise(3, 4, seed)
-    moved = obs.replace(slots=obs.slots[:, order], blueprints=obs.blueprints[:, order])
+    changed = obs.replace(slots=obs.slots[:, order], blueprints=obs.blueprints[:, order])
     hidden = POLICY.initial_hidden(3)
     a = POLICY.act(PARAMS, obs, legal, hidden, lanes)
     turned = torch.cat((lanes[:, :38], lanes[:, 38:][:, order]), -1)
-    b = POLICY.act(PARAMS, moved, legal.replace(slot=legal.slot[:, :, order]), hidden, turned)
+    b = POLICY.act(PARAMS, changed, legal.replace(slot=legal.slot[:, :, order]), hidden, turned)
     back = torch.tensor(order)[b.action[:, 1]]
     assert torch.equal(torch.where(a.action[:, 0] > 0, back, 0), a.action[:, 1])
     assert torch.equal(a.action[:, [0, 2, 3, 4, 5, 6, 7]], b.action[:, [0, 2, 3, 4, 5, 6, 7]])
@@ -151,12 +151,12 @@ def test_an_env_without_an_enabled_slot_is_encoded_without_slots():
     slots = obs.slots.clone()
     slots[..., 9] = 0.0
     net = dict(PARAMS["net"].items())
-    seen = {"env": obs.env, "instance": obs.instance, "blueprints": obs.blueprints}
-    x, _ = controller.encode(net, {**seen, "slots": slots})
-    y, _ = controller.encode(net, {**seen, "slots": torch.where(slots == 0, slots, slots + 1)})
+    observed = {"env": obs.env, "instance": obs.instance, "blueprints": obs.blueprints}
+    x, _ = controller.encode(net, {**observed, "slots": slots})
+    y, _ = controller.encode(net, {**observed, "slots": torch.where(slots == 0, slots, slots + 1)})
     assert torch.equal(x, y)
     assert x.isfinite().all()
-    z, _ = controller.encode(net, {**seen, "env": obs.env + 1, "slots": slots})
+    z, _ = controller.encode(net, {**observed, "env": obs.env + 1, "slots": slots})
     assert not torch.allclose(x, z, atol=1e-3)  # what it is without slots still counts
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from support import small_states
 
-from bench.harness.module_loop import twin
-from bench.harness.plain_modules import Learner, flat
+from bench.harness.module_loop import build_module_twin
+from bench.harness.plain_modules import ModuleLearner, flatten_parameters
 from morphogen.state.measure import ImageBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
@@ -39,19 +39,19 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
     if dtype == torch.float64:
         state = small_states.double(state)
         split = split.replace(images=split.images.double())
-    twins = [twin(state, net, e) for e in range(envs)]
-    learners = [Learner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
+    twins = [build_module_twin(state, net, e) for e in range(envs)]
+    learners = [ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
     plan = small_states.plan(state, net)
     coalition, evaluated = small_states.every(state, net)
     for epoch in range(EPOCHS):
         progress = start_epoch(state, plan, net=net)
         for m in range(MINIBATCHES):
             batch = _cast(small_states.batch(net, envs, seed=10 * epoch + m), dtype, state.instance.classes)
-            progress, seen = train_minibatch(
+            progress, observed = train_minibatch(
                 progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
             )
             losses = [learner.step(batch.images[e], batch.labels[e]) for e, learner in enumerate(learners)]
-            torch.testing.assert_close(seen.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
         for e, plain in enumerate(twins):
@@ -65,7 +65,7 @@ def _cast(batch: ImageBatch, dtype, classes) -> ImageBatch:
 
 def _assert_equal(state, net, e, twin, tolerance):
     own = {"rtol": tolerance, "atol": tolerance}
-    torch.testing.assert_close(state.host.params[e], flat(twin.host_parameters()), **own)
+    torch.testing.assert_close(state.host.params[e], flatten_parameters(twin.host_parameters()), **own)
     for slot in net.slots:
         row = state.seeds[slot.name, "params"][e]
         if slot.name in twin.seeds:

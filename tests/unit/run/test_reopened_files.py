@@ -19,18 +19,18 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run import sinks
 from morphogen.run.sinks import open_sinks
-from morphogen.storage.codec import packed
+from morphogen.storage.codec import pack
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.telemetry import scalars
-from morphogen.telemetry.anomaly import Report
-from morphogen.telemetry.batch import Moment
-from morphogen.telemetry.dispatch import Dispatch
+from morphogen.telemetry.anomaly import EpochReport
+from morphogen.telemetry.batch import PendingEvents
+from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import line, parse
+from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.epoch import EpochCompleted
-from morphogen.telemetry.position import Logged
-from morphogen.telemetry.scalars import Scalars
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.position import LoggerPosition
+from morphogen.telemetry.scalars import ScalarSink
+from morphogen.telemetry.writer import JsonlSink
 
 BEGIN = Envelope(started(tiny()))
 
@@ -47,20 +47,20 @@ def folder_of(path):
 
 
 def epoch(at):
-    return Moment(lambda: (lived(0, 0, at), passing(1, 0, at)))
+    return PendingEvents(lambda: (lived(0, 0, at), passing(1, 0, at)))
 
 
 def dispatch(found, spec, *more):
-    return Dispatch((*more, *found), spec.telemetry, epochs=9)
+    return Dispatcher((*more, *found), spec.telemetry, epochs=9)
 
 
 def begun(path, epochs, **telemetry):
     """A run directory, its spec, and a dispatch that was told some epochs."""
     spec, folder = spec_of(**telemetry), folder_of(path)
     own = dispatch(open_sinks(spec, folder)[0], spec)
-    own.tell([BEGIN])
+    own.emit([BEGIN])
     for at in range(epochs):
-        own.epoch(epoch(at), Report(at))
+        own.emit_epoch(epoch(at), EpochReport(at))
     return spec, folder, own
 
 
@@ -75,7 +75,7 @@ def numbers(path):
 
 
 def told(path):
-    return [parse(text) for text in path.read_text().splitlines()]
+    return [decode(text) for text in path.read_text().splitlines()]
 
 
 def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
@@ -92,15 +92,15 @@ def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, 
     position = drained(own)
     kept = folder.events.read_bytes()
     for at in range(before, before + after):
-        own.epoch(epoch(at), Report(at))
+        own.emit_epoch(epoch(at), EpochReport(at))
     own.close()
     with folder.events.open("ab") as file:
-        file.write(line(lived(9), seq=99, time=0.0).encode()[:torn])
+        file.write(encode(lived(9), seq=99, time=0.0).encode()[:torn])
     size = folder.events.stat().st_size
-    found, cut = open_sinks(spec, folder, packed(position))
+    found, cut = open_sinks(spec, folder, pack(position))
     assert (cut, folder.events.read_bytes()) == (size - len(kept), kept)
     again = dispatch(found, spec)
-    again.tell([summary()])
+    again.emit([summary()])
     again.close()
     assert folder.events.read_bytes().startswith(kept)
     assert numbers(folder.events) == list(range(2 * before + 2))
@@ -137,12 +137,12 @@ def a_pipe(path, at):
 
 
 DAMAGES = {
-    r"events\.jsonl has \d+ bytes; want at least": cut_short,
-    "want the RunStarted of run 0123456789ab": foreign,
-    "want the end of a line": shifted,
-    "want the end of a line|want the RunStarted": headless,
-    "begins with .*want the RunStarted": other_begin,
-    "names no run_id": unnamed,
+    r"events\.jsonl has \d+ bytes: expected at least": cut_short,
+    "expected the RunStarted of run 0123456789ab": foreign,
+    "expected the end of a line": shifted,
+    "expected the end of a line|expected the RunStarted": headless,
+    "first line: expected the RunStarted": other_begin,
+    "has no run_id": unnamed,
     "is missing": lambda path, at: path.unlink(),
     "jsonl is missing": a_pipe,
 }
@@ -151,30 +151,30 @@ DAMAGES = {
 @pytest.mark.parametrize(("message", "damage"), DAMAGES.items(), ids=DAMAGES)
 def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, message, damage):
     spec, folder, own = begun(tmp_path, 2, loggers=("csv",))
-    own.tell([summary()])
+    own.emit([summary()])
     at = drained(own)
-    own.tell([summary(1)])
+    own.emit([summary(1)])
     own.close()
     damage(folder.events, at)
     before = {path: path.stat().st_size for path in tmp_path.rglob("*")}
     with pytest.raises(CheckpointError, match=message):
-        open_sinks(spec, folder, packed(at))
+        open_sinks(spec, folder, pack(at))
     assert {path: path.stat().st_size for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bytes": -1}, "position.bytes is -1; want"),
-        ({"seq": 1.5}, "position.seq is 1.5; want"),
+        ({"bytes": -1}, "position.bytes: expected int.*, got -1"),
+        ({"seq": 1.5}, "position.seq: expected int.*, got 1.5"),
         ({"pending": ["{}"]}, r"position.pending\[0\] holds"),
-        ({"loggers": {"csv": {"id": None, "files": {"a": "b"}}}}, "position.loggers.csv.files.a is"),
-        ({"more": 1}, "position.more is not known here"),
+        ({"loggers": {"csv": {"id": None, "files": {"a": "b"}}}}, "position.loggers.csv.files.a: expected int"),
+        ({"more": 1}, "position.more is unknown"),
     ],
 )
 def test_a_position_that_is_none_is_refused_by_name(tmp_path, change, message):
     spec, folder, own = begun(tmp_path, 2)
-    tree = packed(drained(own))
+    tree = pack(drained(own))
     own.close()
     with pytest.raises(CheckpointError, match=message):
         open_sinks(spec, folder, {**tree, **change})
@@ -186,17 +186,17 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     own.close()
     before = folder.events.read_bytes()
     spec = spec_of(dir=str(tmp_path / "else"))
-    found, cut = open_sinks(spec, folder, packed(at))
+    found, cut = open_sinks(spec, folder, pack(at))
     second = dispatch(found, spec)
-    second.epoch(epoch(2), Report(2))
+    second.emit_epoch(epoch(2), EpochReport(2))
     then = drained(second)
-    second.epoch(epoch(3), Report(3))
+    second.emit_epoch(epoch(3), EpochReport(3))
     second.close()
     new = tmp_path / "else/events.jsonl"
     assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
     with pytest.raises(ConfigError, match=r"telemetry.dir is .*else/events.jsonl, which exists"):
-        open_sinks(spec, folder, packed(at))
-    third, cut = open_sinks(spec, folder, packed(then))
+        open_sinks(spec, folder, pack(at))
+    third, cut = open_sinks(spec, folder, pack(then))
     assert (cut > 0, numbers(new)) == (True, [5, 6])
     third[-1].close()
 
@@ -208,7 +208,7 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
     for _ in range(2):
         found, _ = open_sinks(spec, folder, None)
         own = dispatch(found, spec)
-        own.tell([BEGIN])
+        own.emit([BEGIN])
         own.close()
         assert numbers(folder.events) == [0]
     assert open_sinks(silent, folder, None) == ((), 0)
@@ -217,7 +217,7 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
 # --- events that a file could not take yet ----------------------------------------------------------------------------
 
 
-class Disk(JsonLines):
+class Disk(JsonlSink):
     """An event file with room for that many bytes."""
 
     room = 0
@@ -231,12 +231,12 @@ class Disk(JsonLines):
 def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
     monkeypatch.setattr(Disk, "room", room)
     with monkeypatch.context() as patch:
-        patch.setattr(sinks, "JsonLines", Disk)
+        patch.setattr(sinks, "JsonlSink", Disk)
         spec, folder, own = begun(tmp_path, 9)
     at = drained(own)
     assert at.pending
     assert at.bytes == folder.events.stat().st_size
-    found, _ = open_sinks(spec, folder, packed(at))
+    found, _ = open_sinks(spec, folder, pack(at))
     found[-1].close()
     after = told(folder.events)
     assert [one.epoch for one in after if one.name == "RolledBack"] == list(range(9))
@@ -245,7 +245,7 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path
     assert sum(one.name == "HostStabilized" for one in after) + dropped == 9
 
 
-class Stuck(JsonLines):
+class Stuck(JsonlSink):
     """An event file that takes nothing until it is let go."""
 
     def write(self, events):
@@ -257,12 +257,12 @@ class Stuck(JsonLines):
 def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_given_is_pending(tmp_path, monkeypatch):
     monkeypatch.setattr(Stuck, "entered", threading.Event(), raising=False)
     monkeypatch.setattr(Stuck, "free", threading.Event(), raising=False)
-    monkeypatch.setattr(sinks, "JsonLines", Stuck)
+    monkeypatch.setattr(sinks, "JsonlSink", Stuck)
     _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
     assert Stuck.entered.wait(60)
     at = drained(own)
     assert (at.bytes, at.seq, at.dropped) == (0, 0, {"HostStabilized": 3})
-    assert [parse(text).name for text in at.pending] == ["RunStarted"] + ["RolledBack"] * 3
+    assert [decode(text).name for text in at.pending] == ["RunStarted"] + ["RolledBack"] * 3
     Stuck.free.set()
     own.close()
 
@@ -271,7 +271,7 @@ def test_sinks_without_files_are_not_waited_for_and_what_they_do_takes_nothing_f
     spec, folder = spec_of(), folder_of(tmp_path)
     blocked = Blocked()
     own = dispatch(open_sinks(spec, folder)[0], spec, blocked, Broken(), Keep())
-    own.tell([BEGIN])
+    own.emit([BEGIN])
     assert drained(own).seq >= 1
     assert not blocked.batches
     blocked.free.set()
@@ -295,7 +295,7 @@ def standing(at):
         alpha=((0.5,),),
         contribution=((None,),),
     )
-    return Moment(lambda: (Envelope(data, round=0, epoch=at),))
+    return PendingEvents(lambda: (Envelope(data, round=0, epoch=at),))
 
 
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
@@ -303,16 +303,16 @@ def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_f
     path = tmp_path_factory.mktemp("run")
     spec, folder, own = begun(path, 0, loggers=("csv",))
     for at in range(before):
-        own.epoch(standing(at), Report(at))
+        own.emit_epoch(standing(at), EpochReport(at))
     position = drained(own)
     for at in range(before, before + after):
-        own.epoch(standing(at), Report(at))
-    own.tell([summary()])
+        own.emit_epoch(standing(at), EpochReport(at))
+    own.emit([summary()])
     own.close()
-    found, _ = open_sinks(spec, folder, packed(position))
+    found, _ = open_sinks(spec, folder, pack(position))
     again = dispatch(found, spec)
     for at in range(before, 6):
-        again.epoch(standing(at), Report(at))
+        again.emit_epoch(standing(at), EpochReport(at))
     again.close()
     rows = path / "metrics/csv/scalars"
     with (rows / "epoch/val_acc.csv").open() as file:
@@ -322,7 +322,7 @@ def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_f
 
 def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):
     metrics, outside = tmp_path / "metrics", tmp_path / "mine.csv"
-    sink = Scalars("csv", metrics, TelemetrySpec(), epochs=9)
+    sink = ScalarSink("csv", metrics, TelemetrySpec(), epochs=9)
     sink.write([summary(0)])
     sink.flush()
     place = sink.position()
@@ -330,9 +330,9 @@ def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):
     for mine in (metrics / "csv/notes.txt", outside):
         mine.write_text("1,2\n")
     (metrics / "csv/link.csv").symlink_to(outside)
-    scalars.cut(metrics, "csv", dict.fromkeys(place.files, 1))
+    scalars.truncate_files(metrics, "csv", dict.fromkeys(place.files, 1))
     assert {(metrics / name).stat().st_size for name in place.files} == {1}
-    scalars.cut(metrics, "csv", {})
+    scalars.truncate_files(metrics, "csv", {})
     assert sorted(path.name for path in (metrics / "csv").rglob("*") if path.is_file()) == ["link.csv", "notes.txt"]
     assert outside.read_text() == "1,2\n"
 
@@ -348,11 +348,11 @@ def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
     loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
     monkeypatch.setattr(scalars.importlib, "import_module", lambda name: loggers)
     for name, known in (("wandb", "3x7"), ("mlflow", "5y9")):
-        first = Scalars(name, tmp_path, TelemetrySpec(), epochs=9)
-        assert first.position() == Logged()
+        first = ScalarSink(name, tmp_path, TelemetrySpec(), epochs=9)
+        assert first.position() == LoggerPosition()
         first.write([summary(0)])
-        assert first.position() == Logged(id=known)
-        again = Scalars(name, tmp_path, TelemetrySpec(), epochs=9, place=first.position())
-        assert again.position() == Logged(id=known)
+        assert first.position() == LoggerPosition(id=known)
+        again = ScalarSink(name, tmp_path, TelemetrySpec(), epochs=9, position=first.position())
+        assert again.position() == LoggerPosition(id=known)
         again.write([summary(1)])
     assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]

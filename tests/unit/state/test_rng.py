@@ -89,8 +89,8 @@ def test_different_places_never_share_a_stream(first, second):
 
 @given(place=PLACES, other=PLACES, which=st.integers(0, 4))
 def test_one_coordinate_alone_makes_another_stream(place, other, which):
-    moved = (*place[:which], other[which], *place[which + 1 :])
-    assert torch.equal(stream_at(place), stream_at(moved)) == (place == moved)
+    changed = (*place[:which], other[which], *place[which + 1 :])
+    assert torch.equal(stream_at(place), stream_at(changed)) == (place == changed)
 
 
 @given(place=PLACES, seeds=st.lists(st.integers(0, 2**63 - 1), min_size=2, max_size=2, unique=True))
@@ -107,8 +107,8 @@ def test_the_words_of_a_stream_fit_into_the_counter(place):
 @given(place=PLACES, first=st.integers(0, 50), lanes=st.integers(1, 50))
 def test_a_lane_does_not_depend_on_which_lanes_are_drawn_with_it(place, first, lanes):
     stream = stream_at(place)
-    whole = rng.random_bits(stream, first + lanes)
-    assert torch.equal(rng.random_bits(stream, lanes, first=first), whole[..., first:])
+    joint = rng.random_bits(stream, first + lanes)
+    assert torch.equal(rng.random_bits(stream, lanes, first=first), joint[..., first:])
 
 
 @given(place=PLACES, lanes=st.lists(st.integers(0, 200), min_size=1, max_size=20))
@@ -127,10 +127,10 @@ def test_an_env_alone_draws_what_it_draws_beside_others():
 def test_coordinates_broadcast_like_single_positions():
     key, rounds = rng.env_keys(1, 0, 3), torch.tensor([4, 5, 6])
     minibatch = torch.arange(2).unsqueeze(-1)
-    whole = rng.stream(key, Purpose.DATA, round=rounds, epoch=9, minibatch=minibatch)
+    joint = rng.stream(key, Purpose.DATA, round=rounds, epoch=9, minibatch=minibatch)
     single = rng.stream(key[1:2], Purpose.DATA, round=5, epoch=9, minibatch=1)
-    assert whole.shape == (2, 3, 5)
-    assert torch.equal(whole[1, 1:2], single)
+    assert joint.shape == (2, 3, 5)
+    assert torch.equal(joint[1, 1:2], single)
 
 
 def test_bits_are_uniform_in_every_byte():
@@ -156,11 +156,11 @@ def test_no_word_reaches_its_bound(word, bound):
 @given(word=st.one_of(st.sampled_from([0, 255, 2**32 - 1]), WORDS))
 def test_floats_stay_in_their_intervals(word):
     bits = torch.tensor([word])
-    closed, opened = float(rng.unit_floats(bits)), float(rng.open_unit_floats(bits))
+    closed, openness = float(rng.unit_floats(bits)), float(rng.open_unit_floats(bits))
     assert 0.0 <= closed < 1.0
-    assert 0.0 < opened < 1.0
-    assert math.isfinite(math.log(opened))
-    assert math.isfinite(math.log(-math.log(opened)))
+    assert 0.0 < openness < 1.0
+    assert math.isfinite(math.log(openness))
+    assert math.isfinite(math.log(-math.log(openness)))
 
 
 def test_normal_and_gumbel_noise_have_their_moments():
@@ -173,7 +173,7 @@ def test_normal_and_gumbel_noise_have_their_moments():
     assert bool(normal.isfinite().all() & gumbel.isfinite().all())
 
 
-def test_drawing_never_asks_the_host():
+def test_draws_never_wait_for_the_host():
     key = rng.env_keys(0, 0, 4, device="meta")
     stream = rng.stream(key, Purpose.DATA, round=torch.zeros(4, dtype=torch.int64, device="meta"), minibatch=2)
     assert rng.normal(stream, 5).shape == rng.gumbel(stream, 5).shape == rng.uniform(stream, 5).shape == (4, 5)

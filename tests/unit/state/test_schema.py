@@ -1,4 +1,4 @@
-"""The schema is the one place that declares the state: table, empty state and edge checks agree."""
+"""Schema of the state: table, classes, empty state and edge check agree."""
 
 import dataclasses
 
@@ -68,24 +68,15 @@ def test_a_state_in_double_precision_passes_the_edge_check():
     schema.check_state(doubled, SIZES)
 
 
-def test_describe_prints_one_row_a_leaf_with_its_unit():
-    table = schema.format_schema().splitlines()
-    assert table[0].split() == ["part", "leaf", "dtype", "shape", "unit", "empty"]
-    rows = {tuple(line.split()[:2]) for line in table[1:]}
-    for part, leaves in schema.PARTS.items():
-        assert {(part, leaf.name) for leaf in leaves} <= rows
-    assert next(line for line in table if " alpha_steepness " in line).split()[-1] == "12.0"
-
-
 def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_was():
     state = fresh()
     slots = state.slots.replace(stage=state.slots.stage + 1)
-    found = replace(state, slots=slots)
-    assert type(found) is type(state)
-    assert torch.equal(found.slots.stage, state.slots.stage + 1)
-    assert found.batch_size == state.batch_size
-    before, after = tree_equality.leaves(state), tree_equality.leaves(found)
+    result = replace(state, slots=slots)
+    assert type(result) is type(state)
+    assert torch.equal(result.slots.stage, state.slots.stage + 1)
+    assert result.batch_size == state.batch_size
+    before, after = tree_equality.leaves(state), tree_equality.leaves(result)
     assert before.keys() == after.keys()
     assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
-    with pytest.raises(AttributeError, match=r"EnvState has no hots; want some of host, seeds, slots"):
+    with pytest.raises(AttributeError, match=r"EnvState: expected some of host, seeds, slots.* got hots"):
         replace(state, hots=slots)

@@ -16,11 +16,11 @@ from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import run_episodes
 from morphogen.engine.epoch import VectorEnv
 from morphogen.engine.policies import build_arm
-from morphogen.evaluation.arms import static_cost
-from morphogen.evaluation.hindsight_oracle import oracle
-from morphogen.evaluation.play import result_of
-from morphogen.evaluation.schedule_search import Growth, held_out_grounds, schedule
-from morphogen.evaluation.static_baseline import planted, reached, replay
+from morphogen.evaluation.arms import play_static_cost_arm
+from morphogen.evaluation.hindsight_oracle import play_hindsight_oracle
+from morphogen.evaluation.play import build_result
+from morphogen.evaluation.schedule_search import GrowthStep, build_schedule, held_out_instance_sets
+from morphogen.evaluation.static_baseline import first_epoch_at_cost, start_with_fossils, train_static_baseline
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.place_fossils import place_fossils
@@ -70,8 +70,8 @@ def fences(setup):
 
 def grown(setup, line, *, episodes=3):
     """Lives of held-out episodes under one schedule, and their last state."""
-    [ground] = held_out_grounds(setup.spec, episodes)
-    control = build_per_env_control([schedule(line, setup.spec)], [0] * episodes, setup.spec, setup.device)
+    [ground] = held_out_instance_sets(setup.spec, episodes)
+    control = build_per_env_control([build_schedule(line, setup.spec)], [0] * episodes, setup.spec, setup.device)
     world = VectorEnv(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
     return world, run_episodes(world, world.reset(ground.episode))
 
@@ -92,9 +92,9 @@ def test_planting_fills_the_named_slots_with_sound_fossils_and_leaves_all_else()
 
 def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     setup = tiny_setup(episode_length=9, lifecycle=QUICK)
-    line = (Growth(0, "r0c1", Blueprint.NORM, style=Style.GATED_GATE),)
+    line = (GrowthStep(0, "r0c1", Blueprint.NORM, style=Style.GATED_GATE),)
     world = world_of(setup)
-    control = build_per_env_control([schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
+    control = build_per_env_control([build_schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
     world.control = control
     state = world.reset(0)
     policy = build_arm("random", setup).policy
@@ -103,7 +103,7 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
         for _ in range(9):
             state = world.epoch(state, policy, params, hidden).after
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
-    copy = planted(world, 0, state.slots.blueprint, state.slots.algorithm)
+    copy = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
     assert invariants.broken_invariants(copy.slots) == []
     for name in {leaf.name for leaf in SLOTS} - TRACES_OF_A_LIFE:
         assert torch.equal(getattr(copy.slots, name), getattr(state.slots, name)), name
@@ -113,11 +113,11 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
 
 def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     setup = tiny_setup(episode_length=9, lifecycle=LifecycleSpec())
-    line = (Growth(0, "r0c0", Blueprint.CONV_LIGHT),)
+    line = (GrowthStep(0, "r0c0", Blueprint.CONV_LIGHT),)
     world = world_of(setup)
     blueprint = torch.tensor([[LIGHT, -1, -1]]).expand(4, -1)
-    copy = planted(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
-    world.control = build_per_env_control([schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
+    copy = start_with_fossils(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
+    world.control = build_per_env_control([build_schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
     policy = build_arm("random", setup).policy
     first = world.epoch(world.reset(0), policy, policy.init(world.key[0]), policy.initial_hidden(4))
     assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
@@ -128,39 +128,41 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
 
 def at_equal_cost(setup, lived):
     """The arm that stops where the grown networks stopped."""
-    known = {"trained": result_of(setup, lived, name="trained", seconds=0.0)}
-    return static_cost(setup, fences(setup), len(lived.fossil_blueprint), known)
+    known = {"trained": build_result(setup, lived, name="trained", seconds=0.0)}
+    return play_static_cost_arm(setup, fences(setup), len(lived.fossil_blueprint), known)
 
 
 def test_a_network_that_never_cost_as_much_is_taken_at_its_end():
     setup = tiny_setup()
     _, lived = grown(setup, ())
-    assert (reached(lived, lived.cost[-1] * 10) == setup.spec.episode_length - 1).all()
+    assert (first_epoch_at_cost(lived, lived.cost[-1] * 10) == setup.spec.episode_length - 1).all()
 
 
 def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
     setup = tiny_setup()
     _, lived = grown(setup, ())
-    again = replay(setup, fences(setup), kept=lived.fossil_blueprint, algorithm=lived.algorithm)
+    again = train_static_baseline(
+        setup, fences(setup), fossil_blueprint=lived.fossil_blueprint, algorithm=lived.algorithm
+    )
     assert (again.network_value == lived.network_value).all()
     assert (again.cost == lived.cost).all()
-    assert (reached(again, lived.cost[-1]) == setup.spec.episode_length - 1).all()
+    assert (first_epoch_at_cost(again, lived.cost[-1]) == setup.spec.episode_length - 1).all()
     assert (at_equal_cost(setup, lived).network_value == lived.network_value[-1]).all()
 
 
 def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK, envs=2)
     spec = setup.spec
-    lines = [(), (Growth(3, "r0c0", Blueprint.NORM, Tempo.FAST, Style.LINEAR_MULTIPLY),)]
+    lines = [(), (GrowthStep(3, "r0c0", Blueprint.NORM, Tempo.FAST, Style.LINEAR_MULTIPLY),)]
     [idle, one] = [np.int64([[-1] * 3]), np.int64([[NORM, -1, -1]])]
     kept = np.concatenate([idle, one, one, idle, one])
     algorithm = np.where(kept >= 0, int(Algorithm.MULTIPLY), 0)
-    again = replay(setup, fences(setup), kept=kept, algorithm=algorithm)
+    again = train_static_baseline(setup, fences(setup), fossil_blueprint=kept, algorithm=algorithm)
     assert again.network_value.shape == (10, 5)
     assert (again.fossil_blueprint == kept).all()
     assert (again.algorithm == algorithm).all()
-    ground = held_out_grounds(spec, 5)[1]
-    control = build_per_env_control([schedule(line, spec) for line in lines], [1, 0], spec, setup.device)
+    ground = held_out_instance_sets(spec, 5)[1]
+    control = build_per_env_control([build_schedule(line, spec) for line in lines], [1, 0], spec, setup.device)
     world = VectorEnv(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
     lived = run_episodes(world, world.reset(ground.episode))
     assert (lived.fossil_blueprint == kept[2:4]).all()
@@ -172,9 +174,11 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
 
 def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_too_late():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
-    _, lived = grown(setup, (Growth(4, "r1c0", Blueprint.CONV_HEAVY),))
-    again = replay(setup, fences(setup), kept=lived.fossil_blueprint, algorithm=lived.algorithm)
-    column, epoch = range(3), reached(again, lived.cost[-1])
+    _, lived = grown(setup, (GrowthStep(4, "r1c0", Blueprint.CONV_HEAVY),))
+    again = train_static_baseline(
+        setup, fences(setup), fossil_blueprint=lived.fossil_blueprint, algorithm=lived.algorithm
+    )
+    column, epoch = range(3), first_epoch_at_cost(again, lived.cost[-1])
     assert (epoch < 9).all()
     assert (again.cost[epoch, column] >= lived.cost[-1]).all()
     assert (again.cost[epoch - 1, column] < lived.cost[-1]).all()
@@ -185,34 +189,36 @@ def priced(price):
     return tiny_setup(episode_length=8, lifecycle=QUICK, envs=3, instance=InstanceSpec(param_price=(price, price)))
 
 
-LINES = [(Growth(0, "r0c0", Blueprint.CONV_HEAVY),), (Growth(0, "r1c0", Blueprint.NORM),)]
+LINES = [(GrowthStep(0, "r0c0", Blueprint.CONV_HEAVY),), (GrowthStep(0, "r1c0", Blueprint.NORM),)]
 
 
 def test_where_parameters_cost_too_much_the_oracle_grows_nothing():
     setup = priced(1e4)
-    found = oracle(setup, fences(setup), [schedule(line, setup.spec) for line in LINES], episodes=5)
+    found = play_hindsight_oracle(
+        setup, fences(setup), [build_schedule(line, setup.spec) for line in LINES], episodes=5
+    )
     assert (found.pick == 0).all()
-    assert (found.lives.fossil_blueprint == -1).all()
-    assert found.lives.network_value.shape == (8, 5)
+    assert (found.traces.fossil_blueprint == -1).all()
+    assert found.traces.network_value.shape == (8, 5)
     _, bare = grown(setup, ())
-    assert (found.lives.network_value[:, :3] == bare.network_value).all()
+    assert (found.traces.network_value[:, :3] == bare.network_value).all()
 
 
 def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_is_tried_twice():
     setup = priced(0.0)
-    idle, *rest = [schedule(line, setup.spec) for line in [(), *LINES]]
-    found = oracle(setup, fences(setup), [*rest, idle], episodes=3, worlds=1)
+    idle, *rest = [build_schedule(line, setup.spec) for line in [(), *LINES]]
+    found = play_hindsight_oracle(setup, fences(setup), [*rest, idle], episodes=3, worlds=1)
     assert len(found.schedules) == 3
     for k, line in enumerate([(), *LINES]):
         _, lived = grown(setup, line)
         mine = found.pick == k
-        assert lived.network_value[:, mine] == pytest.approx(found.lives.network_value[:, mine], abs=1e-6)
-        assert (lived.fossil_blueprint[mine] == found.lives.fossil_blueprint[mine]).all()
+        assert lived.network_value[:, mine] == pytest.approx(found.traces.network_value[:, mine], abs=1e-6)
+        assert (lived.fossil_blueprint[mine] == found.traces.fossil_blueprint[mine]).all()
 
 
 def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(monkeypatch):
     setup, played = priced(0.1), []
-    wanted = {int(word) for word in held_out_grounds(setup.spec, 3)[0].tasks[:, 0]}
+    wanted = {int(word) for word in held_out_instance_sets(setup.spec, 3)[0].tasks[:, 0]}
     start = VectorEnv.__init__
 
     def noted(self, *args, **knobs):
@@ -220,13 +226,15 @@ def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(mon
         start(self, *args, **knobs)
 
     monkeypatch.setattr(VectorEnv, "__init__", noted)
-    oracle(setup, fences(setup), [schedule(line, setup.spec) for line in LINES], episodes=3, worlds=2)
+    play_hindsight_oracle(
+        setup, fences(setup), [build_schedule(line, setup.spec) for line in LINES], episodes=3, worlds=2
+    )
     *tried, judged = played
     assert len(tried) == 2
     for key, tasks in tried:
         assert tasks is not None
         assert not {int(word) for word in key[:, 0]} & wanted
-    assert torch.equal(judged[0], held_out_grounds(setup.spec, 3)[0].tasks)
+    assert torch.equal(judged[0], held_out_instance_sets(setup.spec, 3)[0].tasks)
 
 
 def test_a_life_crosses_as_often_as_it_says():
@@ -236,7 +244,7 @@ def test_a_life_crosses_as_often_as_it_says():
     )
     run_episodes(world, world.reset(0))
     assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 6, "result": 1}
-    replay(setup, world.transfers, kept=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int))
+    train_static_baseline(setup, world.transfers, fossil_blueprint=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int))
     assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 13, "result": 2}
 
 

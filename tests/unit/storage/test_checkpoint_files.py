@@ -105,14 +105,14 @@ def having(tree, path, value):
 def test_a_wrong_leaf_is_refused_by_name(leaf):
     tree = to_nested_dict(STATE)
     damages = {
-        "is missing": without(tree, leaf),
-        "is not known here": having(tree, leaf + "x", torch.zeros(2)),
-        r"is float32 \[2, 99\]; want": having(tree, leaf, torch.zeros(2, 99)),
-        r"is float16 .*; want": having(tree, leaf, torch.zeros(2, dtype=torch.float16)),
-        "is int; want": having(tree, leaf, 3),
+        " is missing": without(tree, leaf),
+        " is unknown": having(tree, leaf + "x", torch.zeros(2)),
+        r": expected .*, got float32 \[2, 99\]": having(tree, leaf, torch.zeros(2, 99)),
+        ": expected .*, got float16": having(tree, leaf, torch.zeros(2, dtype=torch.float16)),
+        ": expected .*, got int": having(tree, leaf, 3),
     }
     for message, damaged in damages.items():
-        with pytest.raises(CheckpointError, match=rf"envs\.{leaf}x? {message}"):
+        with pytest.raises(CheckpointError, match=rf"envs\.{leaf}x?{message}"):
             restore_tree(damaged, STATE, "envs")
 
 
@@ -131,7 +131,7 @@ def test_a_flipped_bit_is_found(tmp_path_factory, where, bit, file):
     raw[int(where * len(raw))] ^= 1 << bit
     (path / file).write_bytes(raw)
     try:
-        with pytest.raises(CheckpointError, match=f"is damaged: {file} has another sha256"):
+        with pytest.raises(CheckpointError, match=f"is damaged: sha256 of {file} differs"):
             load_checkpoint(path)
     finally:
         (path / file).write_bytes(whole)
@@ -156,9 +156,9 @@ DAMAGES = {
     "has a damaged manifest": lambda path: (path / "manifest.json").write_text("[]"),
     "lacks envs.rank0.pt": lambda path: (path / "envs.rank0.pt").unlink(),
     r"is damaged: shared.pt has \d+ bytes": cut,
-    "has format 3; want 2": lambda path: break_manifest(path, format=3),
-    "it is not what was sealed": lambda path: break_manifest(path, epoch=1),
-    "of another form; want": lambda path: break_manifest(path, sealed=True, files={}),
+    "has format 3: expected format 2": lambda path: break_manifest(path, format=3),
+    "its sha256 differs from its seal": lambda path: break_manifest(path, epoch=1),
+    "has an invalid manifest.json: expected": lambda path: break_manifest(path, sealed=True, files={}),
 }
 
 
@@ -273,14 +273,20 @@ def test_a_policy_comes_back_with_normalisers_and_config(tmp_path):
     assert found["config"] == '{"task": "digits"}'
     assert found["facts"] == {"round": 4}
     assert names(tmp_path) == ["policy.pt"]
-    assert equal(load_policy(tmp_path)["params"], PARAMS)
+    for path in (tmp_path, str(tmp_path), str(tmp_path / "policy.pt")):
+        assert equal(load_policy(path)["params"], PARAMS)
+
+
+def test_a_checkpoint_is_loaded_by_the_text_of_its_path(tmp_path):
+    path = save(tmp_path)
+    assert equal(load_checkpoint(str(path))["shared"], load_checkpoint(path)["shared"])
 
 
 def test_a_policy_of_another_shape_is_refused_by_leaf(tmp_path):
     other = {"trunk": {"weight": torch.ones(2, 4)}, "head": torch.zeros(4)}
-    with pytest.raises(CheckpointError, match=r"params.trunk.weight is float32 \[2, 3\]; want float32 \[2, 4\]"):
+    with pytest.raises(CheckpointError, match=r"params.trunk.weight: expected float32 \[2, 4\], got float32 \[2, 3\]"):
         load_policy(policy(tmp_path), params=other)
-    with pytest.raises(CheckpointError, match=r"normalisers.mean is not known here"):
+    with pytest.raises(CheckpointError, match=r"normalisers.mean is unknown"):
         load_policy(policy(tmp_path), normalisers={"count": torch.tensor(0)})
 
 
@@ -295,9 +301,9 @@ def test_files_that_are_no_policy_are_refused(tmp_path):
         "absent": "is missing",
         "cut": "cannot be read",
         "text": "cannot be read",
-        "list": "is no policy file",
-        "newer": "has format 9; want 2",
-        "odd": "params is a int; want a dict",
+        "list": "is not a policy file",
+        "newer": "expected format 2, got 9",
+        "odd": "params: expected a dict, got a int",
     }
     for name, reason in reasons.items():
         with pytest.raises(CheckpointError, match=rf"{name}.pt:? {reason}"):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.codec import check_arrays, packed, unpacked
+from morphogen.storage.codec import check_arrays, pack, unpack
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.names import Array
 
@@ -70,57 +70,57 @@ def same(one, other):
 @given(WHOLE)
 def test_a_value_comes_back_through_a_file_with_its_types(value):
     file = io.BytesIO()
-    torch.save(packed(value), file)
+    torch.save(pack(value), file)
     file.seek(0)
-    found = unpacked(Whole, torch.load(file, weights_only=True), "state")
+    found = unpack(Whole, torch.load(file, weights_only=True), "state")
     assert all(same(getattr(value, name), getattr(found, name)) for name in vars(value))
 
 
 def test_a_tensor_has_a_storage_of_its_own():
     array = np.arange(12.0).reshape(3, 4)[:, ::-2]
-    tensor = packed(array)
+    tensor = pack(array)
     assert (tensor.shape, tensor.untyped_storage().nbytes()) == ((3, 2), 6 * 8)
     array[0, 0] = 99.0
     assert tensor[0, 0] == 3.0
 
 
 def test_numbers_of_numpy_are_plain_ones_and_what_is_no_value_is_refused():
-    assert type(packed(np.float64(0.5))) is float
+    assert type(pack(np.float64(0.5))) is float
     with pytest.raises(TypeError, match="cannot hold a object"):
-        packed({"a": object()})
+        pack({"a": object()})
 
 
-GOOD = packed(
+GOOD = pack(
     Whole(Fraction(1, 3), Counter(a=2), (Pair(np.zeros(2)),), {"a": 1}, Pair(np.zeros(2), 1.0), ("x", math.nan))
 )
 BAD = {
-    "state.ratio is .*; want a fraction": [("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)],
-    "state.counts is .*; want a dict by name": [("counts", 3), ("counts", {3: 1})],
-    "state.counts.a is 1.5; want int": [("counts", {"a": 1.5})],
-    r"state.pairs is .*; want a list": [("pairs", {}), ("pairs", "ab"), ("pairs", None)],
-    r"state.pairs\[0\].left is .*; want a tensor": [("pairs", [{"left": [1.0], "right": None}])],
-    r"state.pairs\[0\].left is .*; want a plain tensor": [
+    "state.ratio: expected a fraction": [("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)],
+    "state.counts: expected a dict by name, got .*": [("counts", 3), ("counts", {3: 1})],
+    "state.counts.a: expected int, got 1.5": [("counts", {"a": 1.5})],
+    r"state.pairs: expected a list, got .*": [("pairs", {}), ("pairs", "ab"), ("pairs", None)],
+    r"state.pairs\[0\].left: expected a tensor, got .*": [("pairs", [{"left": [1.0], "right": None}])],
+    r"state.pairs\[0\].left: expected a plain tensor, got .*": [
         ("pairs", [{"left": one, "right": None}])
         for one in (torch.zeros(2).to_sparse(), torch.zeros(2, device="meta"), torch.zeros(2, dtype=torch.bfloat16))
     ],
-    r"state.pairs\[0\] is 3; want a dict": [("pairs", [3])],
+    r"state.pairs\[0\]: expected a dict, got 3": [("pairs", [3])],
     r"state.pairs\[0\].right is missing": [("pairs", [{"left": torch.zeros(2)}])],
-    "state.named.a is 0.5; want": [("named", {"a": 0.5})],
-    "state.inner.right is float32": [("inner", {"left": torch.zeros(2), "right": torch.tensor(1.0)})],
-    r"state.both is .*; want a list of 2": [("both", ["x"]), ("both", ["x", 1.0, 2.0])],
-    r"state.both\[0\] is 1; want str": [("both", [1, 1.0])],
-    "state.size is -1; want": [("size", -1)],
-    "state.size is true; want": [("size", True)],
-    "state.more is not known here": [("more", 1)],
+    "state.named.a: expected bool, got 0.5": [("named", {"a": 0.5})],
+    "state.inner.right: expected float, got float32": [("inner", {"left": torch.zeros(2), "right": torch.tensor(1.0)})],
+    r"state.both: expected a list of 2, got .*": [("both", ["x"]), ("both", ["x", 1.0, 2.0])],
+    r"state.both\[0\]: expected str, got 1": [("both", [1, 1.0])],
+    "state.size: expected int >= 0, got -1": [("size", -1)],
+    "state.size: expected int >= 0, got true": [("size", True)],
+    "state.more is unknown": [("more", 1)],
 }
 
 
 @pytest.mark.parametrize(("message", "changes"), BAD.items(), ids=BAD)
 def test_what_does_not_fit_is_refused_by_path_value_and_what_is_wanted(message, changes):
-    unpacked(Whole, GOOD, "state")
+    unpack(Whole, GOOD, "state")
     for name, value in changes:
         with pytest.raises(CheckpointError, match=f"^{message}"):
-            unpacked(Whole, {**GOOD, name: value}, "state")
+            unpack(Whole, {**GOOD, name: value}, "state")
 
 
 TREES = st.recursive(
@@ -133,7 +133,7 @@ TREES = st.recursive(
 @given(st.dictionaries(st.sampled_from([*GOOD]), TREES))
 def test_any_tree_is_a_value_or_refused(change):
     with suppress(CheckpointError):
-        assert isinstance(unpacked(Whole, {**GOOD, **change}, "state"), Whole)
+        assert isinstance(unpack(Whole, {**GOOD, **change}, "state"), Whole)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_any_tree_is_a_value_or_refused(change):
     ],
 )
 def test_arrays_are_compared_by_shape_and_by_what_they_hold(array, fits):
-    like = packed({"a": (np.zeros((2, 3)),)})
+    like = pack({"a": (np.zeros((2, 3)),)})
     if fits:
-        return check_arrays(packed({"a": (array,)}), like, "state")
+        return check_arrays(pack({"a": (array,)}), like, "state")
     with pytest.raises(CheckpointError, match=r"state.a\[0\] is .*; want reals \[2, 3\]"):
-        check_arrays(packed({"a": (array,)}), like, "state")
+        check_arrays(pack({"a": (array,)}), like, "state")
     return None

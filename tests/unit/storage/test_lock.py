@@ -1,4 +1,4 @@
-"""One run, one owner: who holds a run directory, who is told so, and what a dead owner leaves behind."""
+"""Lock of a run directory: its owner, the error that names the owner, and the lock of a dead process."""
 
 import fcntl
 import json
@@ -21,18 +21,18 @@ from morphogen.storage.lock import own_directory
 HOLD = """
 import sys
 from pathlib import Path
-from morphogen.run.lock import owned
-with owned(Path(sys.argv[1])):
+from morphogen.storage.lock import own_directory
+with own_directory(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 TRY = """
 import sys
 from pathlib import Path
-from morphogen.run.lock import owned
+from morphogen.storage.lock import own_directory
 for _ in range(int(sys.argv[2])):
     try:
-        with owned(Path(sys.argv[1])):
+        with own_directory(Path(sys.argv[1])):
             inside = Path(sys.argv[1]) / "inside"
             inside.mkdir()
             inside.rmdir()
@@ -60,8 +60,8 @@ def holder(folder):
 
 def test_a_directory_that_another_process_owns_is_refused_with_who_it_is(tmp_path):
     with holder(tmp_path) as process:
-        who = f"process {process.pid} on {re.escape(socket.gethostname())} has been using since 2"
-        with pytest.raises(ConfigError, match=rf"run directory is .*, which {who}\S*Z; want one that nobody"):
+        owner = f"process {process.pid} on host {re.escape(socket.gethostname())} since 2"
+        with pytest.raises(ConfigError, match=rf"^run directory .* is in use by {owner}\S*Z$"):
             own_directory(tmp_path).__enter__()
         process.stdin.close()
 
@@ -97,7 +97,7 @@ def test_the_lock_of_a_killed_process_is_free_at_once_and_says_whose_it_was(tmp_
 def test_a_process_does_not_own_a_directory_twice(tmp_path):
     with (
         own_directory(tmp_path),
-        pytest.raises(ConfigError, match=f"process {os.getpid()} on"),
+        pytest.raises(ConfigError, match=f"process {os.getpid()} on host"),
         own_directory(tmp_path),
     ):
         pass
@@ -126,7 +126,7 @@ def test_a_lock_file_that_its_owner_takes_away_meanwhile_is_no_lock(tmp_path, mo
 
     first.__enter__()
     monkeypatch.setattr(fcntl, "flock", leaves_then_locks)
-    with own_directory(tmp_path), pytest.raises(ConfigError, match="which process"), own_directory(tmp_path):
+    with own_directory(tmp_path), pytest.raises(ConfigError, match="in use by process"), own_directory(tmp_path):
         pass
 
 
@@ -144,7 +144,7 @@ def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(
     with own_directory(tmp_path) as left:
         assert left is None
         (tmp_path / lock.LOCK).write_text(text)
-        with pytest.raises(ConfigError, match="which another process is using; want one that nobody uses"):
+        with pytest.raises(ConfigError, match=r"is in use by another process$"):
             own_directory(tmp_path).__enter__()
 
 
@@ -166,8 +166,8 @@ def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
 
 
 def test_a_place_that_cannot_be_locked_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"run directory is .*gone; it cannot be locked: No such file"):
+    with pytest.raises(ConfigError, match=r"run directory .*gone cannot be locked: No such file"):
         own_directory(tmp_path / "gone").__enter__()
     (tmp_path / lock.LOCK).mkdir()
-    with pytest.raises(ConfigError, match="it cannot be locked: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot be locked: Is a directory"):
         own_directory(tmp_path).__enter__()

@@ -37,7 +37,7 @@ def test_an_empty_directory_is_used(tmp_path):
 
 
 def test_a_directory_is_owned_while_it_is_used_and_free_after(tmp_path):
-    refused = pytest.raises(ConfigError, match="has been using")
+    refused = pytest.raises(ConfigError, match="is in use by process")
     with (
         run_directory.create_directory(tmp_path, config=CONFIG, manifest={}),
         refused,

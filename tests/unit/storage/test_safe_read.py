@@ -10,8 +10,8 @@ import pytest
 from support import generated_logs, handwritten_logs
 from support.malicious_pickles import named, number, word
 
-from morphogen.analysis.inspect_run import told
-from morphogen.analysis.run_log import load
+from morphogen.analysis.inspect_run import inspect_path
+from morphogen.analysis.run_log import read_run
 from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main
 from morphogen.config.spec import RunSpec, TelemetrySpec
@@ -20,7 +20,7 @@ from morphogen.data.cifar import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import safe_read
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.fit import misfit
+from morphogen.telemetry.fit import find_misfit
 from morphogen.telemetry.kinds.epoch import ActionsTaken
 from morphogen.telemetry.kinds.run import RunStarted
 
@@ -35,11 +35,11 @@ def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
 def test_what_stands_in_the_place_of_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, message in (
-        (tmp_path / "pipe", "no regular file"),
+        (tmp_path / "pipe", "a pipe or device"),
         (tmp_path, "a directory"),
-        (tmp_path.joinpath("/dev/zero"), "no regular file"),
-        (tmp_path / "a\0b", "no name of a file"),
-        (tmp_path / "\ud800", "no name of a file"),
+        (tmp_path.joinpath("/dev/zero"), "a pipe or device"),
+        (tmp_path / "a\0b", "invalid file name"),
+        (tmp_path / "\ud800", "invalid file name"),
     ):
         with pytest.raises(OSError, match=message):
             safe_read.read_bytes(path)
@@ -60,10 +60,10 @@ def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     {
-        "[]": "it holds a list; want an object",
-        '{"a": NaN}': "NaN is no JSON number",
-        '{"a": 1e400}': "1e400 is no JSON number",
-        '{"a": -1e400}': "-1e400 is no JSON number",
+        "[]": "expected an object, got a list",
+        '{"a": NaN}': "NaN is not a JSON number",
+        '{"a": 1e400}': "1e400 is not a JSON number",
+        '{"a": -1e400}': "-1e400 is not a JSON number",
         '{"a":' * 100_000: "nested too deep",
         '{"a":' * 65 + "1" + "}" * 65: "nested deeper than 64",
         '{"a": 1' + "0" * 5000 + "}": "Exceeds the limit",
@@ -99,14 +99,14 @@ ODD = {
 
 @pytest.mark.parametrize(("message", "event"), ODD.items(), ids=ODD)
 def test_an_event_of_another_run_is_told_apart(message, event):
-    assert message in str(misfit(STARTED.data, event))
+    assert message in str(find_misfit(STARTED.data, event))
 
 
 def test_every_event_of_a_run_fits_it():
     for found in (generated_logs.events(), handwritten_logs.whole(envs=3, epochs=4)):
         start = found[0].data
         assert isinstance(start, RunStarted)
-        assert [misfit(start, event) for event in found] == [None] * len(found)
+        assert [find_misfit(start, event) for event in found] == [None] * len(found)
 
 
 def test_a_choice_among_few_has_few_others_and_fits():
@@ -114,9 +114,9 @@ def test_a_choice_among_few_has_few_others_and_fits():
     rows |= {"value": (0.5,) * 3, "forced": (True,) * 3, "op_legal": ((True,) * 6,) * 3}
     rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
-    assert misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
+    assert find_misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
     assert "numbers in the rows of op_prob" in str(
-        misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
+        find_misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
     )
 
 
@@ -125,7 +125,7 @@ def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):
     handwritten_logs.written(run / "events.jsonl", [handwritten_logs.episode(0, 7)])
     lines = (run / "events.jsonl").read_text().count("\n")
     with pytest.raises(DataError, match=rf"events.jsonl is damaged in line {lines}: EpisodeCompleted has epoch 3"):
-        load(run)
+        read_run(run)
 
 
 def test_watching_leaves_out_what_does_not_fit(tmp_path, capsys):
@@ -141,7 +141,7 @@ def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
     (run / name).unlink()
     os.mkfifo(run / name)
     with pytest.raises(DataError, match=f"{name} cannot be read: no regular file"):
-        load(run)
+        read_run(run)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(tmp_pat
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **change}))
     with pytest.raises(DataError, match=rf"{name} is damaged: {message}"):
-        load(run)
+        read_run(run)
 
 
 def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, capsys):
@@ -169,7 +169,7 @@ def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, c
     config = json.loads((run / "config.json").read_text())
     config["telemetry"]["dir"] = str(outside)
     (run / "config.json").write_text(json.dumps(config))
-    assert told(run).facts["events"] == f"read from {outside}, outside of the run directory"
+    assert inspect_path(run).facts["events"] == f"read from {outside}, outside of the run directory"
     watch(run, once=True)
     assert f"events are read from {outside / 'events.jsonl'}, which" in capsys.readouterr().out
 
@@ -213,7 +213,7 @@ def test_an_array_is_made_of_the_bytes_that_are_there():
 
 KIND = named("numpy dtype") + word("u1") + b"\x89\x88\x87R"
 CALLS = {
-    "a thing under the number 2147483647": b"K\1r\xff\xff\xff\x7f",
+    "memo index 2147483647": b"K\1r\xff\xff\xff\x7f",
     "builtins.bytearray, which is not allowed": named("builtins bytearray") + number(2**40) + b"\x85R",
     "a name is to be changed": named("_codecs encode") + b"}" + b"b",
     "anything but uint8": named("numpy dtype") + word("O") + b"\x89\x88\x87R",
@@ -231,5 +231,5 @@ def test_a_pickle_of_arrays_does_nothing_else(message):
 def test_a_batch_has_at_most_the_records_of_an_official_file(tmp_path):
     with (tmp_path / "batch").open("wb") as file:
         file.truncate((RECORDS + 1) * RECORD)
-    with pytest.raises(DataError, match=r"want 3073 for each of 1 .. 10000 records"):
+    with pytest.raises(DataError, match=r"expected 3073 bytes for each of 1 .. 10000 records"):
         read_binary(tmp_path / "batch")

@@ -141,7 +141,7 @@ ODD = {
     "nested deeper than": b"]" * 1000 + b"a" * 999,
     "nested deeper than 64": b"]q\0h\0a",
     "more than 64 bits": number(2**64),
-    "want names and integers": b"}G\x3f\xf0\0\0\0\0\0\0Ns",
+    "expected names and integers": b"}G\x3f\xf0\0\0\0\0\0\0Ns",
     "surrogates not allowed": b"X\3\0\0\0\xed\xa0\x80",
 }
 
@@ -154,7 +154,7 @@ def test_trees_that_other_programs_cannot_hold_are_refused(tmp_path, message):
 def test_what_is_no_file_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
-    assert "no regular file" in refused(tmp_path / "pipe")
+    assert "a pipe or device" in refused(tmp_path / "pipe")
     assert "symbolic links" in refused(tmp_path / "loop")
-    assert "a directory; want a file" in refused(tmp_path)
+    assert "expected a file, got a directory" in refused(tmp_path)
     assert "is missing" in refused(tmp_path / "absent")

@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from morphogen.config.telemetry_spec import LIMITS, TelemetrySpec
 from morphogen.telemetry.anomaly import (
-    Counts,
+    AnomalyState,
+    EpochReport,
     Finding,
-    Report,
-    Watch,
-    anomalies,
-    drop,
-    entropy,
-    escalate,
-    measured,
-    trend,
+    RoundCounts,
+    accuracy_drop,
+    accuracy_trend,
+    entropy_findings,
+    escalate_level,
+    find_anomalies,
+    valid_metrics,
 )
-from morphogen.telemetry.detectors import Sights, look
+from morphogen.telemetry.detectors import DetectionState, detect
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.stage import Stage
 
 SPEC = TelemetrySpec(plateau_threshold=0.5, improvement_threshold=2.0)
-CALM = Counts(round=3, envs=8, rollbacks=2, free=100, waits=95)
+CALM = RoundCounts(round=3, envs=8, rollbacks=2, free=100, waits=95)
 HEALTHY = {
     "ratio_max": 5.0,
     "ratio_min": 0.1,
@@ -42,14 +42,14 @@ HEALTHY = {
     **{f"entropy_head.{head}": LIMITS[f"entropy_{head}"] for head in HEADS},
 }
 DEVICE = {"device": "cuda:0", "reserved_bytes": 85, "total_bytes": 100}
-LONG = Watch(low=dict.fromkeys(HEADS, 2), waits=2, gradient=1.0)
+LONG = AnomalyState(low=dict.fromkeys(HEADS, 2), waits=2, gradient=1.0)
 
 floats = st.floats(allow_nan=True, allow_infinity=True)
 kinds = st.sampled_from(sorted(HEALTHY))
 
 
 def kinds_of(update=HEALTHY, *, counts=CALM, watch=LONG, devices=(DEVICE,), spec=SPEC):
-    return [one.kind for one in anomalies(counts, update, watch, spec, devices)[0]]
+    return [one.kind for one in find_anomalies(counts, update, watch, spec, devices)[0]]
 
 
 def test_numbers_at_their_limits_are_healthy_whatever_came_before():
@@ -106,13 +106,13 @@ def test_counts_of_a_round_are_judged_per_env_and_per_free_step(wanted, change):
 
 def test_what_was_not_measured_is_no_anomaly():
     assert kinds_of({}, devices=()) == []
-    update = measured({"kl": np.float64(9.0), "kl_valid": np.bool_(False), "ratio_max": np.float64(math.nan)})
+    update = valid_metrics({"kl": np.float64(9.0), "kl_valid": np.bool_(False), "ratio_max": np.float64(math.nan)})
     assert list(update) == ["ratio_max"]
 
 
 def test_a_finding_says_how_severe_it_is_and_names_value_limit_and_subject():
     update = {**HEALTHY, "kl": 0.7, "entropy_head.op": 0.01, "hidden.h_env_rms_max": 11.0, "skip_streak": 3.0}
-    found = anomalies(CALM, update, LONG, SPEC, ({**DEVICE, "reserved_bytes": 90},))[0]
+    found = find_anomalies(CALM, update, LONG, SPEC, ({**DEVICE, "reserved_bytes": 90},))[0]
     assert found == [
         Finding("kl_extreme", "error", 0.7, 0.5),
         Finding("update_skipped", "warning", streak=3),
@@ -129,46 +129,48 @@ def test_limits_are_those_of_the_config():
 
 @given(st.dictionaries(kinds, floats), st.dictionaries(st.sampled_from(HEADS), st.integers(0, 9)), floats)
 def test_rules_take_any_number(update, low, average):
-    found, watch = anomalies(CALM, update, Watch(low=low, gradient=average), SPEC)
+    found, watch = find_anomalies(CALM, update, AnomalyState(low=low, gradient=average), SPEC)
     assert all(one.severity in ("info", "warning", "error") for one in found)
-    assert isinstance(watch, Watch)
+    assert isinstance(watch, AnomalyState)
 
 
 @given(st.lists(st.sampled_from((0.0, 0.07, 0.08, 0.1, 0.12, 0.13)), max_size=20))
 def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(values):
     low, rounds = {}, 0
     for value in values:
-        found, low = entropy({"entropy_head.op": value}, low, LIMITS)
+        found, low = entropy_findings({"entropy_head.op": value}, low, LIMITS)
         rounds = 0 if value > 0.12 else rounds + (value < 0.08)
         assert bool(found) == (value < 0.08 and rounds >= 3)
 
 
 def test_an_entropy_that_is_no_number_leaves_the_streak():
-    _, low = entropy({"entropy_head.op": 0.01}, {}, LIMITS)
-    found, after = entropy({"entropy_head.op": math.inf}, low, LIMITS)
+    _, low = entropy_findings({"entropy_head.op": 0.01}, {}, LIMITS)
+    found, after = entropy_findings({"entropy_head.op": math.inf}, low, LIMITS)
     assert (found[0].kind, found[0].subject, after) == ("entropy_nonfinite", "op", {"op": 1})
 
 
 def test_waiting_only_is_told_from_the_third_round_in_a_row_on():
-    watch, told = Watch(), []
+    watch, told = AnomalyState(), []
     for waits in (99, 99, 99, 99, 10, 99):
-        found, watch = anomalies(CALM._replace(waits=waits), {}, watch, SPEC)
+        found, watch = find_anomalies(CALM._replace(waits=waits), {}, watch, SPEC)
         told.append([one.streak for one in found])
     assert told == [[], [], [3], [4], [], []]
 
 
 def test_a_full_device_is_told_once_in_ten_rounds():
-    full, watch, told = {**DEVICE, "reserved_bytes": 86}, Watch(), []
+    full, watch, told = {**DEVICE, "reserved_bytes": 86}, AnomalyState(), []
     for round in range(21):
-        found, watch = anomalies(CALM._replace(round=round), {}, watch, SPEC, (full, DEVICE | {"device": "cuda:1"}))
+        found, watch = find_anomalies(
+            CALM._replace(round=round), {}, watch, SPEC, (full, DEVICE | {"device": "cuda:1"})
+        )
         told += [(round, one.subject) for one in found]
     assert told == [(0, "cuda:0"), (10, "cuda:0"), (20, "cuda:0")]
 
 
 def test_a_gradient_is_compared_with_its_own_past_and_the_first_one_with_nothing():
-    _, watch = anomalies(CALM, {"gradient_norm": 4.0}, Watch(), SPEC)
-    skipped, watch = anomalies(CALM, {}, watch, SPEC)
-    found, _ = anomalies(CALM, {"gradient_norm": 6.5}, watch, SPEC)
+    _, watch = find_anomalies(CALM, {"gradient_norm": 4.0}, AnomalyState(), SPEC)
+    skipped, watch = find_anomalies(CALM, {}, watch, SPEC)
+    found, _ = find_anomalies(CALM, {"gradient_norm": 6.5}, watch, SPEC)
     assert (skipped, [one.kind for one in found], found[0].value) == ([], ["gradient_drift"], pytest.approx(0.625))
 
 
@@ -184,7 +186,7 @@ def test_a_gradient_is_compared_with_its_own_past_and_the_first_one_with_nothing
     ],
 )
 def test_a_drop_is_a_tenth_of_the_rounds_before_once_a_tenth_of_the_run_is_over(accuracy, rolling, progress, share):
-    assert drop(accuracy, rolling, progress, LIMITS) == share
+    assert accuracy_drop(accuracy, rolling, progress, LIMITS) == share
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_a_drop_is_a_tenth_of_the_rounds_before_once_a_tenth_of_the_run_is_over(
     ],
 )
 def test_a_trend_is_a_small_or_a_large_change_of_the_rolling_accuracy(delta, kind):
-    assert trend(delta, SPEC) == kind
+    assert accuracy_trend(delta, SPEC) == kind
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
@@ -231,9 +233,9 @@ RANSOM = np.array([[[False, True]], [[False, False]]])
 
 
 def seen(*records):
-    sights, found = Sights.none(records[0]), []
+    sights, found = DetectionState.empty(records[0]), []
     for one in records:
-        new, sights = look(one, sights)
+        new, sights = detect(one, sights)
         found.append([(env, slot, finding.kind, finding.severity) for env, slot, finding in new])
     return found, sights
 
@@ -250,16 +252,18 @@ def test_the_next_seed_in_the_slot_is_another_one():
 
 
 def test_ransom_for_a_whole_point_is_an_error():
-    held = look(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]])), Sights.none(record()))[0]
+    held = detect(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]])), DetectionState.empty(record()))[0]
     assert held == [(0, 0, Finding("ransomware", "error", -0.5, -0.2))]
-    ratio = look(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]])), Sights.none(record()))[0]
+    ratio = detect(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]])), DetectionState.empty(record()))[
+        0
+    ]
     assert ratio == [(1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
 
 
 def test_a_round_counts_sick_envs_once_and_waits_where_there_was_a_choice():
     waits, forced = np.zeros((2, 8), dtype=int), np.array([False, True])
     rounds = (record(skipped=np.array([0, 2])), record(skipped=np.array([0, 1]), action=waits, forced=forced))
-    assert seen(*rounds)[1].counts(4, 1) == Counts(round=4, envs=2, rollbacks=1, skipped=1, free=3, waits=1)
+    assert seen(*rounds)[1].counts(4, 1) == RoundCounts(round=4, envs=2, rollbacks=1, skipped=1, free=3, waits=1)
 
 
 # --- escalation -------------------------------------------------------------------------------------------------------
@@ -269,7 +273,7 @@ def test_a_round_counts_sick_envs_once_and_waits_where_there_was_a_choice():
 def test_the_level_is_raised_for_exactly_so_many_epochs_after_the_last_cause(causes, length):
     spec, until, levels = TelemetrySpec(level="minimal", escalation_epochs=length), -1, ["minimal"]
     for epoch, cause in enumerate(causes):
-        level, until = escalate(until, Report(epoch, ("kl_spike",) * cause), spec)
+        level, until = escalate_level(until, EpochReport(epoch, ("kl_spike",) * cause), spec)
         levels.append(level)
     wanted = [any(causes[max(0, epoch - length) : epoch]) for epoch in range(len(levels))]
     assert levels == ["debug" if raised else "minimal" for raised in wanted]
@@ -280,4 +284,4 @@ def test_the_level_is_raised_for_exactly_so_many_epochs_after_the_last_cause(cau
 )
 def test_a_level_that_may_not_or_cannot_rise_stays(fields):
     spec = TelemetrySpec(**fields)
-    assert escalate(-1, Report(0, ("kl_spike",)), spec) == (spec.level, -1)
+    assert escalate_level(-1, EpochReport(0, ("kl_spike",)), spec) == (spec.level, -1)

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 from support.faulty_sinks import DONE, Broken, Keep, lived, passing, summary
 
 from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
-from morphogen.telemetry.anomaly import Report
-from morphogen.telemetry.batch import Moment
-from morphogen.telemetry.dispatch import Dispatch
+from morphogen.telemetry.anomaly import EpochReport
+from morphogen.telemetry.batch import PendingEvents
+from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import RewardsPaid
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 6  # of an episode
 CALM = ()
 
 
 def dispatch(*sinks, **fields):
-    return Dispatch(sinks, TelemetrySpec(**fields), epochs=EPOCHS)
+    return Dispatcher(sinks, TelemetrySpec(**fields), epochs=EPOCHS)
 
 
 def moment(at):
@@ -30,7 +30,7 @@ def moment(at):
     where = {"round": round, "epoch": epoch}
     paid = RewardsPaid(names=(), components=(), totals=())
     found = Envelope(AnomalyDetected(kind="x", value=None, limit=None, subject=None, streak=0), **where)
-    return Moment(lambda: (found, passing(0, **where)), lambda: (Envelope(paid, **where),))
+    return PendingEvents(lambda: (found, passing(0, **where)), lambda: (Envelope(paid, **where),))
 
 
 def told(causes, **fields):
@@ -38,7 +38,7 @@ def told(causes, **fields):
     sink = Keep()
     own = dispatch(sink, **{"queue": 999, **fields})
     for at, reasons in enumerate(causes):
-        own.epoch(moment(at), Report(at, reasons))
+        own.emit_epoch(moment(at), EpochReport(at, reasons))
     losses = own.close(DONE)
     assert not losses.lines()
     return sink.events
@@ -58,8 +58,8 @@ def test_a_level_writes_what_the_one_before_writes_and_more(level):
 def test_of_lives_only_nothing_else_is_written():
     sink = Keep()
     own = dispatch(sink, lifecycle_only=True)
-    own.epoch(Moment(lambda: (lived(0), passing(0))), Report(0, ("kl_spike",)))
-    own.tell([summary()])
+    own.emit_epoch(PendingEvents(lambda: (lived(0), passing(0))), EpochReport(0, ("kl_spike",)))
+    own.emit([summary()])
     own.close(DONE)
     assert sink.names == ["RolledBack", "RunCompleted"]
 
@@ -97,10 +97,10 @@ def test_events_at_a_level_are_among_those_at_debug_and_none_is_written_twice(ca
 def test_a_cause_told_at_the_end_of_a_round_raises_the_level_of_the_next():
     sink = Keep()
     own = dispatch(sink)
-    own.epoch(moment(5), Report(5))
-    own.tell([summary()])
-    own.judge(Report(5, ("gradient_drift",)))
-    own.epoch(moment(6), Report(6))
+    own.emit_epoch(moment(5), EpochReport(5))
+    own.emit([summary()])
+    own.update_level(EpochReport(5, ("gradient_drift",)))
+    own.emit_epoch(moment(6), EpochReport(6))
     own.close(DONE)
     assert epochs_of(sink.events, "RewardsPaid") == [6]
     assert epochs_of(sink.events, "RewardsPaid", late=True) == [5]
@@ -108,18 +108,18 @@ def test_a_cause_told_at_the_end_of_a_round_raises_the_level_of_the_next():
 
 def test_details_are_made_only_where_they_are_written():
     asked = []
-    quiet = Moment(tuple, lambda: asked.append("details") or ())
+    quiet = PendingEvents(tuple, lambda: asked.append("details") or ())
     own = dispatch(Keep())
-    own.epoch(quiet, Report(0))
+    own.emit_epoch(quiet, EpochReport(0))
     own.close(DONE)
     assert asked == []
 
 
 def test_a_sink_that_raises_is_told_to_the_others_and_takes_no_line_from_them(tmp_path):
-    kept, broken, file = Keep(), Broken(), JsonLines(tmp_path / "events.jsonl")
+    kept, broken, file = Keep(), Broken(), JsonlSink(tmp_path / "events.jsonl")
     own = dispatch(kept, broken, file)
     for at in range(4):
-        own.epoch(moment(at), Report(at))
+        own.emit_epoch(moment(at), EpochReport(at))
     losses = own.close(DONE)
     names = [name for name in kept.names if name != "SinkFailed"]
     assert names == ["AnomalyDetected", "HostStabilized"] * 4 + ["RunCompleted"]
@@ -134,7 +134,7 @@ def test_a_sink_that_raises_is_told_to_the_others_and_takes_no_line_from_them(tm
 def test_a_function_is_a_sink():
     batches = []
     own = dispatch(batches.append)
-    own.epoch(moment(0), Report(0))
+    own.emit_epoch(moment(0), EpochReport(0))
     own.close(DONE)
     assert [[event.name for event in batch] for batch in batches] == [
         ["AnomalyDetected", "HostStabilized"],

@@ -18,13 +18,13 @@ from morphogen.learn import metrics
 from morphogen.telemetry import jsonl
 from morphogen.telemetry.episode_events import manifest_hash, stability
 from morphogen.telemetry.events import Envelope, tidy
-from morphogen.telemetry.jsonl import KINDS, line, parse
+from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode
 from morphogen.telemetry.kinds.env import EpisodeCompleted
-from morphogen.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_updated
+from morphogen.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
 from morphogen.telemetry.kinds.slot import StageChanged
-from morphogen.telemetry.round_summary import Costs, paces, summarise
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
+from morphogen.telemetry.writer import JsonlSink
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
@@ -188,10 +188,10 @@ def test_telling_changes_neither_record_nor_memory(seed, envs, epochs):
 def test_every_event_comes_back_from_its_line(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
     for event in told(records, facts(envs, epochs), round=2):
-        text = line(event, seq=5, time=1.0)
+        text = encode(event, seq=5, time=1.0)
         assert text.isascii()
         assert text.count("\n") == 1
-        assert parse(text) == event
+        assert decode(text) == event
 
 
 def test_sums_of_an_episode_are_those_of_its_epochs():
@@ -246,7 +246,7 @@ def test_a_scripted_life_gives_the_expected_counts():
             record["gate"][0, 0] = {3: 1, 4: 2, 5: 3, 6: 5}.get(script[t], 0)
         record |= {name: now.copy() for name in ("stage_acted", "stage_ticked", "stage")}
     found = told(base, facts(2, 20))
-    counts = {name: len(named(found, name)) for name in KINDS}
+    counts = {name: len(named(found, name)) for name in EVENT_KINDS}
     assert {name: count for name, count in counts.items() if count} == {
         "SeedGerminated": 1,
         "StageChanged": 5,
@@ -281,7 +281,7 @@ def test_stability_falls_with_the_variance_of_the_last_20_differences(accuracies
 
 
 def summary(found, rolling=(), **more):
-    settings = {"round": 0, "updated": True, "costs": Costs(2.0, 10), **more}
+    settings = {"round": 0, "updated": True, "costs": RoundCosts(2.0, 10), **more}
     return summarise(completed(found), rolling, **settings)
 
 
@@ -308,29 +308,29 @@ def test_rolling_accuracy_is_the_mean_of_the_last_ten_rounds():
 
 def test_seconds_do_not_count_in_comparing_summaries():
     found = told(live(1, 2, 3)[1], facts(2, 3))
-    assert summary(found)[0] == summary(found, costs=Costs(9.0, 10, 1.0))[0]
+    assert summary(found)[0] == summary(found, costs=RoundCosts(9.0, 10, 1.0))[0]
     assert summary(found)[0] != summary(found, updated=False)[0]
 
 
 def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
     spent = {"host_cpu_s": 0.5, "device_s": None, "count": 3}
     phases = {"data": {"wall_s": 1.0, **spent}, "train": {"wall_s": 6.0, **spent}}
-    pace, profile = paces(Costs(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32)
+    pace, profile = throughput_events(RoundCosts(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32)
     assert (pace.rollout_s, pace.update_s, pace.env_epochs_per_s, pace.samples_per_s) == (4.0, 1.0, 1.5, 48.0)
     assert (pace.host_wait_time_share, pace.data_wait_time_share) == (0.1, 0.2)
     assert profile.phases == phases
-    (alone,) = paces(Costs(4.0, 6), samples=32)
+    (alone,) = throughput_events(RoundCosts(4.0, 6), samples=32)
     assert alone.data_wait_time_share is None
 
 
 def test_a_round_of_no_time_has_no_rate():
-    (pace,) = paces(Costs(0.0, 6), samples=32)
+    (pace,) = throughput_events(RoundCosts(0.0, 6), samples=32)
     assert (pace.env_epochs_per_s, pace.samples_per_s, pace.host_wait_time_share) == (None, None, None)
 
 
 def test_a_round_without_episodes_has_no_summary():
     with pytest.raises(ValueError, match="without completed episodes"):
-        summarise((), (), round=0, updated=False, costs=Costs(1.0, 1))
+        summarise((), (), round=0, updated=False, costs=RoundCosts(1.0, 1))
 
 
 JSON = st.recursive(
@@ -369,14 +369,14 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
     move = StageChanged(
         from_="DORMANT", to="GERMINATED", cause="action", blueprint=None, alpha=0.0, age=0, epochs_in_stage=0
     )
-    whole = json.loads(line(Envelope(move, round=1, epoch=0, env=2, episode=34, slot="r0c0"), seq=7, time=1.23456))
+    whole = json.loads(encode(Envelope(move, round=1, epoch=0, env=2, episode=34, slot="r0c0"), seq=7, time=1.23456))
     assert list(whole) == [
         *("v", "seq", "time", "rank", "event", "severity"),
         *("round", "epoch", "env", "episode", "slot", "data"),
     ]
     assert whole["time"] == 1.235
     assert whole["data"]["from"] == "DORMANT"
-    assert "round" not in json.loads(line(SAVED, seq=0, time=0.0))
+    assert "round" not in json.loads(encode(SAVED, seq=0, time=0.0))
 
 
 @pytest.mark.parametrize(
@@ -391,9 +391,9 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
     ],
 )
 def test_lines_of_another_form_are_refused(change):
-    whole = json.loads(line(SAVED, seq=0, time=0.0))
+    whole = json.loads(encode(SAVED, seq=0, time=0.0))
     with pytest.raises(ValueError, match=r"has the keys|is unknown"):
-        parse(json.dumps(change(whole)))
+        decode(json.dumps(change(whole)))
 
 
 def test_events_are_frozen():
@@ -404,14 +404,14 @@ def test_events_are_frozen():
 def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
     path = tmp_path / "events.jsonl"
     ticks = itertools.count(100)
-    sink = JsonLines(path, clock=lambda: float(next(ticks)))
+    sink = JsonlSink(path, clock=lambda: float(next(ticks)))
     found = told(live(4, 3, 12)[1], facts(3, 12))
     for at in range(0, len(found), 5):
         sink.write(found[at : at + 5])
     sink.write([])
     sink.close()
     sink.close()
-    again = JsonLines(path, first=sink.seq)
+    again = JsonlSink(path, first_seq=sink.seq)
     end = Envelope(
         RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
     )
@@ -419,11 +419,11 @@ def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
     again.close()
     text = path.read_text().splitlines(keepends=True)
     assert [json.loads(one)["seq"] for one in text] == list(range(len(found) + 1))
-    assert [parse(one) for one in text] == [*found, end]
+    assert [decode(one) for one in text] == [*found, end]
 
 
 def test_a_batch_of_events_is_one_write(tmp_path, monkeypatch):
-    sink = JsonLines(tmp_path / "events.jsonl")
+    sink = JsonlSink(tmp_path / "events.jsonl")
     calls = []
     real = sink._file
 
@@ -441,7 +441,7 @@ def test_a_batch_of_events_is_one_write(tmp_path, monkeypatch):
 
 
 def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
-    sink = JsonLines(tmp_path / "events.jsonl")
+    sink = JsonlSink(tmp_path / "events.jsonl")
     real = sink._file
 
     class Slow:
@@ -451,13 +451,13 @@ def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(sink, "_file", Slow())
     sink.write([SAVED] * 2)
     real.close()
-    assert [parse(one) for one in (tmp_path / "events.jsonl").read_text().splitlines()] == [SAVED, SAVED]
+    assert [decode(one) for one in (tmp_path / "events.jsonl").read_text().splitlines()] == [SAVED, SAVED]
 
 
 def test_update_metrics_become_an_event():
     found = {name: np.float64(2.0) for name in metrics.METRIC_NAMES}
     found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.METRIC_NAMES}
-    event = ppo_updated(found, update_s=0.5)
+    event = ppo_event(found, update_s=0.5)
     assert event.explained_variance is None
     assert event.kl == 2.0
     assert (event.steps_done, event.stopped_by_kl) == (2, True)
@@ -465,11 +465,11 @@ def test_update_metrics_become_an_event():
     assert set(event.entropy_head) >= {"op", "slot", "alpha_curve"}
     assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
     assert event.update_s == 0.5
-    broken = ppo_updated({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
+    broken = ppo_event({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
     assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 1})
     unknown = [one.name for one in fields(PpoUpdated) if getattr(event, one.name) is None]
     assert unknown == ["explained_variance"]
-    assert parse(line(Envelope(event, round=1), seq=0, time=0.0)).data == event
+    assert decode(encode(Envelope(event, round=1), seq=0, time=0.0)).data == event
 
 
 def test_every_update_metric_is_reduced_as_its_event_declares():
@@ -479,13 +479,13 @@ def test_every_update_metric_is_reduced_as_its_event_declares():
 
 
 def test_every_kind_of_event_says_its_level_and_severity():
-    for kind in KINDS.values():
+    for kind in EVENT_KINDS.values():
         assert kind.LEVEL in ("minimal", "normal", "debug")
         assert kind.SEVERITY in ("info", "warning", "error")
 
 
 def test_telemetry_loads_no_torch():
-    names = ("events", "kinds", "lines", "memory", "episode", "derive", "summary", "writer")
+    names = ("events", "kinds", "jsonl", "record_memory", "episode_events", "derive", "round_summary", "writer")
     code = "import sys\n" + "".join(f"import morphogen.telemetry.{name}\n" for name in names)
     done = subprocess.run(
         [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True
@@ -494,5 +494,5 @@ def test_telemetry_loads_no_torch():
 
 
 def test_lines_know_every_kind():
-    assert jsonl.KINDS["RoundCompleted"].__name__ == "BatchSummary"
-    assert len(jsonl.KINDS) == 40
+    assert jsonl.EVENT_KINDS["RoundCompleted"].__name__ == "BatchSummary"
+    assert len(jsonl.EVENT_KINDS) == 40

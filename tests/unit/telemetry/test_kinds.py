@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import KINDS, line, parse
+from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode
 from morphogen.telemetry.kinds.env import RolledBack
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.run import CheckpointSaved, Evaluated, RunResumed
 
 NAMES = st.text(max_size=4)
 WHOLE = st.integers(-(2**63), 2**64 - 1)
-every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+every_kind = pytest.mark.parametrize("kind", EVENT_KINDS.values(), ids=EVENT_KINDS)
 
 
 def values(hint):
@@ -78,23 +78,23 @@ def placed(data, draw):
 @given(draw=st.data())
 def test_an_event_comes_back_from_its_line(kind, draw):
     event = placed(draw.draw(made(kind)), draw.draw)
-    text = line(event, seq=3, time=12.5, rank=1)
+    text = encode(event, seq=3, time=12.5, rank=1)
     assert text.isascii()
     assert text.count("\n") == 1
     assert json.loads(text, parse_constant=pytest.fail)["event"] == event.name
-    assert parse(text) == event
-    assert line(parse(text), seq=3, time=12.5, rank=1) == text
+    assert decode(text) == event
+    assert encode(decode(text), seq=3, time=12.5, rank=1) == text
 
 
 @every_kind
 @given(draw=st.data())
 def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):
-    whole = json.loads(line(placed(draw.draw(made(kind)), draw.draw), seq=0, time=0.0))
+    whole = json.loads(encode(placed(draw.draw(made(kind)), draw.draw), seq=0, time=0.0))
     name = draw.draw(st.sampled_from(sorted(whole["data"])))
     less = {key: value for key, value in whole["data"].items() if key != name}
     for data in (less, {**whole["data"], "more": 1}):
         with pytest.raises(ValueError, match="has the keys"):
-            parse(json.dumps({**whole, "data": data}))
+            decode(json.dumps({**whole, "data": data}))
 
 
 @every_kind
@@ -155,7 +155,7 @@ def test_an_episode_is_told_exactly_where_an_env_is(half):
         (lambda: CheckpointSaved(path="a", kind="final", size_bytes=True, save_s=0.1), "size_bytes is true"),
         (lambda: CheckpointSaved(path="a", kind="final", size_bytes=1.5, save_s=0.1), "size_bytes is 1.5"),
         (lambda: CheckpointSaved(path=None, kind="final", size_bytes=1, save_s=0.1), "path is null"),
-        (lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}]), "skipped is "),
+        (lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}], rounds=3), "skipped is "),
     ],
 )
 def test_a_field_says_what_it_holds(make, said):
@@ -166,23 +166,23 @@ def test_a_field_says_what_it_holds(make, said):
 @pytest.mark.parametrize("text", ["[]", "3", '{"v": 1}'])
 def test_a_line_that_is_no_envelope_is_refused(text):
     with pytest.raises(ValueError, match=r"want an object|has the keys"):
-        parse(text)
+        decode(text)
 
 
 def test_the_level_and_the_severity_of_a_kind_hold_where_none_is_given():
     event = Envelope(ROLLED, **ENV)
     assert (event.level, event.severity, event.late) == ("minimal", "warning", False)
-    assert '"late"' not in line(event, seq=0, time=0.0)
+    assert '"late"' not in encode(event, seq=0, time=0.0)
     assert Envelope(ROLLED, **ENV, level="debug") == event
     assert Envelope(ROLLED, **ENV, severity="error") != event
 
 
 def test_what_is_never_dropped_is_what_tells_a_life():
-    kept = {name for name, kind in KINDS.items() if kind.LIFECYCLE}
+    kept = {name for name, kind in EVENT_KINDS.items() if kind.LIFECYCLE}
     run = {"RunStarted", "RunResumed", "CheckpointSaved", "CheckpointFailed", "Evaluated", "RunCompleted"}
     env = {"EpisodeCompleted", "TopologyRecorded", "RolledBack"}
     assert kept == run | env | {"SeedGerminated", "StageChanged", "SeedFossilized", "SeedPruned"}
-    assert all(KINDS[name].LEVEL == "minimal" for name in kept)
+    assert all(EVENT_KINDS[name].LEVEL == "minimal" for name in kept)
 
 
 def test_levels_are_those_of_the_table():
@@ -197,9 +197,9 @@ def test_levels_are_those_of_the_table():
         "EpochCompleted",
     }
     debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid", "SnapshotTaken"}
-    assert {name for name, kind in KINDS.items() if kind.LEVEL == "normal"} == normal
-    assert {name for name, kind in KINDS.items() if kind.LEVEL == "debug"} == debug
-    assert len(KINDS) == 40
+    assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "normal"} == normal
+    assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "debug"} == debug
+    assert len(EVENT_KINDS) == 40
 
 
 def test_numbers_of_any_library_become_those_of_the_file():

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.random_records import COMPONENTS, SLOTS, facts, following, live
 
-from morphogen.telemetry.derive import details
-from morphogen.telemetry.jsonl import line, parse
+from morphogen.telemetry.derive import derive_details
+from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.round import ObservationStats
-from morphogen.telemetry.record_memory import Memory
-from morphogen.telemetry.round_events import drift, round_events
+from morphogen.telemetry.record_memory import EpisodeMemory
+from morphogen.telemetry.round_events import round_events, scale_drift
 from morphogen.vocab.action import HEADS, RELEVANT, Op, Outcome, Reason, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
@@ -37,12 +37,12 @@ def told(name, records, memories, known):
     memory, found = None, {}
     for t, record in enumerate(records):
         normal, memory = following(record, memory, (2, t), known)
-        every = (*normal, *details(record, memories[t], (2, t), known))
+        every = (*normal, *derive_details(record, memories[t], (2, t), known))
         found.update((t, event) for event in every if event.name == name)
     return found
 
 
-def round_of(memories: list[Memory], known, metrics=None, first=None):
+def round_of(memories: list[EpisodeMemory], known, metrics=None, first=None):
     return {type(one).__name__: one for one in round_events(memories[-1].tally, metrics or {}, first, known)}
 
 
@@ -187,7 +187,7 @@ def test_ablations_are_told_once_an_epoch_and_without_debug_once_a_round():
     for t, record in enumerate(records):
         normal, memory = following(record, memory, (0, t), known)
         counts += Counter(("normal", event.name) for event in normal)
-        counts += Counter(("debug", event.name) for event in details(record, memories[t], (0, t), known))
+        counts += Counter(("debug", event.name) for event in derive_details(record, memories[t], (0, t), known))
     assert (counts["normal", "AblationsMeasured"], counts["debug", "AblationsMeasured"]) == (1, 4)
     assert counts["debug", "ActionsTaken"] == counts["debug", "RewardsPaid"] == counts["debug", "SlotsMeasured"] == 5
     assert counts["normal", "EpochCompleted"] == 5
@@ -212,7 +212,7 @@ def test_a_seed_without_a_fresh_contribution_is_told_with_the_reason(change, mea
     empty = {"stage": S.DORMANT, "stage_ticked": S.DORMANT, "alpha": 0.0, **UNKNOWN}
     slots = {name: np.asarray([[seed[name], empty[name], empty[name]]]) for name in seed}
     record = {**records[0], **slots, "measured": np.asarray([measured])}
-    found = [e.data for e in details(record, memories[0], (0, 0), known) if e.name == "AttributionMissing"]
+    found = [e.data for e in derive_details(record, memories[0], (0, 0), known) if e.name == "AttributionMissing"]
     assert [one.reason for one in found] == ([] if reason is None else [((reason, None, None),)])
 
 
@@ -230,8 +230,8 @@ def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
 def test_every_event_of_an_epoch_comes_back_from_its_line(seed, envs, epochs):
     records, memories, known = lived(seed, envs, epochs)
     for t, record in enumerate(records):
-        for event in details(record, memories[t], (1, t), known):
-            assert parse(line(event, seq=0, time=0.0)) == event
+        for event in derive_details(record, memories[t], (1, t), known):
+            assert decode(encode(event, seq=0, time=0.0)) == event
 
 
 def test_what_the_update_did_not_measure_is_null():
@@ -253,6 +253,6 @@ def test_what_the_update_did_not_measure_is_null():
 
 def test_the_drift_is_from_the_first_round():
     first, now = (np.zeros(2), np.ones(2)), (np.asarray([1.0, 3.0]), np.asarray([1.0, 0.5]))
-    assert drift(now, first) == 2.0 + 0.25
-    assert drift(now, None) == 0.0
-    assert drift(None, None) is None
+    assert scale_drift(now, first) == 2.0 + 0.25
+    assert scale_drift(now, None) == 0.0
+    assert scale_drift(None, None) is None

@@ -16,7 +16,7 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.scalars import NEEDS, Scalars, check_loggers, scalars
+from morphogen.telemetry.scalars import LOGGER_PACKAGES, ScalarSink, check_loggers, event_scalars
 
 ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
 EPOCH = EpochCompleted(
@@ -31,7 +31,7 @@ EPOCH = EpochCompleted(
 
 
 def named(event, epochs=24):
-    return {name: (value, step) for name, value, step in scalars(event, epochs)}
+    return {name: (value, step) for name, value, step in event_scalars(event, epochs)}
 
 
 def test_an_epoch_gives_means_over_the_envs_that_were_measured_at_its_number_in_the_run():
@@ -63,7 +63,7 @@ def test_what_is_late_or_about_one_env_gives_none():
 
 
 def test_csv_files_hold_a_line_per_step(tmp_path):
-    sink = Scalars("csv", tmp_path / "metrics", TelemetrySpec(), epochs=24)
+    sink = ScalarSink("csv", tmp_path / "metrics", TelemetrySpec(), epochs=24)
     sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3)])
     sink.write([summary(1)])
     sink.flush()
@@ -74,7 +74,7 @@ def test_csv_files_hold_a_line_per_step(tmp_path):
     assert (folder / "epoch/val_acc.csv").read_text() == "3,2.0\n"
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", LOGGER_PACKAGES)
 def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=rf'names {name}, .* want pip install "morphogen\[{name}\]"'):
@@ -82,9 +82,9 @@ def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings
     check_loggers(("csv",))
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", LOGGER_PACKAGES)
 def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
-    pytest.importorskip(NEEDS[name])
+    pytest.importorskip(LOGGER_PACKAGES[name])
     code = (
         f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from sinks import summary\n"
@@ -99,4 +99,4 @@ def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
 
 
 def test_every_logger_of_the_config_is_known():
-    assert set(LOGGERS) == {"csv", *NEEDS}
+    assert set(LOGGERS) == {"csv", *LOGGER_PACKAGES}

@@ -11,20 +11,20 @@ from support.faulty_sinks import DONE, Blocked, Broken, FullDisk, Keep, batch, l
 
 from morphogen.telemetry import sink_thread as module
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import parse
-from morphogen.telemetry.sink_thread import Outlet
-from morphogen.telemetry.writer import JsonLines
+from morphogen.telemetry.jsonl import decode
+from morphogen.telemetry.sink_thread import SinkWorker
+from morphogen.telemetry.writer import JsonlSink
 
 
 def outlet(sink, *, size=4, patience=60.0, retried=False):
     """An outlet and the failures that it told."""
     failures = []
-    made = Outlet(
+    made = SinkWorker(
         sink,
         name="sink",
         size=size,
-        patience=patience,
-        retried=retried,
+        timeout_s=patience,
+        retries=retried,
         on_failure=lambda one, error: failures.append((one.name, error)),
     )
     return made, failures
@@ -92,7 +92,7 @@ def test_what_was_dropped_is_told_once_a_round_before_its_end():
 
 
 def test_a_queue_of_nothing_but_what_is_never_dropped_waits_and_then_gives_the_sink_up(monkeypatch):
-    monkeypatch.setattr(module, "HELD", 2)
+    monkeypatch.setattr(module, "MAX_RETAINED", 2)
     sink = Blocked()
     own, failures = outlet(sink, size=2, patience=0.05)
     for env in range(8):
@@ -106,7 +106,7 @@ def test_a_queue_of_nothing_but_what_is_never_dropped_waits_and_then_gives_the_s
 
 
 def test_waiting_ends_as_soon_as_there_is_room_and_is_told(monkeypatch):
-    monkeypatch.setattr(module, "HELD", 1)
+    monkeypatch.setattr(module, "MAX_RETAINED", 1)
     sink = Blocked()
     own, failures = outlet(sink, size=1)
     own.put(batch(passing(0)))
@@ -151,7 +151,7 @@ def lines(path):
 
 def full(tmp_path, monkeypatch, room):
     """The event file on a full disk, its disk, and its outlet."""
-    file = JsonLines(tmp_path / "events.jsonl")
+    file = JsonlSink(tmp_path / "events.jsonl")
     disk = FullDisk(file._file, room)
     monkeypatch.setattr(file, "_file", disk)
     return disk, *outlet(file, size=2, retried=True)
@@ -189,7 +189,7 @@ def test_a_disk_that_stays_full_leaves_whole_lines_and_is_told(tmp_path, monkeyp
         own.put(batch(lived(env), passing(env)))
     own.close()
     text = (tmp_path / "events.jsonl").read_text()
-    assert [parse(one) for one in text.splitlines()] == [lived(0)]
+    assert [decode(one) for one in text.splitlines()] == [lived(0)]
     assert text.endswith("\n")
     assert failures == [("sink", "OSError: [Errno 28] No space left on device")]
     assert own.error == failures[0][1]

@@ -20,10 +20,10 @@ from support.small_runs import tiny_setup
 from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
 from morphogen.engine.reporter import Reporter
 from morphogen.errors import CheckpointError
-from morphogen.storage.codec import packed
-from morphogen.telemetry.jsonl import line
-from morphogen.telemetry.round_summary import Costs
-from morphogen.telemetry.scores import Tally
+from morphogen.storage.codec import pack
+from morphogen.telemetry.jsonl import encode
+from morphogen.telemetry.round_summary import RoundCosts
+from morphogen.telemetry.scores import BlueprintTally
 from morphogen.vocab.observation import VECTORS
 
 ENVS, EPOCHS, ROUNDS = 2, 5, 4
@@ -62,7 +62,7 @@ def beats(seed):
             "end_round",
             round,
             metrics(dice),
-            Costs(rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)),
+            RoundCosts(rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)),
         )
 
 
@@ -72,7 +72,7 @@ def followed(one, beats):
 
 
 def written(sink):
-    return [line(event, seq=i, time=0.0) for i, event in enumerate(sink.events)]
+    return [encode(event, seq=i, time=0.0) for i, event in enumerate(sink.events)]
 
 
 def through_a_file(tree):
@@ -161,12 +161,16 @@ def changed(tree, path, value):
         ("memory.tally.legal", torch.zeros(2, dtype=torch.int64), r"memory.tally.legal is .*; want integers \[6\]"),
         ("memory.tally.values", [], r"memory.tally.values is \[\]; want a list of 8"),
         ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\] is float32 \[3\]; want reals \[\d+\]"),
-        ("seen.sights.told", torch.zeros(2, 3, 1, dtype=torch.bool), r"seen.sights.told is .*; want flags \[2, 3, 2\]"),
+        (
+            "seen.sights.reported",
+            torch.zeros(2, 3, 1, dtype=torch.bool),
+            r"seen.sights.reported is .*; want flags \[2, 3, 2\]",
+        ),
         ("seeds.tree", {}, "seeds.tree.slots is missing"),
-        ("rolling", [None], r"rolling\[0\] is null; want float"),
+        ("rolling", [None], r"rolling\[0\]: expected float, got null"),
         ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
         ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
-        ("more", 1, "more is not known here"),
+        ("more", 1, "more is unknown"),
     ],
 )
 def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):
@@ -184,7 +188,7 @@ def test_seeds_of_another_run_are_refused_by_name(name, slot):
     one = reporter(Keep())
     followed(one, [*beats(1)][:2])
     tree = one.state()
-    tally = {**packed(Tally()), "slots": {slot: 1}}
+    tally = {**pack(BlueprintTally()), "slots": {slot: 1}}
     with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*names \"({name}|{slot})\"; want one of"):
         one.restore({**tree, "seeds": {name: tally}})
     one.close()

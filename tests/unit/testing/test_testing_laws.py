@@ -197,7 +197,7 @@ def test_a_faulty_step_is_told_by_the_law_that_it_breaks(step, law, sentence):
 def test_a_step_that_raises_under_a_law_breaks_it():
     found = broken(check_step, broken_rules.older_in_company, slot_states(min_envs=2, max_slots=2))
     assert found.law == "neighbours"
-    assert found.describe == "older_in_company raises ValueError: nobody is here"
+    assert found.sentence == "older_in_company raises ValueError: nobody is here"
 
 
 def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkeypatch):

@@ -23,6 +23,12 @@ from morphogen.testing.strategies import actions, env_states, reward_inputs
 ORDER = [2, 0, 1]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(testing.__path__, "morphogen.testing."))
 
+EXAMPLES = [
+    name
+    for name in MODULES
+    if name.count(".") == (3 if ".builders." in name else 2) and name.split(".")[-1] not in ("extra", "builders")
+]
+
 
 def some():
     """A tree of every kind."""
@@ -171,7 +177,7 @@ def example_of(module) -> str:
     return inspect.cleandoc("\n".join(lines))
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.count(".") == 2 and not name.endswith("extra")])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_module_shows_its_use_in_an_example_that_runs(name):
     text = example_of(importlib.import_module(name))
     assert 3 <= len(text.splitlines()) <= 14, f"{name} has an example of {len(text.splitlines())} lines"

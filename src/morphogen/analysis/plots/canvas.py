@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from morphogen.analysis.run_log import Log
+from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 
-Found = Mapping[str, Sequence[Row]]  # run -> rows
+RunRows = Mapping[str, Sequence[Row]]  # run -> rows
 WIDTH, DPI = 11.0, 100  # inches, pixels per inch
 # Okabe and Ito: told apart with every kind of colour vision.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -49,74 +49,76 @@ class Plot:
     name: str
     title: str
     text: str  # how to read it
-    rows: Callable[[Log], list[Row]]
-    draw: Callable[[Found], Figure]
-    table: Callable[[Log], list[Row]] = lambda log: []  # that stands below it on the page
+    rows: Callable[[RunLog], list[Row]]
+    draw: Callable[[RunRows], Figure]
+    table: Callable[[RunLog], list[Row]] = lambda log: []  # that stands below it on the page
 
-    def png(self, found: Found) -> bytes:
+    def render_png(self, runs: RunRows) -> bytes:
         """The picture, whatever the user's settings of matplotlib; the same rows give the same bytes."""
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(STYLE)
             file = io.BytesIO()
-            self.draw(found).savefig(file, format="png", metadata={"Software": None})
+            self.draw(runs).savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()
 
 
-def figure(height: float) -> Figure:
+def new_figure(height: float) -> Figure:
     """An empty figure of the common width; height in inches."""
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
-def below(
-    found: Found, draw: Callable[[SubFigure, Sequence[Row]], None], height: Callable[[Sequence[Row]], float]
+def stack_runs(
+    runs: RunRows, draw: Callable[[SubFigure, Sequence[Row]], None], height: Callable[[Sequence[Row]], float]
 ) -> Figure:
     """A picture of every run, one below the other.  height: of one, in inches."""
-    heights = [height(rows) for rows in found.values()]
-    page = figure(sum(heights))
-    parts = page.subfigures(len(found), squeeze=False, height_ratios=heights)[:, 0]
-    for part, (run, rows) in zip(parts, found.items(), strict=True):
+    heights = [height(rows) for rows in runs.values()]
+    page = new_figure(sum(heights))
+    parts = page.subfigures(len(runs), squeeze=False, height_ratios=heights)[:, 0]
+    for part, (run, rows) in zip(parts, runs.items(), strict=True):
         draw(part, rows)
-        if len(found) > 1:
+        if len(runs) > 1:
             part.suptitle(run, x=0.01, ha="left", fontweight="bold")
     return page
 
 
-def grid(part: Figure | SubFigure, *widths: Sequence[float], heights: Sequence[float] | None = None) -> list[Axes]:
+def add_panels(
+    part: Figure | SubFigure, *widths: Sequence[float], heights: Sequence[float] | None = None
+) -> list[Axes]:
     """Panels in rows, from the top left; widths: of the panels of every row.  Rows have margins of their own."""
     rows = part.subfigures(len(widths), 1, squeeze=False, height_ratios=heights)[:, 0]
-    return [ax for row, own in zip(rows, widths, strict=True) for ax in _row(row, own)]
+    return [ax for row, own in zip(rows, widths, strict=True) for ax in _panel_row(row, own)]
 
 
-def _row(part: SubFigure, widths: Sequence[float]) -> Sequence[Axes]:
+def _panel_row(part: SubFigure, widths: Sequence[float]) -> Sequence[Axes]:
     return part.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
 
 
-def panel(ax: Axes, title: str, x: str, y: str) -> None:
+def label_panel(ax: Axes, title: str, x: str, y: str) -> None:
     """Name a panel and its axes, with units."""
     ax.set_title(title)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
 
 
-def whole_x(ax: Axes) -> None:
+def set_integer_x(ax: Axes) -> None:
     """Rounds and epochs have no halves."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def legend(ax: Axes) -> None:
+def add_legend(ax: Axes) -> None:
     """A legend beside the panel, where it hides nothing; none where there is nothing to tell apart."""
     if len(ax.get_legend_handles_labels()[0]) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
 
 
-def blank(ax: Axes, text: str = "no data") -> None:
+def show_no_data(ax: Axes, text: str = "no data") -> None:
     """Say in place of a curve that there is none."""
     ax.set(xticks=(), yticks=())
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)
 
 
-def line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bool:
+def draw_line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bool:
     """A curve, broken where nothing was measured; whether there was anything."""
     known = [(row[x], row[y]) for row in rows if row.get(y) is not None]
     if not known:
@@ -127,49 +129,49 @@ def line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bool:
     return True
 
 
-def band(ax: Axes, rows: Sequence[Row], ends: tuple[str, str], **style: Any) -> None:
+def draw_band(ax: Axes, rows: Sequence[Row], ends: tuple[str, str], **style: Any) -> None:
     """The area between two columns, over rounds."""
     known = [row for row in rows if all(row.get(end) is not None for end in ends)]
     low, high = ([row[end] for row in known] for end in ends)
     ax.fill_between([row["round"] for row in known], low, high, linewidth=0, **style)
 
 
-def curves(ax: Axes, found: Found, series: Mapping[str, str], *, x: str = "round") -> None:
+def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = "round") -> None:
     """Columns over `x`, `series`: column -> its name.  One run: a colour each; several: a colour per run."""
     drawn = False
-    for i, (run, rows) in enumerate(found.items()):
+    for i, (run, rows) in enumerate(runs.items()):
         for j, (column, name) in enumerate(series.items()):
-            one = len(found) == 1
+            one = len(runs) == 1
             turn = j // len(CYCLE) if one else j
-            style = {"color": colour(j if one else i), "linestyle": DASHES[turn % len(DASHES)]}
+            style = {"color": cycle_colour(j if one else i), "linestyle": DASHES[turn % len(DASHES)]}
             label = name if one else f"{run} {name}" if len(series) > 1 else run
-            drawn |= line(ax, rows, x, column, label=label, **style)
-    whole_x(ax)
+            drawn |= draw_line(ax, rows, x, column, label=label, **style)
+    set_integer_x(ax)
     if not drawn:
-        blank(ax)
+        show_no_data(ax)
 
 
-def colour(i: int) -> str:
+def cycle_colour(i: int) -> str:
     """The i-th colour."""
     return CYCLE[i % len(CYCLE)]
 
 
-def areas(ax: Axes, rows: Sequence[Row], columns: Mapping[str, str], colours: Mapping[str, str]) -> None:
+def draw_areas(ax: Axes, rows: Sequence[Row], columns: Mapping[str, str], colours: Mapping[str, str]) -> None:
     """Columns stacked over rounds, as bars; column -> its name, name -> its colour."""
     rounds = [row["round"] for row in rows]
     up, down = [0.0] * len(rows), [0.0] * len(rows)
     for i, (column, name) in enumerate(columns.items()):
         values = [row.get(column) or 0.0 for row in rows]
         base = [u if value >= 0 else d for value, u, d in zip(values, up, down, strict=True)]
-        style = {"color": colours.get(name, colour(i)), "hatch": HATCHES[i // len(CYCLE) % len(HATCHES)]}
+        style = {"color": colours.get(name, cycle_colour(i)), "hatch": HATCHES[i // len(CYCLE) % len(HATCHES)]}
         ax.bar(rounds, values, width=1.0, bottom=base, label=name, edgecolor="white", linewidth=0.3, **style)
         up = [u + max(value, 0.0) for u, value in zip(up, values, strict=True)]
         down = [d + min(value, 0.0) for d, value in zip(down, values, strict=True)]
     ax.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
-    whole_x(ax)
+    set_integer_x(ax)
 
 
-def columns(rows: Iterable[Row], prefix: str) -> dict[str, str]:
+def prefixed_columns(rows: Iterable[Row], prefix: str) -> dict[str, str]:
     """The columns that begin with `prefix.`, each with the rest of its name."""
     names = {name: name.removeprefix(f"{prefix}.") for row in rows for name in row if name.startswith(f"{prefix}.")}
     return dict(names)

@@ -1,4 +1,4 @@
-"""How well a run learns: its curves over rounds, and the updates of its policy."""
+"""Learning of a run: its curves over rounds, and the updates of its policy."""
 
 import math
 from statistics import fmean, stdev
@@ -7,40 +7,42 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Found, Plot, curves, legend, panel
-from morphogen.analysis.run_log import Log
-from morphogen.analysis.tables import Row, mean
-from morphogen.analysis.views import flat, of_round
+from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, draw_curves, label_panel
+from morphogen.analysis.run_log import RunLog
+from morphogen.analysis.tables import Row, mean_known
+from morphogen.analysis.views import flatten_row, rows_of_round
 
 KL_STOP = 1.5  # an update stops at so many times `ppo.target_kl`
-UPDATE = (
+UPDATE_COLUMNS = (
     *("policy_loss", "value_loss", "kl", "clip_share", "entropy", "explained_variance"),
     *("gradient_norm", "behaviour_gap", "learning_rate", "steps_done", "steps_skipped", "stopped_by_kl"),
 )
 
 
-def learning_rows(log: Log) -> list[Row]:
+def learning_rows(log: RunLog) -> list[Row]:
     """A row per round: accuracies, values and rewards with their spread over the envs."""
     found = []
     for one in log.tables["rounds"]:
-        episodes = of_round(log.tables["episodes"], one["round"])
-        hosts = [value for row in of_round(log.tables["ablations"], one["round"])[-1:] for value in row["host_acc"]]
+        episodes = rows_of_round(log.tables["episodes"], one["round"])
+        hosts = [
+            value for row in rows_of_round(log.tables["ablations"], one["round"])[-1:] for value in row["host_acc"]
+        ]
         found.append(
             {
                 "round": one["round"],
                 **{name: one[name] for name in ("accuracy_mean", "accuracy_min", "accuracy_max", "rolling_accuracy")},
-                **_around("accuracy", one["env_accuracy"]),
-                **_around("committed", one["env_committed"]),
-                "host_only_mean": mean(hosts),
-                **_around("value", [row["network_value"] for row in episodes]),
-                **_around("reward", one["env_reward"]),
+                **_mean_with_error("accuracy", one["env_accuracy"]),
+                **_mean_with_error("committed", one["env_committed"]),
+                "host_only_mean": mean_known(hosts),
+                **_mean_with_error("value", [row["network_value"] for row in episodes]),
+                **_mean_with_error("reward", one["env_reward"]),
                 "return_mean": one["return_mean"],
             }
         )
     return found
 
 
-def _around(name: str, values: list[float | None]) -> Row:
+def _mean_with_error(name: str, values: list[float | None]) -> Row:
     """Mean, and one standard error of it to either side."""
     known = [value for value in values if value is not None]
     if not known:
@@ -50,75 +52,82 @@ def _around(name: str, values: list[float | None]) -> Row:
     return {f"{name}_mean": middle, f"{name}_low": middle - error, f"{name}_high": middle + error}
 
 
-def _draw_learning(found: Found) -> Figure:
-    page = canvas.figure(7.2)
-    accuracy, value, reward = canvas.grid(page, (1,), (1, 1), heights=(1.25, 1))
-    panel(accuracy, "Accuracy at the end of an episode", "round", "validation accuracy, %")
-    panel(value, "Value of the delivered network", "round", "accuracy (0 to 1) minus price")
-    panel(reward, "What the policy was paid", "round", "reward per episode")
-    _spread(accuracy, found, "accuracy")
+def _draw_learning(found: RunRows) -> Figure:
+    page = canvas.new_figure(7.2)
+    accuracy, value, reward = canvas.add_panels(page, (1,), (1, 1), heights=(1.25, 1))
+    label_panel(accuracy, "Accuracy at the end of an episode", "round", "validation accuracy, %")
+    label_panel(value, "Value of the delivered network", "round", "accuracy (0 to 1) minus price")
+    label_panel(reward, "What the policy was paid", "round", "reward per episode")
+    _plot_spread(accuracy, found, "accuracy")
     names = {"accuracy_mean": "final", "committed_mean": "committed", "rolling_accuracy": "final, last 10 rounds"}
-    curves(accuracy, found, {**names, "host_only_mean": "host alone"} if len(found) == 1 else names)
-    _spread(value, found, "value")
-    curves(value, found, {"value_mean": "network value"})
-    _spread(reward, found, "reward")
-    curves(reward, found, {"reward_mean": "sum", "return_mean": "discounted"})
+    draw_curves(accuracy, found, {**names, "host_only_mean": "host alone"} if len(found) == 1 else names)
+    _plot_spread(value, found, "value")
+    draw_curves(value, found, {"value_mean": "network value"})
+    _plot_spread(reward, found, "reward")
+    draw_curves(reward, found, {"reward_mean": "sum", "return_mean": "discounted"})
     for ax in (accuracy, value, reward):
-        legend(ax)
+        add_legend(ax)
     return page
 
 
-def _spread(ax: Axes, found: Found, name: str) -> None:
+def _plot_spread(ax: Axes, found: RunRows, name: str) -> None:
     """Bands: one standard error around the mean, and from the worst env to the best where that is known."""
     for i, rows in enumerate(found.values()):
-        own = {"color": canvas.colour(i)}
+        own = {"color": canvas.cycle_colour(i)}
         if len(found) == 1 and f"{name}_min" in rows[0]:
-            canvas.band(ax, rows, (f"{name}_min", f"{name}_max"), alpha=0.12, label="worst to best env", **own)
-        canvas.band(
+            canvas.draw_band(ax, rows, (f"{name}_min", f"{name}_max"), alpha=0.12, label="worst to best env", **own)
+        canvas.draw_band(
             ax, rows, (f"{name}_low", f"{name}_high"), alpha=0.3, label="± standard error" if not i else "", **own
         )
 
 
-def ppo_rows(log: Log) -> list[Row]:
+def ppo_rows(log: RunLog) -> list[Row]:
     """A row per update."""
     target = log.config.get("ppo", {}).get("target_kl")
     stop = None if target is None else KL_STOP * target
     return [
-        {"round": row["round"], **{name: row[name] for name in UPDATE}, "kl_stop": stop, **flat(row, "entropy_head")}
+        {
+            "round": row["round"],
+            **{name: row[name] for name in UPDATE_COLUMNS},
+            "kl_stop": stop,
+            **flatten_row(row, "entropy_head"),
+        }
         for row in log.tables["updates"]
     ]
 
 
-def _draw_ppo(found: Found) -> Figure:
-    page = canvas.figure(8.4)
-    policy, value, kl, clip, entropy, fit = canvas.grid(page, (1, 1), (1, 1), (1, 1))
-    panel(policy, "Policy loss", "round", "mean over minibatches")
-    panel(value, "Value loss and gradient norm", "round", "loss; norm before clipping")
-    panel(kl, "Distance from the policy that acted", "round", "KL divergence, nats")
-    panel(clip, "Clipped ratios", "round", "share of steps, 0 to 1")
-    panel(fit, "Variance that the critic explains", "round", "share of the variance of returns")
-    curves(policy, found, {"policy_loss": "policy loss"})
-    curves(value, found, {"value_loss": "value loss", "gradient_norm": "gradient norm"})
-    curves(kl, found, {"kl": "KL"})
+def _draw_ppo(found: RunRows) -> Figure:
+    page = canvas.new_figure(8.4)
+    policy, value, kl, clip, entropy, fit = canvas.add_panels(page, (1, 1), (1, 1), (1, 1))
+    label_panel(policy, "Policy loss", "round", "mean over minibatches")
+    label_panel(value, "Value loss and gradient norm", "round", "loss; norm before clipping")
+    label_panel(kl, "Distance from the policy that acted", "round", "KL divergence, nats")
+    label_panel(clip, "Clipped ratios", "round", "share of steps, 0 to 1")
+    label_panel(fit, "Variance that the critic explains", "round", "share of the variance of returns")
+    draw_curves(policy, found, {"policy_loss": "policy loss"})
+    draw_curves(value, found, {"value_loss": "value loss", "gradient_norm": "gradient norm"})
+    draw_curves(kl, found, {"kl": "KL"})
     for i, rows in enumerate(found.values()):
-        canvas.line(kl, rows, "round", "kl_stop", color=canvas.BLACK, linestyle="--", label="" if i else "update stops")
-    curves(clip, found, {"clip_share": "clipped"})
-    _entropy(entropy, found)
-    curves(fit, found, {"explained_variance": "explained"})
+        canvas.draw_line(
+            kl, rows, "round", "kl_stop", color=canvas.BLACK, linestyle="--", label="" if i else "update stops"
+        )
+    draw_curves(clip, found, {"clip_share": "clipped"})
+    _plot_entropy(entropy, found)
+    draw_curves(fit, found, {"explained_variance": "explained"})
     for ax in (policy, value, kl, clip, entropy, fit):
-        legend(ax)
+        add_legend(ax)
     return page
 
 
-def _entropy(ax: Axes, found: Found) -> None:
+def _plot_entropy(ax: Axes, found: RunRows) -> None:
     """Per head of one run; of several, of the whole policy."""
-    heads = canvas.columns((row for rows in found.values() for row in rows), "entropy_head")
+    heads = canvas.prefixed_columns((row for rows in found.values() for row in rows), "entropy_head")
     if len(found) == 1 and heads:
-        panel(ax, "Entropy of the heads", "round", "share of the maximum, 0 to 1")
-        curves(ax, found, heads)
+        label_panel(ax, "Entropy of the heads", "round", "share of the maximum, 0 to 1")
+        draw_curves(ax, found, heads)
         return
-    panel(ax, "Entropy of the policy", "round", "nats")
-    curves(ax, found, {"entropy": "entropy"})
+    label_panel(ax, "Entropy of the policy", "round", "nats")
+    draw_curves(ax, found, {"entropy": "entropy"})
 
 
 LEARNING = Plot(

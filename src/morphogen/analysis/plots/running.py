@@ -1,4 +1,4 @@
-"""Whether a run is healthy, and where its time goes."""
+"""Health of a run, and the phases that take its time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,132 +7,132 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Found, Plot, curves, legend, panel
-from morphogen.analysis.run_log import Log
-from morphogen.analysis.tables import Row, mean
-from morphogen.analysis.views import VIEWS, of_round
+from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, draw_curves, label_panel
+from morphogen.analysis.run_log import RunLog
+from morphogen.analysis.tables import Row, mean_known
+from morphogen.analysis.views import VIEWS, rows_of_round
 
-SLOPES = ("gradient_health", "gradient_health_min", "host_gradient_norm", "skipped")
-HIDDEN = ("h_rms", "c_rms", "h_env_rms_max", "c_env_rms_max")
-SEEN = ("clip_share", "near_clip_share", "outlier_share", "nonfinite_share", "drift")
-RATES = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
-NUDGE = 0.1  # between the crosses of runs
-WAITS = ("host_wait_time_share", "data_wait_time_share")
+GRADIENT_COLUMNS = ("gradient_health", "gradient_health_min", "host_gradient_norm", "skipped")
+HIDDEN_COLUMNS = ("h_rms", "c_rms", "h_env_rms_max", "c_env_rms_max")
+OBSERVATION_COLUMNS = ("clip_share", "near_clip_share", "outlier_share", "nonfinite_share", "drift")
+RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
+RUN_OFFSET = 0.1  # between the crosses of runs
+WAIT_COLUMNS = ("host_wait_time_share", "data_wait_time_share")
 
 
-def health_rows(log: Log) -> list[Row]:
+def health_rows(log: RunLog) -> list[Row]:
     """A row per round, then one per anomaly."""
     tables = log.tables
     rounds = []
     for one in tables["rounds"]:
         at = one["round"]
-        epochs, gradients = of_round(tables["epochs"], at), of_round(tables["gradients"], at)
-        hidden, seen = (next(iter(of_round(tables[name], at)), {}) for name in ("hidden", "observations"))
+        epochs, gradients = rows_of_round(tables["epochs"], at), rows_of_round(tables["gradients"], at)
+        hidden, seen = (next(iter(rows_of_round(tables[name], at)), {}) for name in ("hidden", "observations"))
         worst = [row["gradient_health_min"] for row in gradients if row["gradient_health_min"] is not None]
         rounds.append(
             {
                 "round": at,
-                "gradient_health": mean(row["gradient_health"] for row in gradients),
+                "gradient_health": mean_known(row["gradient_health"] for row in gradients),
                 "gradient_health_min": min(worst, default=None),
-                "host_gradient_norm": mean(row["host_gradient_norm"] for row in epochs),
+                "host_gradient_norm": mean_known(row["host_gradient_norm"] for row in epochs),
                 "skipped": sum(row["skipped"] for row in epochs) if epochs else None,
                 "rollbacks": one["rollbacks"],
-                **{name: hidden.get(name) for name in HIDDEN},
-                **{name: seen.get(name) for name in SEEN},
+                **{name: hidden.get(name) for name in HIDDEN_COLUMNS},
+                **{name: seen.get(name) for name in OBSERVATION_COLUMNS},
                 "anomaly": None,
             }
         )
     empty = dict.fromkeys(rounds[0]) if rounds else {}
-    return [*rounds, *({**empty, "round": row["round"], "anomaly": _kind(row)} for row in tables["anomalies"])]
+    return [*rounds, *({**empty, "round": row["round"], "anomaly": _anomaly_label(row)} for row in tables["anomalies"])]
 
 
-def _kind(row: Row) -> str:
+def _anomaly_label(row: Row) -> str:
     return row["kind"] if row["subject"] is None else f"{row['kind']} {row['subject']}"
 
 
-def _draw_health(found: Found) -> Figure:
-    page = canvas.figure(9.0)
-    health, norm, hidden, seen, skipped, anomalies = canvas.grid(page, (1, 1), (1, 1), (1, 1))
-    panel(health, "Gradient health of the seeds", "round", "0 (dead or exploding) to 1")
-    panel(norm, "Gradients of the hosts", "round", "norm before clipping")
-    panel(hidden, "Memory of the policy", "round", "root mean square")
-    panel(seen, "Observations", "round", "share of the values, 0 to 1")
-    panel(skipped, "Skipped minibatches and rollbacks", "round", "number in a round")
-    panel(anomalies, "Anomalies", "round", "")
+def _draw_health(found: RunRows) -> Figure:
+    page = canvas.new_figure(9.0)
+    health, norm, hidden, seen, skipped, anomalies = canvas.add_panels(page, (1, 1), (1, 1), (1, 1))
+    label_panel(health, "Gradient health of the seeds", "round", "0 (dead or exploding) to 1")
+    label_panel(norm, "Gradients of the hosts", "round", "norm before clipping")
+    label_panel(hidden, "Memory of the policy", "round", "root mean square")
+    label_panel(seen, "Observations", "round", "share of the values, 0 to 1")
+    label_panel(skipped, "Skipped minibatches and rollbacks", "round", "number in a round")
+    label_panel(anomalies, "Anomalies", "round", "")
     rounds = {run: [row for row in rows if row["anomaly"] is None] for run, rows in found.items()}
-    curves(health, rounds, {"gradient_health": "mean", "gradient_health_min": "worst"})
-    curves(norm, rounds, {"host_gradient_norm": "mean of the envs"})
-    curves(hidden, rounds, {"h_rms": "hidden", "c_rms": "cell"})
-    curves(seen, rounds, {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"})
-    curves(skipped, rounds, {"skipped": "skipped minibatches", "rollbacks": "rollbacks"})
+    draw_curves(health, rounds, {"gradient_health": "mean", "gradient_health_min": "worst"})
+    draw_curves(norm, rounds, {"host_gradient_norm": "mean of the envs"})
+    draw_curves(hidden, rounds, {"h_rms": "hidden", "c_rms": "cell"})
+    draw_curves(seen, rounds, {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"})
+    draw_curves(skipped, rounds, {"skipped": "skipped minibatches", "rollbacks": "rollbacks"})
     skipped.set_ylim(0, max(1.0, skipped.get_ylim()[1]))
-    _anomalies(anomalies, found)
+    _plot_anomalies(anomalies, found)
     for ax in (health, norm, hidden, seen, skipped, anomalies):
-        legend(ax)
+        add_legend(ax)
     return page
 
 
-def _anomalies(ax: Axes, found: Found) -> None:
+def _plot_anomalies(ax: Axes, found: RunRows) -> None:
     """A row per kind, a cross per anomaly."""
     kinds = sorted({row["anomaly"] for rows in found.values() for row in rows if row["anomaly"] is not None})
     last = max((row["round"] for rows in found.values() for row in rows), default=0)
-    canvas.whole_x(ax)
+    canvas.set_integer_x(ax)
     ax.set_xlim(-0.5, last + 0.5)
     if not kinds:
-        canvas.blank(ax, "none")
+        canvas.show_no_data(ax, "none")
         ax.set_yticks([])
         return
     for i, (run, rows) in enumerate(found.items()):
         mine = [row for row in rows if row["anomaly"] is not None]
-        places = [kinds.index(row["anomaly"]) - i * NUDGE for row in mine]
-        style = {"linestyle": "", "marker": "x", "color": canvas.colour(i)}
+        places = [kinds.index(row["anomaly"]) - i * RUN_OFFSET for row in mine]
+        style = {"linestyle": "", "marker": "x", "color": canvas.cycle_colour(i)}
         ax.plot([row["round"] for row in mine], places, label=run if len(found) > 1 else "", **style)
     ax.set_yticks(range(len(kinds)), kinds)
     ax.set_ylim(-0.6, len(kinds) - 0.4)
 
 
-def throughput_rows(log: Log) -> list[Row]:
+def throughput_rows(log: RunLog) -> list[Row]:
     """A row per round: rates, seconds, and the share of every phase in the time of all of them."""
     tables = log.tables
     found = []
     for one in tables["throughput"]:
-        phases: dict[str, Any] = next((row["phases"] for row in of_round(tables["phases"], one["round"])), {})
-        spent = {name: _seconds(phase) for name, phase in phases.items()}
+        phases: dict[str, Any] = next((row["phases"] for row in rows_of_round(tables["phases"], one["round"])), {})
+        spent = {name: _phase_seconds(phase) for name, phase in phases.items()}
         total = sum(spent.values())
         shares = {f"phase.{name}": value / total for name, value in spent.items() if total}
-        found.append({"round": one["round"], **{name: one[name] for name in (*RATES, *WAITS)}, **shares})
+        found.append({"round": one["round"], **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)}, **shares})
     return found
 
 
-def _seconds(phase: Row) -> float:
+def _phase_seconds(phase: Row) -> float:
     """On the device where it has a clock, else of the host."""
     return (phase["wall_s"] if phase["device_s"] is None else phase["device_s"]) or 0.0
 
 
-def _draw_throughput(found: Found) -> Figure:
-    page = canvas.figure(3.0 + 3.0 * len(found))
-    rate, wait, *phases = canvas.grid(page, (1, 1), *((1,) for _ in found))
-    panel(rate, "Rate of the rollouts", "round", "epochs of an env per second")
-    panel(wait, "Standing still", "round", "share of the wall time, 0 to 1")
-    curves(rate, found, {"env_epochs_per_s": "rate"})
-    curves(wait, found, {"host_wait_time_share": "host in fences", "data_wait_time_share": "making minibatches"})
+def _draw_throughput(found: RunRows) -> Figure:
+    page = canvas.new_figure(3.0 + 3.0 * len(found))
+    rate, wait, *phases = canvas.add_panels(page, (1, 1), *((1,) for _ in found))
+    label_panel(rate, "Rate of the rollouts", "round", "epochs of an env per second")
+    label_panel(wait, "Standing still", "round", "share of the wall time, 0 to 1")
+    draw_curves(rate, found, {"env_epochs_per_s": "rate"})
+    draw_curves(wait, found, {"host_wait_time_share": "host in fences", "data_wait_time_share": "making minibatches"})
     rate.set_ylim(bottom=0)
     for ax in (rate, wait):
-        legend(ax)
+        add_legend(ax)
     for ax, (run, rows) in zip(phases, found.items(), strict=True):
-        _phases(ax, rows, run if len(found) > 1 else "")
+        _plot_phases(ax, rows, run if len(found) > 1 else "")
     return page
 
 
-def _phases(ax: Axes, rows: Sequence[Row], run: str) -> None:
-    panel(ax, f"Where the time of a round goes {run}".rstrip(), "round", "share of the time, 0 to 1")
-    names = canvas.columns(rows, "phase")
+def _plot_phases(ax: Axes, rows: Sequence[Row], run: str) -> None:
+    label_panel(ax, f"Where the time of a round goes {run}".rstrip(), "round", "share of the time, 0 to 1")
+    names = canvas.prefixed_columns(rows, "phase")
     if not names:
-        canvas.blank(ax)
+        canvas.show_no_data(ax)
         return
-    canvas.areas(ax, rows, names, {})
+    canvas.draw_areas(ax, rows, names, {})
     ax.set_ylim(0, 1)
-    legend(ax)
+    add_legend(ax)
 
 
 HEALTH = Plot(

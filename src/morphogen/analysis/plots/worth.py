@@ -1,4 +1,4 @@
-"""What was delivered: against its size, against the instance, and against the baselines."""
+"""Delivered networks: against their size, their instance, and the baselines."""
 
 import math
 from collections.abc import Sequence
@@ -11,33 +11,46 @@ from matplotlib.ticker import MaxNLocator
 
 from morphogen.analysis.front import hypervolume
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Found, Plot, legend, panel
+from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, label_panel
 from morphogen.analysis.plots.seed_plots import last_ablations
-from morphogen.analysis.run_log import Log
+from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
-from morphogen.analysis.views import best, flat, of_round, points
+from morphogen.analysis.views import flatten_row, front_episodes, pareto_points, rows_of_round
 
 SIGMAS = 1.96  # standard errors to either side of a mean in a 95 % interval
 BINS = 5
-TIE = 1e-9
+TIE_TOLERANCE = 1e-9
 MARKERS = ("s", "^", "D", "v", "P", "X")
-FRONT = ("round", "env", "committed_accuracy", "params", "params_ratio", "stability", "network_value", "fossilized")
+FRONT_COLUMNS = (
+    "round",
+    "env",
+    "committed_accuracy",
+    "params",
+    "params_ratio",
+    "stability",
+    "network_value",
+    "fossilized",
+)
 METRICS = {"network_value": "network value", "committed_accuracy": "committed accuracy, points"}
 
 
-def frontier_rows(log: Log) -> list[Row]:
+def frontier_rows(log: RunLog) -> list[Row]:
     """Episodes, the front among them, the hypervolume of every round, and policies on held-out instances."""
     tables = log.tables
     names = ("round", "env", "committed_accuracy", "params_ratio", "stability")
-    front = {row["episode"] for row in best(tables)}
+    front = {row["episode"] for row in front_episodes(tables)}
     episodes = [
         {"panel": "episode", "name": None, **{name: row[name] for name in names}, "front": row["episode"] in front}
         for row in tables["episodes"]
-        if points([row])
+        if pareto_points([row])
     ]
     rounds = dict.fromkeys(row["round"] for row in tables["episodes"])
     volumes = [
-        {"panel": "hypervolume", "round": round, "value": hypervolume(points(of_round(tables["episodes"], round)))}
+        {
+            "panel": "hypervolume",
+            "round": round,
+            "value": hypervolume(pareto_points(rows_of_round(tables["episodes"], round))),
+        }
         for round in rounds
     ]
     held_out = [
@@ -50,58 +63,58 @@ def frontier_rows(log: Log) -> list[Row]:
     ]
 
 
-def front_table(log: Log) -> list[Row]:
+def front_table(log: RunLog) -> list[Row]:
     """The episodes of the front, most accurate first."""
-    rows = [{name: row[name] for name in FRONT} for row in best(log.tables)]
+    rows = [{name: row[name] for name in FRONT_COLUMNS} for row in front_episodes(log.tables)]
     return sorted(rows, key=lambda row: -row["committed_accuracy"])
 
 
-def _draw_frontier(found: Found) -> Figure:
-    return canvas.below(found, _frontier, lambda rows: 4.2)
+def _draw_frontier(found: RunRows) -> Figure:
+    return canvas.stack_runs(found, _plot_frontier, lambda rows: 4.2)
 
 
-def _frontier(part: SubFigure, rows: Sequence[Row]) -> None:
+def _plot_frontier(part: SubFigure, rows: Sequence[Row]) -> None:
     plane, volume = part.subplots(1, 2, width_ratios=(1.6, 1.0))
-    panel(
+    label_panel(
         plane,
         "Every episode: accuracy against size",
         "parameters of the delivered network, × host",
         "committed accuracy, %",
     )
-    panel(volume, "Hypervolume of a round", "round", "covered area, % × host")
+    label_panel(volume, "Hypervolume of a round", "round", "covered area, % × host")
     episodes = [row for row in rows if row["panel"] == "episode"]
     if episodes:
-        _episodes(plane, episodes)
+        _plot_episodes(plane, episodes)
     for i, row in enumerate(one for one in rows if one["panel"] == "held-out"):
         style = {"marker": MARKERS[i % len(MARKERS)], "color": canvas.CYCLE[i % len(canvas.CYCLE)]}
         plane.plot(
-            *_xy([row]),
+            *_plane_points([row]),
             linestyle="",
             markersize=8,
             markeredgecolor="white",
             label=f"{row['name']}, held-out mean",
             **style,
         )
-    legend(plane)
-    canvas.curves(volume, {"": [row for row in rows if row["panel"] == "hypervolume"]}, {"value": "hypervolume"})
+    add_legend(plane)
+    canvas.draw_curves(volume, {"": [row for row in rows if row["panel"] == "hypervolume"]}, {"value": "hypervolume"})
 
 
-def _episodes(ax: Axes, rows: Sequence[Row]) -> None:
+def _plot_episodes(ax: Axes, rows: Sequence[Row]) -> None:
     """A dot per episode, coloured by round; the front circled, its edge drawn."""
     rounds = [row["round"] for row in rows]
     span = {"vmin": min(rounds), "vmax": max(*rounds, min(rounds) + 1)}
-    dots = ax.scatter(*_xy(rows), c=rounds, s=14, cmap="cividis", alpha=0.8, linewidths=0, **span)
+    dots = ax.scatter(*_plane_points(rows), c=rounds, s=14, cmap="cividis", alpha=0.8, linewidths=0, **span)
     ax.figure.colorbar(dots, ax=ax, label="round", ticks=MaxNLocator(integer=True), location="left", pad=0.02)
     front = sorted((row for row in rows if row["front"]), key=lambda row: row["params_ratio"])
-    ax.scatter(*_xy(front), s=34, facecolors="none", edgecolors=canvas.BLACK, label="not dominated")
-    ax.step(*_xy(_edge(front)), where="post", color=canvas.BLACK, linewidth=1.0)
+    ax.scatter(*_plane_points(front), s=34, facecolors="none", edgecolors=canvas.BLACK, label="not dominated")
+    ax.step(*_plane_points(_front_edge(front)), where="post", color=canvas.BLACK, linewidth=1.0)
 
 
-def _xy(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+def _plane_points(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
     return [row["params_ratio"] for row in rows], [row["committed_accuracy"] for row in rows]
 
 
-def _edge(front: Sequence[Row]) -> list[Row]:
+def _front_edge(front: Sequence[Row]) -> list[Row]:
     """Of the front by size, those that are better than all smaller ones: its edge in the plane."""
     found: list[Row] = []
     for row in front:
@@ -110,37 +123,37 @@ def _edge(front: Sequence[Row]) -> list[Row]:
     return found
 
 
-def instance_rows(log: Log) -> list[Row]:
-    """What growing added in every episode, beside the parameters of its instance."""
+def instance_rows(log: RunLog) -> list[Row]:
+    """Gain of growing in every episode, beside the parameters of its instance."""
     found = []
     for row in log.tables["episodes"]:
         measured = last_ablations(log, row)
         if measured is not None:
             gain = measured["accuracy"] - measured["host_acc"]
-            found.append({"round": row["round"], "env": row["env"], "gain": gain, **flat(row, "instance")})
+            found.append({"round": row["round"], "env": row["env"], "gain": gain, **flatten_row(row, "instance")})
     return found
 
 
-def _draw_instances(found: Found) -> Figure:
-    return canvas.below(found, _instances, lambda rows: 2.9 * math.ceil(len(_varied(rows)) / 3))
+def _draw_instances(found: RunRows) -> Figure:
+    return canvas.stack_runs(found, _plot_instances, lambda rows: 2.9 * math.ceil(len(_varying_columns(rows)) / 3))
 
 
-def _varied(rows: Sequence[Row]) -> dict[str, str]:
+def _varying_columns(rows: Sequence[Row]) -> dict[str, str]:
     """The parameters that differ between instances, or the first one."""
-    names = canvas.columns(rows, "instance")
+    names = canvas.prefixed_columns(rows, "instance")
     varied = {column: name for column, name in names.items() if len({row[column] for row in rows}) > 1}
     return varied or dict(list(names.items())[:1])
 
 
-def _instances(part: SubFigure, rows: Sequence[Row]) -> None:
-    names = _varied(rows)
+def _plot_instances(part: SubFigure, rows: Sequence[Row]) -> None:
+    names = _varying_columns(rows)
     axes = list(part.subplots(math.ceil(len(names) / 3), min(3, len(names)), squeeze=False, sharey=True).flat)
     for ax, (column, name) in zip(axes, names.items(), strict=False):
-        panel(ax, f"Gain by {name.replace('_', ' ')}", UNITS.get(name, name), "over the host alone, points")
+        label_panel(ax, f"Gain by {name.replace('_', ' ')}", UNITS.get(name, name), "over the host alone, points")
         ax.scatter(
             [row[column] for row in rows], [row["gain"] for row in rows], s=9, color=canvas.SKY, linewidths=0, alpha=0.6
         )
-        ax.plot(*_binned(rows, column), color=canvas.BLUE, marker="o", label="means of groups")
+        ax.plot(*_bin_means(rows, column), color=canvas.BLUE, marker="o", label="means of groups")
         ax.axhline(0, color=canvas.BLACK, linewidth=0.8)
     for ax in axes[len(names) :]:
         ax.set_visible(False)
@@ -156,7 +169,7 @@ UNITS = {
 }
 
 
-def _binned(rows: Sequence[Row], column: str) -> tuple[list[float], list[float]]:
+def _bin_means(rows: Sequence[Row], column: str) -> tuple[list[float], list[float]]:
     """Means of both over groups by the column: of one value each where there are few, else of equal size."""
     ordered = sorted(rows, key=lambda row: row[column])
     values = sorted({row[column] for row in rows})
@@ -169,7 +182,7 @@ def _binned(rows: Sequence[Row], column: str) -> tuple[list[float], list[float]]
     ]
 
 
-def comparison_rows(log: Log) -> list[Row]:
+def comparison_rows(log: RunLog) -> list[Row]:
     """The policy of the run minus every other one on the same held-out instances: each pair, and the mean of them."""
     policies, own = log.result.get("policies", {}), log.config.get("policy_name")
     rivals = [name for name in policies if name != own] if own in policies else []
@@ -178,31 +191,33 @@ def comparison_rows(log: Log) -> list[Row]:
         for rival in rivals:
             pairs = [a - b for a, b in zip(policies[own][metric], policies[rival][metric], strict=True)]
             head = {"metric": metric, "rival": rival}
-            found.append({**head, "pair": None, **_paired(pairs)})
-            found += [{**head, "pair": i, "difference": one, **dict.fromkeys(PAIRED)} for i, one in enumerate(pairs)]
+            found.append({**head, "pair": None, **_paired_difference(pairs)})
+            found += [
+                {**head, "pair": i, "difference": one, **dict.fromkeys(PAIRED_COLUMNS)} for i, one in enumerate(pairs)
+            ]
     return found
 
 
-PAIRED = ("low", "high", "wins", "ties", "losses")
+PAIRED_COLUMNS = ("low", "high", "wins", "ties", "losses")
 
 
-def _paired(pairs: Sequence[float]) -> Row:
+def _paired_difference(pairs: Sequence[float]) -> Row:
     """Mean difference with its 95 % interval (normal), and who was ahead how often."""
     middle = fmean(pairs)
     room = SIGMAS * stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
-    signs = [0 if abs(one) <= TIE else math.copysign(1, one) for one in pairs]
+    signs = [0 if abs(one) <= TIE_TOLERANCE else math.copysign(1, one) for one in pairs]
     counts = (signs.count(sign) for sign in (1, 0, -1))
     ends = (None, None) if room is None else (middle - room, middle + room)
-    return {"difference": middle, **dict(zip(PAIRED, (*ends, *counts), strict=True))}
+    return {"difference": middle, **dict(zip(PAIRED_COLUMNS, (*ends, *counts), strict=True))}
 
 
-def _draw_comparison(found: Found) -> Figure:
-    return canvas.below(found, _comparison, lambda rows: 1.3 + 0.45 * len({row["rival"] for row in rows}))
+def _draw_comparison(found: RunRows) -> Figure:
+    return canvas.stack_runs(found, _plot_comparison, lambda rows: 1.3 + 0.45 * len({row["rival"] for row in rows}))
 
 
-def _comparison(part: SubFigure, rows: Sequence[Row]) -> None:
+def _plot_comparison(part: SubFigure, rows: Sequence[Row]) -> None:
     for ax, (metric, name) in zip(part.subplots(1, len(METRICS), sharey=True), METRICS.items(), strict=True):
-        panel(ax, "This policy minus ...", f"difference in {name}", "")
+        label_panel(ax, "This policy minus ...", f"difference in {name}", "")
         means = [row for row in rows if row["metric"] == metric and row["pair"] is None]
         for i, row in enumerate(means):
             pairs = [

@@ -12,23 +12,23 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from morphogen.analysis.console import writer
-from morphogen.analysis.watch.cells import Frame
+from morphogen.analysis.console import open_console
+from morphogen.analysis.watch.cells import ScreenFrame
 from morphogen.analysis.watch.draw import draw
-from morphogen.analysis.watch.fold import update
-from morphogen.analysis.watch.follow import Batch, Cursor, read
-from morphogen.analysis.watch.view import View
+from morphogen.analysis.watch.fold import update_view
+from morphogen.analysis.watch.follow import Cursor, FollowBatch, read_new_events
+from morphogen.analysis.watch.view import RunView
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 from morphogen.storage.safe_read import error_line, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.fit import misfit
+from morphogen.telemetry.fit import find_misfit
 from morphogen.telemetry.kinds.run import RunStarted
 
-POLL = 0.5  # seconds between two looks at a file that has nothing new
+POLL_S = 0.5  # seconds between two looks at a file that has nothing new
 
 
-def events_of(run: Path) -> Path:
+def event_file(run: Path) -> Path:
     """The event file of a run directory, there yet or not; a ConfigError where there will be none."""
     config = run / run_directory.CONFIG
     try:
@@ -44,33 +44,33 @@ def events_of(run: Path) -> Path:
     return folder / run_directory.EVENTS
 
 
-def folded(view: View, batch: Batch) -> View:
+def fold_batch(view: RunView, batch: FollowBatch) -> RunView:
     """The view after a batch."""
-    if batch.anew:
-        return View()
-    return reduce(_taken, batch.events, replace(view, unreadable=view.unreadable + batch.unreadable))
+    if batch.restarted:
+        return RunView()
+    return reduce(_apply_event, batch.events, replace(view, unreadable=view.unreadable + batch.unreadable))
 
 
-def _taken(view: View, event: Envelope) -> View:
+def _apply_event(view: RunView, event: Envelope) -> RunView:
     """The view after an event; one that does not fit the run is none."""
     start = event.data if isinstance(event.data, RunStarted) else view.started
-    if start is not None and misfit(start, event):
+    if start is not None and find_misfit(start, event):
         return replace(view, unreadable=view.unreadable + 1)
-    return update(view, event)
+    return update_view(view, event)
 
 
-def views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Iterator[View]:
+def follow_views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Iterator[RunView]:
     """The view after each portion of the events, to the end of the run; `once`: to the end of what is there now."""
-    cursor, view = Cursor(), View()
+    cursor, view = Cursor(), RunView()
     while True:
-        batch, cursor = read(events_of(run), cursor)
-        view = folded(view, batch)
+        batch, cursor = read_new_events(event_file(run), cursor)
+        view = fold_batch(view, batch)
         yield view
-        caught_up = batch == Batch()
+        caught_up = batch == FollowBatch()
         if caught_up and (once or view.ended is not None):
             return
         if caught_up:
-            wait(POLL)
+            wait(POLL_S)
 
 
 def watch(
@@ -80,46 +80,46 @@ def watch(
 
     A terminal has one screen that is kept up to date; elsewhere there is a screen for every round that is over.
     """
-    screen, view, events = writer(out or sys.stdout), View(), events_of(run)
+    screen, view, events = open_console(out or sys.stdout), RunView(), event_file(run)
     if events.parent != run:
         screen.print(f"events are read from {events}, which the config of {run} names", soft_wrap=True)
-    with contextlib.suppress(KeyboardInterrupt), _shown(screen, run, once) as show:
-        for view in views(run, once=once, wait=wait):
+    with contextlib.suppress(KeyboardInterrupt), _open_display(screen, run, once) as show:
+        for view in follow_views(run, once=once, wait=wait):
             show(view)
-    screen.print(_drawn(view, run, screen))
+    screen.print(_render(view, run, screen))
 
 
 @contextlib.contextmanager
-def _shown(screen: Console, run: Path, once: bool) -> Iterator[Callable[[View], None]]:
-    """How views are shown that are not the last."""
+def _open_display(screen: Console, run: Path, once: bool) -> Iterator[Callable[[RunView], None]]:
+    """Open the display for views before the last one."""
     if once:
         yield lambda view: None
     elif screen.is_terminal and not screen.is_dumb_terminal:
         with Live(console=screen, screen=True, auto_refresh=False) as live:
-            yield lambda view: live.update(_drawn(view, run, screen, height=screen.height), refresh=True)
+            yield lambda view: live.update(_render(view, run, screen, height=screen.height), refresh=True)
     else:
-        yield _Rounds(lambda view: screen.print(_drawn(view, run, screen)))
+        yield _RoundDisplay(lambda view: screen.print(_render(view, run, screen)))
 
 
-class _Rounds:
+class _RoundDisplay:
     """Shows a view for every round that is over; the end of the run is not its business."""
 
-    def __init__(self, show: Callable[[View], None]) -> None:
+    def __init__(self, show: Callable[[RunView], None]) -> None:
         self._show, self._shown = show, 0
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: RunView) -> None:
         if view.rounds_done > self._shown and view.ended is None:
             self._show(view)
         self._shown = view.rounds_done
 
 
-def _drawn(view: View, run: Path, screen: Console, *, height: int | None = None) -> RenderableType:
-    frame = Frame(screen.width, height, ascii=screen.options.ascii_only)
-    return draw(view, run=str(run), idle=_idle(run), frame=frame)
+def _render(view: RunView, run: Path, screen: Console, *, height: int | None = None) -> RenderableType:
+    frame = ScreenFrame(screen.width, height, ascii=screen.options.ascii_only)
+    return draw(view, run=str(run), idle=_idle_seconds(run), frame=frame)
 
 
-def _idle(run: Path) -> float:
+def _idle_seconds(run: Path) -> float:
     """Seconds since the last event was written."""
     with contextlib.suppress(OSError, ValueError):
-        return time.time() - events_of(run).stat().st_mtime
+        return time.time() - event_file(run).stat().st_mtime
     return 0.0

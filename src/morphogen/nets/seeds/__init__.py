@@ -1,1 +1,1 @@
-"""Seed modules: one function per blueprint, each a delta that is zero at birth."""
+"""Seed networks: one function per blueprint, each a delta that is zero at birth."""

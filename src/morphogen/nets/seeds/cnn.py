@@ -1,10 +1,10 @@
-"""CNN blueprints: what grows in a slot, as a delta on the features; all seeds of a slot at once.
+"""CNN blueprints: deltas on the features of a slot; all seeds of a slot at once.
 
-Blueprints that do the same at some point do it in one call: a grouped convolution of twice the rows is far from twice
-the time.
+Blueprints share a call where they compute the same layer: a grouped convolution of twice the rows takes far less than
+twice the time.
 
-Every delta is exactly 0 at birth, through a zero scale after the last normalisation (or a zero last layer), and no ReLU
-follows it: so a new seed changes nothing and yet every parameter gets a gradient.
+Every delta is exactly 0 at birth, through a zero scale after the last normalisation (or a zero last layer) that no ReLU
+follows: a new seed changes nothing, and every parameter gets a gradient.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def _conv_leaf(name: str, channels_in: int, channels_out: int, kernel: int) -> P
 
 @cache_layout
 def seed_layout(blueprint: Blueprint, channels: int) -> ParamLayout:
-    """Leaves of a blueprint in storage order."""
+    """Return the leaves of a blueprint in storage order."""
     c, r, q = channels, attention_width(channels), bottleneck_width(channels)
     gain, bias, scale = ParamLeaf("gain", (c,), fill=1.0), ParamLeaf("bias", (c,)), ParamLeaf("scale", (c,))
     leaves = {
@@ -48,37 +48,42 @@ def seed_layout(blueprint: Blueprint, channels: int) -> ParamLayout:
 
 @cache_layout
 def gate_layout(channels: int) -> ParamLayout:
-    """Leaves of the gate network; it starts at about .88."""
+    """Return the leaves of the gate network, which is initially open at about 0.88."""
     hidden = bottleneck_width(channels)
     first = (fan_in_leaf("v1", (hidden, channels), channels), fan_in_leaf("c1", (hidden,), channels))
     return ParamLayout((*first, fan_in_leaf("v2", (1, hidden), hidden), ParamLeaf("c2", (1,), fill=2.0)))
 
 
 def input_sizes(parts: dict[Blueprint, Leaves]) -> list[int]:
-    """Numbers of seeds that take their inputs together.  parts: [R_b, *shape] per blueprint, as `COMPUTED` has them."""
+    """Return the numbers of seeds that share an input block.  parts: [R_b, *shape] per blueprint in `COMPUTE_ORDER`."""
     return [sum(next(iter(parts[b].values())).shape[0] for b in kinds) for kinds in _input_groups(parts)]
 
 
 def seed_deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Tensor]:
-    """What the seeds of a slot add to their input, in blocks: one after the other, in the order of `COMPUTED`.
+    """Return the deltas of the seeds of a slot, in blocks in `COMPUTE_ORDER`.
 
-    Shapes: parts [R_b, *shape] per blueprint, in that order; inputs [B, H, W, n, C] each, as `fed` says -> the same.
+    Shapes: parts [R_b, *shape] per blueprint, in that order; inputs [B, H, W, n, C] each, n from `input_sizes` -> like
+    inputs.
     """
-    x = {kinds[0]: found for kinds, found in zip(_input_groups(parts), inputs, strict=True)}
-    ends = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
-    ends |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
-    normal = ops.group_norm(list(ends.values()), groups=norm_groups(inputs[0].shape[-1])) if ends else ()
-    found = dict(zip(ends, normal, strict=True))
+    x = {kinds[0]: block for kinds, block in zip(_input_groups(parts), inputs, strict=True)}
+    blocks = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
+    blocks |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
+    normal = ops.group_norm(list(blocks.values()), groups=norm_groups(inputs[0].shape[-1])) if blocks else ()
+    deltas = dict(zip(blocks, normal, strict=True))
     if Blueprint.NORM in parts:
-        found[Blueprint.NORM] = _norm(parts[Blueprint.NORM], x[Blueprint.NORM], found[Blueprint.NORM])
+        p = parts[Blueprint.NORM]
+        gain = torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous()
+        deltas[Blueprint.NORM] = gain * (deltas[Blueprint.NORM] - x[Blueprint.NORM])
     if Blueprint.ATTENTION in parts:
-        found[Blueprint.ATTENTION] = _attention(parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION])
-    return [found[b] for b in COMPUTE_ORDER if b in found]
+        p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
+        z = ops.perceptron(features.mean((1, 2)), p["w1"], None, p["w2"], p["b2"])
+        deltas[Blueprint.ATTENTION] = features * torch.tanh(z / 2)[:, None, None]
+    return [deltas[b] for b in COMPUTE_ORDER if b in deltas]
 
 
 def _input_groups(parts: dict[Blueprint, Leaves]) -> list[list[Blueprint]]:
-    wide = [b for b in parts if b in _CONV3X3]
-    return [*([wide] if wide else []), *([b] for b in parts if b not in wide)]
+    shared = [b for b in parts if b in _CONV3X3]
+    return [*([shared] if shared else []), *([b] for b in parts if b not in shared)]
 
 
 def gate_openness(p: Leaves, pooled: Tensor) -> Tensor:
@@ -87,13 +92,13 @@ def gate_openness(p: Leaves, pooled: Tensor) -> Tensor:
 
 
 def _scaled_block(z: Tensor, *parts: Leaves) -> ops.NormBlock:
-    """A normalisation, a ReLU and a scale, of seeds that lie side by side."""
-    bias, scale = (ops.concat([own[name] for own in parts]) for name in ("bias", "scale"))
+    """Normalisation, ReLU and scale of adjacent seeds."""
+    bias, scale = (ops.concat([leaves[name] for leaves in parts]) for name in ("bias", "scale"))
     return ops.NormBlock(z, None, bias, scale, floor=0.0)
 
 
 def _conv3x3_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
-    """3x3: conv_light, and conv_heavy, which has one more of them in front."""
+    """3x3: conv_light, and conv_heavy, which has a second convolution before."""
     kinds = [b for b in _CONV3X3 if b in parts]
     if not kinds:
         return {}
@@ -106,12 +111,12 @@ def _conv3x3_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) 
     *light, first = z.split([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
     middle = ops.NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
     (h,) = ops.group_norm([middle], groups=norm_groups(z.shape[-1]))
-    made = {Blueprint.CONV_HEAVY: _scaled_block(ops.stacked_conv(h, heavy["conv"]), heavy)}
-    return {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT]), **made} if light else made
+    blocks = {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT])} if light else {}
+    return {**blocks, Blueprint.CONV_HEAVY: _scaled_block(ops.stacked_conv(h, heavy["conv"]), heavy)}
 
 
 def _conv1x1_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
-    """1x1: conv_small, and depthwise, whose channels are filtered one by one before; together, by the first of them."""
+    """1x1: conv_small, and depthwise after its filters; one block under the first of the two."""
     kinds = [b for b in _CONV1X1 if b in parts]
     if not kinds:
         return {}
@@ -125,20 +130,9 @@ def _bottleneck(p: Leaves, x: Tensor) -> ops.NormBlock:
     return ops.NormBlock(ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
 
 
-def _attention(p: Leaves, x: Tensor) -> Tensor:
-    z = ops.perceptron(x.mean((1, 2)), p["w1"], None, p["w2"], p["b2"])
-    return x * torch.tanh(z / 2)[:, None, None]
-
-
-def _norm(p: Leaves, x: Tensor, normal: Tensor) -> Tensor:
-    return torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous() * (normal - x)
-
-
 _CONV3X3 = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
 _CONV1X1 = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-_NORM_BLOCKS: dict[
-    Blueprint, Callable[[Leaves, Tensor], ops.NormBlock]
-] = {  # those that end in a normalisation of their own
+_NORM_BLOCKS: dict[Blueprint, Callable[[Leaves, Tensor], ops.NormBlock]] = {  # others that end in a normalisation
     Blueprint.BOTTLENECK: _bottleneck,
     Blueprint.NORM: lambda p, x: ops.NormBlock(x, p["gain"], p["bias"]),
 }

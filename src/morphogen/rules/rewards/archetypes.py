@@ -114,7 +114,7 @@ ARCHETYPES: dict[str, Archetype] = {
 
 
 def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
-    """Build the inputs of a rule: one env per archetype, every step, everything measured.  -> RewardInputs [T, E]."""
+    """Reward inputs of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
     steps = range(1, STEPS + 1)
     rows = [[_env(archetype, step) for archetype in archetypes] for step in steps]
     cells = [[[_slot(one, slot, step) for slot in range(SLOTS)] for one in archetypes] for step in steps]

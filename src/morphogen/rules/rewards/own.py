@@ -113,7 +113,7 @@ class CoreRule:
         return reward, paid, ledger.replace({"phi": after})
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
-        """Worth of a delivered network, and the rent of this step, <= 0: one of them pays for the parameters."""
+        """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one of them."""
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
             return network_value(inputs, param_budget=self.param_budget), free
@@ -143,7 +143,7 @@ def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`sparse` plus exact potential-based shaping on the measured clean improvement."""
     return replace(
         build_sparse(spec, terms),
-        source=improvement_potential,
+        potential_fn=improvement_potential,
         scale=spec.potential_scale,
         slot_scale=spec.potential_scale / POINTS_PER_REWARD,
         op_cost=spec.op_cost,
@@ -153,7 +153,7 @@ def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
 def build_value(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta` with the value of the network that would be delivered now as potential: paid when a seed is kept."""
     return replace(
-        build_delta(spec, terms), source=partial(value_potential, param_budget=terms.param_budget), slot_scale=0.0
+        build_delta(spec, terms), potential_fn=partial(value_potential, param_budget=terms.param_budget), slot_scale=0.0
     )
 
 
@@ -164,4 +164,4 @@ def build_rent(spec: RewardSpec, terms: Terms) -> CoreRule:
 
 def build_loss(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta` with the validation loss instead of the clean improvement in the potential."""
-    return replace(build_delta(spec, terms), source=loss_potential, slot_scale=0.0)
+    return replace(build_delta(spec, terms), potential_fn=loss_potential, slot_scale=0.0)

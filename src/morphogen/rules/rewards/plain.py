@@ -20,7 +20,7 @@ PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {com
 
 @dataclass(frozen=True, slots=True)
 class FunctionRule:
-    """Reward returned by a function, without a ledger; a step that was rolled back pays the penalty alone."""
+    """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the penalty."""
 
     function: PaymentFn
     governor_penalty: float

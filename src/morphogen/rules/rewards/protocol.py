@@ -1,4 +1,4 @@
-"""Protocols of reward rules and of their builders."""
+"""Protocol of reward rules, and of the functions that build them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Facts about the run that a builder receives besides the spec of the rule."""
+    """Facts about the run for the builder of a rule."""
 
     param_budget: int  # parameters that cost the whole price
     episode_length: int  # epochs

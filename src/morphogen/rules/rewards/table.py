@@ -42,7 +42,7 @@ def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
 
 
 def describe_rule(name: str) -> str:
-    """Describe a rule of the table in one line: the first line of the docstring of its builder."""
+    """Summary of a rule of the table: the first line of its builder's docstring."""
     return (inspect.getdoc(BUILDERS[name]) or "").partition("\n")[0]
 
 

@@ -7,7 +7,7 @@ from morphogen.storage.type_check import Count, Real
 from morphogen.telemetry.events import EnvEvent, Json
 
 
-class Seed(TypedDict):
+class EpisodeSeed(TypedDict):
     """A seed at the end of an episode."""
 
     slot: str
@@ -44,12 +44,12 @@ class EpisodeCompleted(EnvEvent):
     rollbacks: Count
     ops: dict[str, Count]  # effective ops, they sum to the epochs
     instance: dict[str, Real]
-    topology: tuple[Seed, ...]
+    topology: tuple[EpisodeSeed, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyRecorded(EnvEvent):
-    """What was grown for good: the fossils of an env at the end of its life."""
+    """Fossils of an env at the end of its episode."""
 
     sha256: str  # of the manifest as canonical JSON
     manifest: Json

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from morphogen.storage.type_check import Count, Row, Table
+from morphogen.storage.type_check import Count, RealRow, RealTable
 from morphogen.telemetry.events import EpochEvent
 
 Counts = tuple[Count, ...]
@@ -14,30 +14,30 @@ Choices = tuple[str | None, ...]  # None where the op does not use the head
 
 @dataclass(frozen=True, slots=True)
 class EpochCompleted(EpochEvent):
-    """How every env stands after an epoch."""
+    """State of every env after an epoch."""
 
     LEVEL: ClassVar[str] = "normal"
 
-    train_loss: Row
-    train_acc: Row
-    val_loss: Row
-    val_acc: Row
-    committed_acc: Row
-    reward: Row
-    host_gradient_norm: Row
-    params_ratio: Row  # of the network as delivered, over the host's
+    train_loss: RealRow
+    train_acc: RealRow
+    val_loss: RealRow
+    val_acc: RealRow
+    committed_acc: RealRow
+    reward: RealRow
+    host_gradient_norm: RealRow
+    params_ratio: RealRow  # of the network as delivered, over the host's
     skipped: Counts  # minibatches
     forwards: Counts  # passes over the validation split
     op_effective: Names
     success: Flags  # the action was executed
     stage: tuple[Names, ...]
-    alpha: Table
-    contribution: Table
+    alpha: RealTable
+    contribution: RealTable
 
 
 @dataclass(frozen=True, slots=True)
 class ActionsTaken(EpochEvent):
-    """What was chosen for every env, from what, and what became of it."""
+    """Actions of every env, their legal choices and their outcomes."""
 
     op: Choices
     slot: Choices
@@ -47,12 +47,12 @@ class ActionsTaken(EpochEvent):
     alpha_target: Choices
     alpha_speed: Choices
     alpha_curve: Choices
-    op_prob: Table  # [E][OPS]
+    op_prob: RealTable  # [E][OPS]
     op_legal: tuple[Flags, ...]  # [E][OPS]
     others: tuple[Names, ...]  # the at most two most likely legal ops besides the chosen one
-    log_prob: Table  # [E][heads]
-    entropy: Table  # [E][heads]
-    value: Row
+    log_prob: RealTable  # [E][heads]
+    entropy: RealTable  # [E][heads]
+    value: RealRow
     outcome: Names
     reason: Names
     forced: Flags
@@ -62,13 +62,13 @@ class ActionsTaken(EpochEvent):
 class SlotsMeasured(EpochEvent):
     """Gradients and progress of every seed."""
 
-    gradient_norm: Table
-    gradient_health: Table
-    gradient_ratio: Table
+    gradient_norm: RealTable
+    gradient_health: RealTable
+    gradient_ratio: RealTable
     vanishing: tuple[tuple[bool | None, ...], ...]
     exploding: tuple[tuple[bool | None, ...], ...]
-    velocity: Table  # of the contribution, points per epoch
-    interaction: Table  # points, summed over the partners
+    velocity: RealTable  # of the contribution, points per epoch
+    interaction: RealTable  # points, summed over the partners
     age: tuple[Counts, ...]
     epochs_in_stage: tuple[Counts, ...]
 
@@ -77,25 +77,25 @@ class SlotsMeasured(EpochEvent):
 class AblationsMeasured(EpochEvent):
     """Accuracies with seeds switched off, and what follows from them."""
 
-    acc_table: Table  # [E][2^N]
+    acc_table: RealTable  # [E][2^N]
     exact: Flags
-    host_acc: Row
-    shapley: Table
-    interaction_sum: Table
-    boost_received: Table
+    host_acc: RealRow
+    shapley: RealTable
+    interaction_sum: RealTable
+    boost_received: RealTable
 
 
 @dataclass(frozen=True, slots=True)
 class AttributionMissing(EpochEvent):
-    """Where a seed has no fresh contribution, and why: no_player, skipped, not_exact; None elsewhere."""
+    """Reason why a seed has no fresh contribution: no_player, skipped, not_exact; None elsewhere."""
 
     reason: tuple[Choices, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RewardsPaid(EpochEvent):
-    """What every env was paid, by component."""
+    """Rewards of every env, by component."""
 
     names: Names
-    components: Table  # [E][C]
-    totals: Table  # [E][C], of the episode so far
+    components: RealTable  # [E][C]
+    totals: RealTable  # [E][C], of the episode so far

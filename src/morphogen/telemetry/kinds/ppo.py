@@ -17,7 +17,7 @@ Count = Annotated[int | None, "sum"]
 Counts = Annotated[dict[str, int] | None, "sum"]
 Flag = Annotated[bool | None, "any"]
 Once = Annotated[float | None, "once"]
-Whole = Annotated[int | None, "once"]
+OnceInt = Annotated[int | None, "once"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +36,11 @@ class PpoUpdated(RoundEvent):
     ratio_max: Max = None
     ratio_min: Min = None
     behaviour_gap: First = None  # nats, before the first step
-    epochs_done: Whole = None
+    epochs_done: OnceInt = None
     stopped_by_kl: Flag = None
     steps_done: Count = None
     steps_skipped: Count = None
-    skip_streak: Whole = None  # rounds
+    skip_streak: OnceInt = None  # rounds
     explained_variance: Once = None
     value_mean: Once = None
     value_std: Once = None
@@ -53,55 +53,55 @@ class PpoUpdated(RoundEvent):
     gradient_norm_head: HeadMean = None
     clipped_share: Mean = None
     contribution_loss: Mean = None
-    contribution_targets: Whole = None
+    contribution_targets: OnceInt = None
     learning_rate: Once = None
     entropy_coef: Once = None
     value_coef: Once = None
     return_scale: Once = None
     value_offset: Once = None
-    free_steps: Whole = None  # steps of the rollout with more than one choice
+    free_steps: OnceInt = None  # steps of the rollout with more than one choice
     forced_share: Once = None
-    rollback_rows: Whole = None
+    rollback_rows: OnceInt = None
     nonfinite: Counts = None  # source -> count
     layer_health: HeadMean = None  # leaf of the policy -> 0..1, of its gradient
     update_s: Once = None
 
 
-def _number_of(held: Any) -> type:
+def _number_type(held: Any) -> type:
     values = get_args(held)[1] if get_origin(held) is dict else held
     return (get_args(values) or (values,))[0]
 
 
 _HINTS = get_type_hints(PpoUpdated, include_extras=True)
 REDUCTION: dict[str, str] = {one.name: _HINTS[one.name].__metadata__[0] for one in fields(PpoUpdated)}
-_HELD = {name: get_args(hint.__origin__)[0] for name, hint in _HINTS.items() if name in REDUCTION}
+_VALUE_TYPES = {name: get_args(hint.__origin__)[0] for name, hint in _HINTS.items() if name in REDUCTION}
 # What a number of each field is: float, int or bool; of a mapping, what its values are.
-_NUMBER: dict[str, type] = {name: _number_of(held) for name, held in _HELD.items()}
+_NUMBER_TYPES: dict[str, type] = {name: _number_type(held) for name, held in _VALUE_TYPES.items()}
 
 
-def ppo_updated(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
+def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
     """The event of an update out of its flat metrics: `NAME` or `NAME.PART`, each with an optional flag `..._valid`.
 
     Names that the event does not have are left out; what is missing, not valid or not finite is None, the last counted
     as `nonfinite.metric`.
     """
-    found = {name: _metric(name, metrics) for name in REDUCTION}
-    broken = sum(_broken(key, metrics) for key in metrics if key.partition(".")[0] in REDUCTION)
+    found = {name: _metric_value(name, metrics) for name in REDUCTION}
+    broken = sum(_is_nonfinite(key, metrics) for key in metrics if key.partition(".")[0] in REDUCTION)
     return PpoUpdated(**{**found, "nonfinite": {**(found["nonfinite"] or {}), "metric": broken}, **more})
 
 
-def _broken(key: str, metrics: Mapping[str, Any]) -> bool:
-    """Whether a valid number is none."""
+def _is_nonfinite(key: str, metrics: Mapping[str, Any]) -> bool:
+    """Return whether a valid number is not finite."""
     return bool(metrics.get(f"{key}_valid", True)) and not math.isfinite(metrics[key])
 
 
-def _metric(name: str, metrics: Mapping[str, Any]) -> Any:
+def _metric_value(name: str, metrics: Mapping[str, Any]) -> Any:
     if name in metrics:
-        return _number(name, metrics, _NUMBER[name])
+        return _metric_number(name, metrics, _NUMBER_TYPES[name])
     keys = [key for key in metrics if key.startswith(f"{name}.") and not key.endswith("_valid")]
-    return {key.removeprefix(f"{name}."): _number(key, metrics, _NUMBER[name]) for key in keys} or None
+    return {key.removeprefix(f"{name}."): _metric_number(key, metrics, _NUMBER_TYPES[name]) for key in keys} or None
 
 
-def _number(key: str, metrics: Mapping[str, Any], kind: type) -> Any:
+def _metric_number(key: str, metrics: Mapping[str, Any], kind: type) -> Any:
     value, valid = tidy(metrics[key]), tidy(metrics.get(f"{key}_valid", True))
     return kind(value) if valid and value is not None else None

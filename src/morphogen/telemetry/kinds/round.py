@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypedDict
 
-from morphogen.storage.type_check import Count, Positive, Real, Row, Share
+from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent
 
 
@@ -38,7 +38,7 @@ class BatchSummary(RoundEvent):
     success_share: float
     env_accuracy: tuple[float, ...]
     env_committed: tuple[float, ...]
-    env_reward: Row
+    env_reward: RealRow
     updated: bool  # the policy made at least one optimiser step
     anomalies: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)  # of the rollout
@@ -49,7 +49,7 @@ class BatchSummary(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class ActionCounts(RoundEvent):
-    """What was done in a round; counts of steps of an env."""
+    """Actions of a round; counts of steps of an env."""
 
     sampled: dict[str, Count]  # op ->
     effective: dict[str, Count]  # op -> that took effect; WAIT for what did not
@@ -63,14 +63,14 @@ class ActionCounts(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class MaskHitRates(RoundEvent):
-    """What could have been done in a round."""
+    """Legal choices of a round."""
 
     legal_share: dict[str, Share]  # op -> of the steps
     choices_mean: dict[str, Positive]  # head -> legal values, where the op uses the head
     single_share: dict[str, Share]  # head -> of those steps, that have one legal value
 
 
-class Spread(TypedDict):
+class RewardSpread(TypedDict):
     """A reward over the steps of a round; `sum`: of an episode, mean over episodes."""
 
     mean: Real
@@ -82,15 +82,15 @@ class Spread(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class RewardSummary(RoundEvent):
-    """What was paid in a round."""
+    """Rewards of a round."""
 
-    components: dict[str, Spread]
-    total: Spread
+    components: dict[str, RewardSpread]
+    total: RewardSpread
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput(RoundEvent):
-    """How fast a round was; the time of making graphs is in none of the other times."""
+    """Speed of a round; the time of compiling graphs is in none of the other times."""
 
     env_epochs_per_s: Real
     samples_per_s: Real  # that hosts were trained on
@@ -101,8 +101,8 @@ class Throughput(RoundEvent):
     compile_s: Real
 
 
-class Spent(TypedDict):
-    """What a phase took."""
+class PhaseTimes(TypedDict):
+    """Time of a phase."""
 
     wall_s: Real
     host_cpu_s: Real  # of the thread that runs the scheduler
@@ -112,14 +112,14 @@ class Spent(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class PhaseProfile(RoundEvent):
-    """Where the time of a round went."""
+    """Times of the phases of a round."""
 
-    phases: dict[str, Spent]
+    phases: dict[str, PhaseTimes]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsed(RoundEvent):
-    """What the allocator of a CUDA device holds, peaks since the process began."""
+    """Memory of the allocator of a CUDA device, peaks since the process began."""
 
     device: str
     allocated_bytes: Count
@@ -132,7 +132,7 @@ class MemoryUsed(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class ObservationStats(RoundEvent):
-    """What the policy saw in a round; what is not finite counts as 0."""
+    """Statistics of observations of a round; numbers that are not finite count as 0."""
 
     nonfinite_share: Share
     host_mean: Real  # raw features, by block
@@ -163,8 +163,8 @@ class HiddenHealth(RoundEvent):
     c_nonfinite: Count
 
 
-class Score(TypedDict):
-    """What became of the seeds of a blueprint, over the run so far; None where there was none to measure."""
+class BlueprintScore(TypedDict):
+    """Outcomes of the seeds of a blueprint, over the run so far; None without a measured seed."""
 
     germinated: Count
     fossilized: Count
@@ -188,12 +188,12 @@ class Score(TypedDict):
 class BlueprintScores(RoundEvent):
     """The scoreboard of blueprints after a round."""
 
-    scores: dict[str, Score]
+    scores: dict[str, BlueprintScore]
 
 
 @dataclass(frozen=True, slots=True)
 class TrendDetected(RoundEvent):
-    """Where the rolling accuracy is going."""
+    """Direction of the rolling accuracy."""
 
     LEVEL: ClassVar[str] = "minimal"
 

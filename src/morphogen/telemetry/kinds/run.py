@@ -15,7 +15,7 @@ class Interval(TypedDict):
     high: Real
 
 
-class Skipped(TypedDict):
+class SkippedCheckpoint(TypedDict):
     """A checkpoint that was passed over."""
 
     checkpoint: str
@@ -57,7 +57,8 @@ class RunResumed(RunEvent):
 
     checkpoint: str
     cut_bytes: Count  # of the event file, which was ahead of the checkpoint
-    skipped: tuple[Skipped, ...]  # newer ones
+    skipped: tuple[SkippedCheckpoint, ...]  # newer ones
+    rounds: Count  # of the whole run, from here on
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
-"""What is true of the slots of every state that can be reached, whatever was done to them.
+"""Invariants of the slots of every reachable state.
 
 For steps of your own that move slots: play them, and ask after each epoch.
 
     import torch
-    from morphogen.testing import epoch, invariants, scenes
-    now = epoch.begin(scenes.make([[{}, {}]]))
+    from morphogen.testing.builders import invariants, scenes, synthetic_epoch
+    now = synthetic_epoch.begin_episode(scenes.make_slots([[{}, {}]]))
     for heads in ([1, 0, 1, 0, 1, 2, 0, 0], [5, 0, 0, 0, 0, 0, 0, 0]):  # GERMINATE, ADVANCE
-        made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.full((1, 4), 50.0))
-        now = epoch.epoch(now, torch.tensor([heads]), made_up).after
-        assert invariants.broken(now.slots) == []
-    half = scenes.one(stage=5, age=9, blueprint=1, epochs_in_stage=1, alpha=0.5)
-    assert invariants.broken(half) == ["held at alpha 1"]
+        loss, accuracy = torch.tensor([1.0]), torch.full((1, 4), 50.0)
+        made_up = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
+        now = synthetic_epoch.run_epoch(now, torch.tensor([heads]), made_up).after
+        assert invariants.broken_invariants(now.slots) == []
+    half = scenes.make_slot(stage=5, age=9, blueprint=1, epochs_in_stage=1, alpha=0.5)
+    assert invariants.broken_invariants(half) == ["held at alpha 1"]
 """
 
 from collections.abc import Iterator

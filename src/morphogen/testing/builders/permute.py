@@ -3,10 +3,10 @@
 What a rule makes of permuted slots must be the permuted form of what it makes of them.
 
     from morphogen.rules.legality import legal
-    from morphogen.testing import scenes
-    from morphogen.testing.permute import permute
-    slots = scenes.make([[{"stage": 5}, {}, {"stage": 6}]])
-    allow = scenes.limits_of(slots, enabled=(True, True, False))
+    from morphogen.testing.builders import scenes
+    from morphogen.testing.builders.permute import permute
+    slots = scenes.make_slots([[{"stage": 5}, {}, {"stage": 6}]])
+    allow = scenes.make_limits(slots, enabled=(True, True, False))
     order = [2, 0, 1]  # new place 0 holds what was in place 2
     turned = legal(permute(slots, order), permute(allow, order))
     assert turned.equal(legal(slots, allow)[:, :, order])

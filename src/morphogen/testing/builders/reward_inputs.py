@@ -1,15 +1,15 @@
 """Inputs of reward rules put together by hand, and rules played over consecutive steps.
 
-A rule is called once a step with the ledger that it returned in the step before; `play` does that.
+A rule is called once a step with the ledger that it returned in the step before; `play_rule` does that.
 
-    from morphogen.rules.rewards.table import build
-    from morphogen.testing.inputs import inputs, play, slot_inputs
-    from morphogen.vocab.spec import RewardSpec
-    rule = build(RewardSpec(rule="delta"), param_budget=1000, episode_length=2, gamma=0.9)
-    steps = [inputs(clean_improvement=5.0), inputs(horizon=True, committed_acc=60.0)]
-    rewards, components, ledger = play(rule, steps)
+    from morphogen.rules.rewards.table import build_rule
+    from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
+    from morphogen.config.spec import RewardSpec
+    rule = build_rule(RewardSpec(rule="delta"), param_budget=1000, episode_length=2, gamma=0.9)
+    steps = [make_reward_inputs(clean_improvement=5.0), make_reward_inputs(horizon=True, committed_acc=60.0)]
+    rewards, components, ledger = play_rule(rule, steps)
     assert rewards.shape == (2, 1) and abs(rewards[0].item() - 0.9 * 0.05) < 1e-9
-    fossilized = inputs(slots=slot_inputs(op=[[4, 0, 0]], stage=[[5, 1, 1]]))  # what happened in each of three slots
+    fossilized = make_reward_inputs(slots=make_slot_inputs(op=[[4, 0, 0]], stage=[[5, 1, 1]]))  # three slots
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def fill_fields(
 
 
 def make_slot_inputs(envs: int = 1, slots: int = 3, *, dtype: torch.dtype = torch.float64, **fields: Any) -> SlotInputs:
-    """What a rule sees of slots; a number stands for all of them, a row for all envs.  Empty slots unless given."""
+    """Slot inputs of a rule; a number stands for all slots, a row for all envs.  Empty slots by default."""
     return SlotInputs(**fill_fields(SLOT_INPUT_DEFAULTS, fields, (envs, slots), dtype), batch_size=[envs])
 
 

@@ -4,12 +4,12 @@ These are for single cases; what holds for every state is asked of the states th
 
     import torch
     from morphogen.rules.legality import legal
-    from morphogen.testing import scenes
+    from morphogen.testing.builders import scenes
     from morphogen.vocab.action import Op
     from morphogen.vocab.stage import Stage
-    slots = scenes.make([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
-    assert legal(slots, scenes.limits_of(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
-    world = scenes.state(slots, accuracy=[40.0, 60.0], epoch=3)
+    slots = scenes.make_slots([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
+    assert legal(slots, scenes.make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+    world = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3)
     assert torch.equal(world.slots.stage, slots.stage)
 """
 
@@ -103,7 +103,7 @@ def make_limits(slots: Slots, **fields: Any) -> Limits:
 
 
 def advance_counters(slots: Slots) -> Slots:
-    """What the end of an epoch does to the counters."""
+    """Advance the counters as the end of an epoch does."""
     held = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     return slots.replace(epochs_in_stage=slots.epochs_in_stage + (slots.stage != Stage.DORMANT), age=slots.age + held)
 

@@ -3,11 +3,12 @@
 The strategy `trajectories` draws lives of such epochs, so its states are really reached.
 
     import torch
-    from morphogen.testing import epoch, scenes
-    world = epoch.begin(scenes.make([[{}, {}]]))
+    from morphogen.testing.builders import scenes, synthetic_epoch
+    world = synthetic_epoch.begin_episode(scenes.make_slots([[{}, {}]]))
     germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
-    made_up = epoch.Made(loss=torch.tensor([1.0]), games=torch.tensor([[50.0, 51.0, 50.0, 52.0]]))
-    moment = epoch.epoch(world, germinate, made_up)
+    loss, accuracy = torch.tensor([1.0]), torch.tensor([[50.0, 51.0, 50.0, 52.0]])
+    made_up = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
+    moment = synthetic_epoch.run_epoch(world, germinate, made_up)
     assert moment.after.slots.stage.tolist() == [[2, 1]]
     assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
 """
@@ -41,7 +42,7 @@ HOST_PARAMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """What stays the same over an episode; quick gates by default, so that short episodes see whole lives."""
+    """Constants of an episode; quick gates by default, so that short episodes hold whole lifecycles."""
 
     length: int = 8
     every: int = 1
@@ -104,7 +105,7 @@ class ScoredInputs(NamedTuple):
 
 
 def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> ScoredInputs:
-    """What an action and made-up measurements make of the envs, before it is paid.  action int64 [E, 8]."""
+    """Apply an action and synthetic measurements to the envs, up to the reward.  action int64 [E, 8]."""
     spec = decode(action, now.slots, terms.build_limits(now.slots))
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
@@ -118,7 +119,7 @@ def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements
 
 
 def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
-    """What else a step is paid by: the keywords that `steps.score.reward_inputs` shares with `score`."""
+    """Keywords that `steps.score.reward_inputs` shares with `score`."""
     slots = now.slots.stage.shape[1]
     return {
         "before": now,
@@ -133,7 +134,7 @@ def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
 def run_epoch(
     now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec | None = None
 ) -> SyntheticEpoch:
-    """What an action and made-up measurements make of the envs.  now, made [E]; action int64 [E, 8] -> Moment."""
+    """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] -> SyntheticEpoch."""
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
     whole = run_steps(now, action, measurements, terms)

@@ -2,11 +2,11 @@
 
 A tree is a tensor, a TensorDict or TensorClass, or a tuple, list or dict of trees; anything else in it is left alone.
 
-    from morphogen.testing import scenes, trees
-    slots = scenes.make([[{"stage": 4, "alpha": 0.5}], [{}]])
-    assert trees.envs(slots) == 2
-    assert trees.same(slots[1:], scenes.one())
-    assert trees.differing(slots[:1], slots[1:]) == {"stage", "alpha"}
+    from morphogen.testing.builders import scenes, tree_equality
+    slots = scenes.make_slots([[{"stage": 4, "alpha": 0.5}], [{}]])
+    assert tree_equality.env_count(slots) == 2
+    assert tree_equality.trees_equal(slots[1:], scenes.make_slot())
+    assert tree_equality.differing_leaves(slots[:1], slots[1:]) == {"stage", "alpha"}
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ def tree_form(tree: Any) -> tuple:
 
 
 def env_count(tree: Any, axis: int = 0) -> int:
-    """How many envs are stacked in the first part that says so; `axis`: of envs in bare tensors.  0: none says it."""
+    """Number of envs of the first part with an env axis; `axis`: of envs in bare tensors.  0: no such part."""
     leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in tree_parts(tree))
     return next((lead[0] for lead in leads if len(lead)), 0)
 

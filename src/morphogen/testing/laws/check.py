@@ -135,7 +135,7 @@ def check_reward(
 
 
 def callable_name(function: Any) -> str:
-    """What a function or an object is called in a sentence."""
+    """Name of a function or an object in a sentence."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
@@ -147,7 +147,7 @@ def _build_search(examples: int | None, shrinks: int, skip: Collection[str], bac
     unknown = sorted(set(skip) - known.keys())
     if unknown:
         raise ConfigError(f"but is {unknown}; want names of laws out of {', '.join(known)}")
-    return SearchSettings(examples=examples, shrinks=shrinks, skip=skip, backend=backend)
+    return SearchSettings(examples=examples, max_shrinks=shrinks, skip=skip, backend=backend)
 
 
 def _optional_laws(

@@ -25,7 +25,7 @@ Episode = Sequence[RewardInputs]
 
 
 class RuleArgs(NamedTuple):
-    """What a rule is given in one step."""
+    """Arguments of a rule in one step."""
 
     inputs: RewardInputs
     ledger: TensorDict
@@ -47,7 +47,7 @@ class RewardSubject:
         return {**out, "potential": potential, "measured": measured}
 
     def rule_args(self, episode: Episode) -> Iterator[RuleArgs]:
-        """What the rule is given in each step, inputs and ledger, each time tensors of its own."""
+        """Arguments of the rule in each step, inputs and ledger, as fresh tensors."""
         ledger = self.rule.init(*episode[0].slots.stage.shape)
         for step in episode:
             yield copy_tree(RuleArgs(step, ledger))

@@ -42,7 +42,7 @@ def draw_examples(states: SearchStrategy, count: int | None) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How much is tried.  `examples` None: as many as the Hypothesis profile in use says."""
+    """Size of a search.  `examples` None: as many as the Hypothesis profile in use says."""
 
     examples: int | None
     max_shrinks: int  # how often a smaller example is looked for
@@ -66,7 +66,7 @@ def check_laws(subject: str, laws: Mapping[str, Law], states: SearchStrategy, se
 
 
 def _find_violation(law: Law, example: Any) -> str:
-    """How the example breaks the law; to raise an error is to break it."""
+    """Describe the violation of a law by an example; an error is a violation."""
     try:
         return law(example)
     except Exception as error:

@@ -26,7 +26,7 @@ from morphogen.testing.laws.search import describe_error
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is held to the laws, and in which ways."""
+    """Subject of the laws, and its options."""
 
     call: Callable
     name: str
@@ -142,7 +142,7 @@ def slots(subject: Subject, example: Any) -> str:
 
 
 def _slot_count(example: Any, axis: int | None) -> int:
-    """How many slots there are: in the first tree that has stages, else in the first bare tensor with such an axis."""
+    """Number of slots: in the first tree that has stages, else in the first bare tensor with such an axis."""
     stages = (leaf for path, leaf in leaves(example).items() if path.rpartition(".")[2] == "stage")
     bare = (leaf for leaf in leaves(example).values() if axis is not None and leaf.dim() > axis)
     first = next(stages, None)

@@ -1,10 +1,11 @@
 """The rules written out by hand, one cell at a time, in plain Python: slow, obvious, without any table of the package.
 
     from morphogen.rules.legality import legal
-    from morphogen.testing import oracles, scenes
-    slots = scenes.make([[{"stage": 3, "age": 7}, {}]])
-    allow = scenes.limits_of(slots)
-    env = oracles.cells(slots)[0]
+    from morphogen.testing import oracles
+    from morphogen.testing.builders import scenes
+    slots = scenes.make_slots([[{"stage": 3, "age": 7}, {}]])
+    allow = scenes.make_limits(slots)
+    env = oracles.slot_cells(slots)[0]
     assert legal(slots, allow)[0].tolist() == oracles.legality(env, allow)
     assert oracles.decode([3, 0, 0, 0, 0, 0, 2, 0], env, allow)["alpha_steps"] == 5  # PRUNE in five ticks
     assert oracles.shapley(lambda m: float(m == 3), [0, 1]) == {0: 0.5, 1: 0.5}

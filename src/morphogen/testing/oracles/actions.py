@@ -1,4 +1,4 @@
-"""What an env may do and what an action means, one cell at a time."""
+"""Legality and meaning of actions, one cell at a time."""
 
 import itertools
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ CURVES = ((LINEAR, 12.0), (COSINE, 12.0), (SIGMOID, 6.0), (SIGMOID, 12.0), (SIGM
 
 
 class SlotCell(NamedTuple):
-    """What legality knows of a slot."""
+    """Fields of a slot that legality reads."""
 
     stage: int
     age: int
@@ -36,7 +36,7 @@ def slot_cells(slots: Any) -> list[list[SlotCell]]:
 
 
 def legal(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> bool:
-    """Whether an op may address a slot.  `limits`: anything with the fields of `Limits`."""
+    """Return whether an op may address a slot.  `limits`: any object with the fields of `Limits`."""
     return limits.enabled[slot] and OPS[op] not in limits.disabled_ops and _stage_reason(op, slot, env, limits) == 0
 
 

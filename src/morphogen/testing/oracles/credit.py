@@ -1,4 +1,4 @@
-"""Who is worth what and what is paid for it: orders of players, one step after the other, one row at a time."""
+"""Contributions and rewards: orders of players, one step after the other, one row at a time."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ def shapley(value: CoalitionValue, players: Sequence[int]) -> dict[int, float]:
 
 
 def interaction(value: CoalitionValue, first: int, second: int) -> float:
-    """What two players are worth together beyond what each is worth alone, on the bare host."""
+    """Value of two players together beyond the sum of their values alone, on the bare host."""
     return value(1 << first | 1 << second) - value(1 << first) - value(1 << second) + value(0)
 
 

@@ -21,7 +21,7 @@ Number = float | int | bool
 
 
 def can_transition(stage: int, to: int) -> bool:
-    """Whether a stage may become another one; staying is no move."""
+    """Return whether a stage may become another one; staying is no move."""
     return to in NEXT_STAGES.get(stage, ())
 
 

@@ -1,4 +1,4 @@
-"""What reward rules see, drawn directly: every field in its range, optional values 0 where they are not valid."""
+"""Reward inputs, drawn directly: every field in its range, optional values 0 if they are not valid."""
 
 import itertools
 from typing import Any
@@ -89,7 +89,7 @@ def reward_inputs(
     rollbacks: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> RewardInputs:
-    """What a rule sees of a few envs in one step.  `horizon`: the step is the last one; None: either."""
+    """Reward inputs of a few envs in one step.  `horizon`: the step is the last one; None: either."""
     envs = draw(st.integers(min_envs, max_envs))
     rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=envs, max_size=envs))
     last = draw(st.booleans()) if horizon is None else horizon
@@ -125,7 +125,7 @@ def reward_episodes(
     rollbacks: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> list[RewardInputs]:
-    """What a rule sees in consecutive steps of the same envs; `last`: the last step is the horizon.
+    """Reward inputs in consecutive steps of the same envs; `last`: the last step is the horizon.
 
     A rule's ledger ties the steps together; what the slots show is drawn anew in each.
     """

@@ -1,4 +1,4 @@
-"""How Hypothesis prints what was drawn: a state by its leaves that are not empty, an epoch by what was done in it."""
+"""Printing of drawn examples: a state by its leaves that are not empty, an epoch by its actions."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ _SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
 
 @st.composite
 def _signal_fields(draw: Any) -> dict[str, Any]:
-    """What one env has measured about itself; a value is 0 where its flag is False."""
+    """Measurements of one env; a value is 0 if its flag is False."""
     row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
     row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(Outcome)))}
     row |= {"rolled_back": draw(st.booleans()), "rollbacks": draw(st.sampled_from((0, 1, 5, 9)))}
@@ -43,7 +43,7 @@ def _signal_fields(draw: Any) -> dict[str, Any]:
 
 @st.composite
 def signals(draw: Any, envs: int) -> Signals:
-    """What the envs have measured about themselves, each for itself."""
+    """Measurements of several envs, drawn independently."""
     rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
     leaves = {}
     for name, leaf in _SIGNALS.items():

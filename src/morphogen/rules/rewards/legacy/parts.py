@@ -95,7 +95,7 @@ def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Te
 
 
 def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue) -> Tensor:
-    """Reward for keeping the seed, by merit.  stage int64, epochs real, others optional, all [...] -> [...]."""
+    """Bonus or penalty for fossilizing the seed.  stage int64, epochs real, others optional, all [...] -> [...]."""
     (q, known_q), (u, known_u) = contribution, uncommitted
     harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
     harm = torch.where(known_q & (q > RANSOM_CONTRIBUTION) & (u < RANSOM_HARM), harm - 0.3, harm)
@@ -106,7 +106,7 @@ def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue
 
 
 def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Tensor:
-    """Reward for removing the seed, by merit.  stage int64, age real, contribution optional, all [...] -> [...]."""
+    """Bonus or penalty for pruning the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
     q, measured = contribution
     amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
     amount = torch.where(q < 0, 0.1, amount)

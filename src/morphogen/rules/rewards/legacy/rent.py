@@ -1,4 +1,4 @@
-"""Costs of growth in legacy rules: parameters in use, and sudden changes of alpha."""
+"""Cost of growth in a legacy rule: parameters in use, and sudden changes of their alpha."""
 
 from typing import NamedTuple
 

@@ -13,7 +13,7 @@ class OptionalValue(NamedTuple):
 
 
 class SlotRows(NamedTuple):
-    """Inputs of a kernel.  Fields broadcast against each other: a field of envs may be [E, 1] beside [E, S].
+    """Inputs of a kernel.  Fields broadcast against each other, so a field of an env may be [E, 1] beside [E, S].
 
     All real fields have one dtype, that of the result.  Without a seed every optional field is invalid.
     """
@@ -45,7 +45,7 @@ class SlotRows(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """Result of a kernel; `components` sum to the total, `ledger` holds the next ledgers and their causes."""
+    """Outputs of a kernel; `components` sum to its total, `ledger` its next ledgers and intermediate values."""
 
     components: dict[str, Tensor]
     diagnostics: dict[str, Tensor]

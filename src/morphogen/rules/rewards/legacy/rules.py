@@ -99,7 +99,7 @@ def _sum_slots(paid: Payment) -> LeafDict:
 
 
 def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """Parts common to `shaped` and `escrow`: fields of rows for rent and shock, and their ledgers."""
+    """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and the ledgers behind them."""
     slots = inputs.slots
     was = ledger["prev_alpha"], ledger["prev_params"]
     grown = rent_and_shock_inputs(
@@ -183,20 +183,23 @@ def build_escrow(spec: RewardSpec, terms: Terms) -> LegacyRule:
     return replace(
         build_shaped(spec, terms),
         step=_escrow_step,
-        ledgers=("escrow_balance", *RENT_LEDGERS),
+        ledger_names=("escrow_balance", *RENT_LEDGERS),
         components=(*SHAPED_COMPONENTS, FORFEIT_COMPONENT),
     )
 
 
 def build_simplified(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping and a fee per op, accuracy and good fossils at the horizon."""
-    return replace(build_shaped(spec, terms), step=_simplified_step, ledgers=(), components=SIMPLIFIED_COMPONENTS)
+    return replace(build_shaped(spec, terms), step=_simplified_step, ledger_names=(), components=SIMPLIFIED_COMPONENTS)
 
 
 def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping, linear rent, a bonus for a good fossil, accuracy gained at the horizon."""
     return replace(
-        build_shaped(spec, terms), step=_basic_step, ledgers=("drip_scale", RESET_LEDGER), components=BASIC_COMPONENTS
+        build_shaped(spec, terms),
+        step=_basic_step,
+        ledger_names=("drip_scale", RESET_LEDGER),
+        components=BASIC_COMPONENTS,
     )
 
 

@@ -130,7 +130,7 @@ def _shaping_components(
 
 
 def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tensor:
-    """Cost of an op, and the reward for its merit.  rows [...] -> [...], 0 for WAIT."""
+    """Cost of an op, and its bonus or penalty.  rows [...] -> [...], 0 for WAIT."""
     stage, (q, measured), (u, known) = rows.stage, rows.contribution, rows.uncommitted
     seed, epochs = occupied(stage), rows.epochs_in_stage.to(q.dtype)
     kept = -0.01 + parts.fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)

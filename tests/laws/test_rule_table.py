@@ -84,16 +84,20 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
         (
             "delta",
             rule_from_function(thrift),
-            "reward rule delta of this program has the name of a rule of own; want another name",
+            "reward rule delta: expected a new name, got the name of a rule of own",
         ),
-        ("", rule_from_function(thrift), "name of a reward rule is ''; want letters and digits"),
-        ("two words", rule_from_function(thrift), "name of a reward rule is 'two words'"),
-        ("-dash", rule_from_function(thrift), "name of a reward rule is '-dash'"),
-        (7, rule_from_function(thrift), "name of a reward rule is 7"),
+        (
+            "",
+            rule_from_function(thrift),
+            "name of a reward rule: expected letters and digits, with . _ - between them, got ''",
+        ),
+        ("two words", rule_from_function(thrift), "name of a reward rule: .* got 'two words'"),
+        ("-dash", rule_from_function(thrift), "name of a reward rule: .* got '-dash'"),
+        (7, rule_from_function(thrift), "name of a reward rule: .* got 7"),
         (
             "thrift",
             {"gain": 1},
-            r"reward rule thrift of this program is \{'gain': 1\}; want a function \(spec, terms\)",
+            r"reward rule thrift: expected a function \(spec, terms\) -> rule, got \{'gain': 1\}",
         ),
     ],
 )
@@ -106,14 +110,14 @@ def test_what_cannot_be_a_rule_is_refused_and_leaves_the_table_as_it_is(name, bu
 
 def test_a_name_is_given_once(open_table):
     register("thrift", rule_from_function(thrift))
-    with pytest.raises(ConfigError, match="thrift of this program has the name of a rule of this program"):
+    with pytest.raises(ConfigError, match="thrift: expected a new name, got the name of a rule of this program"):
         register("thrift", rule_from_function(thrift))
 
 
 def test_numbers_that_no_run_has_are_refused():
-    with pytest.raises(ConfigError, match="param_budget is 0; want >= 1"):
+    with pytest.raises(ConfigError, match="param_budget: expected an integer >= 1, got 0"):
         build_rule(RewardSpec(), param_budget=0, episode_length=10, gamma=0.9)
-    with pytest.raises(ConfigError, match="episode_length is 0; want >= 1"):
+    with pytest.raises(ConfigError, match="episode_length: expected an integer >= 1, got 0"):
         build_rule(RewardSpec(), param_budget=1, episode_length=0, gamma=0.9)
 
 
@@ -234,7 +238,7 @@ def test_a_plain_rule_has_no_potential_and_says_so():
 
 
 def test_a_plain_rule_may_not_pay_the_penalty_itself():
-    with pytest.raises(ConfigError, match="pays a component governor; that one is added for rollbacks"):
+    with pytest.raises(ConfigError, match="expected components other than governor, which is added for rollbacks"):
         rule_from_function(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().fill_defaults(), TERMS)
 
 

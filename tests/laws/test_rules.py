@@ -51,7 +51,12 @@ LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("BLEND",)
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
 STRICT = LifecycleSpec(permissive_gates=False)
-NUMBERS = {"attribution.configurations", "shapley.interaction_weights", "shapley.shapley_weights"}  # without tensors
+NUMBERS = {
+    "attribution.configuration_count",
+    "shapley.interaction_weights",
+    "shapley.shapley_weights",
+}  # without tensors
+BESIDE_RULES = (advantage, blend_slots, minibatch_tally)  # modules of other packages under the laws of rules
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
@@ -188,7 +193,7 @@ def signed(loss, starved, baseline, *bounds):
 
 # name -> (rule, what it takes, in which ways it is asked)
 RULES = {
-    "advantage.discounted": (
+    "advantage.discounted_sum": (
         partial(advantage.discounted_sum, factor=0.9),
         rollout.map(lambda r: r[2:4]),
         {"env_axis": 1},
@@ -204,100 +209,108 @@ RULES = {
     "alpha.retarget": (at_once, beside(slots, (yes, B, CELL), (shares, R, CELL)), SLOTTED),
     "attribution.attribution": (attribution.attribution, slots.map(measured), {}),
     "attribution.coalitions": (partial(attribution.coalitions, pairs=2), beside(slots, (shares, R, (2, 3))), {}),
-    "attribution.measuring": (
+    "attribution.is_measured_epoch": (
         partial(attribution.is_measured_epoch, every=3, episode_length=9),
         tensors((st.integers(0, 9), I, ONE)),
         {},
     ),
     "attribution.players": (attribution.players, slots, SLOTTED),
-    "blend.blend": (blended("added"), blends, {}),
-    "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
-    "blend.mix": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
+    "blend_slots.blend": (blended("added"), blends, {}),
+    "blend_slots.blend (multiplied)": (blended("multiplied"), blends, {}),
+    "blend_slots.build_seed_blend": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "counts.host_params": (partial(counts.host_params, host=HOST), states.map(lambda s: s.instance), {}),
-    "counts.price_of": (
+    "counts.parameter_price": (
         partial(counts.parameter_price, param_budget=100),
         tensors((st.integers(0, 900), I, CELL), (shares, R, ONE)),
         {"tolerance": 1e-6},
     ),
-    "counts.kept_channels": (partial(counts.used_channels, channels=16), tensors((shares, R, ONE)), {}),
+    "counts.used_channels": (partial(counts.used_channels, channels=16), tensors((shares, R, ONE)), {}),
     "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
     "decode.decode": (
         partial(decode.decode, limits=scenes.make_limits(scenes.make_slots([[{}] * 3]))),
         slots.flatmap(acted),
         {**SLOTTED, "permute_args": turned},
     ),
-    "detectors.detect": (seed_detectors.detect_false_credit, beside(slots, (points.map(lambda x: x - 50), R, ONE)), {}),
-    "features.capacity": (
+    "seed_detectors.detect_false_credit": (
+        seed_detectors.detect_false_credit,
+        beside(slots, (points.map(lambda x: x - 50), R, ONE)),
+        {},
+    ),
+    "features.occupancy_features": (
         partial(features.occupancy_features, limits=LIMITS),
         slots,
         {"slots": True, "tolerance": 1e-6},
     ),
-    "features.feedback": (features.feedback_features, states.map(lambda s: s.signals), {}),
-    "features.grown": (features.size_features, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
-    "features.history": (
+    "features.feedback_features": (features.feedback_features, states.map(lambda s: s.signals), {}),
+    "features.size_features": (features.size_features, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
+    "features.progress_features": (
         partial(features.progress_features, episode_length=20),
         beside(states, (shares, R, CELL), (shares, R, CELL)).map(remembered),
         SLOTTED,
     ),
-    "features.lifecycle": (partial(features.lifecycle_features, enabled=(True,) * 3), slots, SLOTTED),
-    "features.measured": (features.measurement_features, states.map(lambda s: s.signals), {}),
-    "features.slog": (features.signed_log, tensors((points, R, ONE)), {"tolerance": 1e-6}),
-    "features.task": (
+    "features.lifecycle_features": (partial(features.lifecycle_features, enabled=(True,) * 3), slots, SLOTTED),
+    "features.measurement_features": (features.measurement_features, states.map(lambda s: s.signals), {}),
+    "features.signed_log": (features.signed_log, tensors((points, R, ONE)), {"tolerance": 1e-6}),
+    "features.instance_features": (
         partial(features.instance_features, classes=10),
         states.map(lambda s: s.instance),
         {"tolerance": 1e-6},
     ),
-    "features.worth": (features.contribution_features, slots, SLOTTED),
-    "whitebox.accuracy": (whitebox.coalition_accuracy, states.map(ripening), {}),
-    "whitebox.best": (
+    "features.contribution_features": (features.contribution_features, slots, SLOTTED),
+    "whitebox.coalition_accuracy": (whitebox.coalition_accuracy, states.map(ripening), {}),
+    "whitebox.optimal_value": (
         partial(whitebox.optimal_value, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
         states.map(lambda s: s.instance),
         {"tolerance": 1e-6},
     ),
-    "whitebox.gain": (
+    "whitebox.seed_gain": (
         whitebox.seed_gain,
         tensors(*[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)),
         {},
     ),
-    "whitebox.right": (whitebox.best_blueprint, tensors((shares, R, ONE)), {}),
-    "whitebox.ripe": (whitebox.first_useful_epoch, tensors((shares, R, ONE)), {}),
-    "gates.gate": (
+    "whitebox.best_blueprint": (whitebox.best_blueprint, tensors((shares, R, ONE)), {}),
+    "whitebox.first_useful_epoch": (whitebox.first_useful_epoch, tensors((shares, R, ONE)), {}),
+    "gates.check_gate": (
         partial(gates.check_gate, spec=LIFE),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
         SLOTTED,
     ),
-    "gates.gate (strict)": (
+    "gates.check_gate (strict)": (
         partial(gates.check_gate, spec=STRICT),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),
         SLOTTED,
     ),
-    "gates.gate_of": (gates.gate_before, stage_of, SLOTTED),
-    "health.health": (health_of, tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)), SLOTTED),
+    "gates.gate_before": (gates.gate_before, stage_of, SLOTTED),
+    "health.gradient_health": (health_of, tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)), SLOTTED),
     "health.layer_health": (
         health.layer_health,
         tensors((shares, R, CELL), (shares, R, CELL), (yes, B, CELL)),
         SLOTTED,
     ),
-    "health.memory": (health.hidden_stats, tensors((points, R, (2,)), lead=(2,)), {**ALL, "env_axis": 1}),
-    "health.norm": (health.safe_norm, tensors((points, R, CELL)), {}),
-    "health.ratio": (
+    "health.hidden_stats": (health.hidden_stats, tensors((points, R, (2,)), lead=(2,)), {**ALL, "env_axis": 1}),
+    "health.safe_norm": (health.safe_norm, tensors((points, R, CELL)), {}),
+    "health.gradient_ratio": (
         health.gradient_ratio,
         tensors((shares, R, CELL), (st.integers(0, 9), I, CELL), (shares, R, (1,)), (st.integers(0, 9), I, (1,))),
         {},
     ),
-    "health.shares": (health.gradient_shares, tensors((points, R, CELL)), ALL),
-    "health.smoothed": (health.moving_average, tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "health.gradient_shares": (health.gradient_shares, tensors((points, R, CELL)), ALL),
+    "health.moving_average": (
+        health.moving_average,
+        tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)),
+        SLOTTED,
+    ),
     "legality.action_masks": (partial(legality.action_masks, limits=LIMITS), slots, {}),
-    "legality.available": (legality.used_heads, slots.map(masks_of), {}),
-    "legality.choices": (legality.action_count, slots.map(masks_of), {}),
+    "legality.used_heads": (legality.used_heads, slots.map(masks_of), {}),
+    "legality.action_count": (legality.action_count, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
-    "legality.control": (legality.restrict_masks, slots.flatmap(declared), {}),
-    "legality.head_choices": (
+    "legality.restrict_masks": (legality.restrict_masks, slots.flatmap(declared), {}),
+    "legality.head_value_counts": (
         legality.head_value_counts,
         beside(slots.map(masks_of), (st.integers(-1, 7), I, ONE)),
         {},
     ),
-    "legality.forced": (legality.is_forced, slots.map(masks_of), {}),
+    "legality.is_forced": (legality.is_forced, slots.map(masks_of), {}),
     "legality.legal": (
         legality.legal,
         slots.map(lambda part: (part, scenes.make_limits(part))),
@@ -314,23 +327,23 @@ RULES = {
     "signals.update_signals": (partial(signals.update_signals, spec=SignalSpec()), states.map(judged), {}),
     **{
         f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
-        for name in ("active", "blended", "cooling", "known", "occupied")
+        for name in ("active", "blended", "clamp_stage", "cooling", "occupied")
     },
-    "stats.moments": (stats.masked_moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
-    "tally.add": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
-    "tally.add_seeds": (
+    "stats.masked_moments": (stats.masked_moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
+    "minibatch_tally.add_minibatch": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
+    "minibatch_tally.add_seed_stats": (
         seeds_added,
         st.tuples(seed_tallies, gauges, tensors(*[(yes, B, CELL)] * 2)).map(lambda p: p[0] + p[1] + p[2]),
         SLOTTED,
     ),
-    "tally.averages": (averaged, tallies, {}),
-    "tally.no_seeds": (
+    "minibatch_tally.env_averages": (averaged, tallies, {}),
+    "minibatch_tally.empty_seed_tally": (
         minibatch_tally.empty_seed_tally,
         beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])),
         {},
     ),
-    "tally.nothing": (minibatch_tally.empty_tally, tensors((shares, R, (2,))), {}),
-    "tally.seed_averages": (
+    "minibatch_tally.empty_tally": (minibatch_tally.empty_tally, tensors((shares, R, (2,))), {}),
+    "minibatch_tally.seed_averages": (
         seeds_averaged,
         st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
         SLOTTED,
@@ -347,14 +360,18 @@ RULES = {
         beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),
         SLOTTED,
     ),
-    "vitals.limit": (partial(vitals.loss_limit, spec=WATCH), windows, {}),
-    "vitals.panic": (
+    "vitals.loss_limit": (partial(vitals.loss_limit, spec=WATCH), windows, {}),
+    "vitals.rollback_cause": (
         partial(vitals.rollback_cause, spec=WATCH),
         tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
         {},
     ),
-    "vitals.sign": (signed, tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)), {}),
-    "vitals.streak_after": (vitals.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
+    "vitals.classify_loss": (
+        signed,
+        tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)),
+        {},
+    ),
+    "vitals.next_streak": (vitals.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
 }
 
 
@@ -382,11 +399,13 @@ def test_every_reward_rule_has_its_row():
 
 
 def test_every_rule_has_its_row():
-    """Functions of tensors in `rules`, but for the reward rules, which have their own rows."""
-    found = set()
-    for module in pkgutil.iter_modules(rules.__path__):
-        part = importlib.import_module(f"morphogen.rules.{module.name}")
-        for name, function in inspect.getmembers(part, inspect.isfunction):
-            if function.__module__ == part.__name__ and not name.startswith("_"):
-                found.add(f"{module.name}.{name}")
-    assert found - NUMBERS == {name.partition(" ")[0] for name in RULES}
+    """Functions of tensors in `rules` and in `BESIDE_RULES`, but for the reward rules, which have their own rows."""
+    in_rules = [
+        importlib.import_module(f"morphogen.rules.{module.name}") for module in pkgutil.iter_modules(rules.__path__)
+    ]
+    names = set()
+    for module in (*in_rules, *BESIDE_RULES):
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__ == module.__name__ and not name.startswith("_"):
+                names.add(f"{module.__name__.rpartition('.')[2]}.{name}")
+    assert names - NUMBERS == {name.partition(" ")[0] for name in RULES}

@@ -25,12 +25,12 @@ def gae(
     gamma: float,
     gae_lambda: float,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns.
+    """Generalised advantage estimates and returns.
 
-    Shapes: all [T, E]; `next_value` is the value behind a row, read where it is truncated and behind the last row
+    Shapes: all [T, E]; `next_value` is the value after a row, read where it is truncated and after the last row
     -> (advantage, returns) [T, E].
-    Promise: nothing behind a terminal or a cut reaches a row before it; `terminated` wins over `truncated`.
-    Source: Schulman et al. 2016, equation 16.
+    Promise: values never cross the end of an episode; `terminated` wins over `truncated`.
+    Source: Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, 2016, eq. 16.
     """
     behind = torch.cat((value[1:], next_value[-1:]))
     behind = torch.where(truncated, next_value, behind)
@@ -40,7 +40,7 @@ def gae(
 
 
 def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1) -> Tensor:
-    """Mean 0 and deviation at most 1 over the rows that had a choice; only scaled without any.
+    """Standardise advantages to mean 0 and deviation at most 1 over the free rows; only scale without any.
 
     Shapes: advantage, free bool [T, E] -> [T, E].  `floor`: least deviation to divide by, in return units.
     """

@@ -1,4 +1,4 @@
-"""Policies that do not learn, on the very path of the learned one: same observations, masks, decode, noise, memory."""
+"""Policies without learning, run like the learned policy: same observations, masks, decoding, noise, memory."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,11 +35,11 @@ class _ParameterFree:
     purpose: ClassVar[Purpose] = Purpose.BASELINE
 
     def init(self, key: Tensor) -> TensorDict:
-        """No parameters."""
+        """Return an empty tree of parameters."""
         return TensorDict({}, batch_size=[], device=key.device)
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """No memory."""
+        """Return an empty memory."""
         return TensorDict({}, batch_size=[envs], device=device)
 
 
@@ -50,7 +50,7 @@ class RandomPolicy(_ParameterFree):
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
-        """A legal action.  noise float32 [E, 38 + S], standard Gumbel."""
+        """Sample a legal action.  noise float32 [E, 38 + S], standard Gumbel."""
         legal = build_support(masks)
         shape = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(ROWS), WIDTH)
         even = LogitTables(
@@ -63,7 +63,7 @@ class RandomPolicy(_ParameterFree):
 
 
 def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:
-    """A baseline by name.  A ConfigError lists the known ones."""
+    """Build a baseline by name.  Raises ConfigError for an unknown name."""
     if name == "heuristic":
         least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
         return HeuristicPolicy(
@@ -73,5 +73,5 @@ def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episod
             min_contribution=least,
         )
     if name not in BASELINES:
-        raise ConfigError(f"policy_name is {name!r}; want one of {', '.join(BASELINES)}")
+        raise ConfigError(f"policy_name: expected one of {', '.join(BASELINES)}, got {name!r}")
     return RandomPolicy()

@@ -1,4 +1,4 @@
-"""The scripted gardener: a rule of thumb for every stage, blueprints in rotation."""
+"""Scripted policy: a rule of thumb for every stage, blueprints in rotation."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,23 +29,23 @@ DEFAULT_ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
     ),
 }
 _ENV, _SLOT = column_index(ENV), column_index(SLOT)
-_OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # which wish an env takes
+_OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # the op that an env executes
 _ALPHA_FULL = 1.0 - 1e-6
 _RANSOM_CONTRIBUTION = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
 
 
 def blueprint_rotation(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
-    """Codes of the blueprints that are tried in turn: the given names or the default, reduced to the allowed ones."""
-    own = {blueprint.label: blueprint for blueprint in BY_TOPOLOGY[limits.topology]}
+    """Codes of the blueprints in rotation: `names` or the default, reduced to the allowed blueprints."""
+    by_label = {blueprint.label: blueprint for blueprint in BY_TOPOLOGY[limits.topology]}
     for name in names:
-        if name not in own:
-            raise ConfigError(f"rotation names {name!r}; a {limits.topology} host has {', '.join(own)}")
-    wanted = tuple(own[name] for name in names) or DEFAULT_ROTATIONS[limits.topology]
-    found = tuple(int(blueprint) for blueprint in wanted if blueprint in limits.allowed_blueprints)
-    if not found:
+        if name not in by_label:
+            raise ConfigError(f"rotation: expected names of {', '.join(by_label)}, got {name!r}")
+    requested = tuple(by_label[name] for name in names) or DEFAULT_ROTATIONS[limits.topology]
+    rotation = tuple(int(blueprint) for blueprint in requested if blueprint in limits.allowed_blueprints)
+    if not rotation:
         allowed = ", ".join(Blueprint(code).label for code in limits.allowed_blueprints)
-        raise ConfigError(f"rotation is {[b.label for b in wanted]}; want at least one of {allowed}")
-    return found
+        raise ConfigError(f"rotation: expected at least one of {allowed}, got {[b.label for b in requested]}")
+    return rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class HeuristicPolicy:
     skip_penalty: float = 3.0  # penalty from which a blueprint is passed over
 
     def init(self, key: Tensor) -> TensorDict:
-        """No parameters."""
+        """Return an empty tree of parameters."""
         return TensorDict({}, batch_size=[], device=key.device)
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
@@ -86,7 +86,7 @@ class HeuristicPolicy:
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
-        """The most urgent legal wish, else a new seed where it is time, else WAIT.  The noise is not used."""
+        """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not used."""
         penalty = hidden["penalty"] * self.decay
         penalty = torch.where(penalty < self.min_penalty, 0.0, penalty)
         op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
@@ -135,7 +135,7 @@ class HeuristicPolicy:
         return wish
 
     def should_germinate(self, env: Tensor) -> Tensor:
-        """The host is stable, on a plateau, and not brand-new.  env float32 [E, 52] raw -> bool [E]."""
+        """Mask of envs whose host is stable, on a plateau, not new.  env float32 [E, 52] raw -> bool [E]."""
         epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
         plateau = (env[:, _ENV["plateau"]] * 10.0).round()
         return (
@@ -143,24 +143,24 @@ class HeuristicPolicy:
         )
 
     def next_blueprint(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Next blueprint: the first from `start` that is not passed over, else the least penalised.
+        """Choose the next blueprint: the first from `start` below the skip penalty, else the least penalised.
 
         Shapes: penalty float32 [E, 13], start int64 [E] -> place int64 [E], code int64 [E].
         """
         codes = constant_table(self.rotation, torch.int64, penalty.device)
         size = len(self.rotation)
-        own = penalty[:, codes]
+        penalties = penalty[:, codes]
         order = (torch.arange(size, device=penalty.device) + start.unsqueeze(-1)) % size
-        free = own.gather(1, order) < self.skip_penalty
+        free = penalties.gather(1, order) < self.skip_penalty
         first = order.gather(1, free.int().argmax(-1, keepdim=True)).squeeze(1)
-        place = torch.where(free.any(-1), first, own.argmin(-1))
+        place = torch.where(free.any(-1), first, penalties.argmin(-1))
         return place, codes[place]
 
 
 def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
-    """The most urgent legal wish of each env, the lowest slot among equals; WAIT if there is none.
+    """Most urgent legal op of each env, the lowest slot among equals; WAIT without any.
 
-    Shapes: wish int64 [E, S] -> op int64 [E], slot int64 [E].
+    Shapes: requested int64 [E, S] -> op int64 [E], slot int64 [E].
     """
     slots = requested.shape[1]
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
@@ -172,7 +172,7 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
 
 
 def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:
-    """The output of a policy without probabilities.  action int64 [E, 8]."""
+    """Build the output of a policy without probabilities.  action int64 [E, 8]."""
     count = action_count(masks)
     nothing = torch.zeros(action.shape[0], len(HEADS), device=action.device)
     return ActOutput(

@@ -25,10 +25,10 @@ def minibatch_objective(
     lookups: Lookups,
     factors: Tensor,
 ) -> tuple[Tensor, Metrics]:
-    """The loss of one minibatch and what was measured.  rows [T, B] as `update.prepare` makes them; hidden [B]."""
-    found = policy.rescore(net, rows, lookups, hidden)
+    """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]."""
+    evaluation = policy.rescore(net, rows, lookups, hidden)
     return ppo_loss(
-        found, rows, lookups.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
+        evaluation, rows, lookups.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
     )
 
 

@@ -1,4 +1,4 @@
-"""The metrics of an update: which there are, how each is reduced over the minibatch steps, and when it is valid."""
+"""Metrics of an update: names, reductions over the minibatch steps, validity."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -26,7 +26,7 @@ class Reduction(Enum):
     ANY = "any"
 
 
-# Every metric of a minibatch step.  A step that measures another set of names is refused.
+# Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
 STEP_REDUCTIONS: dict[str, Reduction] = {
     "policy_loss": Reduction.MEAN,
     "value_loss": Reduction.MEAN,
@@ -50,7 +50,7 @@ STEP_REDUCTIONS: dict[str, Reduction] = {
     "nonfinite.step": Reduction.SUM,
     "layer_health": Reduction.MEAN,
 }
-# Metrics of several numbers, and what each is about.
+# Metrics with several values, and the label of each value.
 METRIC_PARTS = {
     "entropy_head": HEADS,
     "clip_share_head": HEADS,
@@ -91,21 +91,21 @@ METRIC_NAMES: tuple[str, ...] = (*STEP_NAMES, *ROUND_METRICS)  # `<name>_valid` 
 
 
 def masked_mean(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over the rows of weight 1, and whether there was any.  Equal shapes, weights 0 or 1 -> 0-d."""
+    """Mean over the rows of weight 1, and a flag for any such row.  Equal shapes, weights 0 or 1 -> 0-d."""
     total = weight.sum()
     return (x * weight).sum() / total.clamp(min=1.0), total > 0
 
 
 def masked_mean_by_head(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for each head.  [..., 8], weights 0 or 1 -> [8]."""
+    """Masked mean of each head.  [..., 8], weights 0 or 1 -> [8]."""
     total = weight.flatten(0, -2).sum(0)
     return (x * weight).flatten(0, -2).sum(0) / total.clamp(min=1.0), total > 0
 
 
 def pack_metrics(metrics: Metrics) -> tuple[Tensor, Tensor]:
-    """One step's metrics in the order of `STEP_NAMES`, finite or not.  -> value float64 [M], valid bool [M]."""
+    """Pack the metrics of one step in the order of `STEP_NAMES`.  -> value float64 [M], valid bool [M]."""
     if metrics.keys() != STEP_REDUCTIONS.keys():
-        raise ValueError(f"metrics are {sorted(metrics)}; want {sorted(STEP_REDUCTIONS)}")
+        raise ValueError(f"metrics: expected {sorted(STEP_REDUCTIONS)}, got {sorted(metrics)}")
     values = torch.cat([metrics[name][0].detach().reshape(-1).double() for name in STEP_REDUCTIONS])
     valid = torch.cat([metrics[name][1].expand_as(metrics[name][0]).reshape(-1) for name in STEP_REDUCTIONS])
     return values, valid
@@ -128,17 +128,19 @@ def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
         Reduction.FIRST: values[0],
     }
     kinds = [kind for name, kind in STEP_REDUCTIONS.items() for _ in _labels(name)]
-    found = {}
+    reduced = {}
     for i, (name, kind) in enumerate(zip(STEP_NAMES, kinds, strict=True)):
         good = valid[0, i] if kind is Reduction.FIRST else number[i] > 0
-        found[name] = (torch.where(good, by[kind][i], 0.0), good)
-    return found
+        reduced[name] = (torch.where(good, by[kind][i], 0.0), good)
+    return reduced
 
 
 def assemble_metrics(metrics: Mapping[str, tuple[Tensor, Tensor]]) -> TensorDict:
-    """One flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of `NAMES`."""
+    """Build one flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of `METRIC_NAMES`."""
     if set(metrics) != set(METRIC_NAMES):
-        raise ValueError(f"metrics differ from the table: {sorted(set(metrics) ^ set(METRIC_NAMES))}")
+        raise ValueError(
+            f"metrics: expected METRIC_NAMES, got a difference of {sorted(set(metrics) ^ set(METRIC_NAMES))}"
+        )
     flat = {name: metrics[name][0].double() for name in METRIC_NAMES}
     flags = {f"{name}_valid": metrics[name][1] for name in METRIC_NAMES}
     return TensorDict({**flat, **flags}, batch_size=[])

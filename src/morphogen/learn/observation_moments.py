@@ -1,4 +1,7 @@
-"""Merging a rollout into the observation statistics: exact counts, two passes, no decay (Chan et al. 1979)."""
+"""Merging a rollout into the observation statistics: exact counts, two passes, no decay.
+
+Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+"""
 
 import torch
 from tensordict import TensorDict
@@ -10,7 +13,7 @@ from morphogen.vocab.observation import VECTORS
 
 
 def update_observation_stats(stats: TensorDict, observation: Observation) -> TensorDict:
-    """The statistics with all rows of a rollout taken in.  observation [T, E]; slots are pooled."""
+    """Merge all rows of a rollout into the statistics.  observation [T, E]; slots are pooled."""
     merged = {name: merge_moments(stats[name], feature_moments(observation, name)) for name in VECTORS}
     return TensorDict(merged, batch_size=[], device=stats.device)
 

@@ -1,4 +1,4 @@
-"""From a rollout to rows that the loss reads: which envs count, return units, advantages, normalised observations."""
+"""Preparation of a rollout for the loss: valid envs, return units, advantages, normalised observations."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from morphogen.state.tree_ops import expand_mask
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
 _MIN_VARIANCE = 1e-8  # of returns, for the explained variance
-# Of a reward, value or log-prob that is believed: one that is beyond would set the unit of everybody's returns.
+# Of a valid reward, value or log-prob: a larger one would set the unit of returns of all envs.
 _MAX_ABS = 1e9
 
 
@@ -31,10 +31,10 @@ class ScaledCritic(NamedTuple):
 def prepare_rows(
     params: TensorDict, scale: ScaleState, rollout: TensorDict, *, policy: RecurrentPolicy, spec: PpoSpec, kind: str
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
-    """Return units, advantages, weights.
+    """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (units, rows [T, E], metrics of the round).
-    Promise: what an env without sane numbers holds in reward, value, log-prob and observation reaches nothing.
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).
+    Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach nothing.
     """
     known = finite_envs(rollout)
     fields = ("reward", "value", "next_value", "log_prob")
@@ -75,16 +75,16 @@ def finite_envs(rollout: TensorDict) -> Tensor:
 
 
 def _zero_other_envs(finite: Tensor, leaf: Tensor) -> Tensor:
-    """A leaf [T, E, ...] with 0 for the real numbers of all other envs.  known bool [E]."""
+    """Zero a floating-point leaf [T, E, ...] in all other envs.  finite bool [E]."""
     return torch.where(expand_mask(finite, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
 
 
 def rescale_critic(
     params: TensorDict, factor: Tensor, *, before: ScaleState, after: ScaleState
 ) -> tuple[ScaledCritic, Tensor]:
-    """The critic in new units: no value changes in reward units.  -> (units, shift of stored values []).
+    """Rescale the critic; values in reward units stay.  -> (critic, shift of stored values []).
 
-    In the first round the offset appears: it is added to what was predicted, and the last layer stays.
+    The first round adds the offset to stored predictions; the last layer stays.
     """
     net, old = params["net"], params["value_offset"]
     offset = (running_mean(after) / return_scale(after)).to(old.dtype)

@@ -1,4 +1,4 @@
-"""The unit of returns: one running deviation for all envs and steps; rewards are divided by it and never shifted."""
+"""Unit of returns: one running deviation for all envs and steps; rewards are divided by this unit, never shifted."""
 
 import torch
 from tensordict import TensorClass
@@ -19,7 +19,7 @@ class ScaleState(TensorClass["frozen"]):
 
 
 def init_scale(device: torch.device | str = "cpu") -> ScaleState:
-    """Nothing seen yet: scale 1."""
+    """Return the initial state: scale 1."""
     zero = torch.zeros((), dtype=torch.float64, device=device)
     return ScaleState(first=zero, second=zero.clone(), rounds=zero.to(torch.int64), batch_size=[], device=device)
 
@@ -39,11 +39,11 @@ def return_scale(state: ScaleState) -> Tensor:
 def rescale_rewards(
     state: ScaleState, reward: Tensor, terminated: Tensor, gamma: float, executed: Tensor, *, kind: str = "running"
 ) -> tuple[ScaleState, Tensor, Tensor]:
-    """Learn the spread of one round's returns and express its rewards in it.
+    """Update the scale with the returns of one round and divide the rewards by it.
 
     Shapes: reward, terminated [T, E]; executed bool [E] or [T, E], False for envs that do not count
     -> (state, reward / scale [T, E], value_factor []): values predicted in the old unit are multiplied by the factor.
-    Promise: signs, zeros and ratios of rewards are kept; a round in which nothing counts teaches nothing.
+    Promise: signs, zeros and ratios of rewards are kept; a round without a counted row leaves the state unchanged.
     `kind`: "running", or "fixed" for scale 1 and a state that never changes.
     """
     if kind == "fixed":
@@ -66,6 +66,6 @@ def rescale_rewards(
 
 
 def _total_weight(state: ScaleState) -> Tensor:
-    """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 where there are none."""
+    """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 before the first round."""
     weight = 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64)
     return torch.where(state.rounds > 0, weight, 1.0)

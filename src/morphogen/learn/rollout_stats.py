@@ -1,6 +1,6 @@
 """Statistics of the observations of a round and of the hidden state at its end, for any policy.
 
-Names are those of the events behind the name of a group: `observation.clip_share`, `hidden.h_rms`.
+Names are those of the events, after the name of a group: `observation.clip_share`, `hidden.h_rms`.
 """
 
 import torch
@@ -16,68 +16,70 @@ from morphogen.vocab.observation import ENV, VECTORS
 
 OUTLIER_DEVIATIONS, DEVIATION_FLOOR = 3.0, 1e-8  # standard deviations
 NEAR_CLIP, CLIP = 9.0, 10.0 - 1e-6  # normalised units; the normaliser clamps at 10
-_BLOCKS = {block: tuple(i for i, one in enumerate(ENV) if one.block == block) for block in ("host", "feedback")}
-_NORMALISED = {name: tuple(i for i, one in enumerate(row) if one.normalised) for name, row in VECTORS.items()}
+_BLOCKS = {block: tuple(i for i, column in enumerate(ENV) if column.block == block) for block in ("host", "feedback")}
+_NORMALISED = {name: tuple(i for i, column in enumerate(row) if column.normalised) for name, row in VECTORS.items()}
 
 
 def rollout_stats(
     observation: Observation, hidden: TensorDict, scaling_stats: TensorDict | None, updated_stats: TensorDict | None
 ) -> TensorDict:
-    """A round, flat: 0-d numbers with a flag `<name>_valid` where one may be missing, and the normaliser.
+    """Statistics of a round: 0-d values, a flag `<name>_valid` beside optional ones, and the normaliser.
 
-    Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without memory; used, now:
-    the statistics that scaled the round, and those it leaves behind; None for a policy without them.
+    Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without memory;
+    scaling_stats: normaliser of the round; updated_stats: normaliser after the round; None for a policy without.
     """
-    found: dict[str, Tensor] = {f"observation.{name}": value for name, value in raw_feature_stats(observation).items()}
+    result: dict[str, Tensor] = {f"observation.{name}": value for name, value in raw_feature_stats(observation).items()}
     if scaling_stats is not None and updated_stats is not None:
         for name, (value, valid) in clip_shares(observation, scaling_stats).items():
-            found |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
-        found |= {f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()}
+            result |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
+        result |= {f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()}
     for name, leaf in hidden.items():
         sizes = hidden_stats(leaf.unsqueeze(0))._asdict()
-        found |= {f"hidden.{name}_{key}": value for key, value in sizes.items()}
-    return TensorDict(found, batch_size=[])
+        result |= {f"hidden.{name}_{key}": value for key, value in sizes.items()}
+    return TensorDict(result, batch_size=[])
 
 
 def raw_feature_stats(observation: Observation) -> dict[str, Tensor]:
-    """Blocks of the raw features, and how many elements stand out from their feature.  [T, E] -> 0-d each."""
+    """Moments of the blocks of raw features, and shares of non-finite values and outliers.  [T, E] -> 0-d each."""
     env, slots = observation.env, observation.slots
     columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
-    found = {"nonfinite_share": observation.nonfinite.sum() / columns.numel()}
+    result = {"nonfinite_share": observation.nonfinite.sum() / columns.numel()}
     blocks = {
         name: env.index_select(-1, constant_table(which, torch.int64, env.device)) for name, which in _BLOCKS.items()
     }
     for name, block in {**blocks, "slot": slots}.items():
         variance, mean = torch.var_mean(block, correction=0)
-        found |= {f"{name}_mean": mean, f"{name}_std": variance.sqrt()}
+        result |= {f"{name}_mean": mean, f"{name}_std": variance.sqrt()}
     variance, mean = torch.var_mean(columns, dim=0, correction=0)
     far = (columns - mean).abs() > OUTLIER_DEVIATIONS * (variance.sqrt() + DEVIATION_FLOOR)
-    return {**found, "outlier_share": far.to(columns.dtype).mean()}
+    return {**result, "outlier_share": far.to(columns.dtype).mean()}
 
 
 def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
-    """Shares of the normalised elements that are near the limit, and at it.  [T, E] -> (0-d, valid) each."""
+    """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d, valid) each."""
     scaled, device = normalise(stats, observation), observation.env.device
-    own = {n: valid_entries(observation, n) & normalised_features(n, device) & (stats[n, "count"] > 0) for n in VECTORS}
-    number = torch.stack([where.sum() for where in own.values()]).sum()
-    found = {}
+    valid = {
+        n: valid_entries(observation, n) & normalised_features(n, device) & (stats[n, "count"] > 0) for n in VECTORS
+    }
+    number = torch.stack([where.sum() for where in valid.values()]).sum()
+    result = {}
     for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
-        beyond = torch.stack([(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in own.items()]).sum()
-        found[share] = (beyond / number.clamp(min=1), number > 0)
-    return found
+        beyond = torch.stack([(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]).sum()
+        result[share] = (beyond / number.clamp(min=1), number > 0)
+    return result
 
 
 def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
-    """Mean and standard deviation of every feature that is normalised; 0 where never seen.  -> float64 [D] each."""
+    """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  -> float64 [D] each."""
     rows = [stats[name] for name in VECTORS]
     which = [
         constant_table(_NORMALISED[name], torch.int64, row["count"].device)
         for name, row in zip(VECTORS, rows, strict=True)
     ]
-    found = {"mean": [row["mean"] for row in rows], "std": [_standard_deviation(row) for row in rows]}
+    result = {"mean": [row["mean"] for row in rows], "std": [_standard_deviation(row) for row in rows]}
     return {
-        key: torch.cat([leaf.index_select(0, own) for leaf, own in zip(leaves, which, strict=True)])
-        for key, leaves in found.items()
+        key: torch.cat([leaf.index_select(0, columns) for leaf, columns in zip(leaves, which, strict=True)])
+        for key, leaves in result.items()
     }
 
 

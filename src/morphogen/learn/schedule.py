@@ -1,4 +1,4 @@
-"""Coefficients that change with the round.  Rounds are counted, never a total: a run can be extended."""
+"""Coefficients that depend on the round.  No schedule reads the total of rounds, so a run can be extended."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Coefficients(NamedTuple):
     value: float | Tensor
 
     def to_device(self, device: torch.device) -> "Coefficients":
-        """The same as 0-d tensors, float32: a graph takes them like data."""
+        """Convert to 0-d tensors, float32: a compiled graph takes them as data."""
         return Coefficients(*(torch.full((), x, dtype=torch.float32, device=device) for x in self))
 
 
@@ -28,7 +28,7 @@ def linear_schedule(start: float, end: float, rounds: int, round_index: int) -> 
 
 
 def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
-    """The coefficients of round `at`."""
+    """Coefficients of round `round_index`."""
     return Coefficients(
         lr=_anneal(spec.lr, spec.lr_end, spec.lr_anneal_rounds, round_index),
         entropy=_anneal(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, round_index),
@@ -39,5 +39,5 @@ def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
 
 
 def _anneal(start: float, end: float | None, rounds: int, round_index: int) -> float:
-    """`linear`, or the start for good where there is no end."""
+    """`linear_schedule`, or the constant start if `end` is None."""
     return start if end is None else linear_schedule(start, end, rounds, round_index)

@@ -1,4 +1,4 @@
-"""Doors to TorchRL: the action distribution as a `torch.distributions` class, a rollout as its batch."""
+"""Adapters to TorchRL: the action distribution as a `torch.distributions` class, a rollout as a batch."""
 
 import torch
 from tensordict import TensorDict
@@ -23,7 +23,7 @@ class FactoredDistribution(Distribution):
         super().__init__(tables.op.shape[:-1], torch.Size([len(HEADS)]), validate_args=False)
 
     def sample_with(self, noise: Tensor) -> Tensor:
-        """An action from Gumbel noise [..., 38 + S]."""
+        """Sample an action from Gumbel noise [..., 38 + S]."""
         return distribution.sample_action(self.factored, noise)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class FactoredDistribution(Distribution):
 
 
 def to_torchrl(rollout: TensorDict) -> TensorDict:
-    """A rollout [T, E] as TorchRL wants it: [E, T], rewards and ends under `next` with a trailing axis of length 1."""
+    """Convert a rollout [T, E] to the layout of TorchRL: [E, T], rewards and ends [E, T, 1] under `next`."""
     swapped = rollout.transpose(0, 1)
     column = {
         name: swapped[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated", "value", "reset_before")

@@ -1,6 +1,6 @@
 """One PPO update of the policy from one rollout: return units, advantages, K x n minibatch steps, metrics.  Pure.
 
-Nothing is read by the host and nothing is drawn: the caller deals the minibatches (`deal`) from its own noise.
+The update never reads a value on the host and draws nothing: the caller draws the noise of `minibatch_indices`.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range
 
 
 class Learner(TensorClass["frozen"]):
-    """Everything that an update carries on.  batch_size []."""
+    """Policy, optimiser and scales between updates.  batch_size []."""
 
     params: TensorDict  # of the policy: net, observation, value_offset
     optimiser: TensorDict  # m, v float32 like net; step int64 []
@@ -62,12 +62,12 @@ class FiniteChecks(NamedTuple):
     step: Tensor  # L2 norm of the parameters and second moments that it leads to
 
     def all_finite(self) -> Tensor:
-        """All of them."""
+        """Return a flag for all values finite, bool []."""
         return torch.stack([*self]).isfinite().all()
 
 
 def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
-    """A fresh policy with its optimiser.  key int64 [3]."""
+    """Initialise a policy and its optimiser.  key int64 [3]."""
     params = policy.init(key)
     zero = torch.zeros((), dtype=torch.int64, device=key.device)
     moments = {name: params["net"].apply(torch.zeros_like) for name in ("m", "v")}
@@ -104,12 +104,12 @@ def update(
     hidden: TensorDict | None = None,
     step: Callable | None = None,
 ) -> tuple[Learner, TensorDict]:
-    """One PPO update; `step` may be a compiled form of `minibatch_step`.
+    """Run one PPO update; `step` may be a compiled form of `minibatch_step`.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (learner, metrics).
-    Promise: a step whose loss, gradient or result is not finite, one without a row that counts, and all from the one
-    that trips the KL stop, change nothing; a round without an applied step leaves network, units and optimiser bit for
-    bit; rows of an env without sane numbers have no weight.
+    Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts, or from the KL stop
+    on; a round without an applied step leaves network, units and optimiser bit for bit; rows of an env outside
+    `finite_envs` have no weight.
     """
     memory = policy.initial_hidden(rollout.shape[1], device=rollout["action"].device) if hidden is None else hidden
     units, rows, once = prepare_rows(
@@ -120,19 +120,19 @@ def update(
     carry = UpdateState(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
     move = partial(step or minibatch_step, policy=policy, spec=spec)
     carry, steps = run_minibatches(carry, rows, memory, assignment, weights.to_device(carry.step.device), step=move)
-    found = reduce_metrics(*steps)
-    seen = update_observation_stats(learner.params["observation"], rollout["observation"])
-    after = _next_learner(learner, carry, units, seen, applied=found["steps_done"][0] > 0)
+    reduced = reduce_metrics(*steps)
+    moments = update_observation_stats(learner.params["observation"], rollout["observation"])
+    after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
     done = epochs_done(steps[0], assignment.shape[0])
     return after, assemble_metrics(
-        {**found, **once, **_coefficient_metrics(weights, after.skip_streak), "epochs_done": done}
+        {**reduced, **once, **_coefficient_metrics(weights, after.skip_streak), "epochs_done": done}
     )
 
 
 def _next_learner(
     learner: Learner, state: UpdateState, critic: ScaledCritic, observation: TensorDict, *, applied: Tensor
 ) -> Learner:
-    """The learner after a round.  took bool []: a step was applied; without one only counts and observations move."""
+    """Learner after a round.  applied bool []: without an applied step only counts and observations change."""
     net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (state.net, state.m, state.v))
     old = learner.params
     return learner.replace(
@@ -157,9 +157,9 @@ def run_minibatches(
     *,
     step: Callable,
 ) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
-    """All K x n minibatch steps -> carry, (values [K n, M], valid [K n, M], counted bool [K n]).
+    """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
 
-    `step` takes carry, rows, hidden, weights.  Steps behind the one that trips the KL stop are not counted.
+    `step` takes state, rows, hidden, weights.  Steps after the one that trips the KL stop are not counted.
     """
     steps = []
     for index in assignment.flatten(0, 1).unbind(0):
@@ -181,7 +181,7 @@ def minibatch_step(
     policy: RecurrentPolicy,
     spec: PpoSpec,
 ) -> tuple[UpdateState, Metrics]:
-    """One step of Adam on one minibatch.  rows [T, B] of `prepare`, hidden [B] -> (carry, measured)."""
+    """Take one step of Adam on one minibatch.  rows [T, B] of `prepare_rows`, hidden [B] -> (state, metrics)."""
     device = state.step.device
     loss_of = partial(
         minibatch_objective,
@@ -213,14 +213,14 @@ def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
 
 
 def _clip_gradients(grads: ControllerParams, norm: Tensor, limit: float | None) -> ControllerParams:
-    """Gradients of global norm at most `limit`; what is not finite is 0 before it enters a product."""
+    """Clip gradients to global norm `limit`; non-finite elements become 0 before the product."""
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
     factor = torch.where(norm.isfinite(), factor, 0.0)
     return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
 
 
 def _adam_step(state: UpdateState, grads: ControllerParams, *, lr: float | Tensor, spec: PpoSpec) -> UpdateState:
-    """A step of Adam."""
+    """Take a step of Adam."""
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
     step = state.step + 1
     net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
@@ -228,7 +228,7 @@ def _adam_step(state: UpdateState, grads: ControllerParams, *, lr: float | Tenso
 
 
 def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> UpdateState:
-    """The new leaves where they apply, bit for bit the old ones where they do not.  apply bool []."""
+    """Select the new leaves if applied, else the old ones bit for bit.  applied bool []."""
     pairs = ((getattr(new, name), getattr(old, name)) for name in ("net", "m", "v"))
     net, m, v = ({name: torch.where(applied, a[name], b[name]) for name in b} for a, b in pairs)
     return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
@@ -252,10 +252,10 @@ def _global_norm(parts: list[Tensor]) -> Tensor:
 
 
 def _head_norms(grads: ControllerParams) -> Tensor:
-    """L2 norm of the gradients behind each head's outputs, then of the whole value head.  -> [9]."""
+    """L2 norm of the gradients of the outputs of each head, then of the value head.  -> [9]."""
     leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
     owner = constant_table(
-        tuple(tuple(float(head == own) for head in Head) for own in _LEAF_HEADS), leaf.dtype, leaf.device
+        tuple(tuple(float(head == owner) for head in Head) for owner in _LEAF_HEADS), leaf.dtype, leaf.device
     )
     heads = (leaf @ owner).sqrt()
     op = _global_norm([grads["op.out.weight"], grads["op.out.bias"]])
@@ -264,16 +264,16 @@ def _head_norms(grads: ControllerParams) -> Tensor:
 
 
 def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
-    """Health of every layer's gradient, and whether there is such a layer.  -> float, bool [LAYERS]."""
+    """Health of the gradient of every layer, and a flag for existing layers.  -> float, bool [LAYERS]."""
     signs = [gradient_shares(grads[name]) for name in LAYER_NAMES if name in grads]
-    found = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health
-    valid = torch.arange(len(LAYER_NAMES), device=found.device) < len(signs)  # what a run does without comes last
-    return F.pad(found, (0, len(LAYER_NAMES) - len(signs))), valid
+    health = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health
+    valid = torch.arange(len(LAYER_NAMES), device=health.device) < len(signs)  # layers that a run lacks come last
+    return F.pad(health, (0, len(LAYER_NAMES) - len(signs))), valid
 
 
 def _coefficient_metrics(weights: Coefficients, streak: Tensor) -> Metrics:
-    """The coefficients as metrics, and the counter after the round."""
+    """Coefficients as metrics, and the counter after the round."""
     always = torch.ones_like(streak, dtype=torch.bool)
     numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    found: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
-    return {**found, "skip_streak": (streak, always)}
+    metrics: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
+    return {**metrics, "skip_streak": (streak, always)}

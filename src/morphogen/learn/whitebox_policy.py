@@ -1,4 +1,4 @@
-"""The best policy of the white-box task: what it does follows from what it observes."""
+"""Optimal policy of the white-box task, a function of the observation."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,9 +22,9 @@ _ENV, _TASK = column_index(ENV), column_index(INSTANCE)
 
 @dataclass(frozen=True, slots=True)
 class OptimalPolicy:
-    """Germinates the right blueprint in the cheapest slot once the host is ripe, if it pays, and keeps it.
+    """Policy that germinates the best blueprint in the cheapest slot as soon as it pays, and fossilizes it.
 
-    It reads nothing but what every policy is shown, and needs no memory.
+    Reads observations and masks only, and has no memory.
     """
 
     purpose: ClassVar[Purpose] = Purpose.BASELINE
@@ -34,17 +34,17 @@ class OptimalPolicy:
     last_germination_epoch: int  # the last epoch from which a germinated seed can still be kept
 
     def init(self, key: Tensor) -> TensorDict:
-        """Nothing is learned."""
+        """Return an empty tree of parameters."""
         return TensorDict({}, batch_size=[], device=key.device)
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Nothing is remembered."""
+        """Return an empty memory."""
         return TensorDict({}, batch_size=[envs], device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
-        """The action that leads to the largest network value.  The noise is not used."""
+        """Choose the action that leads to the largest network value.  The noise is not used."""
         move = {op: masks.slot[:, int(op)] for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE)}
         onward = torch.where(move[Op.ADVANCE], int(Op.ADVANCE), int(Op.WAIT))
         op, slot = most_urgent_op(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)

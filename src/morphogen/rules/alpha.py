@@ -26,7 +26,7 @@ def curve(t: Tensor, shape: Tensor, steepness: Tensor) -> Tensor:
 def retarget(
     slots: Slots, where: Tensor, target: Tensor | float, *, steps: Tensor, shape: Tensor, steepness: Tensor | float
 ) -> Slots:
-    """Starts a ramp from the present alpha; a slot whose alpha is moving keeps its ramp.
+    """Start a ramp from the present alpha; a slot whose alpha is moving keeps its ramp.
 
     Shapes: where bool [E, S]; target, steps (ticks), shape (`Curve`) and steepness broadcast against it.
     """
@@ -49,7 +49,7 @@ def retarget(
 
 
 def advance_ramp(slots: Slots, where: Tensor) -> Slots:
-    """One tick along the ramp; the last one lands on the target exactly and rests.  where bool [E, S]."""
+    """Move alpha one tick along its ramp; the last tick lands on the target exactly.  where bool [E, S]."""
     start, target = slots.alpha_start, slots.alpha_target
     done = slots.alpha_done + 1
     last = done >= slots.alpha_steps

@@ -2,7 +2,7 @@
 
 A player is a slot that is blended with alpha > 0.  A coalition is a bit set over slots: bit s set = the player in slot
 s is on (its present alpha), else off (alpha 0).  An env with up to four players has all its coalitions evaluated; one
-with more is sampled by permutations; an epoch may be skipped.  What the columns of `[E, K]` stand for:
+with more is sampled by permutations; an epoch may be skipped.  Columns of `[E, K]`:
 
     exact    k: the players at the positions of k's bits are off; position j is slot j, or the j-th player if S > 4
     sampled  0 all on, 1 all off, 2+s slot s off, 2+S committed, then the S-1 proper prefixes of each of 2P orders
@@ -25,7 +25,7 @@ MAX_EXACT_PLAYERS = 4  # players up to which every coalition is evaluated
 
 
 class CoalitionValues(NamedTuple):
-    """Accuracies and shares that a regime finds; what concerns a slot that is no player is arbitrary but finite."""
+    """Accuracies and shares of one regime; entries of slots without a player are arbitrary but finite."""
 
     host_acc: Tensor  # [E], all off
     committed_acc: Tensor  # [E], only the fossilized on
@@ -41,7 +41,7 @@ def players(slots: Slots) -> Tensor:
 
 
 def configuration_count(slots: int, pairs: int) -> int:
-    """K: the most configurations that an env with so many slots can need."""
+    """Return K, the largest number of configurations for an env with this number of slots."""
     return 2**slots if slots <= MAX_EXACT_PLAYERS else 3 + slots + 2 * pairs * (slots - 1)
 
 
@@ -52,24 +52,24 @@ def is_measured_epoch(epoch: Tensor, *, every: int, episode_length: int) -> Tens
 
 
 def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The coalitions of every env and which of them have to be evaluated.
+    """Coalitions of every env and a mask of those to evaluate.
 
     Shapes: slots [E]; noise float32 [E, P, S] in [0, 1), P = `pairs`, a random order a row, read only if S > 4;
     full bool [E], False where the epoch is skipped (None: nowhere) -> (coalition int64, evaluated bool) [E, K].
-    Promise: column 0 is all on and evaluated; a column that is not evaluated says all on.
+    Promise: column 0 is all on and evaluated; a column that is not evaluated is all on.
     """
     live = players(slots)
-    kept = live & _is_fossil(slots)
+    fossils = live & _is_fossil(slots)
     count = configuration_count(live.shape[-1], pairs)
     coalition, evaluated = _exact_columns(live, count)
     if live.shape[-1] > MAX_EXACT_PLAYERS:
         many = _is_sampled(live).unsqueeze(-1)
-        sampled, needed = _sampled_columns(live, kept, noise)
+        sampled, needed = _sampled_columns(live, fossils, noise)
         coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)
     everyone = _slot_bits(live).unsqueeze(-1)
     if full is not None:
         column = torch.arange(count, device=live.device)
-        committed = _slot_bits(kept).unsqueeze(-1).expand_as(coalition)
+        committed = _slot_bits(fossils).unsqueeze(-1).expand_as(coalition)
         needed = (column == 0) | (column == 1) & live.any(-1, keepdim=True)
         coalition = torch.where(full.unsqueeze(-1) | (column == 0), coalition, committed)
         evaluated = torch.where(full.unsqueeze(-1), evaluated, needed)
@@ -79,7 +79,7 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
 def attribution(
     accuracy: Tensor, coalition: Tensor, evaluated: Tensor, slots: Slots, *, full: Tensor | None = None
 ) -> Attribution:
-    """Everything that the accuracies of an epoch say about the seeds.
+    """Attribution of the accuracies of an epoch to the seeds.
 
     Shapes: accuracy [E, K], points; coalition int64 and evaluated bool [E, K], from `coalitions` of the same slots;
     full bool [E] as there -> Attribution [E], in the dtype of `accuracy`.
@@ -95,8 +95,8 @@ def attribution(
         )
     worth = worth._replace(committed_acc=torch.where(measured, worth.committed_acc, accuracy[:, 1]))
     exact = measured & ~_is_sampled(live)
-    own = _attribution_leaves(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
-    return unsafe_new(Attribution, slots, **own, forwards=evaluated.sum(-1))
+    leaves = _attribution_leaves(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
+    return unsafe_new(Attribution, slots, **leaves, forwards=evaluated.sum(-1))
 
 
 def _attribution_leaves(

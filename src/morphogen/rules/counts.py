@@ -17,18 +17,18 @@ def used_channels(width: Tensor, channels: int) -> Tensor:
 
 def host_params(instance: Instance, host: CnnSpec) -> Tensor:
     """Parameters of the host in use under the width, the reach and the classes of each env.  int64 [E]."""
-    kept = [used_channels(instance.width, channels) for channels in host.channels]
+    widths = [used_channels(instance.width, channels) for channels in host.channels]
     taps = (2 * instance.reach + 1).clamp(max=host.kernel) ** 2
-    total = kept[-1] * instance.classes + instance.classes
+    total = widths[-1] * instance.classes + instance.classes
     before: Tensor | int = host.channels_in
-    for here in kept:
-        total = total + taps * before * here + 2 * here
-        before = here
+    for width in widths:
+        total = total + taps * before * width + 2 * width
+        before = width
     return total
 
 
 def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: tuple[int, ...]) -> Tensor:
-    """Parameters of each seed, its gate network where the algorithm is GATE; 0 where the slot holds none.
+    """Parameters of each seed, with its gate network where the algorithm is GATE; 0 in an empty slot.
 
     Shapes: slots [E, S]; counts [S][13], gate_counts [S] -> int64 [E, S].
     """

@@ -1,4 +1,4 @@
-"""From head indices to an action that can be executed."""
+"""Decoding of head indices into an executable action."""
 
 import torch
 from torch import Tensor
@@ -29,9 +29,9 @@ _NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
 
 
 def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionSpec:
-    """The action in meaning instead of indices; WAIT with a reason where it is not valid.
+    """Translate head indices to an action; an invalid action becomes WAIT with a reason.
 
-    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].  met: `conditions` of slots and limits, where known.
+    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].  conditions_met: from `conditions`, if known.
     Promise: total (any integers are taken), and an irrelevant head never matters.
     """
     device, count = action.device, slots.stage.shape[1]
@@ -39,8 +39,8 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
     index = torch.minimum(action.clamp(min=0), sizes - 1)
     relevant = constant_table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
     in_range = ((action == index) | ~relevant).all(-1)
-    every = conditions(slots, limits) if conditions_met is None else conditions_met
-    reason = torch.where(in_range, _invalid_reason(index, relevant, every, limits), int(Reason.OUT_OF_RANGE))
+    terms = conditions(slots, limits) if conditions_met is None else conditions_met
+    reason = torch.where(in_range, _invalid_reason(index, relevant, terms, limits), int(Reason.OUT_OF_RANGE))
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
     slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
@@ -58,9 +58,9 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
 
 
 def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, limits: Limits) -> Tensor:
-    """Smallest reason why the action is not legal; 0 none.
+    """Smallest code of the reasons against the action; 0 if it is legal.
 
-    Shapes: index int64 [E, 8] in range, every bool [7, E, 6, S], the conditions -> int64 [E].
+    Shapes: index int64 [E, 8] in range, conditions_met bool [7, E, 6, S] -> int64 [E].
     """
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
     met = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
@@ -73,7 +73,6 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
 
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
-
     germinates = used[:, Head.BLUEPRINT]
     retargets = used[:, Head.ALPHA_CURVE]
     style_curve = _look_up(STYLE_CURVE, index, Head.STYLE)

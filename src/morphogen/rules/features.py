@@ -65,7 +65,7 @@ def occupancy_features(slots: Slots, limits: Limits) -> Tensor:
 
 
 def feedback_features(signals: Signals) -> Tensor:
-    """Features 41-51: what was asked in the last epoch and what became of it.  float32 [E, 11]."""
+    """Features 41-51: the op of the last epoch, its outcome, and a rollback.  float32 [E, 11]."""
     op, outcome = _one_hot(signals.last_op, Op), _one_hot(signals.last_outcome, Outcome)
     return torch.cat((op, outcome, signals.rolled_back.float().unsqueeze(-1)), dim=-1)
 
@@ -74,7 +74,7 @@ def instance_features(instance: Instance, classes: int) -> Tensor:
     """The instance block; `classes`: all classes of the task.  float32 [E, 8]."""
     free = (
         instance.param_price.abs() < _MIN_PRICE
-    )  # a price below 0 is none: its logarithm is not finite and is noticed
+    )  # a price below 0 is invalid: its logarithm is not finite, which `observe` counts
     price = torch.where(free, 1.0, instance.param_price)
     features = (
         instance.width,
@@ -127,7 +127,7 @@ def contribution_features(slots: Slots) -> Tensor:
 
 
 def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tensor, *, episode_length: int) -> Tensor:
-    """Slot features 32-37: improvements (0 while the env is not measured), clocks, size, what keeping it costs.
+    """Slot features 32-37: improvements (0 while the env is not measured), clocks, size, cost of keeping the seed.
 
     Shapes: slots, signals [E], share, cost float32 [E, S], parameters / host parameters and the price of the parameters
     in points -> float32 [E, S, 6].
@@ -146,7 +146,7 @@ def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tenso
 
 
 def _scaled_points(x: Tensor) -> Tensor:
-    """Points clamped to +-50, in tens; what is not finite stays so, where a clamp alone would turn infinity into 50."""
+    """Points clamped to +-50, in tens.  Non-finite values stay non-finite; a clamp would make infinity 50."""
     return x.clamp(-50.0, 50.0) / 10.0 + (x - x)
 
 

@@ -1,4 +1,4 @@
-"""The questions that a slot is asked before it moves up."""
+"""Gates: the checks before a slot moves to its next stage."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ FailedChecks = dict[Check, Tensor]  # True where the check failed
 
 
 def gate_before(target: Tensor) -> Tensor:
-    """The gate in front of a stage; 0 where there is none.  target int64 [...] -> int64 [...]."""
+    """Code of the gate in front of a stage; 0 for a stage without a gate.  target int64 [...] -> int64 [...]."""
     return constant_table(_GATE_BEFORE, torch.int64, target.device)[clamp_stage(target)]
 
 
@@ -23,8 +23,8 @@ def check_gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: Lifecycl
     """Return whether slots may advance, and the failed bits of `Check`.
 
     Shapes: accuracy float32 [E] (measured, points), target int64 [E, S] (stage) -> passed bool, failed int64 [E, S].
-    Promise: each slot by itself; what was not measured never passes a check that asks for it.  A target without a
-    gate is no way up, like an illegal one.
+    Promise: slots are independent; an unmeasured value never passes a check.  A target without a gate fails like an
+    illegal one.
     """
     kind = gate_before(target)
     g1, g2, g3, g5 = (kind == int(which) for which in (Gate.TRAIN, Gate.BLEND, Gate.HOLD, Gate.FOSSILIZE))
@@ -42,9 +42,9 @@ def check_gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: Lifecycl
     return failed == 0, failed
 
 
-def _failed_bits(*every: FailedChecks) -> Tensor:
-    """Failed checks as one number.  A slot is asked one gate at a time, so bits of two gates never add up."""
-    checks = [(1 << int(check), hit) for one in every for check, hit in one.items()]
+def _failed_bits(*groups: FailedChecks) -> Tensor:
+    """Failed checks as one number.  Only one gate applies to a slot, so bits of two gates never add up."""
+    checks = [(1 << int(check), hit) for group in groups for check, hit in group.items()]
     hits = torch.stack([hit for _, hit in checks], dim=-1)
     return (hits * constant_table(tuple(bit for bit, _ in checks), torch.int64, hits.device)).sum(-1)
 

@@ -16,14 +16,14 @@ class GradStats(NamedTuple):
 
 
 def gradient_health(stats: GradStats, finite: Tensor) -> Tensor:
-    """Health in [0, 1]; 0 where the seed is not sound (gradient or parameters not finite).  float [E, S]."""
+    """Health in [0, 1]; 0 where gradient or parameters of the seed are not finite.  float [E, S]."""
     count = stats.tensors.clamp(min=1.0)
     score = 1.0 - 0.5 * stats.vanishing / count - 0.8 * stats.exploding / count
     return torch.where(finite, score.clamp(0.0, 1.0), 0.0)
 
 
 def gradient_ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params: Tensor) -> Tensor:
-    """Gradient of a seed per parameter against that of the host; 0 where either has none."""
+    """Gradient of a seed per parameter over the gradient of the host per parameter; 0 where either vanishes."""
     dtype = seed_norm.dtype
     seed = seed_norm / seed_params.clamp(min=1).to(dtype).sqrt()
     host = host_norm / host_params.clamp(min=1).to(dtype).sqrt()
@@ -74,7 +74,7 @@ def gradient_shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class HiddenStats(NamedTuple):
-    """The size of a hidden state; what is not finite counts as 0.  All 0-d."""
+    """Size of a hidden state; non-finite elements count as 0.  All 0-d."""
 
     rms: Tensor  # over all elements
     env_rms_mean: Tensor  # of the envs, each over its layers and units

@@ -36,7 +36,7 @@ _AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAININ
 
 
 def conditions(slots: Slots, limits: Limits) -> Tensor:
-    """Every condition of legality by itself, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
+    """Each condition of legality, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
     stage, device = clamp_stage(slots.stage), slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device)
     developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
@@ -67,7 +67,7 @@ def legal(slots: Slots, limits: Limits) -> Tensor:
 def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionMasks:
     """Masks of legal choices, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
 
-    met: `conditions` of slots and limits, where they are known.
+    conditions_met: `conditions` of slots and limits, if known.
     """
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     device, envs = slots.stage.device, slots.stage.shape[0]
@@ -109,12 +109,12 @@ def head_value_counts(masks: ActionMasks, op: Tensor) -> Tensor:
 
 
 def is_forced(masks: ActionMasks) -> Tensor:
-    """There is nothing to choose.  -> bool [E]."""
+    """Mask of envs with exactly one legal action.  -> bool [E]."""
     return action_count(masks) == 1
 
 
 def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
-    """Masks narrowed to a declared action; to WAIT where none is declared, or where the declared one is not allowed.
+    """Narrow masks to a declared action; to WAIT without a declared action, or where it is not allowed.
 
     Shapes: masks [E]; entry int64 [E, 8] or [1, 8] (`Head` order); present bool [E] or [1] -> (masks [E], missed bool
     [E], True where an action was declared and is not allowed).

@@ -1,4 +1,4 @@
-"""Signs that a seed looks better than it is.  They are reported; no reward depends on them."""
+"""Detectors of seeds that look better than they are.  Reported only; no reward depends on them."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Detection(NamedTuple):
 
 
 def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detection:
-    """Inflated credit and ransom.
+    """Detect inflated credit and ransom.
 
     Shapes: slots [E]; uncommitted_improvement float32 [E], points, all on minus only the fossilized on.
     Promise: neither fires outside BLENDING and HOLDING or without a valid contribution, nor both for one slot.

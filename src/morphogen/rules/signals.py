@@ -12,7 +12,7 @@ MIN_LOSS = 1e-8  # below it a relative change says nothing
 
 
 def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, spec: SignalSpec) -> Signals:
-    """The signals after one more validation.
+    """Update the signals with one validation.
 
     Shapes: signals, attribution [E]; loss float32 [E], nats, of the env as it is -> Signals [E].
     Promise: a measurement that is not finite enters no number; it costs one history flag and the stability count.
@@ -50,7 +50,7 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
 
 
 def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
-    """Least accuracy of the last 1..5 epochs and whether there is one.  signals [E] -> ([E], bool [E])."""
+    """Least accuracy of the last 1..5 epochs, and a flag for any measured epoch.  signals [E] -> ([E], bool [E])."""
     valid = signals.history_valid[:, -epochs:]
     least = torch.where(valid, signals.acc_history[:, -epochs:], torch.inf).amin(-1)
     return torch.where(valid.any(-1), least, 0.0), valid.any(-1)

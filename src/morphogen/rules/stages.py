@@ -6,27 +6,27 @@ from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, OCCUPIED, Stage
 
 
 def clamp_stage(stage: Tensor) -> Tensor:
-    """The stage with codes outside the table as UNKNOWN: safe to look up."""
+    """Replace codes outside the table by UNKNOWN, so that a table can be indexed."""
     return stage.masked_fill((stage < 0) | (stage >= len(Stage)), int(Stage.UNKNOWN))
 
 
 def occupied(stage: Tensor) -> Tensor:
-    """A seed is there: GERMINATED .. FOSSILIZED."""
+    """Mask of slots that hold a seed: GERMINATED .. FOSSILIZED."""
     return _within(stage, OCCUPIED)
 
 
 def active(stage: Tensor) -> Tensor:
-    """The seed runs in the forward pass: TRAINING .. FOSSILIZED."""
+    """Mask of seeds that run in the forward pass: TRAINING .. FOSSILIZED."""
     return _within(stage, ACTIVE)
 
 
 def blended(stage: Tensor) -> Tensor:
-    """The seed can change what the host computes: BLENDING .. FOSSILIZED."""
+    """Mask of seeds that can change the output of the host: BLENDING .. FOSSILIZED."""
     return _within(stage, BLENDED)
 
 
 def cooling(stage: Tensor) -> Tensor:
-    """The seed is gone and the slot is not free yet: PRUNED .. RESETTING."""
+    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING."""
     return _within(stage, COOLING)
 
 

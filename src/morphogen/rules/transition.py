@@ -1,4 +1,4 @@
-"""Moves of a slot from stage to stage, and what else changes when it enters one."""
+"""Moves of a slot from stage to stage, and the leaves that change on entry."""
 
 import torch
 from torch import Tensor
@@ -12,11 +12,11 @@ from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Stag
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
 _NAMES = tuple(_EMPTY)
-_REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # what a removed seed takes along
+_REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # emptied when a seed is removed
 
 
 def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
-    """The slots moved to a stage; an illegal move changes nothing.
+    """Move slots to a stage; an illegal move changes nothing.
 
     Shapes: where bool [E, S], to int64 [E, S] (`Stage`), accuracy float32 [E] (measured, points).
     """
@@ -26,9 +26,9 @@ def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slo
 
 
 def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
-    """A move up with what comes with it: the first ramp on entering BLENDING, alpha 1 on entering HOLDING.
+    """Move slots up; start the first ramp on entering BLENDING, set alpha 1 on entering HOLDING.
 
-    Shapes as in `transition`.  Whether the gate lets the slot pass was asked before.
+    Shapes as in `transition`.  The caller has checked the gate.
     """
     blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
     holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
@@ -46,7 +46,7 @@ def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
 
 
 def remove(slots: Slots, where: Tensor) -> Slots:
-    """The seeds taken out: PRUNED, without alpha and measurements; blueprint, algorithm, tempo and age stay.
+    """Remove seeds: PRUNED, without alpha and measurements; blueprint, algorithm, tempo and age stay.
 
     Shapes: where bool [E, S].  Takes any stage: a rollback removes fossils too.
     """
@@ -55,7 +55,7 @@ def remove(slots: Slots, where: Tensor) -> Slots:
 
 
 def clear(slots: Slots, where: Tensor) -> Slots:
-    """Every leaf of the slots at its empty value.  where bool [E, S]."""
+    """Set every leaf of the slots to its empty value.  where bool [E, S]."""
     return masked_update(slots, where, **_EMPTY)
 
 

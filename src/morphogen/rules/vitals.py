@@ -1,4 +1,4 @@
-"""Vital signs of a host: is this epoch's loss normal, judged by the losses before it?  The first match decides."""
+"""Vital signs of a host: judge the loss of an epoch by the losses before it.  The first match decides."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from morphogen.vocab.stage import Panic
 
 
 def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest loss that is still normal, the mean of the normal losses, and whether they are enough to judge.
+    """Largest normal loss, mean of the normal losses, and a flag for enough losses to judge.
 
     Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss of guessing, nats)
     -> limit float32, mean float32, seasoned bool, all [E].
@@ -26,8 +26,8 @@ def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: Governo
 def classify_loss(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
     """Verdict on the epoch, as a `Panic` code; 0 = normal.
 
-    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds as `limit` gives
-    them -> int64 [E].
+    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds from
+    `loss_limit` -> int64 [E].
     """
     most, mean, seasoned = bounds
     good = seasoned & (mean < spec.good_below * baseline)
@@ -39,14 +39,14 @@ def classify_loss(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tu
 
 
 def next_streak(streak: Tensor, seen: Tensor) -> Tensor:
-    """Anomalies in a row with this epoch: a normal one ends the row, a sudden panic leaves it.  int64 [E]."""
+    """Consecutive anomalies including this epoch: a normal epoch resets them, a sudden panic does not.  int64 [E]."""
     anomaly = (seen == int(Panic.DIVERGENCE)) | (seen == int(Panic.STARVED))
     kept = torch.where(seen == int(Panic.NONE), 0, streak)
     return kept + anomaly
 
 
 def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
-    """The sign where it calls for a rollback: at once, or once enough anomalies came in a row.  int64 [E]."""
+    """Anomaly that causes a rollback, at once or after enough consecutive anomalies; else NONE.  int64 [E]."""
     sudden = (anomaly == int(Panic.NONFINITE)) | (anomaly == int(Panic.CHANCE))
     lasting = (anomaly != int(Panic.NONE)) & (streak >= spec.panics)
     return torch.where(sudden | lasting, anomaly, int(Panic.NONE))

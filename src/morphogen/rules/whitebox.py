@@ -1,4 +1,4 @@
-"""The white-box task: accuracy as a function of what is observed, and the most that can be made of an instance."""
+"""The white-box task: accuracy as a function of the observation, and the optimal value of an instance."""
 
 import torch
 from torch import Tensor
@@ -15,22 +15,22 @@ _BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.BEST_B
 
 
 def best_blueprint(width: Tensor) -> Tensor:
-    """The blueprint that pays in a host of that width.  float32 [...], share -> int64 [...], a `Blueprint`."""
+    """Best blueprint for a host of this width.  float32 [...], share -> int64 [...], a `Blueprint`."""
     place = torch.bucketize(width.contiguous(), constant_table(_WIDTH_ENDS, torch.float32, width.device))
     return constant_table(_BLUEPRINT_CODES, torch.int64, width.device)[place]
 
 
 def first_useful_epoch(label_noise: Tensor) -> Tensor:
-    """The first epoch in which a seed can be germinated that will add anything.  float32 [...] -> int64 [...]."""
+    """First epoch from which a germinated seed gains accuracy.  float32 [...] -> int64 [...]."""
     return (label_noise * MATURITY_EPOCHS).round().to(torch.int64)
 
 
 def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch: Tensor) -> Tensor:
     """Gain of a seed at full alpha, in points.
 
-    Shapes: width, label_noise float32 [E] (shares), blueprint and born int64 [E, N] (a `Blueprint`, the epoch of
+    Shapes: width, label_noise float32 [E] (shares), blueprint and birth_epoch int64 [E, N] (a `Blueprint`, the epoch of
     germination) -> float32 [E, N].
-    Promise: 0 for a wrong blueprint or one that came too early; once it is not, never more for one that came later.
+    Promise: 0 for a wrong blueprint or an early birth; otherwise a later birth never gains more.
     """
     delay = birth_epoch - first_useful_epoch(label_noise).unsqueeze(-1)
     fits = (blueprint == best_blueprint(width).unsqueeze(-1)) & (delay >= 0)
@@ -38,7 +38,7 @@ def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch
 
 
 def coalition_accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
-    """Points of every coalition: those of the host, and of the best seed that is on; a host has use for one.
+    """Points of every coalition: those of the host plus those of its best seed; further seeds add nothing.
 
     Shapes: instance, slots [E]; epoch int64 [E], the present one; coalition int64 [E, K], as in `rules.attribution`
     -> float32 [E, K].

@@ -1,4 +1,4 @@
-"""The action's effect on the slots."""
+"""apply: the effect of an action on the slots."""
 
 import torch
 from torch import Tensor
@@ -19,10 +19,10 @@ _NEXT_STAGE_CODES = tuple(int(_NEXT_STAGE.get(stage, Stage.UNKNOWN)) for stage i
 
 
 def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec) -> tuple[EnvState, ActionOutcome]:
-    """The slots after the action, and what became of it.  state, spec [E] -> state, outcome [E].
+    """Apply an action to the slots; return the state and the outcome.  state, spec [E] -> state, outcome [E].
 
     Promise: an action that is not executed changes nothing but `signals.last_op` and `last_outcome`; slots that the
-    action does not address never change.  A germinated slot gets its parameters later in the epoch (`steps.sow`).
+    action does not address never change.  `steps.init_seeds` draws the parameters of a germinated slot later.
     """
     accuracy = state.signals.val_acc
     vetoed = spec.valid & (spec.op != int(Op.WAIT)) & ~state.signals.measured
@@ -54,7 +54,7 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
 
 
 def _next_stage(stage: Tensor) -> Tensor:
-    """The stage that ADVANCE leads to; UNKNOWN where there is none.  int64 [E, S]."""
+    """Target stage of ADVANCE; UNKNOWN if ADVANCE is impossible.  int64 [E, S]."""
     return constant_table(_NEXT_STAGE_CODES, torch.int64, stage.device)[clamp_stage(stage)]
 
 
@@ -72,7 +72,7 @@ def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) 
 
 
 def _start_ramp(slots: Slots, retargets: Tensor, fading: Tensor, spec: ActionSpec) -> Slots:
-    """Alpha on its way to the target that was asked for, or to 0, where the seed is removed.  bool [E, S]."""
+    """Start the ramp of alpha to the requested target, or to 0 for a seed to be removed.  Masks bool [E, S]."""
     target = spec.alpha_target[:, None].expand_as(slots.alpha).masked_fill(fading, 0.0)
     steps, shape, steepness = spec.alpha_steps[:, None], spec.curve[:, None], spec.steepness[:, None]
     return retarget(slots, retargets | fading, target, steps=steps, shape=shape, steepness=steepness)

@@ -1,4 +1,4 @@
-"""attribute: what the validation of this epoch says about every seed, written into slots and signals."""
+"""attribute: contribution of every seed from the validation of this epoch, stored in slots and signals."""
 
 import torch
 from torch import Tensor
@@ -16,15 +16,15 @@ NEWEST_WEIGHT = 0.3  # weight of the newest change in the velocity of a contribu
 def attribute(
     state: EnvState, validation: Validation, *, every: int, episode_length: int, signal_spec: SignalSpec
 ) -> tuple[EnvState, Attribution]:
-    """Measure the seeds and remember it.  `every`, `episode_length`: which epochs are skipped (`rules.attribution`).
+    """Compute the attribution and store it in the state.  `every`, `episode_length`: as in `is_measured_epoch`.
 
     Shapes: state, validation [E] -> (state, Attribution [E]).
-    Promise: only the measurement leaves of slots and the signals change; what is not finite enters neither.
+    Promise: only the measurement leaves of slots and the signals change; non-finite values enter neither.
     """
     full = is_measured_epoch(state.clock.epoch, every=every, episode_length=episode_length)
-    found = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
-    signals = update_signals(state.signals, validation.loss, found, spec=signal_spec)
-    return replace(state, slots=_store_measurements(state.slots, found), signals=signals), found
+    measured = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
+    signals = update_signals(state.signals, validation.loss, measured, spec=signal_spec)
+    return replace(state, slots=_store_measurements(state.slots, measured), signals=signals), measured
 
 
 def _store_measurements(slots: Slots, attribution: Attribution) -> Slots:
@@ -43,7 +43,7 @@ def _store_measurements(slots: Slots, attribution: Attribution) -> Slots:
 
 
 def _velocity(slots: Slots, contribution: Tensor) -> Tensor:
-    """Smoothed change of a contribution per epoch; 0 until there are two measurements.  [E, S]."""
+    """Smoothed change of a contribution per epoch; 0 before the second measurement.  [E, S]."""
     gap = slots.since_measured + 1
     change = (contribution - slots.contribution) / gap
     return torch.where(slots.contribution_valid, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)

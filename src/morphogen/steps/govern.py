@@ -1,4 +1,4 @@
-"""Envs that diverged go back to their last healthy state."""
+"""govern: roll diverged envs back to their last healthy state."""
 
 import torch
 from torch import Tensor
@@ -17,10 +17,10 @@ from morphogen.vocab.stage import Panic, Stage
 def govern(
     state: EnvState, validation: Validation, train: TrainMetrics, *, spec: GovernorSpec, minibatches: int
 ) -> tuple[EnvState, GovernorReport]:
-    """Judges the epoch just measured; snapshots healthy envs, rolls back panicking ones.  [E] -> state, report [E].
+    """Judge the measured epoch; take snapshots of healthy envs, roll panicking envs back.  [E] -> state, report [E].
 
-    Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; an env never
-    sees another one.  An env that was rolled back `max_rollbacks` times in its episode is judged and left as it is.
+    Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; envs are
+    independent.  An env that was rolled back `max_rollbacks` times in its episode is judged and left unchanged.
     """
     verdict = _assess_epoch(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
@@ -50,7 +50,7 @@ def govern(
 
 
 def first_snapshot(state: EnvState) -> EnvState:
-    """The state after a reset and its validation as the first healthy one, with an empty record of losses.  [E].
+    """Take the first snapshot, after a reset and its validation, with an empty record of losses.  [E].
 
     Copies: tensors that the state and its snapshot share would make the first epoch a graph of its own.
     """
@@ -95,9 +95,9 @@ def _may_roll_back(signals: Signals, spec: GovernorSpec) -> Tensor:
 
 
 def _is_restorable(state: EnvState) -> Tensor:
-    """Squares of all that a rollback would bring back are numbers: hosts and fossils, with their momentum.  bool [E].
+    """Mask of envs whose hosts and fossils, with momentum, have finite squared norms.  bool [E].
 
-    A loss can be normal without: momentum has not moved anything yet, a norm hides the size of a weight.
+    A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the size of a weight.
     """
     fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
     seeds = zip(fossil, state.seeds.values(), strict=True)
@@ -107,14 +107,14 @@ def _is_restorable(state: EnvState) -> Tensor:
 
 
 def _snapshot_due(state: EnvState, every: int) -> Tensor:
-    """It is time, or there is a fossil that the snapshot does not hold.  bool [E]."""
+    """Mask of envs at the snapshot interval, or with a fossil missing from the snapshot.  bool [E]."""
     now, then = state.slots.stage, state.governor.slots.stage
     missing = (now == int(Stage.FOSSILIZED)) & (then != int(Stage.FOSSILIZED))
     return ((state.clock.epoch + 1) % every == 0) | missing.any(-1)
 
 
 def _record_loss(governor: Governor, loss: Tensor, normal: Tensor) -> dict[str, Tensor]:
-    """The ring buffer with a normal loss in it; others never enter."""
+    """Append normal losses to the ring buffer; other losses never enter."""
     size = governor.window.shape[1]
     here = torch.arange(size, device=loss.device) == (governor.count % size)[:, None]
     window = torch.where(here & normal[:, None], loss[:, None], governor.window)
@@ -122,12 +122,12 @@ def _record_loss(governor: Governor, loss: Tensor, normal: Tensor) -> dict[str, 
 
 
 def _zero_where(back: Tensor, **leaves: Tensor) -> dict[str, Tensor]:
-    """Zeros where the env was rolled back: a host that lost its seeds has another level of losses."""
+    """Zero leaves of rolled-back envs: a host without its seeds has another level of losses."""
     return {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in leaves.items()}
 
 
 def _update_snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
-    """The parts of the snapshot, taken anew where due."""
+    """Parts of the snapshot, replaced where due."""
     kept = state.governor
     return {
         "snapshot_epoch": torch.where(due, state.clock.epoch, kept.snapshot_epoch),
@@ -139,12 +139,12 @@ def _update_snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
 
 
 def _restore_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) -> Slots:
-    """Fossils of the snapshot as they were, other seeds removed."""
+    """Restore the fossils of the snapshot; remove other seeds."""
     return select(fossils, then, remove(now, pruned))
 
 
 def _restore_signals(then: Signals, now: Signals) -> Signals:
-    """The snapshot's signals; the rollback itself is news, and the last action is forgotten."""
+    """Restore the signals of the snapshot; count the rollback and clear the last action."""
     return replace(
         then,
         last_op=torch.full_like(now.last_op, -1),

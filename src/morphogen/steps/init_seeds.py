@@ -1,4 +1,4 @@
-"""sow: parameters for the seeds that were germinated in this epoch, from noise drawn for exactly those rows."""
+"""init_seeds: parameters of seeds germinated in this epoch, from noise drawn for exactly these rows."""
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from morphogen.vocab.slot import SlotSpec
 
 
 def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
-    """Envs in which a slot got a seed; padded with E, which is no env.  born bool [E, S] -> per slot int64 [births]."""
+    """Envs with a new seed per slot, padded with E.  is_new bool [E, S] -> per slot int64 [births]."""
     envs = is_new.shape[0]
     order = (~is_new).to(torch.uint8).argsort(dim=0, stable=True)
     taken = torch.arange(envs, device=is_new.device).unsqueeze(-1) < is_new.sum(0)
@@ -24,10 +24,10 @@ def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
 
 
 def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
-    """Fresh parameters and zero momentum for born seeds.
+    """Write fresh parameters and zero momentum for new seeds.
 
-    Shapes: per slot rows int64 [n] from `born_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init` in
-    front, stream `gate_init` in the last places, as many as the gate has parameters.  n = 0: the slot is left alone.
+    Shapes: per slot rows int64 [n] from `new_seed_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init`,
+    then stream `gate_init` for the parameters of the gate.  n = 0: the slot is unchanged.
     """
     last = state.batch_size[0] - 1
     grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
@@ -39,7 +39,7 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
 
 
 def _write_rows(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
-    """One row more than there are envs, for what is padded, is cut off again."""
+    """Write rows; an extra last row takes the padding and is cut off."""
     params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
     params = params.index_copy(0, rows, fresh.to(params.dtype))
     return {"params": params[:-1], "momentum": momentum.index_fill(0, rows, 0.0)[:-1]}

@@ -27,7 +27,7 @@ class EnvTally(NamedTuple):
 
 
 class SeedTally(NamedTuple):
-    """Sums over minibatches; norms over the sound ones."""
+    """Sums over minibatches; norms over the finite ones."""
 
     square: Tensor  # float [E, S], of the gradient norm
     health: Tensor  # float [E, S]
@@ -46,39 +46,39 @@ class EnvAverages(NamedTuple):
 
 
 class SeedAverages(NamedTuple):
-    """An epoch of the seeds; 0 where no minibatch was sound."""
+    """An epoch of the seeds; 0 where no minibatch was finite."""
 
     norm: Tensor  # float [E, S], root mean square of the gradient norm
     health: Tensor  # float [E, S]
-    all_finite: Tensor  # bool [E, S], every minibatch was sound
+    all_finite: Tensor  # bool [E, S], every minibatch was finite
 
 
 def empty_tally(like: Tensor) -> EnvTally:
-    """An epoch before its first minibatch.  like float [E, ...].
+    """Tally of an epoch before its first minibatch.  like float [E, ...].
 
-    No two leaves are the same tensor: a graph is made for tensors that are, or for tensors that are not.
+    No two leaves share a tensor: a compiled graph is specialised on aliasing.
     """
     zeros = partial(torch.zeros, like.shape[:1], device=like.device)
     return EnvTally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
 
 
 def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
-    """The seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
+    """Tally of the seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
     zeros = partial(torch.zeros, slots.shape, device=slots.device)
     return SeedTally(*(zeros(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)))
 
 
 def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
-    """The tally with one more minibatch."""
+    """Add the measurements of one minibatch."""
     found = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
     sums = tally.sums + torch.where(stats.finite.unsqueeze(-1), found, 0.0)
     return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
 
 
 def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: Tensor) -> SeedTally:
-    """The tally with one more minibatch.
+    """Add the gradient statistics of one minibatch.
 
-    sound bool [E, S]: gradient and parameters of the seed are finite; broken: an incubating seed skipped its own step.
+    finite bool [E, S]: gradient and parameters of the seed are finite; skipped: an incubating seed skipped its step.
     """
     return SeedTally(
         square=tally.square + torch.where(finite, stats.norm, 0.0).square(),

@@ -32,9 +32,9 @@ def observe(
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
-    met: `rules.legality.conditions` of slots and limits, where they are known.
-    Promise: a row reads nothing but its own env; a value whose flag is 0 is 0; a number that is not finite, or absurdly
-    large, becomes 0 together with its flag and makes `finite` False.
+    conditions_met: `rules.legality.conditions` of slots and limits, if known.
+    Promise: a row reads only its own env; a value with flag 0 is 0; a value that is not finite, or beyond
+    `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite` False.
     """
     slots = state.slots
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
@@ -67,7 +67,7 @@ def flatten_observation(observation: Observation) -> Tensor:
 
 
 def _env_features(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tuple[Tensor, ...]:
-    """The env block but for the time.  share float32 [E, S], parameters / host parameters; allowed bool [E, 5, S]."""
+    """Env block without the time.  share float32 [E, S], parameters / host parameters; allowed bool [E, 5, S]."""
     return (
         features.measurement_features(state.signals),
         features.size_features(state.slots, share),
@@ -97,7 +97,7 @@ def _static_features(net: Net, like: Tensor) -> Tensor:
 
 
 def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
-    """Values behind a flag of 0 are 0, and what is no sane number is 0 with its flag.  -> clean, was sane; as `raw`."""
+    """Zero values with flag 0, and invalid values with their flags.  -> (clean, valid bool), both shaped as `raw`."""
     owner = constant_table(_FLAGS[vector], torch.int64, raw.device)
     always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
     valid = torch.cat((raw, always), dim=-1).index_select(-1, owner) != 0

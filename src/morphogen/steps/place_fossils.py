@@ -1,4 +1,4 @@
-"""plant: seeds that are kept from the start, where a lifecycle would have taken epochs to come to."""
+"""place_fossils: seeds fossilized from the start, without the epochs of a lifecycle."""
 
 from torch import Tensor
 
@@ -9,10 +9,10 @@ from morphogen.vocab.stage import Stage
 
 
 def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
-    """Fossils at alpha 1 in empty slots, of which nothing has been measured yet.
+    """Place unmeasured fossils at alpha 1 in empty slots.
 
-    Shapes: state [E]; blueprint int64 [E, S], -1 = left alone; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].
-    Promise: nothing but the named slots changes.  They get their parameters later (`steps.sow`).
+    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].
+    Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
     """
     where = blueprint > EMPTY
     slots = masked_update(

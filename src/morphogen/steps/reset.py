@@ -1,4 +1,4 @@
-"""reset: a new life for every env.  Fresh host, empty slots, zero optimiser state, ledger, governor and clock."""
+"""reset: a new episode of every env.  Fresh host, empty slots, zero optimiser state, ledger, governor and clock."""
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -12,7 +12,7 @@ from morphogen.state.env import EnvState, Instance
 def reset(
     key: Tensor, instance: Instance, noise: Tensor, *, episode: int, ledger: TensorDict, net: Net, window: int
 ) -> EnvState:
-    """Envs at the start of an episode, not yet measured.
+    """Build the unmeasured state of envs at the start of an episode.
 
     Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1) -> EnvState [E].
     Promise: the host is the initial draw; every other leaf has its empty value.

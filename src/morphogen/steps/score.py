@@ -1,4 +1,4 @@
-"""score: the reward of the step, after everything that followed from its action was measured; then the epoch closes."""
+"""score: the reward of a step, after all consequences of its action are measured; then close the epoch."""
 
 import torch
 from tensordict import TensorDict
@@ -36,25 +36,25 @@ def score(
     target_loss: float,
     episode_length: int,
 ) -> tuple[EnvState, StepScore]:
-    """Pay the step and close the epoch.  The state is the one that the governor left, `before` the one acted on.
+    """Compute the reward and close the epoch.  `state`: from the governor; `before`: before the action.
 
     Shapes: all [E]; host_params int64 [E]; net_counts [S][13] and gate_counts [S], parameters per slot
-    -> (state, Score [E]).
+    -> (state, StepScore [E]).
     Promise: of the state only the ledger, the counters of slots and the clock change.
     """
     paid_for = (outcome, attribution, report, validation)
     facts = {"before": before, "host_params": host_params, "target_loss": target_loss, "episode_length": episode_length}
     inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
     paid, ledger = _apply_rule(inputs, state.ledger, attribution.shapley, rule)
-    found = detect_false_credit(state.slots, attribution.uncommitted_improvement)
+    detection = detect_false_credit(state.slots, attribution.uncommitted_improvement)
     scored = unsafe_new(
         StepScore,
         state,
         **paid,
         network_value=network_value(inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
-        detectors=found.fired,
-        detector_ratio=found.ratio,
+        detectors=detection.fired,
+        detector_ratio=detection.ratio,
         fossil_params=inputs.fossil_params,
         live_params=inputs.live_params,
     )
@@ -77,12 +77,12 @@ def reward_inputs(
 ) -> RewardInputs:
     """Build the inputs of a reward rule.  Shapes as in `score` -> RewardInputs [E].
 
-    A rolled-back env is what its snapshot was: its accuracies are the ones remembered there, and improvement,
-    interactions and loss of the failed epoch count as not measured.
+    A rolled-back env has the accuracies of its snapshot; improvement, interactions and loss of the failed epoch count
+    as not measured.
     """
     kept, loss = ~report.rolled_back, validation.loss
     clean, sane = kept & attribution.measured, kept & loss.isfinite()
-    had, have = (seed_params(one.slots, net_counts, gate_counts) for one in (before, state))
+    had, have = (seed_params(env.slots, net_counts, gate_counts) for env in (before, state))
     return unsafe_new(
         RewardInputs,
         state,
@@ -158,7 +158,7 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
 
 
 def close_epoch(state: EnvState) -> EnvState:
-    """The epoch is over: one more epoch in its stage for every slot that is not empty, in its life for every seed."""
+    """Advance the clock, the epochs in stage of every slot that is not empty, and the age of every seed."""
     stage = state.slots.stage
     epochs = state.slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
     age = state.slots.age + occupied(stage).to(torch.int64)

@@ -18,7 +18,7 @@ _SOURCE_STAGE = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.
 
 
 def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickReport]:
-    """At most one move per slot; slots without a seed lose its parameters.  state [E] -> state, report [E].
+    """Make at most one move per slot; clear the parameters of slots without a seed.  state [E] -> state, report [E].
 
     HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
     """
@@ -49,9 +49,9 @@ def _advance_cooling(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:
 
 
 def _auto_advance(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: LifecycleSpec) -> tuple[Slots, Tensor]:
-    """Slots moved up where a gate is auto-forwarded and passes, with its code [E, S].
+    """Move slots through passing auto-forwarded gates; return slots and gate codes [E, S].
 
-    Only a slot that was in the stage before at the start of the tick, and only on a measured accuracy, as an action.
+    Requires the source stage since the start of the tick, and a measured accuracy, as an action does.
     """
     automatic = [which for which in gates if which.name in spec.auto_forward]
     kind = torch.zeros_like(slots.stage)

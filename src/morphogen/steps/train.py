@@ -31,7 +31,7 @@ from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.stage import AlphaMode, Stage
 
-_GRADIENT_LEAVES = (  # leaves of slots that tell of an epoch's gradients
+_GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
     *("gradient_norm", "gradient_health", "gradient_valid", "gradient_ratio", "gradient_ratio_valid"),
     *("vanishing", "exploding"),
 )
@@ -45,7 +45,7 @@ class TrainedParams(NamedTuple):
 
 
 class ActiveSeeds(NamedTuple):
-    """The seeds that run, where any do."""
+    """Seeds that run in this epoch."""
 
     index: blocks.ParamIndex
     blended: Tensor  # bool [E, S]
@@ -71,7 +71,7 @@ class SeedGrads(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """An epoch under way."""
+    """State of training within an epoch."""
 
     weights: TrainedParams
     velocity: TrainedParams
@@ -91,10 +91,10 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     )
     index = blocks.build_param_index(plan.train, where, host.params.shape[0], net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
-    fixed = EpochContext(cnn.build_masks(state.instance, net.host, host.params), where, running)
+    context = EpochContext(cnn.build_masks(state.instance, net.host, host.params), where, running)
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
-    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, fixed)
+    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, context)
 
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
@@ -112,35 +112,35 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
 def train_minibatch(
     train_state: TrainState, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, MinibatchStats]:
-    """One optimiser step of every host and seed.  batch [E, B, ...]."""
-    fixed, weights = train_state.context, train_state.weights
-    objective = functools.partial(_objective, batch=batch, context=fixed, plan=plan, net=net)
-    running, seeds = fixed.active, train_state.seed_tally
-    (host_push, *pushes), (loss, correct) = grad_and_value(objective, weights[:1] if running is None else weights)
-    norm = torch.linalg.vector_norm(host_push, dim=-1)
+    """Take one optimiser step of every host and seed.  batch [E, B, ...]."""
+    context, weights = train_state.context, train_state.weights
+    objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net)
+    running, seeds = context.active, train_state.seed_tally
+    (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, weights[:1] if running is None else weights)
+    norm = torch.linalg.vector_norm(host_grad, dim=-1)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
     if running is not None and seeds is not None:
-        push = blocks.mask_padding(pushes[0], running.index) if plan.padded else pushes[0]
+        grad = blocks.mask_padding(seed_grad[0], running.index) if plan.padded else seed_grad[0]
         limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-        gauge = blocks.grad_stats(push, running.index, seeds.square, **limits)
-        sound = torch.isfinite(gauge.norm) & running.finite
-        finite = finite & (sound | ~running.blended).all(-1)
-        train_state = _step_seeds(train_state, (running, seeds), push, SeedGrads(gauge, sound, finite), spec=spec)
-    seen = MinibatchStats(loss, correct, finite, norm)
-    host, velocity = _step_host(train_state, host_push, seen, spec=spec)
+        stats = blocks.grad_stats(grad, running.index, seeds.square, **limits)
+        seed_finite = torch.isfinite(stats.norm) & running.finite
+        finite = finite & (seed_finite | ~running.blended).all(-1)
+        train_state = _step_seeds(train_state, (running, seeds), grad, SeedGrads(stats, seed_finite, finite), spec=spec)
+    measured = MinibatchStats(loss, correct, finite, norm)
+    host, velocity = _step_host(train_state, host_grad, measured, spec=spec)
     return train_state._replace(
         weights=train_state.weights._replace(host=host),
         velocity=train_state.velocity._replace(host=velocity),
-        tally=minibatch_tally.add_minibatch(train_state.tally, seen),
-    ), seen
+        tally=minibatch_tally.add_minibatch(train_state.tally, measured),
+    ), measured
 
 
 def _objective(
     leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net
 ) -> tuple[Tensor, tuple]:
-    """Sum of the losses of all envs; beside it the losses and the shares of right answers.  [], ([E], [E]).
+    """Sum of the losses of all envs; auxiliary: losses and shares of right answers.  [], ([E], [E]).
 
-    leaves: the hosts, and what runs beside them if anything does.
+    leaves: the hosts, and the parameters of seeds if any seed runs.
     """
     rows = cnn.HostRows(cnn.host_layout(net.host).split(leaves[0]), context.masks, None)
     grown = blocks.split_params(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
@@ -168,12 +168,12 @@ def _step_seeds(
     *,
     spec: HostSpec,
 ) -> TrainState:
-    """The step of everything that runs beside the hosts.  push [N]."""
-    (running, seeds), (gauge, sound, finite) = active, seed_grads
-    live = finite.unsqueeze(-1) & sound & running.measured
-    broken = finite.unsqueeze(-1) & ~sound & running.training
+    """Take the step of all seeds.  grad [N]."""
+    (running, seeds), (stats, seed_finite, finite) = active, seed_grads
+    live = finite.unsqueeze(-1) & seed_finite & running.measured
+    broken = finite.unsqueeze(-1) & ~seed_finite & running.training
     factor = blocks.expand_to_params(
-        torch.where(live, clip_factor(gauge.norm, max_norm=spec.max_grad_norm), -1.0), running.index
+        torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0), running.index
     )
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad * factor, factor >= 0, **knobs)
@@ -181,12 +181,12 @@ def _step_seeds(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),
         streak=torch.where(broken, train_state.streak + 1, torch.where(live, 0, train_state.streak)),
-        seed_tally=minibatch_tally.add_seed_stats(seeds, gauge, sound, broken),
+        seed_tally=minibatch_tally.add_seed_stats(seeds, stats, seed_finite, broken),
     )
 
 
 def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
-    """Put what was trained back into the state, with the statistics of the epoch."""
+    """Put trained parameters back into the state, with the statistics of the epoch."""
     mean, valid, seeds = (
         minibatch_tally.env_averages(train_state.tally),
         train_state.tally.finite > 0,
@@ -213,7 +213,7 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
 
 
 def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> TensorDict:
-    """The storage with everything that ran put back."""
+    """Scatter the parameters of active seeds back into the storage."""
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
         ran = blocks.split_params(buffer, plan.train, net=net)
@@ -224,7 +224,7 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
 
 
 def _gradient_signals(state: EnvState, train_state: TrainState, norm: Tensor, *, net: Net) -> Slots:
-    """Slots with the gradient leaves of the epoch; invalid where a seed does not run or is frozen.
+    """Update the gradient leaves of slots; invalid where a seed does not run or is frozen.
 
     norm [E], of the host's gradient.
     """

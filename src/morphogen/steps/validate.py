@@ -1,4 +1,4 @@
-"""validate: accuracy of every env under every coalition of its seeds that is asked for, on the same split for all."""
+"""validate: accuracy of every env under every requested coalition of its seeds, on one split for all envs."""
 
 import math
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, Validation
 from morphogen.state.tree_ops import unsafe_new
 
-CHUNK = 128  # samples in one pass; a constant, so that a result does not depend on who else is evaluated
+CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
 
 
 class _SampleCounts(NamedTuple):
@@ -27,7 +27,7 @@ class _SampleCounts(NamedTuple):
 
 
 class _OutputRows(NamedTuple):
-    """The rows behind the last slot."""
+    """Rows of the output, after the last slot."""
 
     env: Tensor  # int64 [R]
     current: Tensor  # int64 [E], row of the env as it is
@@ -44,7 +44,7 @@ def validate(
     net: Net,
     chunk: int = CHUNK,
 ) -> Validation:
-    """One pass over a split.
+    """Evaluate coalitions in one pass over a split.
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
@@ -69,7 +69,7 @@ def validate(
 
 
 def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> _OutputRows | None:
-    """None where every row is an env."""
+    """Rows of the output; None if every row is an env."""
     envs, width = coalition.shape
     if not plan.padded and plan.rows[-1] == envs:
         return None
@@ -77,7 +77,7 @@ def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> _OutputR
 
 
 def _count_correct(logits: Tensor, labels: Tensor, output_rows: _OutputRows | None) -> _SampleCounts:
-    """Counts of one piece; without ends every row is an env.
+    """Counts of one piece; without `output_rows` every row is an env.
 
     Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use.
     """

@@ -1,4 +1,4 @@
-"""The white-box task in place of training and validation: nothing is trained, accuracy is a formula."""
+"""White-box task in place of training and validation: nothing is trained, accuracy is a formula."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from morphogen.vocab.stage import AlphaMode
 
 
 def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
-    """An epoch in which nothing is trained and every seed that runs is in good health.  state [E] after `tick`."""
+    """Replace an epoch of training: nothing is trained, every active seed has full health.  state [E] after `tick`."""
     slots, signals = state.slots, state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
     none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)

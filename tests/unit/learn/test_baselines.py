@@ -182,7 +182,7 @@ def test_a_rotation_that_cannot_be_used_is_refused_by_name():
         blueprint_rotation(CNN, ("lora",))
     with pytest.raises(ConfigError, match="rotation"):
         blueprint_rotation(Limits("cnn", (True,), blueprints=("bottleneck",)))
-    with pytest.raises(ConfigError, match="want one of random, heuristic"):
+    with pytest.raises(ConfigError, match="policy_name: expected one of random, heuristic"):
         policy_of("gardener")
     names = [Blueprint(code).label for code in blueprint_rotation(Limits("transformer", (True,)))]
     assert names == ["norm", "lora", "mlp_small", "attention", "lora_large"]

@@ -1,4 +1,4 @@
-"""Archetypes: scripted growth policies on synthetic learning curves, and what a rule pays each of them.
+"""Archetypes: scripted growth policies on synthetic learning curves, and the return of each under a rule.
 
 The host learns along one curve, a seed of some strength gains skill along another and adds its skill times its alpha.
 So everything that a rule may ask is known, and rules can be compared by the order into which they put the policies.
@@ -43,19 +43,19 @@ class ScriptedSeed:
     path: tuple[tuple[int, Stage], ...]
 
     def stage_ages(self, step: int) -> list[int]:
-        """Ages at which it came to its stages so far, the latest last; empty before it is born.  After a step."""
+        """Ages at which the seed entered its stages up to this step, the latest last; empty before germination."""
         return [age for age, _ in self.path if age <= step - self.birth_step]
 
     def gain(self, step: int) -> float:
-        """Points that it adds to the accuracy after a step."""
+        """Points that the seed adds to the accuracy after a step."""
         return self.alpha(step) * self.strength * (1.0 - math.exp(-(step - self.birth_step) / 12))
 
     def alpha(self, step: int) -> float:
-        """Share of it that is blended in after a step: five steps up from the start of BLENDING."""
+        """Alpha after a step: five steps up from the start of BLENDING."""
         return min(1.0, (step - self.birth_step - 10) / 5) if self.stage(step) in BLENDED else 0.0
 
     def stage(self, step: int) -> Stage:
-        """Its stage after a step; DORMANT before it is born and after it was pruned."""
+        """Stage after a step; DORMANT before germination and after pruning."""
         count = len(self.stage_ages(step))
         return self.path[count - 1][1] if count else Stage.DORMANT
 

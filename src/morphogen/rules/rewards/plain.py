@@ -1,4 +1,4 @@
-"""A reward rule from one plain function: what it returns is paid."""
+"""Reward rules built from one plain function."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,6 +62,6 @@ def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) ->
     names = tuple(function(example))
     if PENALTY_COMPONENT in names:
         raise ConfigError(
-            f"reward rule {spec.rule} pays a component {PENALTY_COMPONENT}; that one is added for rollbacks"
+            f"reward rule {spec.rule}: expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"
         )
     return FunctionRule(function, governor_penalty=spec.governor_penalty, components=(*names, PENALTY_COMPONENT))

@@ -1,4 +1,4 @@
-"""The open table of reward rules: a builder per name, and how a rule is added to it and built from it."""
+"""Open table of reward rules: register a builder by name, build a rule from a spec."""
 
 import inspect
 
@@ -32,11 +32,11 @@ def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
     the rule pays.
     """
     if not isinstance(name, str) or not RULE_NAME.fullmatch(name):
-        raise ConfigError(f"name of a reward rule is {name!a}; want letters and digits, with . _ - between them")
+        raise ConfigError(f"name of a reward rule: expected letters and digits, with . _ - between them, got {name!a}")
     if not callable(builder):
-        raise ConfigError(f"reward rule {name} of {origin} is {builder!a:.60}; want a function (spec, terms) -> rule")
+        raise ConfigError(f"reward rule {name}: expected a function (spec, terms) -> rule, got {builder!a:.60}")
     if name in BUILDERS or RULES.get(name, origin) != origin:
-        raise ConfigError(f"reward rule {name} of {origin} has the name of a rule of {RULES[name]}; want another name")
+        raise ConfigError(f"reward rule {name}: expected a new name, got the name of a rule of {RULES[name]}")
     BUILDERS[name] = builder
     RULES[name] = origin
 
@@ -50,9 +50,9 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
     """The rule that a spec names, for one task and one discount."""
     for name, number in (("param_budget", param_budget), ("episode_length", episode_length)):
         if number < 1:
-            raise ConfigError(f"{name} is {number}; want >= 1")
+            raise ConfigError(f"{name}: expected an integer >= 1, got {number}")
     if spec.rule not in BUILDERS:
-        raise ConfigError(f"reward.rule is {spec.rule!a}; want one of {', '.join(BUILDERS)}")
+        raise ConfigError(f"reward.rule: expected one of {', '.join(BUILDERS)}, got {spec.rule!a}")
     return BUILDERS[spec.rule](
         spec.fill_defaults(), Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
     )

@@ -136,7 +136,7 @@ import sys
 from pathlib import Path
 import torch
 from morphogen.errors import CheckpointError
-from morphogen.run.checkpoint import load_checkpoint, save_checkpoint, save_policy
+from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint, save_policy
 
 folder = Path(sys.argv[1])
 

@@ -292,7 +292,7 @@ def test_a_world_without_an_episode_has_no_batch_and_none_after_its_last_epoch()
     with pytest.raises(RuntimeError, match="all minibatches of the episode are read"):
         next(batches(world.feed, state, 2))
     world.close()
-    with pytest.raises(RuntimeError, match="want an episode to be started"):
+    with pytest.raises(RuntimeError, match="call start before the epochs of an episode"):
         next(batches(world.feed, state, 0))
 
 

@@ -68,7 +68,7 @@ class Config:
 
     def read(self, value):
         words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
-        spec = resolve(options.build_spec(parser.parse_args(words, "0")))
+        spec = resolve(options.spec_from_args(parser.parse_args(words, "0")))
         assert parse_config(dump_config(spec)) == spec
 
     def names(self, value):

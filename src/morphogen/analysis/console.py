@@ -42,7 +42,7 @@ def format_duration(seconds: float) -> str:
 def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
     """Return the columns of each block of a table: the first column leads every block.
 
-    `widths`: cells of each column, padding included; `total`: cells of the terminal.  A column wider than the terminal
+    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A column wider than the terminal
     has a block of its own.
     """
     blocks = [[0]]
@@ -153,8 +153,8 @@ class Console:
             return
         cells = [[value if isinstance(value, str) else format_number(value) for value in row.values()] for row in rows]  # type: ignore[arg-type]
         names = list(rows[0])
-        widths = [max(map(len, [name, *column])) + 2 for name, *column in zip(names, *cells, strict=True)]
-        for number, block in enumerate(column_blocks(widths, self._out.width - 2)):
+        widths = [max(map(len, [name, *column])) + 3 for name, *column in zip(names, *cells, strict=True)]
+        for number, block in enumerate(column_blocks(widths, self._out.width - 1)):
             grid = table.Table(title=title if title and not number else None, title_justify="left", box=box.SIMPLE)
             for column in block:
                 justify = "left" if isinstance(rows[0][names[column]], str) else "right"

@@ -90,7 +90,7 @@ def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, cap
     assert "is damaged: shared.pt has 0 bytes" in capsys.readouterr().out
     (path / "manifest.json").write_text("{}")
     assert main.main(["inspect", str(path)]) == 4
-    assert "has format null; want" in capsys.readouterr().err
+    assert "has format null: expected" in capsys.readouterr().err
 
 
 def test_what_is_neither_is_refused(run, tmp_path, capsys):

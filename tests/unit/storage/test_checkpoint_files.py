@@ -55,7 +55,7 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     assert equal(found["envs"], to_nested_dict(STATE))
     assert equal(found["shared"], SHARED)
     assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
-        "format": 2,
+        "format": 3,
         "round": 1,
         "epoch": 0,
         "config_sha256": "c",
@@ -156,7 +156,7 @@ DAMAGES = {
     "has a damaged manifest": lambda path: (path / "manifest.json").write_text("[]"),
     "lacks envs.rank0.pt": lambda path: (path / "envs.rank0.pt").unlink(),
     r"is damaged: shared.pt has \d+ bytes": cut,
-    "has format 3: expected format 2": lambda path: break_manifest(path, format=3),
+    "has format 9: expected format 3": lambda path: break_manifest(path, format=9),
     "its sha256 differs from its seal": lambda path: break_manifest(path, epoch=1),
     "has an invalid manifest.json: expected": lambda path: break_manifest(path, sealed=True, files={}),
 }
@@ -302,7 +302,7 @@ def test_files_that_are_no_policy_are_refused(tmp_path):
         "cut": "cannot be read",
         "text": "cannot be read",
         "list": "is not a policy file",
-        "newer": "expected format 2, got 9",
+        "newer": "expected format 3, got 9",
         "odd": "params: expected a dict, got a int",
     }
     for name, reason in reasons.items():

@@ -387,7 +387,7 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
         lambda whole: {**whole, "data": {**whole["data"], "extra": 1}},
         lambda whole: {**whole, "data": {"path": "a"}},
         lambda whole: {**whole, "event": "Unknown"},
-        lambda whole: {**whole, "v": 2},
+        lambda whole: {**whole, "v": 1},
     ],
 )
 def test_lines_of_another_form_are_refused(change):

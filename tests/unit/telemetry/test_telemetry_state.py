@@ -57,7 +57,7 @@ def beats(seed):
         _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)
         for epoch, record in enumerate(records):
             ratio = np.full((ENVS, len(SLOTS)), 5.0)
-            yield "take", record | {"detector_ratio": ratio}, (round, epoch)
+            yield "add_record", record | {"detector_ratio": ratio}, (round, epoch)
         yield (
             "end_round",
             round,

@@ -1,6 +1,6 @@
-"""What the package costs: `python -m bench.speed.summary` prints the table, the other modules one subject each.
+"""Benchmarks and studies: `python -m bench.speed.summary` prints the table, every other module covers one subject.
 
-Threads are pinned here, before torch is imported: `OMP_NUM_THREADS`, one per core unless set, as many as a run takes.
+Threads are pinned here, before torch is imported: `OMP_NUM_THREADS`, by default one per core as in a run.
 A process that has imported torch already has made its own choice; `--threads` sets another one.
 """
 

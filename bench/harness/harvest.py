@@ -1,4 +1,4 @@
-"""What runs that were trained on different seeds and played the same held-out instances hold, side by side."""
+"""Load runs of different training seeds that were evaluated on the same held-out instances."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ class EvaluatedRun:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """How it was made, as a file holds it."""
+        """Settings and versions of the run, for a results file."""
         return {"seed": self.spec.seed, "seconds": self.seconds, "commands": [self.command, self.evaluation_command()]}
 
     def evaluation_command(self) -> str:
@@ -95,7 +95,10 @@ def _arm_label(name: str) -> str:
 
 
 def load_seed_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
-    """Runs that only their seed tells apart, in its order; a ConfigError tells what keeps them from being compared."""
+    """Load runs that differ in their seed alone, sorted by it.
+
+    Raises: ConfigError with every difference that prevents a comparison.
+    """
     runs = sorted(load_runs(paths), key=lambda run: run.spec.seed)
     raise_all([*duplicate_seeds(runs), *_differing_configs(runs)])
     return runs
@@ -179,7 +182,7 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
 
 
 def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[RunCompleted]]:
-    """What the event file tells of the begin, the rounds and every end."""
+    """Read start, rounds and ends of a run from its event file."""
     kinds = (RunStarted, BatchSummary, RunCompleted)
     wanted = tuple(f'"event":"{kind.NAME or kind.__name__}"' for kind in kinds)
     files = run_log.event_files(path, {"telemetry": {"dir": spec.telemetry.dir}})

@@ -1,4 +1,4 @@
-"""How everything is measured: forms in turn in one process, ratios run by run, medians with half the quartile range.
+"""Timing: alternating forms in one process, ratios run by run, medians with half the quartile range.
 
 forms = {"loop": loop.train, "stacked": scene.train}
 seconds = interleaved(forms, runs=5)
@@ -27,7 +27,7 @@ Seconds = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Bench:
-    """How to measure, and what was computed on the way."""
+    """Settings of a measurement, and results that measures share."""
 
     runs: int = 5
     device: torch.device = CPU
@@ -69,7 +69,7 @@ def ms_measure(name: str, seconds: Sequence[float]) -> Measure:
 
 
 def bench_facts(bench: Bench) -> dict[str, Any]:
-    """Where and with what it was measured."""
+    """Machine and versions of a measurement."""
     own = measures.machine_facts(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
     return {**own, "checksums": dict(bench.checksums)}
 

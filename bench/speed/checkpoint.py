@@ -1,7 +1,7 @@
-"""What checkpoints cost: rounds on digits with and without a save after each: `python -m bench.speed.checkpoint`.
+"""Cost of checkpoints: rounds on digits with and without a save after each: `python -m bench.speed.checkpoint`.
 
 Both runs live through the same rounds of a few epochs, with their events in a file; that they end with the same hosts
-is checked.  A save waits for the disk.  Time and size of the files of the last one are told apart.
+is checked.  A save waits for the disk.  Time and size of the files of the last one are reported separately.
 """
 
 import tempfile
@@ -62,7 +62,7 @@ def _build_scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> 
 
 
 def _load_into(fresh: Scheduler, path: Path) -> None:
-    """A new scheduler goes on from a checkpoint."""
+    """Restore a checkpoint into a new scheduler."""
     found = load_checkpoint(path)
     at = found["manifest"]["round"], found["manifest"]["epoch"]
     snapshot.restore(fresh, RunSnapshot(found["envs"], found["shared"]), *at)

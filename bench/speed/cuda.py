@@ -42,7 +42,7 @@ def capture_step(scene: BenchScene) -> tuple[Callable[[], None], Tensor]:
 
 
 def graph_rows(bench: Bench, task: str, envs: int) -> list[Measure]:
-    """How many times faster the replayed step is than the same step launched kernel by kernel."""
+    """Speed of the replayed step over that of the same step launched kernel by kernel."""
     ours = build_scene(task, envs, "mixed", device=bench.device)
     progress = start_epoch(ours.state, ours.plan, net=ours.net)
     step = functools.partial(ours.minibatch_step, progress, ours.batches[0])

@@ -17,7 +17,7 @@ from morphogen.device.malloc import keep_freed_memory, process_memory
 
 
 def resident_bytes(name: str) -> int:
-    """A size of this process in bytes; 0 where the system tells none."""
+    """Return a size of this process in bytes, 0 if the system does not report it."""
     return process_memory(name) or 0
 
 
@@ -53,7 +53,7 @@ def peak_bytes_per_size(bench: Bench, task: str, sizes: list[int]) -> list[int]:
 
 
 def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
-    """The rows on memory, from so many envs, twice and four times as many; none where the system tells nothing."""
+    """Measure memory at `envs`, twice and four times `envs`; empty if the system does not report sizes."""
     found = []
     for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or process_memory("VmHWM") else ():
         low, middle, high = peak_bytes_per_size(bench, task, [envs, 2 * envs, 4 * envs])

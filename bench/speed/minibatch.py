@@ -1,7 +1,7 @@
 """Training, stacked against the loop: `python -m bench.speed.minibatch [--compiled] [--json FILE]`.
 
 Ratios are time of the loop / time of the stacked form, over the same minibatches from the same state; what both have
-trained is compared.  Compiled is the training step as one graph; its compile time is told apart.
+trained is compared.  Compiled is the training step as one graph; its compile time is reported separately.
 """
 
 import functools
@@ -40,7 +40,7 @@ def compile_step(scene: BenchScene) -> TrainStep:
 def loop_comparison(
     bench: Bench, task: str, envs: int, *, kind: str = "mixed", minibatches: int | None = None, graph: bool = False
 ) -> list[Measure]:
-    """How many times faster than the loop an epoch of stacked training is."""
+    """Speed of an epoch of stacked training over that of the loop."""
     form = "compiled" if graph else "eager"
     name = (
         f"train_{SHORT_NAMES[task]}_e{envs}_{form}"

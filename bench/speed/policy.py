@@ -12,7 +12,7 @@ from morphogen.steps.observe import observe
 
 
 def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
-    """Observe, mask, act; and a whole PPO update on a round of so many epochs, in which hosts hardly train."""
+    """Measure observe, mask and act, and a whole PPO update on a round with little training of hosts."""
     data = DataSpec(minibatches=1, val_samples=32)
     own = build_scheduler(envs, bench.device, episode_length=epochs, data=data)
     setup, learner = own.setup, own.learner

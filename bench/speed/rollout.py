@@ -1,9 +1,9 @@
 """Epochs of a run on digits, as the scheduler makes them: `python -m bench.speed.rollout [--envs 1 2 4] [--svg FILE]`.
 
 Prints env-epochs per second and the share of control (all but training and validation) over the number of envs, with
-mixed seeds in all slots that nobody touches, eager and, with `--compiled 1 32 512`, compiled, and draws them.
+mixed seeds in all slots and no actions, eager and, with `--compiled 1 32 512`, compiled, and draws them.
 
-`control_share` and `record_share` (a part of it, with everything told) are those of the first epochs of a life under an
+`control_share` and `record_share` (a part of it, at level debug) are those of the first epochs of an episode under an
 untrained policy, where hosts are bare and training is cheapest.
 """
 
@@ -33,7 +33,7 @@ EpochSeconds = list[dict[str, float]]  # per epoch, seconds of its phases
 
 
 def time_epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settings: Any) -> EpochSeconds:
-    """Seconds of the phases of so many epochs of one life; with `kind`, of a population that stands there at the start.
+    """Time the phases of the epochs of one episode, in seconds; `kind`: population of seeds placed at its start.
 
     Events go to a file, as in a run.
     """

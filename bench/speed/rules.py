@@ -1,9 +1,9 @@
 """Masks, decode and the reward of a step, per env: eager against compiled.
 
 Run: `python -m bench.speed.rules [--envs 1024] [--json bench/results/reward.json]`.
-`reward_*` is a rule of the table with all its components, over scripted lives.  `score_*` is the whole step that pays:
-the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is a life,
-or as many calls on one state.  Both forms must agree to 1e-6; compile time is told apart.
+`reward_*` is a rule of the table with all its components, over scripted episodes.  `score_*` is the whole step that scores: the
+inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is an
+episode, or the same number of calls on one state.  Both forms must agree to 1e-6; compile time is reported separately.
 """
 
 import functools
@@ -48,7 +48,7 @@ def scripted_steps(envs: int, device: torch.device) -> list[RewardInputs]:
 
 
 def pay_episode(rule: Call, *, steps: list[RewardInputs], ledger: TensorDict) -> Tensor:
-    """What a life is paid.  [E]."""
+    """Return the sum of rewards of an episode.  [E]."""
     paid = []
     for step in steps:
         reward, _, ledger = rule(step, ledger)

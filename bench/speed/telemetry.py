@@ -1,6 +1,6 @@
-"""What telemetry costs: rounds on digits at level off, normal and debug, in turns: `python -m bench.speed.telemetry`.
+"""Cost of telemetry: alternating rounds on digits at level off, normal and debug: `python -m bench.speed.telemetry`.
 
-Every run lives through the same rounds of a few epochs under the policy that it learns; that all of them end with the
+Every run plays the same rounds of a few epochs under the policy that it learns; that all of them end with the
 same hosts is checked.  Events go to a file, as in a run.
 """
 

@@ -1,7 +1,7 @@
-"""What the choices of a preset are worth: `python -m bench.studies.ablations RUN... [--json FILE] [--table]`.
+"""Worth of the settings of a preset: `python -m bench.studies.ablations RUN... [--json FILE] [--table]`.
 
-The first run tells the settings that all others are held against.  Runs that differ from them in some settings are
-told apart by these, and judged on the same held-out instances.  A change counts as better or worse only where both
+The first run sets the base.  Other runs are grouped by the settings in which they differ from it, and judged on the
+same held-out instances.  A change counts as better or worse only where both
 intervals of its difference leave out 0: that over instances, and that over training seeds, which takes the scatter of
 the unchanged runs for that of the changed ones, of which there may be one alone.  `--table` prints the table of the
 README out of the JSON file, after reading the runs if any are named.
@@ -85,7 +85,7 @@ def settings_diff(base: RunSpec, other: RunSpec) -> Row:
 
 
 def compare_to_base(changed: Array, base: Array) -> Row:
-    """How much a change is better, on the mean over the runs of either side: network values [C, n] and [R, n]."""
+    """Difference of a change to the base, on means over the runs of each: network values [C, n] and [R, n]."""
     found = interval(changed.mean(axis=0) - base.mean(axis=0), seed=SEED)
     seeds = over_seeds(changed, base)
     decided = found.excludes_zero and seeds.excludes_zero

@@ -42,7 +42,7 @@ def load_saved() -> dict[str, np.ndarray]:
 
 
 def build_populations() -> dict[str, Draw]:
-    """What one number of an episode may be distributed like."""
+    """Distributions that a number of an episode may have."""
     return {
         "normal": lambda dice, shape: dice.normal(size=shape),
         "uniform": lambda dice, shape: dice.uniform(size=shape),
@@ -110,7 +110,7 @@ def coverage_rows(samples: int) -> list[dict]:
 
 
 def verdict_rows(samples: int) -> list[dict]:
-    """How often `compare` says of two sides that are alike that one is better.
+    """Rate at which `compare` calls one of two equal sides better.
 
     `luck`: standard deviation between training seeds, in those between episodes.
     """

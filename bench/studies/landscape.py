@@ -1,8 +1,8 @@
-"""What growing is worth on training instances of `digits`, at any price: `python -m bench.studies.landscape [--on N]`.
+"""Worth of growing on training instances of `digits`, at any price: `python -m bench.studies.landscape [--on N]`.
 
-Every schedule that grows one seed from the first epoch on, or none, lives on the same training instances in two worlds.
-A price changes nothing in a life, so that the accuracies tell what every range of prices would make of the task: what a
-host alone is worth, the best fixed schedule, and the best one of each instance, picked in one world and judged in the
+Every schedule that grows one seed from the first epoch on, or no seed, plays the same training instances in two worlds.
+A price changes nothing in an episode, so the accuracies give the values under any range of prices: that of the
+host alone, the best fixed schedule, and the best one of each instance, picked in one world and judged in the
 other.  Held-out instances are not looked at.
 """
 
@@ -77,7 +77,7 @@ def _instance_traits(setup: Setup, tasks: torch.Tensor, episode: int) -> dict[st
 
 
 def value_at_prices(landscape: dict[str, Any], ends: tuple[float, float], *, budget: int) -> dict[str, Any]:
-    """What growing would be worth with prices out of a range, log-uniform: means over instances and prices."""
+    """Value of growing with prices drawn log-uniformly from a range: means over instances and prices."""
     rows = landscape["schedules"]
     accuracy = np.array([row["accuracy"] for row in rows])  # [K, W, n]
     params = np.array([row["params"] for row in rows]) / budget

@@ -1,12 +1,11 @@
-"""Does the policy learn?  `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE] [--table]`.
+"""Learning of the policy: `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE] [--table]`.
 
-The runs were trained with different seeds and evaluated on the same held-out instances.  Written are every arm with its
-intervals, how much better the trained policy is than each, what share of the way from never growing to the oracle it
-goes, and the learning curves.  `--table` prints the table of bench/README.md out of the JSON
-file, after reading the runs if any are named.
+The runs were trained with different seeds and evaluated on the same held-out instances.  The results are every arm with
+its intervals, the difference of the trained policy to each, its share of the way from never growing to the oracle, and the
+learning curves.  `--table` prints the table of bench/README.md out of the JSON file, after reading the runs if any are named.
 
-All runs play the same instances, so these are what a resample draws, each for all runs at once: runs that find the same
-instance hard say so only once.  What other training seeds would do is told apart (`over_seeds`).
+All runs play the same instances, so a resample draws instances, each for all runs at once: an instance that is hard for
+all runs counts once.  The scatter over training seeds is reported separately (`over_seeds`).
 """
 
 import argparse
@@ -99,9 +98,9 @@ def _percentile_estimate(whole: float, found: Array, size: int) -> Estimate:
 
 
 def compare_to_arm(ours: Array, theirs: Array) -> Row:
-    """How much and how often the trained policy is better.  ours [R, n]; theirs [R, n], or [1, n] for all runs.
+    """Size and frequency of the advantage of the trained policy.  ours [R, n]; theirs [R, n], or [1, n] for all runs.
 
-    `above_zero`: so is every interval of the difference.
+    `above_zero`: True if every interval of the difference is above 0.
     """
     behind = ours - theirs
     found, seeds = interval(behind.mean(axis=0), seed=SEED), seed_interval(behind)
@@ -158,18 +157,18 @@ def learning_curves(runs: Sequence[EvaluatedRun]) -> Row:
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
     with matplotlib.rc_context({**canvas.STYLE, "svg.hashsalt": "learning", "svg.fonttype": "none"}):
-        page, told = canvas.new_figure(4.0), results["curves"]
+        page, curves = canvas.new_figure(4.0), results["curves"]
         ax = page.subplots()
-        canvas.label_panel(ax, "Network value of the training instances", "round", f"mean of {told['window']} rounds")
-        for place, one in enumerate(told["seeds"]):
+        canvas.label_panel(ax, "Network value of the training instances", "round", f"mean of {curves['window']} rounds")
+        for place, one in enumerate(curves["seeds"]):
             ax.plot(
-                _round_numbers(told),
+                _round_numbers(curves),
                 one["smooth"],
                 color=canvas.cycle_colour(place),
                 label=f"seed {one['seed']}",
                 linewidth=1,
             )
-        ax.plot(_round_numbers(told), told["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
+        ax.plot(_round_numbers(curves), curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
         canvas.set_integer_x(ax)
         canvas.add_legend(ax)
         file = io.BytesIO()
@@ -188,7 +187,7 @@ def markdown(results: Row) -> str:
     lines = [
         f"Training seeds {seeds}, {min(took):.0f} to {max(took):.0f} s each; {said['episodes']} held-out instances",
         "",
-        f"| arm | network value (95 % interval) | {TRAINED_ARM} minus it | over seeds | parameters | accuracy % |",
+        f"| arm | network value (95 % interval) | {TRAINED_ARM} minus arm | over seeds | parameters | accuracy % |",
         "|---|---|---|---|---|---|",
         *(_table_row(name, one, results["rivals"].get(name)) for name, one in results["arms"].items()),
     ]

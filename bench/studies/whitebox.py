@@ -1,4 +1,4 @@
-"""What PPO reaches of a known optimum: the preset `whitebox`, once per seed, one after the other.
+"""Share of a known optimum that PPO reaches: the preset `whitebox`, once per seed, in sequence.
 
 `python -m bench.studies.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its
 own for every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
@@ -29,8 +29,8 @@ def run_seed(seed: int, rounds: int | None) -> dict[str, Any]:
         program = (sys.executable, "-m", "morphogen", *words, *where)
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - began
-        told = json.loads(Path(folder, "run", "result.json").read_text())
-    shares, played = told["share_of_optimal"], told["episodes"]
+        result = json.loads(Path(folder, "run", "result.json").read_text())
+    shares, played = result["share_of_optimal"], result["episodes"]
     return {"seed": seed, "share": shares["ppo"], "seconds": seconds, "episodes": played, "all": shares}
 
 

@@ -102,7 +102,7 @@ def ended(sick, env):
 
 
 def told_of(sick):
-    """What the governor did in the first round is in the events, every sign and every snapshot once."""
+    """Check that the events of the first round hold every sign and every snapshot of the governor once."""
     now = [(t, epoch.score.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
     kept = [(t, env) for t, report in now for env in range(ENVS) if report.snapshot_taken[env]]
     assert [(one.epoch, one.env) for one in sick.events("SnapshotTaken") if one.round == 0 and not one.late] == kept
@@ -114,7 +114,7 @@ def told_of(sick):
 
 
 def legal(epoch):
-    """Whether every action is one that the masks allow."""
+    """Return whether the masks allow every action."""
     masks, (op, slot) = epoch.act.masks, epoch.act.choice.action[:, :2].unbind(-1)
     row = torch.arange(len(op))
     return masks.op[row, op] & ((op == 0) | masks.slot[row, op, slot])
@@ -190,7 +190,7 @@ def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at,
 
 
 def learned(run):
-    """What the policy is and what its optimiser remembers, as bytes."""
+    """Bytes of the policy and of its optimiser."""
     learner = run.scheduler.learner
     parts = {"net": learner.params["net"], "offset": learner.params["value_offset"], "optimiser": learner.optimiser}
     return {path: leaf.numpy().tobytes() for path, leaf in leaves({**parts, "scale": learner.return_scale}).items()}

@@ -1,4 +1,4 @@
-"""What every rule pays for real steps: the action, what came of it, the reward; without asking the host."""
+"""Rewards of every rule over real steps, without a read by the host."""
 
 import pytest
 import torch

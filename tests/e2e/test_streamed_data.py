@@ -187,7 +187,7 @@ def test_a_run_tells_where_its_data_lies(tmp_path):
 
 
 class Lost(Exception):
-    """What goes wrong in the thread."""
+    """Error of the thread."""
 
 
 def failing_at(monkeypatch, number):

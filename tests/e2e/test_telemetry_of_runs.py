@@ -55,7 +55,7 @@ def told(out):
 
 
 def lives(events):
-    """What was told of lives of seeds and hosts, without what a clock may have touched."""
+    """Lifecycle events of seeds and hosts, without fields of clocks."""
     return [one for one in events if one.data.LIFECYCLE and one.epoch is not None]
 
 

@@ -1,4 +1,4 @@
-"""What seeds are found to be worth, measured in real epochs on real digits."""
+"""Measured worth of seeds, in real epochs on real digits."""
 
 import functools
 

@@ -105,7 +105,7 @@ def measured(part):
 
 
 def ripening(state):
-    """What the white box looks at, and all coalitions."""
+    """Inputs of the white box, with all coalitions."""
     _, coalition, _, slots = measured(state.slots)
     return state.instance, slots, state.clock.epoch, coalition
 
@@ -156,7 +156,7 @@ def blended(way):
 
 
 def heard(alpha, training):
-    """What is said of every row: how much counts, whether it is silent, whether it hears its own seed."""
+    """Report per row: its weight, whether it is silent, whether it depends on its own seed."""
     own, mix = mixed(alpha, training)
     return mix.factor, mix.silent, mix.source == own
 

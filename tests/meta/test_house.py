@@ -160,12 +160,13 @@ def test_files_and_functions_keep_their_sizes(path):
         assert max((depth(child) for child in node.body), default=0) <= NESTING, f"{where} nests blocks too deep"
 
 
-@every_file
-def test_docstrings_begin_with_a_verb_or_a_noun(path):
+@pytest.mark.parametrize("folder", ["src", "tests", "bench"])
+def test_docstrings_begin_with_a_verb_or_a_noun(folder):
     """The first word is no What, Who, Whose, Where, Which, Whether or How, unless the line is a question."""
-    for node in ast.walk(parse(path)):
-        first = ((ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None) or "").partition("\n")[0]
-        assert not CLAUSE.match(first) or first.endswith("?"), f"{path.name}: {first!r}"
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(parse(path)):
+            first = ((ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None) or "").partition("\n")[0]
+            assert not CLAUSE.match(first) or first.endswith("?"), f"{path.name}: {first!r}"
 
 
 @every_file

@@ -128,7 +128,7 @@ def jsons(whole):
 
 @dataclass(frozen=True)
 class Place:
-    """What stands where a file should be."""
+    """Object in the place of a file."""
 
     kind: str
 

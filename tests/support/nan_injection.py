@@ -122,13 +122,13 @@ class Run:
         return self
 
     def events(self, name: str) -> list:
-        """What was told under a name; nothing more is told afterwards."""
+        """Events of a name, checked to be the last ones."""
         self.scheduler.reporter.close()
         return [event for event in self.sink.events if event.name == name]
 
 
 def records(run: Run) -> list[dict[str, torch.Tensor]]:
-    """What crosses for telemetry, of every epoch."""
+    """Records of every epoch that are transferred for telemetry."""
     return [dict(build_record(epoch).items()) for epoch in run.epochs]
 
 

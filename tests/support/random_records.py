@@ -37,7 +37,7 @@ def facts(envs, epochs, first=0, total=None):
 
 @dataclass
 class Slot:
-    """What is in a slot."""
+    """Content of a slot."""
 
     stage: Stage = S.DORMANT
     age: int = 0
@@ -180,7 +180,7 @@ class Env:
         }
 
     def worth(self, row):
-        """What was measured of training and of the seeds; now and then nothing."""
+        """Measurements of training and seeds, empty at random."""
         exact, trained = self.dice.random() < 0.8, self.dice.random() < 0.9
         graded = [slot.stage in BLENDED for slot in self.slots]
         numbers = {

@@ -17,7 +17,7 @@ FILES = (run_directory.CONFIG, run_directory.RESULT)  # the same byte for byte
 
 
 def timed(name: str) -> bool:
-    """Whether a field of this name holds what a clock said."""
+    """Return whether a field of this name holds a time."""
     return name in CLOCKS or name.endswith(CLOCK_ENDS)
 
 
@@ -53,7 +53,7 @@ def raw(tensor: torch.Tensor) -> bytes:
 
 
 def tree_differences(one: Any, other: Any, where: str) -> Iterator[str]:
-    """What differs between two trees, by path."""
+    """Differences between two trees, by path."""
     left, right = leaves(one), leaves(other)
     for path in [*left, *(path for path in right if path not in left)]:
         if path not in left or path not in right:
@@ -63,7 +63,7 @@ def tree_differences(one: Any, other: Any, where: str) -> Iterator[str]:
 
 
 def differences(one: Path, other: Path) -> Iterator[str]:
-    """What differs between two completed runs, the first of which was left alone.  Clocks aside."""
+    """Differences between an undisturbed run and another one, without times."""
     yield from _bytes(one, other, FILES)
     yield from tree_differences(_manifest(one), _manifest(other), run_directory.MANIFEST)
     yield from _event_differences(lasting(events(one)), lasting(events(other)))

@@ -136,12 +136,12 @@ class Trial:
 
 
 def temporary(run: Path) -> list[Path]:
-    """What a save writes, or has left."""
+    """Files that a save writes, or has left behind."""
     return list((run / run_directory.CHECKPOINTS).glob(f"{checkpoint_store.TEMPORARY}*"))
 
 
 def stands(run: Path) -> bool:
-    """Whether there is a run to go on with."""
+    """Return whether a run can be resumed."""
     return (run / run_directory.MANIFEST).is_file()
 
 
@@ -151,7 +151,7 @@ def stood(run: Path) -> str:
 
 
 def doing(run: Path) -> str:
-    """What a process that is dead now was doing."""
+    """Activity of a process at its death."""
     if left := temporary(run):
         return f"a save, {len(list(left[0].iterdir()))} files of it begun"
     if any((run / run_directory.CHECKPOINTS).glob(f"{checkpoint_store.TRASH}*")):

@@ -61,7 +61,7 @@ class Mutant:
 
 
 class Fate(StrEnum):
-    """What became of a mutant.  Only the first is good."""
+    """Outcome of a mutant.  Only the first is good."""
 
     CAUGHT = "caught"
     SURVIVED = "survived"
@@ -129,7 +129,7 @@ class Workspace:
 
 
 def _tests(package: Path, files: list[str], cached: bool) -> None:
-    """What a fresh process does: pytest on the copy that holds the package, with everything printed to a file."""
+    """Run pytest in a new process on the copy of the package, with the output in a file."""
     root = package.parents[1]
     os.chdir(root)
     with open("output", "wb") as output:

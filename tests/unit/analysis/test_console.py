@@ -1,4 +1,4 @@
-"""What a run says: progress to stderr, results to stdout, and how numbers are written for people."""
+"""Output of a run: progress on stderr, results on stdout, numbers for people."""
 
 import io
 import re
@@ -85,7 +85,7 @@ def test_table_and_summary_are_on_stdout_quiet_or_not():
 
 
 def plain(text):
-    """What a terminal shows, without its control sequences."""
+    """Text of a terminal, without control sequences."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 

@@ -16,7 +16,7 @@ crowds = st.lists(coarse, max_size=12)
 
 
 def beaten(one, other):
-    """Whether `other` is at least as good in everything, and better in something."""
+    """Return whether `other` is at least as good everywhere and better somewhere."""
     gains = (other.accuracy - one.accuracy, one.params_ratio - other.params_ratio, other.stability - one.stability)
     return min(gains) >= 0 < max(gains)
 

@@ -1,4 +1,4 @@
-"""What `morphogen inspect` tells of a run directory and of a checkpoint."""
+"""Output of `morphogen inspect` for a run directory and for a checkpoint."""
 
 import json
 import shutil

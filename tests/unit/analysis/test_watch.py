@@ -51,7 +51,7 @@ class Screen(io.StringIO):
 
 
 def screen(events, frame=WIDE, idle=0.0):
-    """What is drawn after the events, as text."""
+    """Screen after the events, as text."""
     view = reduce(update_view, events, RunView())
     paper = Console(width=frame.width, file=io.StringIO(), record=True, markup=False, highlight=False)
     paper.print(draw(view, run="runs/x", idle=idle, frame=frame))
@@ -288,7 +288,7 @@ def test_the_command_waits_for_a_run_and_refuses_what_is_none(tmp_path, capsys, 
 
 
 def until(look, word, seconds=30.0):
-    """What stands on a terminal as soon as it holds the word."""
+    """Text of a terminal as soon as it holds the word."""
     end = time.monotonic() + seconds
     while word not in (text := look()) and time.monotonic() < end:
         time.sleep(0.1)

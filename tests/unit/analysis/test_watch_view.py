@@ -1,4 +1,4 @@
-"""What `watch` knows: the fold over events tells the same as they do, and stays small."""
+"""State of `watch`: the fold over events agrees with them and stays small."""
 
 from functools import reduce
 

@@ -1,4 +1,4 @@
-"""What a change of settings is worth, of made-up runs: how changes are told apart and judged, and what is refused."""
+"""Worth of changed settings, on made-up runs: grouping, verdicts, refusals."""
 
 import json
 

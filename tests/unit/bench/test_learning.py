@@ -1,4 +1,4 @@
-"""What is written of several evaluated runs: differences, the gap, curves, a table, and what is refused."""
+"""Results over several evaluated runs: differences, gap, curves, table, refusals."""
 
 import json
 

@@ -191,7 +191,7 @@ def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
 
 @pytest.fixture
 def started(monkeypatch):
-    """What a run was started with; `raises` makes it fail."""
+    """Arguments that a run was started with; `raises` makes it fail."""
     calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=NO_LOSSES)
 
     def train(spec, **keywords):

@@ -29,7 +29,7 @@ sys.exit(stop.exit_code)
 
 @pytest.fixture(autouse=True)
 def heeding():
-    """Where the tests run in the background Ctrl-C is ignored; afterwards it is what it was."""
+    """Set the default handler of Ctrl-C, which is ignored in the background, and restore the old one."""
     before = {number: signal.getsignal(number) for number in CODES}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

@@ -27,7 +27,7 @@ LEAVES = ("index", "labels", "row", "column")
 
 
 def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
-    """What a feed reads of a state: keys, instances, clock."""
+    """Parts of a state that a feed reads: keys, instances, clock."""
     key, when = rng.env_keys(seed, first, envs), torch.full((envs,), episode)
     spec = spec or RunSpec(data=DATA)
     instance = draw_instances(key, when, task=TASK, spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE)

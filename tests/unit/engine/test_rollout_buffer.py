@@ -1,4 +1,4 @@
-"""What passes from one epoch to the next, and to the update, when an env is rolled back."""
+"""Rollout buffer of an env that is rolled back, from epoch to epoch and in the update."""
 
 from typing import ClassVar
 

@@ -60,7 +60,7 @@ def gardener(**knobs) -> HeuristicPolicy:
 
 
 def wish(**row) -> tuple[str, int]:
-    """What the gardener does with one seed."""
+    """Action of the gardener for one seed."""
     full = {"blueprint": 1, "algorithm": 1, "age": 12, **row}
     out = decide(gardener(), make_state(make_slots([[full]])))
     return Op(int(out.action[0, 0])).name, int(out.action[0, 1])

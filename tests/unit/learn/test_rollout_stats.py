@@ -1,4 +1,4 @@
-"""What a round looked like to the policy, against numbers counted by hand; health of layers and of memory."""
+"""Statistics of a round against numbers counted by hand; health of layers and of memory."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""How a delta enters the host: values and gradients for every stage and algorithm."""
+"""Blending of a delta into the host: values and gradients for every stage and algorithm."""
 
 import pytest
 import torch

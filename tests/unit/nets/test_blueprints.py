@@ -49,7 +49,7 @@ def norms(layout, row):
 
 
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
-    """What one seed adds to features h [B, H, W, 1, C]."""
+    """Contribution of one seed to features h [B, H, W, 1, C]."""
     row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
     own = build_seed_blend(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
     gates = None

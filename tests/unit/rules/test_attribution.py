@@ -1,4 +1,4 @@
-"""What each seed is worth: laws of the Shapley value, which coalitions are asked, what is remembered."""
+"""Attribution: laws of the Shapley value, requested coalitions, memory."""
 
 import itertools
 

@@ -32,7 +32,7 @@ READY = {
 
 
 def ask(slots, spec, to=None, accuracy=50.0):
-    """Whether the single slot passes, and the checks that failed."""
+    """Return whether the single slot passes, and the failed checks."""
     target = torch.tensor([[UP.get(slots.stage.item(), 0) if to is None else to]])
     passed, failed = check_gate(slots, torch.tensor([accuracy]), target, spec=spec)
     return passed.item(), {check for check in Check if int(failed.item()) >> check & 1}

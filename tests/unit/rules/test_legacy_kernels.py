@@ -1,4 +1,4 @@
-"""What the legacy kernels promise: who is paid for what, what never matters, how balances and drips are kept."""
+"""Legacy kernels: payments, irrelevant inputs, balances and drips."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the parts of the legacy rules promise: means, ramps, rents, drips, hindsight."""
+"""Parts of the legacy rules: means, ramps, rents, drips, hindsight."""
 
 import pytest
 import torch

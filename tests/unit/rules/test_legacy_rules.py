@@ -1,4 +1,4 @@
-"""What the legacy rules promise in a run: every slot is paid, ledgers are kept and cleared, a rollback ends it all."""
+"""Legacy rules in a run: payment of every slot, ledgers, rollbacks."""
 
 import itertools
 import math

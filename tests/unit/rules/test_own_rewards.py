@@ -1,4 +1,4 @@
-"""What the own reward rules promise: shaping that telescopes, a price paid once, and who never matters."""
+"""Core reward rules: shaping that telescopes, a price paid once, irrelevant inputs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a reward rule is shown of an epoch: the slots before the step, the accuracies on both sides of it."""
+"""Inputs of a reward rule: slots before the step, accuracies on both sides of it."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What an env remembers of its measurements: histories, plateau, stability, best values."""
+"""Signals of an env: histories, plateau, stability, best values."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""When a run is saved, what stays, and what becomes of a save that fails."""
+"""Checkpointer: times of saves, retention, failed saves."""
 
 import itertools
 import json

@@ -285,7 +285,7 @@ ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "rewa
 
 @cache
 def standing(at):
-    """How the envs of an epoch stand."""
+    """States of the envs of an epoch."""
     data = EpochCompleted(
         **dict.fromkeys((*ROWS, "params_ratio"), (float(at),)),
         **dict.fromkeys(("skipped", "forwards"), (0,)),

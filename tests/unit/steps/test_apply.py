@@ -1,4 +1,4 @@
-"""What an action does to the slots, and what is told about it."""
+"""Effect of an action on the slots, and its outcome."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a step is paid, what is recorded beside it, and how the epoch closes."""
+"""Reward of a step, its record, and the end of the epoch."""
 
 import json
 import math

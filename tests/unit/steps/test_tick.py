@@ -1,4 +1,4 @@
-"""What slots do by themselves, and whole lives through actions and ticks."""
+"""Ticks of slots, and whole lives through actions and ticks."""
 
 import itertools
 

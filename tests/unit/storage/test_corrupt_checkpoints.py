@@ -90,7 +90,7 @@ def equal(found, wanted):
 
 
 def judged(path, wanted, names):
-    """Whether it is refused, by name; else it gives the right numbers."""
+    """Return whether the file is refused by name; otherwise check its numbers."""
     refusal = None
     try:
         assert equal(load_checkpoint(path), wanted)

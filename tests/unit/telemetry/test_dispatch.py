@@ -34,7 +34,7 @@ def moment(at):
 
 
 def told(causes, **fields):
-    """What is written of epochs, some of which raise the level."""
+    """Events of epochs, some of which raise the level."""
     sink = Keep()
     own = dispatch(sink, **{"queue": 999, **fields})
     for at, reasons in enumerate(causes):

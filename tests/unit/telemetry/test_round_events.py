@@ -1,4 +1,4 @@
-"""What is told of an epoch of all envs and of a round, against the records counted one step at a time."""
+"""Events of an epoch and of a round against records counted step by step."""
 
 from collections import Counter
 from dataclasses import fields

@@ -31,7 +31,7 @@ def outlet(sink, *, size=4, patience=60.0, retried=False):
 
 
 def dropped(sink):
-    """What the events of a sink say was dropped."""
+    """Drops that the events of a sink report."""
     return sum((Counter(e.data.dropped) for e in sink.events if e.name == "TelemetryDropped"), Counter())
 
 

@@ -1,4 +1,4 @@
-"""What telemetry remembers, in and out of a checkpoint: who goes on from it tells what one would have told anyway."""
+"""State of telemetry in a checkpoint: a resumed run emits the events of an undisturbed one."""
 
 import io
 import json
@@ -39,7 +39,7 @@ def reporter(sink, **telemetry):
 
 
 def metrics(dice):
-    """What an update brings, now and then alarming."""
+    """Metrics of an update, alarming at random."""
     numbers = {"kl": dice.choice([0.01, 0.01, 0.7]), "gradient_norm": dice.choice([1.0, 1.1, 9.0])}
     numbers |= {"entropy_head.op": dice.choice([0.01, 0.01, 0.5]), "observation.clip_share": 0.5}
     scale = {"normaliser.mean": np.asarray([dice.random()] * features()), "normaliser.std": np.ones(features())}
@@ -51,7 +51,7 @@ def features():
 
 
 def beats(seed):
-    """What a reporter is told of a run: records of epochs with their position, and ends of rounds."""
+    """Calls of a reporter in a run: records of epochs with their position, and ends of rounds."""
     dice = random.Random(seed)
     for round in range(ROUNDS):
         _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)

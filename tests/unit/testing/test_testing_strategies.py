@@ -1,4 +1,4 @@
-"""What the strategies draw can be reached, covers the edges, and shrinks to something small."""
+"""Draws of the strategies: reachable, with edges, shrinking to small ones."""
 
 import itertools
 from random import Random

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.rules.alpha import advance_ramp
 from morphogen.rules.gates import check_gate
-from morphogen.rules.stages import occupied
-from morphogen.rules.transition import clear, promote, remove, transition
+from morphogen.rules.stages import advance_ramp, clear, occupied, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
 from morphogen.state.seeds import zero_empty_slots

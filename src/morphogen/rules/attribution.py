@@ -62,14 +62,17 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
     live = players(slots)
     fossils = live & (slots.stage == int(Stage.FOSSILIZED))
     count = configuration_count(live.shape[-1], pairs)
-    coalition, evaluated = _exact_columns(live, count)
+    column = torch.arange(count, device=live.device)
+    position = _table_position(live)
+    off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
+    coalition = _bits(live.unsqueeze(1) & (off == 0))
+    evaluated = column & ~_bits(live, position).unsqueeze(-1) == 0
     if live.shape[-1] > MAX_EXACT_PLAYERS:
         many = _is_sampled(live).unsqueeze(-1)
         sampled, needed = _sampled_columns(live, fossils, noise)
         coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)
     everyone = _bits(live).unsqueeze(-1)
     if full is not None:
-        column = torch.arange(count, device=live.device)
         committed = _bits(fossils).unsqueeze(-1).expand_as(coalition)
         needed = (column == 0) | (column == 1) & live.any(-1, keepdim=True)
         coalition = torch.where(full.unsqueeze(-1) | (column == 0), coalition, committed)
@@ -140,14 +143,6 @@ def _table_position(live: Tensor) -> Tensor:
     if live.shape[-1] <= MAX_EXACT_PLAYERS:
         return torch.arange(live.shape[-1], device=live.device).expand_as(live)
     return (live.cumsum(-1) - 1).clamp(0, MAX_EXACT_PLAYERS - 1)
-
-
-def _exact_columns(live: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    position = _table_position(live)
-    column = torch.arange(count, device=live.device)
-    off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
-    empty_seats = ~_bits(live, position)
-    return _bits(live.unsqueeze(1) & (off == 0)), column & empty_seats.unsqueeze(-1) == 0
 
 
 def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionValues:

@@ -50,10 +50,10 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
     both = torch.where(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
     earned = spec.contribution_weight * contribution_credit(q, rows.progress, both.clamp(min=0.0).sqrt())
-    wanted = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
-    target = torch.where(pruned, 0.0, torch.where(fossil, held, wanted))
+    due_balance = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
+    target = torch.where(pruned, 0.0, torch.where(fossil, held, due_balance))
     limit = spec.escrow_clip or math.inf
-    delta = torch.where(measured, torch.where(q < 0, -held, (wanted - held).clamp(-limit, limit)), 0.0)
+    delta = torch.where(measured, torch.where(q < 0, -held, (due_balance - held).clamp(-limit, limit)), 0.0)
     delta = torch.where(pruned, -held, torch.where(fossil, 0.0, delta))
     harm = torch.where(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)

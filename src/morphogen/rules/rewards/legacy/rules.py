@@ -37,7 +37,7 @@ BASIC_COMPONENTS = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVER
 RENT_LEDGERS = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
 
 LeafDict = dict[str, Tensor]
-# Ledgers -> components, and the next ledgers as if the episode went on
+# Ledgers -> components, and the next ledgers if the episode does not end
 LegacyStep = Callable[["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]]
 SCAFFOLD_WEIGHT, MAX_PAYMENT = 0.1, 0.2  # of one scaffold, and of a step
 
@@ -246,5 +246,5 @@ def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
 
 
 def build_basic_plus(spec: RewardSpec, terms: Terms) -> LegacyRule:
-    """Original: `basic` with most of the bonus paid out while the fossil goes on helping."""
+    """Original: `basic` with most of the bonus paid out while the fossil still helps."""
     return build_basic(spec, terms)

@@ -19,8 +19,7 @@ from morphogen.config.spec import RewardSpec
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts
 from morphogen.engine.scheduler import Scheduler
-from morphogen.rules.rewards.plain import rule_from_function
-from morphogen.rules.rewards.table import register
+from morphogen.rules.rewards.table import register, rule_from_function
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_files import load_checkpoint, load_policy
 from morphogen.storage.tensor_trees import restore_tree
@@ -42,7 +41,7 @@ py-modules = ["little_rules"]
 """
 SOURCE = '''import torch
 
-from morphogen.rules.rewards.plain import rule_from_function
+from morphogen.rules.rewards.table import rule_from_function
 
 
 @rule_from_function

@@ -7,8 +7,8 @@ import torch
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.spec import AttributionSpec, DataSpec, HostSpec
+from morphogen.nets import cnn
 from morphogen.nets import plan as plans
-from morphogen.nets.seeds import cnn
 from morphogen.rules.attribution import coalitions
 from morphogen.steps.attribute import attribute
 from morphogen.steps.validate import validate

@@ -7,13 +7,11 @@ from readers_measure import near
 from support.legacy_rows import rows_of
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
+from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.basic import basic_reward, simplified_reward
-from morphogen.rules.rewards.legacy.rent import rent_and_shock_inputs
-from morphogen.rules.rewards.legacy.rows import OptionalValue
-from morphogen.rules.rewards.legacy.shaped import escrow_reward, shaped_reward
+from morphogen.rules.rewards.legacy.kernels import basic_reward, escrow_reward, shaped_reward, simplified_reward
+from morphogen.rules.rewards.legacy.parts import OptionalValue, rent_and_shock_inputs
 from morphogen.rules.rewards.own import loss_progress
-from morphogen.rules.seed_detectors import detect_false_credit
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage

@@ -3,10 +3,9 @@
 import torch
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.rules.alpha import advance_ramp, retarget
 from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.legality import action_masks, used_heads
-from morphogen.rules.transition import transition
+from morphogen.rules.stages import advance_ramp, retarget, transition
 from morphogen.testing.builders.scenes import make_slots
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.blueprint import Blueprint

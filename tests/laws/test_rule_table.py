@@ -11,8 +11,7 @@ from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
-from morphogen.rules.rewards.plain import rule_from_function
-from morphogen.rules.rewards.table import BUILDERS, Rule, build_rule, describe_rule, register
+from morphogen.rules.rewards.table import BUILDERS, Rule, build_rule, describe_rule, register, rule_from_function
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal

@@ -15,7 +15,6 @@ from morphogen.config.spec import GovernorSpec, LifecycleSpec, RewardSpec, Signa
 from morphogen.learn import advantage
 from morphogen.nets import blend_slots
 from morphogen.rules import (
-    alpha,
     attribution,
     counts,
     decode,
@@ -23,13 +22,9 @@ from morphogen.rules import (
     gates,
     health,
     legality,
-    seed_detectors,
     shapley,
     signals,
     stages,
-    stats,
-    transition,
-    vitals,
     whitebox,
 )
 from morphogen.rules.health import GradStats
@@ -133,7 +128,7 @@ def turned(args, order):
 
 
 def at_once(part, where, target):
-    return alpha.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
+    return stages.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
 
 
 def mixed(alpha, training, spans=()):
@@ -188,7 +183,7 @@ def seeds_averaged(*leaves):
 
 
 def signed(loss, starved, baseline, *bounds):
-    return vitals.classify_loss(loss, starved, baseline, bounds=bounds, spec=WATCH)
+    return health.classify_loss(loss, starved, baseline, bounds=bounds, spec=WATCH)
 
 
 # name -> (rule, what it takes, in which ways it is asked)
@@ -200,13 +195,13 @@ RULES = {
     ),
     "advantage.gae": (partial(advantage.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
     "advantage.standardise": (advantage.standardise, rollout.map(lambda r: r[2:4]), ALL),
-    "alpha.advance_ramp": (alpha.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
-    "alpha.curve": (
-        alpha.curve,
+    "stages.advance_ramp": (stages.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
+    "stages.curve": (
+        stages.curve,
         tensors((shares, R, CELL), (st.integers(0, 3), I, CELL), (points.map(lambda x: x + 1), R, CELL)),
         SLOTTED,
     ),
-    "alpha.retarget": (at_once, beside(slots, (yes, B, CELL), (shares, R, CELL)), SLOTTED),
+    "stages.retarget": (at_once, beside(slots, (yes, B, CELL), (shares, R, CELL)), SLOTTED),
     "attribution.attribution": (attribution.attribution, slots.map(measured), {}),
     "attribution.coalitions": (partial(attribution.coalitions, pairs=2), beside(slots, (shares, R, (2, 3))), {}),
     "attribution.is_measured_epoch": (
@@ -231,8 +226,8 @@ RULES = {
         slots.flatmap(acted),
         {**SLOTTED, "permute_args": turned},
     ),
-    "seed_detectors.detect_false_credit": (
-        seed_detectors.detect_false_credit,
+    "attribution.detect_false_credit": (
+        attribution.detect_false_credit,
         beside(slots, (points.map(lambda x: x - 50), R, ONE)),
         {},
     ),
@@ -310,7 +305,6 @@ RULES = {
         beside(slots.map(masks_of), (st.integers(-1, 7), I, ONE)),
         {},
     ),
-    "legality.is_forced": (legality.is_forced, slots.map(masks_of), {}),
     "legality.legal": (
         legality.legal,
         slots.map(lambda part: (part, scenes.make_limits(part))),
@@ -329,7 +323,7 @@ RULES = {
         f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
         for name in ("active", "blended", "clamp_stage", "cooling", "occupied")
     },
-    "stats.masked_moments": (stats.masked_moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
+    "health.masked_moments": (health.masked_moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
     "minibatch_tally.add_minibatch": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
     "minibatch_tally.add_seed_stats": (
         seeds_added,
@@ -348,30 +342,30 @@ RULES = {
         st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
         SLOTTED,
     ),
-    "transition.clear": (transition.clear, beside(slots, (yes, B, CELL)), SLOTTED),
-    "transition.promote": (
-        transition.promote,
+    "stages.clear": (stages.clear, beside(slots, (yes, B, CELL)), SLOTTED),
+    "stages.promote": (
+        stages.promote,
         beside(slots, (yes, B, CELL), (st.sampled_from(list(map(int, Stage))), I, CELL), (points, R, ONE)),
         SLOTTED,
     ),
-    "transition.remove": (transition.remove, beside(slots, (yes, B, CELL)), SLOTTED),
-    "transition.transition": (
-        transition.transition,
+    "stages.remove": (stages.remove, beside(slots, (yes, B, CELL)), SLOTTED),
+    "stages.transition": (
+        stages.transition,
         beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),
         SLOTTED,
     ),
-    "vitals.loss_limit": (partial(vitals.loss_limit, spec=WATCH), windows, {}),
-    "vitals.rollback_cause": (
-        partial(vitals.rollback_cause, spec=WATCH),
+    "health.loss_limit": (partial(health.loss_limit, spec=WATCH), windows, {}),
+    "health.rollback_cause": (
+        partial(health.rollback_cause, spec=WATCH),
         tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
         {},
     ),
-    "vitals.classify_loss": (
+    "health.classify_loss": (
         signed,
         tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)),
         {},
     ),
-    "vitals.next_streak": (vitals.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
+    "health.next_streak": (health.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
 }
 
 

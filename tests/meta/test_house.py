@@ -57,7 +57,6 @@ TORCH_FREE = (
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
 SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
-    "cnn.py": "the same family of networks as a host and as seeds",
     "env.py": "state of an env; events of an env",
     "epoch.py": "one epoch of the engine; events of an epoch",
     "slot.py": "place of a slot; events of a slot",

@@ -7,8 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.spec import RewardSpec
-from morphogen.rules.rewards.plain import FunctionRule
-from morphogen.rules.rewards.table import build_rule
+from morphogen.rules.rewards.table import FunctionRule, build_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

@@ -16,10 +16,8 @@ from morphogen import kernels
 from morphogen.config.spec import RunSpec, cnn_spec
 from morphogen.device.malloc import keep_freed_memory
 from morphogen.engine.setup import resolve_device
-from morphogen.nets import ops
-from morphogen.nets.hosts import cnn
-from morphogen.nets.layout import ParamLeaf
-from morphogen.nets.seeds import cnn as seeds
+from morphogen.nets import cnn, ops
+from morphogen.nets.net import ParamLeaf
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
 MIN_SECONDS = 0.02  # seconds that a form is measured for
@@ -50,7 +48,7 @@ def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
     kernels = enumerate(leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4)
     found = [_conv_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in kernels]
     for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS):
-        kernels = [leaf for leaf in seeds.seed_layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
+        kernels = [leaf for leaf in cnn.seed_layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
         found += [_conv_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in kernels]
     first = {layer[1:]: layer for layer in reversed(found)}
     return [layer for layer in found if first[layer[1:]] is layer]

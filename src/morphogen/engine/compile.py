@@ -3,7 +3,7 @@
 Fixed units have one graph each.  Training and validation have one per *signature*, the room that a plan has for rows.
 Plans hardly ever repeat, and making a graph takes as long as hundreds of epochs; so graphs are made for rounds, not for
 plans.  After each of the first rounds in which some plan found no room, both units get a signature with room for all
-plans of the round, for all that had room before, and some to spare (`nets.padding`).  A plan without room in the newest
+plans of the round, for all that had room before, and some to spare (`nets.plan`).  A plan without room in the newest
 one runs eager.  After these rounds nothing new is compiled, so that no late round stops for a graph.
 """
 
@@ -22,8 +22,7 @@ from torch.utils._pytree import tree_map
 
 from morphogen.config.groups import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CheckpointError
-from morphogen.nets.padding import build_slot_plans, capacity, join_plans, pad_plan
-from morphogen.nets.plan import Plan
+from morphogen.nets.plan import Plan, build_slot_plans, capacity, join_plans, pad_plan
 from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats
 
 _COMPILER_MODULES = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody

@@ -1,6 +1,6 @@
 """Layers over stacked networks as operators of torch, with compiled kernels for float32 on a CPU.
 
-For whoever writes a layer in `nets`; nothing above `nets` needs this package.  Every operation has two forms that agree
+For authors of layers in `nets`; nothing above `nets` needs this package.  Every operation has two forms that agree
 up to rounding: plain torch, which runs on any device and which the compiler fuses, and a C kernel (`kernels/*.c`) that
 passes over memory once.  `native.has_kernel` chooses per call.  Without a C compiler the package installs without
 kernels, and plain torch computes everything.  Convolutions also need AVX-512 and usual shapes (`form_of`).
@@ -25,27 +25,8 @@ from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
-from morphogen.kernels.pool import pool, pool_backward
-from morphogen.kernels.take import channels_innermost, take_row_blocks, take_rows
+from morphogen.kernels.take import channels_innermost, pool, pool_backward, take_row_blocks, take_rows
 
-__all__ = [
-    "AVAILABLE",
-    "CAN_CONVOLVE",
-    "EPS",
-    "Form",
-    "blend",
-    "blend_backward",
-    "channels_innermost",
-    "conv",
-    "conv_backward",
-    "form_of",
-    "norm",
-    "norm_backward",
-    "perceptron",
-    "perceptron_backward",
-    "philox",
-    "pool",
-    "pool_backward",
-    "take_row_blocks",
-    "take_rows",
-]
+__all__ = ["AVAILABLE", "CAN_CONVOLVE", "EPS", "Form", "blend", "blend_backward", "channels_innermost", "conv"]
+__all__ += ["conv_backward", "form_of", "norm", "norm_backward", "perceptron", "perceptron_backward", "philox"]
+__all__ += ["pool", "pool_backward", "take_row_blocks", "take_rows"]

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.native import block_args, call_kernel, has_kernel, make_contiguous, make_evenly_strided, operator
-from morphogen.kernels.pool import pool, pool_backward
-from morphogen.kernels.take import take_rows
+from morphogen.kernels.take import pool, pool_backward, take_rows
 
 Spans = tuple[tuple[int, int], ...]  # first seed and last seed + 1
 _ROWS = -2

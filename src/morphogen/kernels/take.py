@@ -1,10 +1,12 @@
-"""Copies of activations: chosen rows, and images with their channels innermost."""
+"""Copies of activations: chosen rows, images with their channels innermost, and max pooling 2x2."""
 
 from collections.abc import Sequence
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.native import block_args, call_kernel, has_kernel, operator
+from morphogen.kernels.native import block_args, call_kernel, has_kernel, operator, to_activations, to_images
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
@@ -60,3 +62,57 @@ _take_blocks = operator(
     "take_blocks(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel_blocks, _shapes_blocks
 )
 _channels_innermost = operator("channels_innermost(Tensor x) -> Tensor", _kernel_innermost, _shapes_innermost)
+
+
+def pool(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest of every four pixels, and its position for `pool_backward`.
+
+    Shapes: x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C] each.
+    """
+    return (_pool if has_kernel(x) else _torch_pool)(x)
+
+
+def pool_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
+    """Return the gradient of the input.  grad, argmax [B, H // 2, W // 2, R, C]; size: H, W -> [B, H, W, R, C]."""
+    return (_pool_backward if has_kernel(grad) else _torch_unpool)(grad, argmax, size)
+
+
+def _kernel_pool(x: Tensor) -> tuple[Tensor, Tensor]:
+    out, argmax = _shapes_pool(x)
+    call_kernel("pool", x.contiguous(), out, argmax, *x.shape[:3], x.shape[3:].numel())
+    return out, argmax
+
+
+def _kernel_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
+    x_grad = _shapes_unpool(grad, argmax, size)
+    if any(side % 2 for side in size):
+        x_grad.zero_()  # the kernel skips the last line or column of odd maps
+    call_kernel("pool_backward", x_grad, grad.contiguous(), argmax, *x_grad.shape[:3], x_grad.shape[3:].numel())
+    return x_grad
+
+
+def _shapes_pool(x: Tensor) -> tuple[Tensor, Tensor]:
+    samples, height, width, *rest = x.shape
+    out = x.new_empty(samples, height // 2, width // 2, *rest)
+    return out, torch.empty_like(out, dtype=torch.uint8)
+
+
+def _shapes_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
+    return grad.new_empty(grad.shape[0], *size, *grad.shape[3:])
+
+
+_pool = operator("pool(Tensor x) -> (Tensor, Tensor)", _kernel_pool, _shapes_pool)
+_pool_backward = operator(
+    "pool_backward(Tensor grad, Tensor argmax, SymInt[] size) -> Tensor", _kernel_unpool, _shapes_unpool
+)
+
+
+def _torch_pool(x: Tensor) -> tuple[Tensor, Tensor]:
+    out, argmax = F.max_pool2d(to_images(x), 2, return_indices=True)
+    return to_activations(out, x.shape[3]), to_activations(argmax, x.shape[3])
+
+
+def _torch_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
+    x, two = _shapes_unpool(grad, argmax, size), [2, 2]
+    args = to_images(grad), to_images(x), two, two, [0, 0], [1, 1], False
+    return to_activations(torch.ops.aten.max_pool2d_with_indices_backward(*args, to_images(argmax)), x.shape[3])

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.rules.stats import masked_moments
+from morphogen.rules.health import masked_moments
 
 
 def discounted_sum(x: Tensor, ended: Tensor, *, factor: float) -> Tensor:

@@ -11,7 +11,7 @@ from morphogen.learn.advantage import gae, standardise
 from morphogen.learn.metrics import Metrics
 from morphogen.learn.return_scale import ScaleState, rescale_rewards, return_scale, running_mean
 from morphogen.nets.policy import RecurrentPolicy
-from morphogen.rules.stats import masked_moments
+from morphogen.rules.health import masked_moments
 from morphogen.state.tree_ops import expand_mask
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points

@@ -3,15 +3,15 @@
 For authors of steps and learners.  Everything is a function of parameters and inputs; networks of all envs are stacked
 in one axis, and each blueprint is computed once, over exactly the rows that hold it.
 
-- `net.Net`: what is fixed for a run, the host and its enabled slots
-- `plan`: sizes of an epoch; its docstring explains the way from a plan to logits, with a picture, and the terms
-- `padding`: plans rounded up to few sizes, so that few compiled graphs serve all plans
+- `net.Net`: what is fixed for a run, the host and its enabled slots; flat parameters and their layouts
+- `plan`: sizes of an epoch, padded so that few compiled graphs serve all plans; its docstring explains the way from a
+  plan to logits, with a picture, and the terms
 - `sites`: index lists of every slot on the device, parameters gathered and scattered by them
 - `blocks`: parameters of all seeds as one flat buffer, statistics of its gradient
 - `forward`: the pass through hosts and seeds under a plan
-- `hosts.cnn`, `seeds.cnn`: the networks themselves; a new blueprint is added in `seeds.cnn` and `vocab.blueprint`
+- `cnn`: the networks themselves; a new blueprint is added here and in `vocab.blueprint`
 - `blend_slots`: ADD, MULTIPLY and GATE, and the gradients of a seed at every stage
-- `ops`, `layout`, `optim`: stacked layers, flat parameters, SGD and AdamW by rows, `grad_and_value`
+- `ops`, `optim`: stacked layers, SGD and AdamW by rows, `grad_and_value`
 - `policy.RecurrentPolicy`: the learned policy and the protocol `Policy`; `controller` is its network, `distribution`
   the factored distribution over actions, `normalise` the scaling of observations
 

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.native import AutogradFunction
-from morphogen.nets.layout import ParamLayout
-from morphogen.nets.net import Net
+from morphogen.nets.net import Net, ParamLayout
 from morphogen.nets.plan import SlotPlan
 from morphogen.nets.sites import SlotIndex, SlotParams, slot_layouts
 from morphogen.rules.health import GradStats

@@ -5,12 +5,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 from morphogen.kernels import take_row_blocks, take_rows
+from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
-from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.ops import images_innermost, max_pool2d
 from morphogen.nets.plan import SlotPlan
-from morphogen.nets.seeds import cnn as seeds
 from morphogen.nets.sites import SlotIndex, SlotParams
 from morphogen.vocab.slot import POST_POOL, PRE_POOL
 
@@ -49,11 +48,11 @@ def _apply_slot(
     if index.parent_row is not None:
         h, rows = take_rows(h, index.parent_row), rows._replace(env=index.row_env)
     parts = {group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)}
-    sizes = seeds.input_sizes(parts)
+    sizes = cnn.input_sizes(parts)
     # No seed sends a gradient back through its input.
     inputs = take_row_blocks(h.detach(), index.input_rows, [*sizes, plan.gates] if plan.gates else sizes)
     gates = None
     if plan.gates:
-        gates = SeedGates(seeds.gate_openness(params.gates, inputs[-1].mean((1, 2))), index.gate_position)
-    deltas = SeedDeltas(seeds.seed_deltas(parts, inputs[: len(sizes)]), plan.multiplied_spans)
+        gates = SeedGates(cnn.gate_openness(params.gates, inputs[-1].mean((1, 2))), index.gate_position)
+    deltas = SeedDeltas(cnn.seed_deltas(parts, inputs[: len(sizes)]), plan.multiplied_spans)
     return blend(h, deltas, index.mix, gates, pooled=pooled), rows

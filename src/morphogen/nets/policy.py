@@ -7,25 +7,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets import controller
-from morphogen.nets.distribution import (
-    FULL_TARGET_OUTPUTS,
-    LOGITS,
-    NO_FLOOR,
-    SCORES,
-    FactoredCategorical,
-    Floor,
-    Lookups,
-    Support,
-    action_entropy,
-    build_lookups,
-    build_support,
-    head_diversity,
-    head_entropy,
-    head_log_prob,
-    normalise_tables,
-    sample_action,
-)
+from morphogen.nets import controller, distribution
+from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, Lookups, Support
 from morphogen.nets.normalise import init_stats, normalise
 from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
@@ -83,7 +66,8 @@ class RecurrentPolicy:
     def init(self, key: Tensor) -> TensorDict:
         """Return initial parameters, empty observation statistics and value offset 0.  key int64 [3]."""
         parts = controller.controller_leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
-        leaf = tuple(self.full_bias if i in FULL_TARGET_OUTPUTS else 0.0 for i in range(SCORES + LOGITS))
+        outputs = range(distribution.SCORES + distribution.LOGITS)
+        leaf = tuple(self.full_bias if i in distribution.FULL_TARGET_OUTPUTS else 0.0 for i in outputs)
         biases = {"op.out.bias": self.op_bias, "leaf.out.bias": leaf}
         start = {name: constant_table(values, torch.float32, key.device).clone() for name, values in biases.items()}
         net = TensorDict({**controller.init_params(key, parts), **start}, batch_size=[], device=key.device)
@@ -101,23 +85,23 @@ class RecurrentPolicy:
     ) -> ActOutput:
         """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
         net = dict(params["net"].items())
-        lookups, legal = build_lookups(self.floor, noise.device), build_support(masks)
+        lookups, legal = distribution.build_lookups(self.floor, noise.device), distribution.build_support(masks)
         x, u = controller.encode(net, _network_inputs(normalise(params["observation"], obs)))
         h, c = controller.lstm_cell(net, controller.input_gates(net, x), hidden["h"], hidden["c"])
         z = controller.residual_core(net, x, h)
         tables = controller.logit_tables(net, z, controller.slot_context(net, z, u), legal, lookups)
-        dist = normalise_tables(tables, legal, lookups)
-        action = sample_action(dist, noise)
+        dist = distribution.normalise_tables(tables, legal, lookups)
+        action = distribution.sample_action(dist, noise)
         count = action_count(masks)
         return unsafe_new(
             ActOutput,
             obs,
             action=action,
-            log_prob=head_log_prob(dist, action),
+            log_prob=distribution.head_log_prob(dist, action),
             value=controller.value(net, z) + params["value_offset"],
             hidden=unsafe_new(TensorDict, hidden, h=h, c=c),
             op_prob=dist.floored.op.exp(),
-            entropy=head_entropy(dist, action),
+            entropy=distribution.head_entropy(dist, action),
             choices=count,
             forced=count == 1,
         )
@@ -125,14 +109,14 @@ class RecurrentPolicy:
     def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:
         """Score the actions of a rollout [T, E]; equals `act` row by row.  `hidden`: memory before row 0, default 0."""
         net = dict(params["net"].items())
-        lookups = build_lookups(self.floor, rollout["action"].device)
+        lookups = distribution.build_lookups(self.floor, rollout["action"].device)
         result = self.rescore(net, self.replay_inputs(params, rollout), lookups, hidden)
         return result._replace(value=result.value + params["value_offset"])
 
     def replay_inputs(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
         """Return the inputs of `rescore`: a rollout [T, E] with normalised observations."""
         inputs = _network_inputs(normalise(params["observation"], rollout["observation"]))
-        legal = build_support(rollout["masks"])
+        legal = distribution.build_support(rollout["masks"])
         keep = (~rollout["reset_before"]).float().unsqueeze(-1)
         inputs = {**inputs, **legal._asdict(), "action": rollout["action"], "keep": keep}
         return TensorDict({f"in_{name}": leaf for name, leaf in inputs.items()}, batch_size=rollout.batch_size)
@@ -142,11 +126,11 @@ class RecurrentPolicy:
     ) -> Evaluation:
         """Score `replay_inputs`: encode all rows at once, unroll over T, then all heads.  Values lack the offset."""
         dist, z, context = self.distribution(net, rows, lookups, hidden)
-        diversity, reach = head_diversity(dist)
+        diversity, reach = distribution.head_diversity(dist)
         return Evaluation(
-            log_prob=head_log_prob(dist, rows["in_action"]),
+            log_prob=distribution.head_log_prob(dist, rows["in_action"]),
             value=controller.value(net, z),
-            entropy=action_entropy(dist),
+            entropy=distribution.action_entropy(dist),
             diversity=diversity,
             reach=reach,
             contribution=controller.contribution(net, context) if self.contribution else None,
@@ -162,7 +146,7 @@ class RecurrentPolicy:
         z = controller.residual_core(net, x, controller.lstm_unroll(net, x, rows["in_keep"], memory["h"], memory["c"]))
         context = controller.slot_context(net, z, u)
         tables = controller.logit_tables(net, z, context, legal, lookups)
-        return normalise_tables(tables, legal, lookups), z, context
+        return distribution.normalise_tables(tables, legal, lookups), z, context
 
 
 _NETWORK_INPUTS = ("env", "instance", "slots", "blueprints")

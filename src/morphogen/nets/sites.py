@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedBlend, build_seed_blend
-from morphogen.nets.layout import Leaves, ParamLayout
-from morphogen.nets.net import Net
+from morphogen.nets.net import Leaves, Net, ParamLayout
 from morphogen.nets.plan import CoalitionTree, PaddedRows, Plan, SlotPlan, training_membership, validation_membership
-from morphogen.nets.seeds import cnn as seeds
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
@@ -156,7 +155,7 @@ def gather_params(
 
 def slot_layouts(plan: SlotPlan, channels: int) -> tuple[ParamLayout, ...]:
     """Layout of the seeds of every group, then that of the gates."""
-    return (*(seeds.seed_layout(group.blueprint, channels) for group in plan.groups), seeds.gate_layout(channels))
+    return (*(cnn.seed_layout(group.blueprint, channels) for group in plan.groups), cnn.gate_layout(channels))
 
 
 def scatter_params(

@@ -1,4 +1,4 @@
-"""Contribution of each seed: the coalitions to evaluate, and the values that follow from their accuracies.
+"""Contribution of each seed: coalitions to evaluate, values from their accuracies, detectors of false credit.
 
 A player is a slot that is blended with alpha > 0.  A coalition is a bit set over slots: bit s set = the player in slot
 s is on (its present alpha), else off (alpha 0).  An env with up to four players has all its coalitions evaluated; one
@@ -19,6 +19,7 @@ from morphogen.rules.stages import blended
 from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
 from morphogen.state.tree_ops import expand_mask, unsafe_new
+from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, RANSOM_CONTRIBUTION, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
 
 MAX_EXACT_PLAYERS = 4  # players up to which every coalition is evaluated
@@ -59,17 +60,20 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
     Promise: column 0 is all on and evaluated; a column that is not evaluated is all on.
     """
     live = players(slots)
-    fossils = live & _is_fossil(slots)
+    fossils = live & (slots.stage == int(Stage.FOSSILIZED))
     count = configuration_count(live.shape[-1], pairs)
-    coalition, evaluated = _exact_columns(live, count)
+    column = torch.arange(count, device=live.device)
+    position = _table_position(live)
+    off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
+    coalition = _bits(live.unsqueeze(1) & (off == 0))
+    evaluated = column & ~_bits(live, position).unsqueeze(-1) == 0
     if live.shape[-1] > MAX_EXACT_PLAYERS:
         many = _is_sampled(live).unsqueeze(-1)
         sampled, needed = _sampled_columns(live, fossils, noise)
         coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)
-    everyone = _slot_bits(live).unsqueeze(-1)
+    everyone = _bits(live).unsqueeze(-1)
     if full is not None:
-        column = torch.arange(count, device=live.device)
-        committed = _slot_bits(fossils).unsqueeze(-1).expand_as(coalition)
+        committed = _bits(fossils).unsqueeze(-1).expand_as(coalition)
         needed = (column == 0) | (column == 1) & live.any(-1, keepdim=True)
         coalition = torch.where(full.unsqueeze(-1) | (column == 0), coalition, committed)
         evaluated = torch.where(full.unsqueeze(-1), evaluated, needed)
@@ -87,12 +91,11 @@ def attribution(
     live = players(slots)
     measured = torch.ones_like(live[:, 0]) if full is None else full | ~live.any(-1)  # no players: nothing is skipped
     accuracy = torch.where(evaluated, accuracy, accuracy[:, :1])
-    worth = _exact_values(accuracy, live, _is_fossil(slots))
+    worth = _exact_values(accuracy, live, slots.stage == int(Stage.FOSSILIZED))
     if live.shape[-1] > MAX_EXACT_PLAYERS:
         sampled = _sampled_values(accuracy, coalition, live)
-        worth = CoalitionValues(
-            *(torch.where(expand_mask(_is_sampled(live), a), b, a) for a, b in zip(worth, sampled, strict=True))
-        )
+        pairs = zip(worth, sampled, strict=True)
+        worth = CoalitionValues(*(torch.where(expand_mask(_is_sampled(live), a), b, a) for a, b in pairs))
     worth = worth._replace(committed_acc=torch.where(measured, worth.committed_acc, accuracy[:, 1]))
     exact = measured & ~_is_sampled(live)
     leaves = _attribution_leaves(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
@@ -125,24 +128,14 @@ def _attribution_leaves(
     }
 
 
-def _is_fossil(slots: Slots) -> Tensor:
-    return slots.stage == int(Stage.FOSSILIZED)
-
-
 def _is_sampled(live: Tensor) -> Tensor:
     return live.sum(-1) > MAX_EXACT_PLAYERS
 
 
-def _slot_bits(members: Tensor) -> Tensor:
-    """Bit set of a mask over slots.  bool [..., S] -> int64 [...]."""
-    place = torch.arange(members.shape[-1], device=members.device)
-    return (members.to(torch.int64) << place).sum(-1)
-
-
-def _slot_mask(coalition: Tensor, slots: int) -> Tensor:
-    """Mask over slots of a bit set.  int64 [...] -> bool [..., S]."""
-    place = torch.arange(slots, device=coalition.device)
-    return (coalition.unsqueeze(-1) >> place & 1).to(torch.bool)
+def _bits(members: Tensor, position: Tensor | None = None) -> Tensor:
+    """Bit set of a mask over slots, or over distinct positions of slots.  bool [..., S] -> int64 [...]."""
+    position = torch.arange(members.shape[-1], device=members.device) if position is None else position
+    return (members.to(torch.int64) << position).sum(-1)
 
 
 def _table_position(live: Tensor) -> Tensor:
@@ -152,27 +145,14 @@ def _table_position(live: Tensor) -> Tensor:
     return (live.cumsum(-1) - 1).clamp(0, MAX_EXACT_PLAYERS - 1)
 
 
-def _position_bits(members: Tensor, position: Tensor) -> Tensor:
-    """Bit set over positions of a mask over slots with distinct positions.  bool [E, S] -> int64 [E]."""
-    return (members.to(torch.int64) << position).sum(-1)
-
-
-def _exact_columns(live: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    position = _table_position(live)
-    column = torch.arange(count, device=live.device)
-    off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
-    empty_seats = ~_position_bits(live, position)
-    return _slot_bits(live.unsqueeze(1) & (off == 0)), column & empty_seats.unsqueeze(-1) == 0
-
-
 def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionValues:
     positions = min(live.shape[-1], MAX_EXACT_PLAYERS)
     position = _table_position(live)
     everyone = 2**positions - 1
     column = torch.arange(2**positions, device=live.device)
-    seats = torch.where(_is_sampled(live), 0, _position_bits(live, position)).unsqueeze(-1)
+    seats = torch.where(_is_sampled(live), 0, _bits(live, position)).unsqueeze(-1)
     values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
-    uncommitted = torch.where(_is_sampled(live), 0, _position_bits(live & ~fossil, position)).unsqueeze(-1)
+    uncommitted = torch.where(_is_sampled(live), 0, _bits(live & ~fossil, position)).unsqueeze(-1)
     pairs = interactions(values, positions)
     rows = pairs.gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
     return CoalitionValues(
@@ -199,14 +179,15 @@ def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tenso
     named = torch.stack((live, torch.zeros_like(live)), dim=1)
     sets = torch.cat((named, players_of & ~alone, fossil.unsqueeze(1), prefixes.flatten(1, 2)), dim=1)
     always = torch.ones_like(live[:, :1])
-    return _slot_bits(sets), torch.cat((always, always, live, always, proper.flatten(1, 2)), dim=1)
+    return _bits(sets), torch.cat((always, always, live, always, proper.flatten(1, 2)), dim=1)
 
 
 def _sampled_values(accuracy: Tensor, coalition: Tensor, live: Tensor) -> CoalitionValues:
     envs, slots = live.shape
     first = 3 + slots
     along = accuracy[:, first:].unflatten(1, (-1, slots - 1))  # [E, 2P, S-1]
-    inside = _slot_mask(coalition[:, first:], slots).unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
+    slot = torch.arange(slots, device=coalition.device)
+    inside = (coalition[:, first:].unsqueeze(-1) >> slot & 1).bool().unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
     edge = (envs, along.shape[1], 1)
     value = torch.cat((accuracy[:, 1, None, None].expand(edge), along, accuracy[:, 0, None, None].expand(edge)), dim=2)
     everyone = live[:, None, None, :].expand(*edge, slots)
@@ -218,4 +199,33 @@ def _sampled_values(accuracy: Tensor, coalition: Tensor, live: Tensor) -> Coalit
         shapley=marginals(value, members[:, :, 1:] & ~members[:, :, :-1]),
         interaction=torch.zeros_like(accuracy[:, :1]).unsqueeze(-1).expand(envs, slots, slots),
         acc_table=accuracy[:, : 2**MAX_EXACT_PLAYERS],
+    )
+
+
+class Detection(NamedTuple):
+    """Verdicts of the detectors on each slot.  Reported only; no reward depends on them."""
+
+    fired: Tensor  # bool [E, S, 2], in the order of `vocab.reward.DETECTORS`
+    ratio: Tensor  # float32 [E, S], contribution over uncommitted improvement; 0 where the first did not fire
+    critical: Tensor  # bool [E, S], the second fired for a seed of a whole point
+
+
+def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detection:
+    """Detect inflated credit and ransom.
+
+    Shapes: slots [E]; uncommitted_improvement float32 [E], points, all on minus only the fossilized on.
+    Promise: neither fires outside BLENDING and HOLDING or without a valid contribution, nor both for one slot.
+    """
+    deciding = (slots.stage == int(Stage.BLENDING)) | (slots.stage == int(Stage.HOLDING))
+    judged = deciding & slots.contribution_valid
+    contribution = torch.where(judged, slots.contribution, 0.0)
+    improvement = uncommitted_improvement.unsqueeze(-1)
+    helped = judged & (contribution > 0) & (improvement > 0)
+    ratio = torch.where(helped, contribution, 0.0) / torch.where(helped, improvement, 1.0)
+    inflated = helped & (ratio >= RATIO_LIMIT)
+    ransom = judged & (contribution > RANSOM_CONTRIBUTION) & (improvement < RANSOM_HARM)
+    return Detection(
+        fired=torch.stack((inflated, ransom), dim=-1),
+        ratio=torch.where(inflated, ratio, 0.0),
+        critical=ransom & (contribution >= CRITICAL_CONTRIBUTION),
     )

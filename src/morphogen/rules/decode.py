@@ -7,20 +7,8 @@ from morphogen.rules.legality import CONDITIONS, conditions
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import constant_table, unsafe_new
-from morphogen.vocab.action import (
-    ALPHA_TARGETS,
-    CURVE_SHAPE,
-    CURVE_STEEPNESS,
-    RELEVANT,
-    SIZES,
-    SPEED_TICKS,
-    STYLE_ALGORITHM,
-    STYLE_CURVE,
-    TEMPO_EPOCHS,
-    Head,
-    Op,
-    Reason,
-)
+from morphogen.vocab import action as tables
+from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import DEFAULT_STEEPNESS
@@ -75,16 +63,19 @@ def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Te
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
     germinates = used[:, Head.BLUEPRINT]
     retargets = used[:, Head.ALPHA_CURVE]
-    style_curve = _look_up(STYLE_CURVE, index, Head.STYLE)
-    ramp_curve = _look_up(CURVE_SHAPE, index, Head.ALPHA_CURVE)
-    steepness = _look_up(CURVE_STEEPNESS, index, Head.ALPHA_CURVE, real)
-    target = _look_up(ALPHA_TARGETS, index, Head.ALPHA_TARGET, real)
+    style_curve = _look_up(tables.STYLE_CURVE, index, Head.STYLE)
+    ramp_curve = _look_up(tables.CURVE_SHAPE, index, Head.ALPHA_CURVE)
+    steepness = _look_up(tables.CURVE_STEEPNESS, index, Head.ALPHA_CURVE, real)
+    target = _look_up(tables.ALPHA_TARGETS, index, Head.ALPHA_TARGET, real)
+    algorithm = _look_up(tables.STYLE_ALGORITHM, index, Head.STYLE)
+    tempo = _look_up(tables.TEMPO_EPOCHS, index, Head.TEMPO)
+    steps = _look_up(tables.SPEED_TICKS, index, Head.ALPHA_SPEED)
     return {
         "blueprint": torch.where(germinates, index[:, Head.BLUEPRINT], EMPTY),
-        "algorithm": torch.where(used[:, Head.STYLE], _look_up(STYLE_ALGORITHM, index, Head.STYLE), 0),
-        "tempo": torch.where(used[:, Head.TEMPO], _look_up(TEMPO_EPOCHS, index, Head.TEMPO), 0),
+        "algorithm": torch.where(used[:, Head.STYLE], algorithm, 0),
+        "tempo": torch.where(used[:, Head.TEMPO], tempo, 0),
         "alpha_target": torch.where(used[:, Head.ALPHA_TARGET], target, 0.0),
-        "alpha_steps": torch.where(used[:, Head.ALPHA_SPEED], _look_up(SPEED_TICKS, index, Head.ALPHA_SPEED), 0),
+        "alpha_steps": torch.where(used[:, Head.ALPHA_SPEED], steps, 0),
         "curve": torch.where(germinates, style_curve, torch.where(retargets, ramp_curve, 0)),
         "steepness": torch.where(retargets, steepness, DEFAULT_STEEPNESS),
     }

@@ -72,9 +72,8 @@ def feedback_features(signals: Signals) -> Tensor:
 
 def instance_features(instance: Instance, classes: int) -> Tensor:
     """The instance block; `classes`: all classes of the task.  float32 [E, 8]."""
-    free = (
-        instance.param_price.abs() < _MIN_PRICE
-    )  # a price below 0 is invalid: its logarithm is not finite, which `observe` counts
+    # A price below 0 is invalid: its logarithm is not finite, which `observe` counts.
+    free = instance.param_price.abs() < _MIN_PRICE
     price = torch.where(free, 1.0, instance.param_price)
     features = (
         instance.width,
@@ -152,5 +151,4 @@ def _scaled_points(x: Tensor) -> Tensor:
 
 def _one_hot(codes: Tensor, values) -> Tensor:
     """One-hot over the given codes, all 0 for any other code.  int64 [...] -> float32 [..., len(values)]."""
-    wanted = constant_table(tuple(int(value) for value in values), torch.int64, codes.device)
-    return (codes.unsqueeze(-1) == wanted).float()
+    return (codes.unsqueeze(-1) == constant_table(tuple(map(int, values)), torch.int64, codes.device)).float()

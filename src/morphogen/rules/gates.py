@@ -11,7 +11,7 @@ from morphogen.vocab.stage import GATE_TARGET, LEGAL_NEXT, AlphaMode, Check, Gat
 
 ALPHA_TOLERANCE = 1e-6  # of an alpha that counts as full, or as at its target
 _GATE_BEFORE = tuple(next((int(gate) for gate, to in GATE_TARGET.items() if to is stage), 0) for stage in Stage)
-FailedChecks = dict[Check, Tensor]  # True where the check failed
+FailedChecks = tuple[tuple[Check, Tensor], ...]  # True where the check failed
 
 
 def gate_before(target: Tensor) -> Tensor:
@@ -26,71 +26,45 @@ def check_gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: Lifecycl
     Promise: slots are independent; an unmeasured value never passes a check.  A target without a gate fails like an
     illegal one.
     """
-    kind = gate_before(target)
-    g1, g2, g3, g5 = (kind == int(which) for which in (Gate.TRAIN, Gate.BLEND, Gate.HOLD, Gate.FOSSILIZE))
+    kind, epochs = gate_before(target), slots.epochs_in_stage
+    train, blend, hold, fossilize = (kind == int(gate) for gate in (Gate.TRAIN, Gate.BLEND, Gate.HOLD, Gate.FOSSILIZE))
     legal = constant_table(LEGAL_NEXT, torch.bool, target.device)[clamp_stage(slots.stage), clamp_stage(target)]
-    train = {Check.NOT_GERMINATED: g1 & (slots.stage != int(Stage.GERMINATED))}
-    blend = (
-        _permissive_blend_checks(slots, g2, spec)
-        if spec.permissive_gates
-        else _strict_blend_checks(slots, g2, accuracy, spec)
+    resting = (slots.alpha_mode == int(AlphaMode.HOLD)) & ((slots.alpha - slots.alpha_target).abs() <= ALPHA_TOLERANCE)
+    least_blending = 0 if spec.permissive_gates else spec.min_blending_epochs
+    least_contribution = float("-inf") if spec.permissive_gates else spec.min_contribution
+    judged = fossilize & slots.contribution_valid
+    checks = (
+        (Check.NOT_GERMINATED, train & (slots.stage != int(Stage.GERMINATED))),
+        (Check.TOO_EARLY, blend & (epochs < spec.min_training_epochs)),
+        *_blend_checks(slots, blend, accuracy, spec),
+        (Check.TOO_EARLY, hold & (epochs < least_blending)),
+        (Check.TARGET_NOT_FULL, hold & ~(slots.alpha_target >= 1 - ALPHA_TOLERANCE)),
+        (Check.NOT_AT_TARGET, hold & ~resting),
+        (Check.CONTRIBUTION_UNMEASURED, fossilize & ~slots.contribution_valid),
+        (Check.EXPLODING, judged & slots.gradient_valid & slots.exploding),
+        (Check.CONTRIBUTION_LOW, judged & ~(slots.contribution >= least_contribution)),
+        (Check.ILLEGAL_TRANSITION, ~legal | (kind == int(Gate.NONE))),
     )
-    hold = _hold_checks(slots, g3, spec)
-    fossilize = _fossilize_checks(slots, g5, spec)
-    no_way_up = {Check.ILLEGAL_TRANSITION: ~legal | (kind == int(Gate.NONE))}
-    failed = _failed_bits(train, blend, hold, fossilize, no_way_up)
+    hits = torch.stack([hit for _, hit in checks], dim=-1)
+    # Only one gate applies to a slot, so bits of two gates never add up.
+    bits = constant_table(tuple(1 << int(check) for check, _ in checks), torch.int64, hits.device)
+    failed = (hits * bits).sum(-1)
     return failed == 0, failed
 
 
-def _failed_bits(*groups: FailedChecks) -> Tensor:
-    """Failed checks as one number.  Only one gate applies to a slot, so bits of two gates never add up."""
-    checks = [(1 << int(check), hit) for group in groups for check, hit in group.items()]
-    hits = torch.stack([hit for _, hit in checks], dim=-1)
-    return (hits * constant_table(tuple(bit for bit, _ in checks), torch.int64, hits.device)).sum(-1)
-
-
-def _permissive_blend_checks(slots: Slots, applies: Tensor, spec: LifecycleSpec) -> FailedChecks:
-    """BLEND: trained long enough; the gradient was measured, does not explode and is healthy."""
-    judged = applies & slots.gradient_valid
-    healthy = slots.gradient_health >= spec.min_gradient_health
-    return {
-        Check.TOO_EARLY: applies & (slots.epochs_in_stage < spec.min_training_epochs),
-        Check.GRADIENT_UNMEASURED: applies & ~slots.gradient_valid,
-        Check.EXPLODING: judged & slots.exploding,
-        Check.UNHEALTHY_GRADIENT: judged & ~slots.exploding & ~healthy,
-    }
-
-
-def _strict_blend_checks(slots: Slots, applies: Tensor, accuracy: Tensor, spec: LifecycleSpec) -> FailedChecks:
-    """BLEND: trained long enough; accuracy improved meanwhile; the gradient is a fair share of the host's."""
-    improvement = accuracy[:, None] - slots.accuracy_at_stage_start
-    measured = slots.gradient_ratio_valid
-    return {
-        Check.TOO_EARLY: applies & (slots.epochs_in_stage < spec.min_training_epochs),
-        Check.TOO_LITTLE_IMPROVEMENT: applies & ~(improvement >= spec.min_improvement),
-        Check.RATIO_UNMEASURED: applies & ~measured,
-        Check.RATIO_LOW: applies & measured & ~(slots.gradient_ratio >= spec.min_gradient_ratio),
-    }
-
-
-def _hold_checks(slots: Slots, applies: Tensor, spec: LifecycleSpec) -> FailedChecks:
-    """HOLD: alpha rests at a full target; strict: and blended long enough."""
-    rests = slots.alpha_mode == int(AlphaMode.HOLD)
-    near = (slots.alpha - slots.alpha_target).abs() <= ALPHA_TOLERANCE
-    least = 0 if spec.permissive_gates else spec.min_blending_epochs
-    return {
-        Check.TOO_EARLY: applies & (slots.epochs_in_stage < least),
-        Check.TARGET_NOT_FULL: applies & ~(slots.alpha_target >= 1 - ALPHA_TOLERANCE),
-        Check.NOT_AT_TARGET: applies & ~(rests & near),
-    }
-
-
-def _fossilize_checks(slots: Slots, applies: Tensor, spec: LifecycleSpec) -> FailedChecks:
-    """FOSSILIZE: the contribution was measured (strict: and is large enough), and no gradient explodes."""
-    judged = applies & slots.contribution_valid
-    low = ~(slots.contribution >= (float("-inf") if spec.permissive_gates else spec.min_contribution))
-    return {
-        Check.CONTRIBUTION_UNMEASURED: applies & ~slots.contribution_valid,
-        Check.EXPLODING: judged & slots.gradient_valid & slots.exploding,
-        Check.CONTRIBUTION_LOW: judged & low,
-    }
+def _blend_checks(slots: Slots, blend: Tensor, accuracy: Tensor, spec: LifecycleSpec) -> FailedChecks:
+    """Checks of BLEND: a healthy gradient; strict: accuracy improved, the gradient is a fair share of the host's."""
+    if spec.permissive_gates:
+        judged = blend & slots.gradient_valid
+        unhealthy = ~slots.exploding & ~(slots.gradient_health >= spec.min_gradient_health)
+        return (
+            (Check.GRADIENT_UNMEASURED, blend & ~slots.gradient_valid),
+            (Check.EXPLODING, judged & slots.exploding),
+            (Check.UNHEALTHY_GRADIENT, judged & unhealthy),
+        )
+    improvement, measured = accuracy[:, None] - slots.accuracy_at_stage_start, slots.gradient_ratio_valid
+    return (
+        (Check.TOO_LITTLE_IMPROVEMENT, blend & ~(improvement >= spec.min_improvement)),
+        (Check.RATIO_UNMEASURED, blend & ~measured),
+        (Check.RATIO_LOW, blend & measured & ~(slots.gradient_ratio >= spec.min_gradient_ratio)),
+    )

@@ -1,9 +1,14 @@
-"""Health in numbers: gradients of seeds and of the policy's layers, the memory of the policy."""
+"""Health in numbers: gradients of seeds and layers, the memory of the policy, and vital signs of a host."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from morphogen.config.spec import GovernorSpec
+from morphogen.vocab.stage import Panic
+
+LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large
 
 
 class GradStats(NamedTuple):
@@ -27,16 +32,13 @@ def gradient_ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, ho
     dtype = seed_norm.dtype
     seed = seed_norm / seed_params.clamp(min=1).to(dtype).sqrt()
     host = host_norm / host_params.clamp(min=1).to(dtype).sqrt()
-    none = (seed_norm < 1e-8) | (host_norm < 1e-8) | (seed_params == 0) | (host_params == 0)
-    return torch.where(none, 0.0, seed / (host + 1e-8))
+    vanishes = (seed_norm < 1e-8) | (host_norm < 1e-8) | (seed_params == 0) | (host_params == 0)
+    return torch.where(vanishes, 0.0, seed / (host + 1e-8))
 
 
 def moving_average(average: Tensor, valid: Tensor, now: Tensor) -> Tensor:
     """Moving average; the first measurement is taken as it is."""
     return torch.where(valid, 0.9 * average + 0.1 * now, now)
-
-
-LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large
 
 
 def safe_norm(x: Tensor) -> Tensor:
@@ -62,14 +64,12 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> LayerHealth:
     score = torch.where(zero > 0.3, 0.7, torch.ones_like(zero))
     score = torch.where((zero > 0.5) | (large > 0.05), 0.5, score)
     score = torch.where(large > 0.1, 0.1, score)
-    dead = zero > 0.9
-    return LayerHealth(torch.where(dead | ~finite, 0.0, score), dead, large > 0.1)
+    return LayerHealth(torch.where((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1)
 
 
 def gradient_shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Statistics of a gradient [...] for `layer_health`; each 0-d."""
-    kinds = (gradient == 0, gradient.abs() > LARGE_GRADIENT)
-    zero, large = (kind.to(gradient.dtype).mean() for kind in kinds)
+    zero, large = (flag.to(gradient.dtype).mean() for flag in (gradient == 0, gradient.abs() > LARGE_GRADIENT))
     return zero, large, gradient.isfinite().all()
 
 
@@ -95,3 +95,57 @@ def hidden_stats(hidden: Tensor) -> HiddenStats:
         abs_max=known.abs().amax(),
         nonfinite=(~finite).sum(),
     )
+
+
+def masked_moments(x: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, population variance and number of the entries under a mask; 0 without any.  x, where bool [...] -> 0-d."""
+    count = where.sum()
+    total = count.clamp_min(1).to(x.dtype)
+    inside = torch.where(where, x, 0.0)
+    mean = inside.sum() / total
+    spread = torch.where(where, inside - mean, 0.0)
+    return mean, spread.square().sum() / total, count
+
+
+def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest normal loss, mean of the normal losses, and a flag for enough losses to judge.
+
+    Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss of guessing, nats)
+    -> limit float32, mean float32, seasoned bool, all [E].
+    """
+    samples = count.clamp(max=window.shape[1])
+    valid = torch.arange(window.shape[1], device=window.device) < samples[:, None]
+    mean = torch.where(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
+    spread = (torch.where(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
+    learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)
+    learned = torch.maximum(learned, (1 + spec.chance_band) * baseline)
+    seasoned = samples >= spec.min_samples
+    return torch.where(seasoned, learned, spec.warmup_limit * baseline), mean, seasoned
+
+
+def classify_loss(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
+    """Verdict on the epoch, as a `Panic` code; 0 = normal.
+
+    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds from
+    `loss_limit` -> int64 [E].
+    """
+    most, mean, seasoned = bounds
+    good = seasoned & (mean < spec.good_below * baseline)
+    chance = good & ((loss - baseline).abs() < spec.chance_band * baseline)
+    panic = torch.where(starved, int(Panic.STARVED), torch.zeros_like(seasoned, dtype=torch.int64))
+    panic = torch.where(loss > most, int(Panic.DIVERGENCE), panic)
+    panic = torch.where(chance, int(Panic.CHANCE), panic)
+    return torch.where(loss.isfinite(), panic, int(Panic.NONFINITE))
+
+
+def next_streak(streak: Tensor, anomaly: Tensor) -> Tensor:
+    """Consecutive anomalies including this epoch: a normal epoch resets them, a sudden panic does not.  int64 [E]."""
+    lasting = (anomaly == int(Panic.DIVERGENCE)) | (anomaly == int(Panic.STARVED))
+    return torch.where(anomaly == int(Panic.NONE), 0, streak) + lasting
+
+
+def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
+    """Anomaly that causes a rollback, at once or after enough consecutive anomalies; else NONE.  int64 [E]."""
+    sudden = (anomaly == int(Panic.NONFINITE)) | (anomaly == int(Panic.CHANCE))
+    lasting = (anomaly != int(Panic.NONE)) & (streak >= spec.panics)
+    return torch.where(sudden | lasting, anomaly, int(Panic.NONE))

@@ -12,7 +12,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import AlphaMode, Gate, Stage
 
-# ALLOWED_IN[op] = stages of a slot that the op may address.
+# Stages of a slot that an op may address.
 ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
     Op.WAIT: tuple(Stage),
     Op.GERMINATE: (Stage.DORMANT,),
@@ -24,13 +24,8 @@ ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
 _ALLOWED_TABLE = tuple(tuple(stage in ALLOWED_STAGES[op] for stage in Stage) for op in Op)
 # Reasons of the conditions, in the order in which they are stacked.
 CONDITIONS: tuple[Reason, ...] = (
-    Reason.OP_DISABLED,
-    Reason.SLOT_DISABLED,
-    Reason.WRONG_STAGE,
-    Reason.BUSY,
-    Reason.SEED_LIMIT,
-    Reason.TOO_YOUNG,
-    Reason.ALPHA_MOVING,
+    *(Reason.OP_DISABLED, Reason.SLOT_DISABLED, Reason.WRONG_STAGE, Reason.BUSY),
+    *(Reason.SEED_LIMIT, Reason.TOO_YOUNG, Reason.ALPHA_MOVING),
 )
 _AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAINING, Gate.HOLD.name: Stage.BLENDING}
 
@@ -39,6 +34,11 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
     """Each condition of legality, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
     stage, device = clamp_stage(slots.stage), slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device)
+    auto = [_AUTO_STAGE[name] for name in limits.auto_forward]  # stages that `tick` advances by itself
+    usable = tuple(
+        tuple(op.name not in limits.disabled_ops and not (op is Op.ADVANCE and stage in auto) for stage in Stage)
+        for op in Op
+    )
     developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
     busy = (enabled & (developing | cooling(stage))).any(-1)[:, None, None]
     seeds = occupied(stage).sum(-1)[:, None, None]
@@ -47,9 +47,9 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
     moving = (slots.alpha_mode != int(AlphaMode.HOLD))[:, None]
     germinate = _op_mask(device, Op.GERMINATE)
     terms = (
-        _by_stage(_usable_table(limits), stage),
+        constant_table(usable, torch.bool, device)[:, stage].transpose(0, 1),
         enabled,
-        _by_stage(_ALLOWED_TABLE, stage),
+        constant_table(_ALLOWED_TABLE, torch.bool, device)[:, stage].transpose(0, 1),
         ~(busy & germinate),
         ~(full & germinate),
         ~(young & _op_mask(device, Op.PRUNE)),
@@ -108,11 +108,6 @@ def head_value_counts(masks: ActionMasks, op: Tensor) -> Tensor:
     return torch.where(relevant, torch.stack([{**counts, Head.SLOT: slots}[head] for head in Head], dim=-1), 0)
 
 
-def is_forced(masks: ActionMasks) -> Tensor:
-    """Mask of envs with exactly one legal action.  -> bool [E]."""
-    return action_count(masks) == 1
-
-
 def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
     """Narrow masks to a declared action; to WAIT without a declared action, or where it is not allowed.
 
@@ -145,17 +140,3 @@ def _one_hot(index: Tensor, count: int) -> Tensor:
 def _op_mask(device: torch.device, *ops: Op) -> Tensor:
     """True for the given ops.  -> bool [6, 1]."""
     return constant_table(tuple((op in ops,) for op in Op), torch.bool, device)
-
-
-def _usable_table(limits: Limits) -> tuple[tuple[bool, ...], ...]:
-    """[6][10]: the op is not disabled, and the stage is not one that `tick` advances by itself."""
-    auto = [_AUTO_STAGE[name] for name in limits.auto_forward]
-    return tuple(
-        tuple(op.name not in limits.disabled_ops and not (op is Op.ADVANCE and stage in auto) for stage in Stage)
-        for op in Op
-    )
-
-
-def _by_stage(rows: tuple[tuple[bool, ...], ...], stage: Tensor) -> Tensor:
-    """A table [6][10] looked up by the stage of every slot.  stage int64 [E, S] -> bool [E, 6, S]."""
-    return constant_table(rows, torch.bool, stage.device)[:, stage].transpose(0, 1)

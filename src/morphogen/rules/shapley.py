@@ -60,5 +60,5 @@ def marginals(values: Tensor, joined: Tensor) -> Tensor:
 
 
 def _apply_weights(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
-    # a product and a sum, not a matrix product: each row has the same rounding whatever stands beside it
+    # a product and a sum, not a matrix product: each row has the same rounding whatever the other rows are
     return (values.unsqueeze(-2) * constant_table(weights, values.dtype, values.device)).sum(-1)

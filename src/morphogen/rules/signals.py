@@ -24,7 +24,11 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     loss_delta = torch.where(delta_valid, signals.val_loss - loss, 0.0)
     acc_delta = torch.where(delta_valid, accuracy - signals.val_acc, 0.0)
     flat = torch.where(acc_delta < spec.plateau_points, signals.plateau + 1, 0)
-    stable = _stable_count(signals, loss_delta, delta_valid, spec=spec)
+    comparable = delta_valid & (signals.val_loss > MIN_LOSS)
+    gain = loss_delta / torch.where(comparable, signals.val_loss, 1.0)
+    inside = comparable & (gain > -spec.stable_regression) & (gain < spec.stable_gain)
+    stable = torch.where(inside, signals.stable + 1, 0)  # consecutive epochs of stable gain, counted until the latch
+    stable = torch.where(signals.stabilized & comparable, signals.stable, stable)
     clean = measured & attribution.measured
     has_best = signals.history_valid.any(-1)
     return replace(
@@ -58,12 +62,3 @@ def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
 
 def _append(history: Tensor, newest: Tensor) -> Tensor:
     return torch.cat((history[:, 1:], newest.unsqueeze(-1)), dim=-1)
-
-
-def _stable_count(signals: Signals, loss_delta: Tensor, delta_valid: Tensor, *, spec: SignalSpec) -> Tensor:
-    """Stable epochs in a row: the relative gain lies strictly between two bounds.  Counts until the latch."""
-    comparable = delta_valid & (signals.val_loss > MIN_LOSS)
-    gain = loss_delta / torch.where(comparable, signals.val_loss, 1.0)
-    inside = comparable & (gain > -spec.stable_regression) & (gain < spec.stable_gain)
-    counted = torch.where(inside, signals.stable + 1, 0)
-    return torch.where(signals.stabilized & comparable, signals.stable, counted)

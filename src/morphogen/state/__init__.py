@@ -11,8 +11,8 @@ envs are stacked in axis 0, every leaf is a tensor on one device, capacity is fi
   checks one at the edge
 - `rng`: counter-based streams.  A draw is a function of (seed, env, purpose, round, epoch, minibatch); no generator
   exists
-- `seeds`: selection and clearing of seeds in the storage `{slot: {params, momentum}}`
-- `tree_ops`: `replace`, `select`, `masked_update`, `unsafe_new` for trees of tensors; `constant_table`
+- `tree_ops`: `replace`, `select`, `masked_update`, `unsafe_new` for trees of tensors; `select_slots` and
+  `zero_empty_slots` for the storage of seeds; `constant_table`
 
 Imports `vocab` and `kernels` only.  Loads torch and tensordict; never reads a value from the device.
 """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Host(TensorClass["frozen"]):
-    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
+    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.net`)."""
 
     params: Tensor  # float32 [E, P]
     momentum: Tensor  # float32 [E, P]

@@ -21,83 +21,64 @@ class StateLeaf:
     empty: float | int | bool = 0
 
 
-def _leaves(dtype: torch.dtype, shape: tuple[str, ...], *names: str, empty: float = 0) -> tuple[StateLeaf, ...]:
-    kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int  # a where() keeps the dtype
-    return tuple(StateLeaf(name, dtype, shape, kind(empty)) for name in names)
+def _leaves(
+    part: type,
+    axes: tuple[str, ...] = (),
+    *,
+    dtypes: dict[torch.dtype, str] | None = None,
+    empty: dict[str, float] | None = None,
+    shapes: dict[str, tuple[str, ...]] | None = None,
+) -> tuple[StateLeaf, ...]:
+    """Leaves of a part in the order of its fields: float32 unless in `dtypes`, empty value 0 unless in `empty`."""
+    dtype_of = {name: dtype for dtype, names in (dtypes or {}).items() for name in names.split()}
+    leaves = []
+    for name in (name for name, kind in part.__annotations__.items() if kind is Tensor):
+        dtype = dtype_of.get(name, torch.float32)
+        kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int  # a where() keeps the dtype
+        leaves.append(StateLeaf(name, dtype, (shapes or {}).get(name, axes), kind((empty or {}).get(name, 0))))
+    return tuple(leaves)
 
 
-_F, _I, _B = torch.float32, torch.int64, torch.bool
-_S = ("S",)
+_I, _B = torch.int64, torch.bool
 
-HOST = _leaves(_F, ("P",), "params", "momentum")
-SLOTS = (
-    *_leaves(_I, _S, "stage", empty=1),
-    *_leaves(_I, _S, "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age"),
-    *_leaves(_I, _S, "blueprint", empty=-1),
-    *_leaves(_I, _S, "algorithm", "tempo"),
-    *_leaves(_F, _S, "blend_target"),
-    *_leaves(_I, _S, "blend_curve"),
-    *_leaves(_F, _S, "alpha", "alpha_start", "alpha_target"),
-    *_leaves(_I, _S, "alpha_mode", "alpha_curve"),
-    *_leaves(_F, _S, "alpha_steepness", empty=12.0),
-    *_leaves(_I, _S, "alpha_steps", "alpha_done"),
-    *_leaves(_F, _S, "gradient_norm", "gradient_health"),
-    *_leaves(_B, _S, "vanishing", "exploding", "gradient_valid"),
-    *_leaves(_F, _S, "gradient_ratio"),
-    *_leaves(_B, _S, "gradient_ratio_valid"),
-    *_leaves(_I, _S, "skip_streak"),
-    *_leaves(_F, _S, "accuracy_at_germination", "accuracy_at_stage_start", "accuracy_at_blending"),
-    *_leaves(_B, _S, "accuracy_at_blending_valid"),
-    *_leaves(_F, _S, "contribution"),
-    *_leaves(_B, _S, "contribution_valid"),
-    *_leaves(_F, _S, "velocity"),
-    *_leaves(_B, _S, "velocity_valid"),
-    *_leaves(_I, _S, "since_measured"),
-    *_leaves(_F, _S, "interaction_sum", "boost_received"),
-    *_leaves(_B, _S, "interaction_valid"),
+HOST = _leaves(Host, ("P",))
+SLOTS = _leaves(
+    Slots,
+    ("S",),
+    dtypes={
+        _I: "stage previous_stage epochs_in_stage previous_epochs_in_stage age blueprint algorithm tempo blend_curve"
+        " alpha_mode alpha_curve alpha_steps alpha_done skip_streak since_measured",
+        _B: "vanishing exploding gradient_valid gradient_ratio_valid accuracy_at_blending_valid contribution_valid"
+        " velocity_valid interaction_valid",
+    },
+    empty={"stage": 1, "blueprint": -1, "alpha_steepness": 12.0},
 )
-SIGNALS = (
-    *_leaves(_F, (), "val_loss", "val_acc"),
-    *_leaves(_B, (), "measured"),
-    *_leaves(_F, (), "train_loss", "train_acc"),
-    *_leaves(_B, (), "train_measured"),
-    *_leaves(_F, ("history",), "loss_history", "acc_history"),
-    *_leaves(_B, ("history",), "history_valid"),
-    *_leaves(_F, (), "loss_delta", "acc_delta"),
-    *_leaves(_B, (), "delta_valid"),
-    *_leaves(_F, (), "best_acc", "best_loss", "committed_acc", "clean_improvement"),
-    *_leaves(_B, (), "clean_valid"),
-    *_leaves(_I, (), "plateau", "stable"),
-    *_leaves(_B, (), "stabilized"),
-    *_leaves(_I, (), "last_op", "last_outcome", empty=-1),
-    *_leaves(_B, (), "rolled_back"),
-    *_leaves(_I, (), "rollbacks"),
+SIGNALS = _leaves(
+    Signals,
+    dtypes={
+        _I: "plateau stable last_op last_outcome rollbacks",
+        _B: "measured train_measured history_valid delta_valid clean_valid stabilized rolled_back",
+    },
+    empty={"last_op": -1, "last_outcome": -1},
+    shapes=dict.fromkeys(("loss_history", "acc_history", "history_valid"), ("history",)),
 )
-GOVERNOR = (
-    *_leaves(_F, ("window",), "window"),
-    *_leaves(_I, (), "count", "streak"),
-    *_leaves(_I, (), "snapshot_epoch", empty=-1),
+GOVERNOR = _leaves(
+    Governor,
+    dtypes={_I: "count streak snapshot_epoch"},
+    empty={"snapshot_epoch": -1},
+    shapes={"window": ("window",)},
 )
-INSTANCE = (
-    *_leaves(_F, (), "width", "data_share", empty=1.0),
-    *_leaves(_F, (), "label_noise"),
-    *_leaves(_I, (), "classes"),
-    *_leaves(_I, (), "reach", empty=1),
-    *_leaves(_F, (), "param_price"),
-    *_leaves(_I, (), "samples"),
-    *_leaves(_F, (), "baseline_loss"),
-    *_leaves(_I, ("C",), "class_of", empty=-1),
-    *_leaves(torch.int32, ("N",), "usable"),
+INSTANCE = _leaves(
+    Instance,
+    dtypes={_I: "classes reach samples class_of", torch.int32: "usable"},
+    empty={"width": 1, "data_share": 1, "reach": 1, "class_of": -1},
+    shapes={"class_of": ("C",), "usable": ("N",)},
 )
-CLOCK = _leaves(_I, (), "episode", "epoch")
+CLOCK = _leaves(Clock, dtypes={_I: "episode epoch"})
 KEY = StateLeaf("key", _I, ("key",))
 PARTS: dict[str, tuple[StateLeaf, ...]] = {
-    "host": HOST,
-    "slots": SLOTS,
-    "signals": SIGNALS,
-    "governor": GOVERNOR,
-    "instance": INSTANCE,
-    "clock": CLOCK,
+    **{"host": HOST, "slots": SLOTS, "signals": SIGNALS},
+    **{"governor": GOVERNOR, "instance": INSTANCE, "clock": CLOCK},
 }
 
 
@@ -163,12 +144,9 @@ def check_state(state: EnvState, sizes: Sizes) -> None:
 
     Raises: ValueError with the name of the first leaf that does not fit.
     """
-    leaves = [
-        (f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf)
-        for part in PARTS
-        for leaf in PARTS[part]
-    ]
-    for path, value, leaf in (*leaves, ("key", state.key, KEY)):
+    leaves = [(part, leaf) for part in PARTS for leaf in PARTS[part]]
+    rows = [(f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf) for part, leaf in leaves]
+    for path, value, leaf in (*rows, ("key", state.key, KEY)):
         floating = leaf.dtype.is_floating_point and value.dtype.is_floating_point
         if value.shape != _shape(leaf, sizes) or (value.dtype != leaf.dtype and not floating):
             got = f"{value.dtype} {tuple(value.shape)}"

@@ -1,4 +1,4 @@
-"""Operations on trees of tensors: build, replace and select per env; constant tables on the device."""
+"""Operations on trees of tensors: build, replace and select per env, and per slot; constant tables on the device."""
 
 import functools
 from typing import Any
@@ -39,6 +39,25 @@ def select(mask: Tensor, yes: Any, no: Any) -> Any:
         return torch.where(expand_mask(mask, yes), yes, no)
     other = dict(no.items())
     return unsafe_new(type(yes), yes, **{name: select(mask, leaf, other[name]) for name, leaf in yes.items()})
+
+
+def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
+    """Select per env and slot the seed of `yes` where the mask is True, else that of `no`.  mask bool [E, S].
+
+    Seeds are stored as `{slot name: {params, momentum: [E, P_s]}}`, keys in slot order.
+    """
+    rows = {name: select(mask[:, s], yes[name], no[name]) for s, name in enumerate(no.keys())}
+    return unsafe_new(TensorDict, no, **rows)
+
+
+def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
+    """Set the parameters of empty slots to 0.  occupied bool [E, S]."""
+    rows = {}
+    for s, (name, row) in enumerate(seeds.items()):
+        mask = occupied[:, s]
+        leaves = {key: torch.where(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in row.items()}
+        rows[name] = unsafe_new(TensorDict, row, **leaves)
+    return unsafe_new(TensorDict, seeds, **rows)
 
 
 def masked_update(tree, mask: Tensor, **leaves: Tensor | float):

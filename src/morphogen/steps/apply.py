@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.rules.alpha import retarget
 from morphogen.rules.gates import check_gate, gate_before
-from morphogen.rules.stages import clamp_stage
-from morphogen.rules.transition import clear, promote, remove
+from morphogen.rules.stages import clamp_stage, clear, promote, remove, retarget
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree_ops import constant_table, masked_update, replace, unsafe_new

@@ -4,13 +4,11 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import GovernorSpec
-from morphogen.rules.stages import occupied
-from morphogen.rules.transition import remove
-from morphogen.rules.vitals import classify_loss, loss_limit, next_streak, rollback_cause
+from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollback_cause
+from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState, Governor, Signals, Slots
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
-from morphogen.state.seeds import select_slots, zero_empty_slots
-from morphogen.state.tree_ops import expand_mask, replace, select, unsafe_new
+from morphogen.state.tree_ops import expand_mask, replace, select, select_slots, unsafe_new, zero_empty_slots
 from morphogen.vocab.stage import Panic, Stage
 
 

@@ -5,9 +5,9 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.nets import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
-from morphogen.nets.seeds import cnn as seeds
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import replace
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
@@ -47,10 +47,10 @@ def _write_rows(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tenso
 
 def init_seed_params(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
     """Storage rows of newborn seeds.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
-    gate = seeds.gate_layout(slot.channels)
+    gate = cnn.gate_layout(slot.channels)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
     for kind in CNN_BLUEPRINTS:
-        layout = seeds.seed_layout(kind, slot.channels)
+        layout = cnn.seed_layout(kind, slot.channels)
         drawn = F.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
         body = torch.where((blueprint == int(kind)).unsqueeze(-1), drawn, body)
     return torch.cat((body, gate.draw(noise[:, body.shape[-1] :])), dim=-1)

@@ -3,7 +3,7 @@
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.hosts import cnn
+from morphogen.nets import cnn
 from morphogen.nets.net import Net
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance

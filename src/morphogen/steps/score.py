@@ -4,10 +4,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
-from morphogen.rules.seed_detectors import detect_false_credit
 from morphogen.rules.signals import recent_min_accuracy
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome

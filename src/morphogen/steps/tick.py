@@ -4,14 +4,11 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.rules.alpha import advance_ramp
 from morphogen.rules.gates import check_gate
-from morphogen.rules.stages import occupied
-from morphogen.rules.transition import clear, promote, remove, transition
+from morphogen.rules.stages import advance_ramp, clear, occupied, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
-from morphogen.state.seeds import zero_empty_slots
-from morphogen.state.tree_ops import replace, unsafe_new
+from morphogen.state.tree_ops import replace, unsafe_new, zero_empty_slots
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
 _SOURCE_STAGE = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.HOLD: Stage.BLENDING}

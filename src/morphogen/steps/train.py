@@ -14,9 +14,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.spec import HostSpec, LifecycleSpec
-from morphogen.nets import blocks, sites
+from morphogen.nets import blocks, cnn, sites
 from morphogen.nets.forward import SlotSeeds, forward
-from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
 from morphogen.nets.plan import Plan

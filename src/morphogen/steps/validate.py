@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.nets import cnn, sites
 from morphogen.nets import plan as plans
-from morphogen.nets import sites
 from morphogen.nets.forward import SlotSeeds, forward
-from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState

@@ -32,8 +32,7 @@ from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError
-from morphogen.nets.padding import build_slot_plans, join_plans, pad_plan
-from morphogen.nets.plan import empty_plan, read_plan
+from morphogen.nets.plan import build_slot_plans, empty_plan, join_plans, pad_plan, read_plan
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.validate import validate
 from morphogen.storage.checkpoint_files import load_checkpoint

@@ -17,15 +17,14 @@ from morphogen.engine import extensions
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
-from morphogen.rules.rewards.plain import FunctionRule, rule_from_function
-from morphogen.rules.rewards.table import BUILDERS, register
+from morphogen.rules.rewards.table import BUILDERS, FunctionRule, register, rule_from_function
 from morphogen.vocab.reward import FAMILIES, RULES
 
 SOURCE = '''"""Rules of a little package."""
 
 import torch
 
-from morphogen.rules.rewards.plain import rule_from_function
+from morphogen.rules.rewards.table import rule_from_function
 
 
 @rule_from_function

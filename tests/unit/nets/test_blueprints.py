@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
+from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_seed_blend
-from morphogen.nets.seeds import cnn
 from morphogen.steps.init_seeds import init_seed_params
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import SlotSpec

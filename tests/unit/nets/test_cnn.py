@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
+from morphogen.nets import cnn
 from morphogen.nets.forward import SlotSeeds, forward
-from morphogen.nets.hosts import cnn
 from morphogen.nets.net import Net
 from morphogen.rules.counts import host_params, seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from support import small_states
 
 from morphogen.nets import blocks
-from morphogen.nets.padding import bucket, build_slot_plans, capacity, join_plans, pad_plan
-from morphogen.nets.plan import BlueprintGroup, SlotPlan, empty_plan
+from morphogen.nets.plan import (
+    BlueprintGroup,
+    SlotPlan,
+    bucket,
+    build_slot_plans,
+    capacity,
+    empty_plan,
+    join_plans,
+    pad_plan,
+)
 from morphogen.steps.init_seeds import init_seeds, new_seed_rows
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate

@@ -14,7 +14,7 @@ from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_count, action_masks, is_forced, restrict_masks, used_heads
+from morphogen.rules.legality import action_count, action_masks, restrict_masks, used_heads
 from morphogen.steps.apply import apply_action
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots, make_state
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -68,7 +68,7 @@ def test_under_a_control_every_env_has_exactly_one_action_left_which_is_valid(si
     slots, allow, entry, present = situation
     narrow, _ = restrict_masks(action_masks(slots, allow), entry, present)
     assert (action_count(narrow) == 1).all()
-    assert is_forced(narrow).all()
+    assert (action_count(narrow) == 1).all()
     assert torch.equal(narrow.op, narrow.slot.any(-1))
     out = sampled(narrow)
     assert decode(out.action, slots, allow).valid.all()
@@ -184,7 +184,7 @@ def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed
     uncertainty = action_entropy(
         normalise_tables(drawn, build_support(masks), build_lookups(FLOOR, torch.device("cpu")))
     )
-    assert torch.equal(uncertainty == 0, is_forced(masks))
+    assert torch.equal(uncertainty == 0, action_count(masks) == 1)
 
 
 def test_what_the_config_takes_out_is_in_no_mask_of_the_run():

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.rules.alpha import advance_ramp, curve, retarget
+from morphogen.rules.stages import advance_ramp, curve, retarget
 from morphogen.testing.builders.scenes import SLOT_LEAVES, make_slot, make_slots
 from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import slot_states

@@ -11,9 +11,14 @@ from support.config_strategies import groups
 from support.legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.rules.rewards.legacy.basic import basic_reward, simplified_reward
-from morphogen.rules.rewards.legacy.rows import SlotRows
-from morphogen.rules.rewards.legacy.shaped import escrow_reward, ratio_penalty, shaped_reward
+from morphogen.rules.rewards.legacy.kernels import (
+    basic_reward,
+    escrow_reward,
+    ratio_penalty,
+    shaped_reward,
+    simplified_reward,
+)
+from morphogen.rules.rewards.legacy.parts import SlotRows
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

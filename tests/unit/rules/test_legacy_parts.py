@@ -9,7 +9,7 @@ from support.legacy_rows import SEEDS, few, points
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.rent import RentInputs, rent_and_shock_inputs
+from morphogen.rules.rewards.legacy.parts import RentInputs, rent_and_shock_inputs
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 

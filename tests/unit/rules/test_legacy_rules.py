@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.spec import LegacyRewardSpec, RewardSpec
 from morphogen.engine.setup import build_setup
-from morphogen.rules.rewards.legacy.hindsight import hindsight_payment, next_scaffold
+from morphogen.rules.rewards.legacy.rules import hindsight_payment, next_scaffold
 from morphogen.rules.rewards.table import BUILDERS, build_rule
 from morphogen.state.tree_ops import expand_mask
 from morphogen.storage import checkpoint_files

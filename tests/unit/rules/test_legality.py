@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.errors import ConfigError
-from morphogen.rules.legality import action_count, action_masks, head_value_counts, is_forced, legal, used_heads
+from morphogen.rules.legality import action_count, action_masks, head_value_counts, legal, used_heads
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.builders.tree_equality import differing_leaves
@@ -208,7 +208,7 @@ def test_choices_are_the_actions_that_enumeration_finds(data, slots):
     masks = action_masks(slots, data.draw(limits(slots)))
     expected = [count_actions(masks, e, slots.stage.shape[1]) for e in range(len(slots))]
     assert action_count(masks).tolist() == expected
-    assert is_forced(masks).tolist() == [n == 1 for n in expected]
+    assert (action_count(masks) == 1).tolist() == [n == 1 for n in expected]
 
 
 @given(st.data(), slot_states(max_envs=2))

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.rules.transition import transition
+from morphogen.rules.stages import transition
 from morphogen.testing.builders.scenes import SLOT_LEAVES
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.stage import LEGAL_NEXT, Stage

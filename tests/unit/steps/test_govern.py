@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from morphogen.config.spec import GovernorSpec, LifecycleSpec
 from morphogen.rules.legality import legal
 from morphogen.state.measure import TrainMetrics, Validation
-from morphogen.state.seeds import zero_empty_slots
+from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.permute import permute

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen.config.spec import GovernorSpec, RewardSpec, SignalSpec
+from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.table import build_rule
-from morphogen.rules.seed_detectors import detect_false_credit
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.steps.attribute import attribute

@@ -7,7 +7,7 @@ import torch
 
 from morphogen.config.spec import GovernorSpec, LifecycleSpec
 from morphogen.rules.decode import decode
-from morphogen.rules.legality import action_count, action_masks, is_forced, used_heads
+from morphogen.rules.legality import action_count, action_masks, used_heads
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern import first_snapshot, govern
@@ -33,7 +33,7 @@ SPEC = decode(HEADS, SLOTS, ALLOW)
 def epoch(now, heads, validation, train):
     """Everything of an epoch that this floor of the building does, in order."""
     masks = action_masks(now.slots, ALLOW)
-    counts = used_heads(masks), action_count(masks), is_forced(masks)
+    counts = used_heads(masks), action_count(masks), action_count(masks) == 1
     spec = decode(heads, now.slots, ALLOW)
     now, outcome = apply_action(now, spec, lifecycle=LIFE)
     now, report = tick(now, lifecycle=LIFE)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from support import small_states
 
-from morphogen.nets.hosts import cnn
-from morphogen.nets.seeds import cnn as seeds
+from morphogen.nets import cnn
 from morphogen.rules.counts import host_params, seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
@@ -170,7 +169,7 @@ def test_difference_04_the_gate_learns_from_blending_on_and_not_before(stage):
     gate = NET.gate_counts[0]
     moved = (after.seeds["r0c0", "params"] != state.seeds["r0c0", "params"])[0, -gate:]
     assert bool(moved.any()) == (stage != 3)
-    leaves = seeds.gate_layout(4).leaf_parts(moved.unsqueeze(0))
+    leaves = cnn.gate_layout(4).leaf_parts(moved.unsqueeze(0))
     assert all(bool(part.any()) == (stage != 3) for _, part in leaves)
 
 
@@ -196,7 +195,7 @@ def test_the_scale_of_one_seeds_gradient_changes_no_other_update(factor):
     state = small_states.nudge(small_states.grow(small_states.fresh(NET, 1), NET, stage, ones, ones, zero), NET)
     scaled = state.clone()
     scaled.seeds["r0c1"]["params"][:, -NET.gate_counts[1] - 1 :] *= 1.0
-    first = seeds.seed_layout(Blueprint.CONV_LIGHT, 8)
+    first = cnn.seed_layout(Blueprint.CONV_LIGHT, 8)
     scaled.seeds["r0c1"]["params"][:, first.size - 8 : first.size] *= factor  # the last scale
     one, other = epoch(state)[0], epoch(scaled)[0]
     assert torch.equal(one.host.params, other.host.params)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.rules.alpha import advance_ramp
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import legal
+from morphogen.rules.stages import advance_ramp
 from morphogen.state import schema
 from morphogen.steps.tick import tick
 from morphogen.testing import strategies

@@ -5,9 +5,9 @@ import torch
 from support import small_states
 from torch.utils.flop_counter import FlopCounterMode
 
+from morphogen.nets import cnn
+from morphogen.nets import cnn as hosts
 from morphogen.nets.forward import SlotSeeds, forward
-from morphogen.nets.hosts import cnn as hosts
-from morphogen.nets.seeds import cnn as seeds
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.macs import host_macs, seed_macs
 
@@ -34,7 +34,7 @@ def test_a_host_does_as_many_as_the_closed_form_says():
 @pytest.mark.parametrize("slot", NET.slots, ids=lambda slot: slot.name)
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS, ids=lambda one: one.label)
 def test_a_seed_does_as_many_as_the_closed_form_says(blueprint, slot):
-    leaves = seeds.seed_layout(blueprint, slot.channels)
+    leaves = cnn.seed_layout(blueprint, slot.channels)
     parts = {blueprint: leaves.split(torch.ones(1, leaves.size))}
     x = torch.ones(SAMPLES, slot.height, slot.width, 1, slot.channels)
-    assert counted(lambda: seeds.seed_deltas(parts, [x])) == seed_macs(blueprint, slot)
+    assert counted(lambda: cnn.seed_deltas(parts, [x])) == seed_macs(blueprint, slot)

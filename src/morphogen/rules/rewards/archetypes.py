@@ -15,20 +15,14 @@ from torch import Tensor
 from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
-from morphogen.vocab.stage import BLENDED, Stage
+from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
 STEPS, SLOTS = 75, 3
 PRICE, HOST_PARAMS, SEED_PARAMS = 0.1, 20_000, 2_000
 BASELINE_LOSS, TARGET_LOSS = 2.3, 0.3  # the loss falls from one to the other as the accuracy rises from 0 to 100
 TERMS = Terms(param_budget=20_000, episode_length=STEPS, gamma=0.995)
-# Age at which a seed comes to each stage; the whole way is that of a seed that is fossilized.
-FULL_PATH = (
-    (0, Stage.GERMINATED),
-    (1, Stage.TRAINING),
-    (11, Stage.BLENDING),
-    (16, Stage.HOLDING),
-    (21, Stage.FOSSILIZED),
-)
+# Age at which a seed enters each stage; a full path ends in FOSSILIZED.
+FULL_PATH = tuple(zip((0, 1, 11, 16, 21), OCCUPIED, strict=True))
 HELD_PATH, FOSSILIZED_PATH = FULL_PATH[:4], FULL_PATH
 PRUNED_PATH = (*FULL_PATH[:3], (16, Stage.DORMANT))
 
@@ -80,26 +74,16 @@ class Archetype:
 
     def accuracy(self, step: int) -> float:
         """Accuracy after a step with all seeds, points."""
-        return self.committed_accuracy(step) + self.uncommitted_gain(step)
-
-    def uncommitted_gain(self, step: int) -> float:
-        """Points after a step of the seeds that are not fossilized."""
-        return sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is not Stage.FOSSILIZED)
+        uncommitted = sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is not Stage.FOSSILIZED)
+        return self.committed_accuracy(step) + uncommitted
 
     def params(self, step: int, *stages: Stage) -> int:
         """Parameters after a step of the seeds in these stages; of all seeds without any."""
-        wanted = stages or tuple(Stage(code) for code in range(Stage.GERMINATED, Stage.FOSSILIZED + 1))
-        return SEED_PARAMS * sum(seed.stage(step) in wanted for seed in self.seeds)
+        return SEED_PARAMS * sum(seed.stage(step) in (stages or OCCUPIED) for seed in self.seeds)
 
 
 ARCHETYPES: dict[str, Archetype] = {
-    "three good": Archetype(
-        (
-            ScriptedSeed(2, 6, 4, FOSSILIZED_PATH),
-            ScriptedSeed(1, 6, 26, FOSSILIZED_PATH),
-            ScriptedSeed(0, 6, 48, FOSSILIZED_PATH),
-        )
-    ),
+    "three good": Archetype(tuple(ScriptedSeed(2 - n, 6, 4 + 22 * n, FOSSILIZED_PATH) for n in range(3))),
     "good": Archetype((ScriptedSeed(0, 8, 10, FOSSILIZED_PATH),)),
     "good, other slot": Archetype((ScriptedSeed(1, 8, 10, FOSSILIZED_PATH),)),
     "wait only": Archetype(()),
@@ -116,27 +100,19 @@ ARCHETYPES: dict[str, Archetype] = {
 def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
     """Reward inputs of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
     steps = range(1, STEPS + 1)
-    rows = [[_env(archetype, step) for archetype in archetypes] for step in steps]
-    cells = [[[_slot(one, slot, step) for slot in range(SLOTS)] for one in archetypes] for step in steps]
-    shape = [STEPS, len(archetypes)]
-    return RewardInputs(
-        **{name: _tensor([[env[name] for env in row] for row in rows], dtype) for name in rows[0][0]},
-        interaction=torch.zeros(*shape, SLOTS, SLOTS, dtype=dtype),
-        slots=SlotInputs(
-            **{
-                name: _tensor([[[c[name] for c in env] for env in row] for row in cells], dtype)
-                for name in cells[0][0][0]
-            },
-            batch_size=shape,
-        ),
-        batch_size=shape,
-    )
+    rows = [[_env(policy, step) for policy in archetypes] for step in steps]
+    cells = [[[_slot(policy, slot, step) for slot in range(SLOTS)] for policy in archetypes] for step in steps]
+    envs = {name: _tensor([[env[name] for env in row] for row in rows], dtype) for name in rows[0][0]}
+    names, shape = cells[0][0][0], [STEPS, len(archetypes)]
+    slots = {name: _tensor([[[c[name] for c in env] for env in row] for row in cells], dtype) for name in names}
+    interaction = torch.zeros(*shape, SLOTS, SLOTS, dtype=dtype)
+    return RewardInputs(**envs, interaction=interaction, slots=SlotInputs(**slots, batch_size=shape), batch_size=shape)
 
 
 def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
     """Discounted return of each archetype; one that is rolled back ends there.  -> [E]."""
     inputs = archetype_inputs(archetypes, dtype=dtype)
-    last = torch.tensor([one.rollback_step or STEPS for one in archetypes])
+    last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes])
     ledger = rule.init(len(archetypes), SLOTS)
     total = torch.zeros(len(archetypes), dtype=dtype)
     for t in range(STEPS):
@@ -146,9 +122,9 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
 
 
 def _tensor(values: list[Any], dtype: torch.dtype) -> Tensor:
-    """Nested lists of floats as reals of the dtype; integers and flags as what they are."""
-    found = torch.tensor(values)
-    return torch.tensor(values, dtype=dtype) if found.is_floating_point() else found
+    """Tensor of nested lists; floats get the dtype."""
+    leaf = torch.tensor(values)
+    return torch.tensor(values, dtype=dtype) if leaf.is_floating_point() else leaf
 
 
 def _env(policy: Archetype, step: int) -> dict[str, Any]:
@@ -183,29 +159,27 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
 
 def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     """The fields [E, S] of one slot in one step."""
-    here = [seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step]
-    seed = (
-        here[-1] if here else ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)
-    )  # an empty slot: a seed that is never born
-    was, now = step - 1, step
-    stage, marks = seed.stage(was), seed.stage_ages(was)
+    unborn = ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)  # an empty slot
+    seed = [unborn, *(seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step)][-1]
+    before, age = step - 1, step - 1 - seed.birth_step
+    stage, marks = seed.stage(before), seed.stage_ages(before)
     empty, moved = stage is Stage.DORMANT, len(marks) > 1
     previous = seed.path[len(marks) - 2][1] if moved else Stage.DORMANT
     return {
         "op": int(seed.op(step)),
         "stage": int(stage),
         "previous_stage": int(Stage.UNKNOWN if empty else previous),
-        "epochs_in_stage": 0 if empty else was - seed.birth_step - marks[-1] + 1,
+        "epochs_in_stage": 0 if empty else age - marks[-1] + 1,
         "previous_epochs_in_stage": marks[-1] - marks[-2] if moved and not empty else 0,
-        "age": 0 if empty else was - seed.birth_step + 1,
-        "contribution": seed.gain(was),
+        "age": 0 if empty else age + 1,
+        "contribution": seed.gain(before),
         "contribution_valid": stage in BLENDED,
         "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.birth_step - 1),
         "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(seed.birth_step + marks[-1] - 1),
         "interaction_sum": 0.0,
-        "alpha": seed.alpha(was),
+        "alpha": seed.alpha(before),
         "params": 0 if empty else SEED_PARAMS,
-        "next_stage": int(seed.stage(now)),
-        "next_contribution": seed.gain(now),
-        "next_contribution_valid": seed.stage(now) in BLENDED,
+        "next_stage": int(seed.stage(step)),
+        "next_contribution": seed.gain(step),
+        "next_contribution_valid": seed.stage(step) in BLENDED,
     }

@@ -22,12 +22,6 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     return inputs.param_price * inputs.fossil_params.to(inputs.param_price.dtype) / param_budget
 
 
-def live_parameter_cost(inputs: RewardInputs, *, param_budget: int, episode_length: int) -> Tensor:
-    """Price of one step of the parameters that are alive: an equal share of the whole.  inputs [E] -> [E], >= 0."""
-    share = inputs.live_params.to(inputs.param_price.dtype) / (param_budget * episode_length)
-    return inputs.param_price * share
-
-
 def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
     """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in [-1, 1]."""
     committed = torch.where(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS_PER_REWARD
@@ -96,16 +90,16 @@ class CoreRule:
         Promise: the discounted shaping of a segment sums to 0, so it moves no optimum (Ng et al. 1999); a rollback pays
         the penalty and gives back the potential, nothing else; an op that did not take effect is paid like WAIT.
         """
-        kept = ~inputs.rolled_back
+        intact = ~inputs.rolled_back
         before = ledger["phi"].to(inputs.committed_acc.dtype)
         reached, _ = self.potential(inputs, ledger)
         after = torch.where(inputs.horizon | inputs.rolled_back, 0.0, reached)
-        acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & kept
+        acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & intact
         value, rent = self._value_and_rent(inputs)
         paid = {
-            "value": torch.where(inputs.horizon & kept, value, 0.0),
+            "value": torch.where(inputs.horizon & intact, value, 0.0),
             "shaping": self.gamma * after - before,
-            "rent": torch.where(kept, rent, 0.0),
+            "rent": torch.where(intact, rent, 0.0),
             "op_cost": _fee_where(acted, self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
@@ -117,8 +111,8 @@ class CoreRule:
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
             return network_value(inputs, param_budget=self.param_budget), free
-        cost = live_parameter_cost(inputs, param_budget=self.param_budget, episode_length=self.rent_steps)
-        return clamped_value(inputs, free), 0.0 - cost
+        share = inputs.live_params.to(inputs.param_price.dtype) / (self.param_budget * self.rent_steps)
+        return clamped_value(inputs, free), 0.0 - inputs.param_price * share
 
 
 def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:

@@ -1,16 +1,25 @@
-"""Open table of reward rules: register a builder by name, build a rule from a spec."""
+"""Open table of reward rules: register a builder, make one of a plain function, build a rule from a spec."""
 
 import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
 
 from morphogen.config.spec import RewardSpec
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
+from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.legacy import rules as legacy
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms
+from morphogen.state.measure import RewardInputs
 from morphogen.vocab.reward import REGISTERED, RULE_NAME, RULES
 
-__all__ = ["BUILDERS", "Builder", "Rule", "Terms", "build_rule", "describe_rule", "register"]
-
+PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
+PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
 BUILDERS: dict[str, Builder] = {
     "sparse": own.build_sparse,
     "delta": own.build_delta,
@@ -28,8 +37,8 @@ BUILDERS: dict[str, Builder] = {
 def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
     """Add a rule: from now on `RewardSpec(rule=name)` is accepted and built by `builder`.
 
-    `origin`: whose rule it is; a name that is taken is refused.  The first line of the builder's docstring says what
-    the rule pays.
+    `origin`: author of the rule.  The first line of the builder's docstring says what the rule pays.
+    Raises: ConfigError for a name in use.
     """
     if not isinstance(name, str) or not RULE_NAME.fullmatch(name):
         raise ConfigError(f"name of a reward rule: expected letters and digits, with . _ - between them, got {name!a}")
@@ -53,6 +62,54 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
             raise ConfigError(f"{name}: expected an integer >= 1, got {number}")
     if spec.rule not in BUILDERS:
         raise ConfigError(f"reward.rule: expected one of {', '.join(BUILDERS)}, got {spec.rule!a}")
-    return BUILDERS[spec.rule](
-        spec.fill_defaults(), Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
-    )
+    terms = Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
+    return BUILDERS[spec.rule](spec.fill_defaults(), terms)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRule:
+    """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the penalty."""
+
+    function: PaymentFn
+    governor_penalty: float
+    components: tuple[str, ...]
+    slot_scale: float = 0.0
+
+    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
+        """Nothing is carried from step to step."""
+        del slots
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
+        """No potential, always measured.  -> (zeros [E], True [E])."""
+        del ledger
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
+
+    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+        """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E])."""
+        real, lost = inputs.committed_acc, inputs.rolled_back
+        parts = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
+        parts[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
+        paid = {name: torch.where(lost == (name == PENALTY_COMPONENT), parts[name], 0.0) for name in self.components}
+        return torch.stack(list(paid.values())).sum(0), paid, ledger
+
+
+def rule_from_function(function: PaymentFn) -> Builder:
+    """The builder of a rule that pays what a function `inputs -> {component: [E]}` returns.
+
+    The reward is the sum of the components, which are the same in every step; the function must not read values on
+    the host.  The first line of its docstring says what the rule pays.
+    """
+    return update_wrapper(partial(_build_function_rule, function), function)
+
+
+def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
+    """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
+    del terms
+    example = archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0].to("meta")
+    names = tuple(function(example))
+    if PENALTY_COMPONENT in names:
+        raise ConfigError(
+            f"reward rule {spec.rule}: expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"
+        )
+    return FunctionRule(function, governor_penalty=spec.governor_penalty, components=(*names, PENALTY_COMPONENT))

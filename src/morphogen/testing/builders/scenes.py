@@ -23,7 +23,7 @@ from torch import Tensor
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, TrainMetrics, Validation
-from morphogen.state.seeds import zero_empty_slots
+from morphogen.state.tree_ops import zero_empty_slots
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 

@@ -1,27 +1,69 @@
-"""Parts that the legacy kernels share; elementwise, in the dtype of their real arguments."""
+"""Rows and parts of the legacy kernels; parts are elementwise, in the dtype of their real arguments."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.rules.rewards.legacy.rows import OptionalValue
-from morphogen.rules.stages import clamp_stage, occupied
+from morphogen.rules.stages import blended, clamp_stage, occupied
 from morphogen.state.tree_ops import constant_table
-from morphogen.vocab.stage import Stage
+from morphogen.vocab.stage import OCCUPIED, Stage
 
-_STAGE_LEVELS = {
-    Stage.GERMINATED: 1.0,
-    Stage.TRAINING: 2.0,
-    Stage.BLENDING: 3.5,
-    Stage.HOLDING: 5.5,
-    Stage.FOSSILIZED: 6.0,
-}
-STAGE_LEVELS = tuple(_STAGE_LEVELS.get(stage, 0.0) for stage in Stage)
+_SEED_LEVELS = dict(zip(OCCUPIED, (1.0, 2.0, 3.5, 5.5, 6.0), strict=True))
+STAGE_LEVELS = tuple(_SEED_LEVELS.get(stage, 0.0) for stage in Stage)
 MATURE_EPOCHS = 5.0  # epochs in a stage
 YOUNG_EPOCHS = 5  # epochs of life below which pruning costs more
 ONE_POINT = 1.0  # points of contribution from which a seed is worth keeping
 RANSOM_CONTRIBUTION, RANSOM_HARM = 0.1, -0.2  # points: removal hurts although the uncommitted seeds together do harm
 MIN_SUM = 1e-8
+
+
+class OptionalValue(NamedTuple):
+    """Optional value, read only where the flag is True."""
+
+    value: Tensor
+    valid: Tensor  # bool
+
+
+class SlotRows(NamedTuple):
+    """Inputs of a kernel: a row is one slot of one env at one step.  Fields of an env may be [E, 1] beside [E, S].
+
+    All real fields have one dtype, that of the result.  Without a seed every optional field is invalid.
+    """
+
+    op: Tensor  # int64, executed on this slot, else WAIT
+    epoch: Tensor  # int64, from 1
+    last: Tensor  # bool, the horizon
+    left: Tensor  # int64, epochs after this one
+    stage: Tensor  # int64, a `Stage`
+    previous_stage: Tensor  # int64
+    epochs_in_stage: Tensor  # int64, epochs
+    previous_epochs_in_stage: Tensor  # int64
+    age: Tensor  # int64
+    contribution: OptionalValue  # points, leave-one-out
+    uncommitted: OptionalValue  # points, all on minus only the fossilized on
+    progress: OptionalValue  # points since germination
+    stage_gain: OptionalValue  # points since entry into the stage
+    interaction_sum: Tensor  # points
+    val_acc: Tensor  # points, at the end of the step
+    val_acc_delta: Tensor  # points since the reset
+    effective_seed_params: Tensor  # real
+    alpha_delta_sq_sum: Tensor  # real
+    host_params: Tensor  # int64
+    n_active_seeds: Tensor  # int64, seeds that are not fossilized
+    n_fossilized: Tensor  # int64
+    n_contributing_fossilized: Tensor  # int64, fossils worth at least a point
+    escrow_balance: Tensor  # real
+    drip_scale: Tensor  # real, 0 without a record
+
+
+class Payment(NamedTuple):
+    """Outputs of a kernel; `components` sum to its total, `ledger` its next ledgers and intermediate values."""
+
+    components: dict[str, Tensor]
+    diagnostics: dict[str, Tensor]
+    ledger: dict[str, Tensor]
 
 
 def stage_potential(stage: Tensor, epochs: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
@@ -115,3 +157,46 @@ def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Te
     amount = torch.where(age < YOUNG_EPOCHS, -0.3 * (YOUNG_EPOCHS - age), amount)
     amount = torch.where(stage == int(Stage.FOSSILIZED), -1.0, amount)
     return torch.where(occupied(stage), amount, -0.2)
+
+
+class RentInputs(NamedTuple):
+    """Rent and shock inputs of an env, and what the next step compares with."""
+
+    effective_seed_params: Tensor  # real [E]
+    alpha_delta_sq_sum: Tensor  # real [E]
+    prev_alpha: Tensor  # real [E, S]
+    prev_params: Tensor  # int64 [E, S]
+
+
+def effective_seed_params(
+    stage: Tensor, alpha: Tensor, seed_params: Tensor, *, host_params: Tensor, slot_rent_ratio: float
+) -> Tensor:
+    """Parameters of blended seeds as far as they count, and a share of the host for each.
+
+    Shapes: stage, seed_params int64, alpha real [E, S]; host_params int64 [E] -> [E].
+    """
+    share = slot_rent_ratio * host_params.to(alpha.dtype).unsqueeze(-1)
+    return torch.where(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
+
+
+def rent_and_shock_inputs(
+    stage: Tensor,
+    alpha: Tensor,
+    seed_params: Tensor,
+    prev_alpha: Tensor,
+    prev_params: Tensor,
+    *,
+    host_params: Tensor,
+    spec: LegacyRewardSpec,
+) -> RentInputs:
+    """Parameters in use, and the squared changes of alpha weighted by the seeds before the step.
+
+    Shapes: stage, seed_params, prev_params int64, alpha, prev_alpha real [E, S]; host_params int64 [E] -> RentInputs.
+    Promise: a removal is charged once, a first activation never.
+    """
+    seed = occupied(stage)
+    alpha, params = torch.where(seed, alpha, 0.0), torch.where(seed, seed_params, 0)
+    floored = host_params.clamp(min=spec.host_params_floor).to(alpha.dtype).unsqueeze(-1)
+    moved = (alpha - prev_alpha).square() * prev_params.to(alpha.dtype) / floored
+    used = effective_seed_params(stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio)
+    return RentInputs(used, moved.sum(-1), alpha, params)

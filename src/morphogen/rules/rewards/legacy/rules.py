@@ -1,4 +1,4 @@
-"""The legacy rules in a run: their kernels over every slot, and what they carry from step to step."""
+"""The legacy rules in a run: rows of the kernels from the inputs of a rule, and ledgers from step to step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,15 +9,11 @@ from torch import Tensor
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.config.spec import RewardSpec
-from morphogen.rules.rewards.legacy import basic as basics
-from morphogen.rules.rewards.legacy import shaped as credits
-from morphogen.rules.rewards.legacy.hindsight import hindsight_payment, next_scaffold
-from morphogen.rules.rewards.legacy.rent import effective_seed_params, rent_and_shock_inputs
-from morphogen.rules.rewards.legacy.rows import Payment
-from morphogen.rules.rewards.legacy.slot_rows import build_slot_rows
+from morphogen.rules.rewards.legacy import kernels, parts
+from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.rules.stages import occupied
-from morphogen.state.measure import RewardInputs
+from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.state.tree_ops import expand_mask
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
@@ -41,16 +37,73 @@ BASIC_COMPONENTS = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVER
 RENT_LEDGERS = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
 
 LeafDict = dict[str, Tensor]
-LegacyStep = Callable[
-    ["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]
-]  # carried -> components, carried
+# Ledgers -> components, and the next ledgers if the episode does not end
+LegacyStep = Callable[["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]]
+SCAFFOLD_WEIGHT, MAX_PAYMENT = 0.1, 0.2  # of one scaffold, and of a step
+
+
+def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: int, **fields: Tensor) -> SlotRows:
+    """One row for every slot.
+
+    Shapes: inputs [E]; accuracy [E], points, from which progress counts; `fields`: those that a rule adds, [E, S] or
+    [E, 1], 0 if missing -> fields of slots [E, S], those of envs [E, 1].
+    """
+    slots, epoch = inputs.slots, inputs.epoch.unsqueeze(-1)
+    seed, fossil = occupied(slots.stage), slots.stage == int(Stage.FOSSILIZED)
+    kept = slots.next_contribution_valid & (slots.next_stage == int(Stage.FOSSILIZED))
+    known = seed & inputs.uncommitted_valid.unsqueeze(-1)
+    zero = torch.zeros_like(inputs.val_acc).unsqueeze(-1)
+    absent = ("val_acc_delta", "effective_seed_params", "alpha_delta_sq_sum", "escrow_balance", "drip_scale")
+    return SlotRows(
+        op=slots.op,
+        epoch=epoch,
+        last=inputs.horizon.unsqueeze(-1),
+        left=episode_length - epoch,
+        stage=slots.stage,
+        previous_stage=slots.previous_stage,
+        epochs_in_stage=slots.epochs_in_stage,
+        previous_epochs_in_stage=slots.previous_epochs_in_stage,
+        age=slots.age,
+        contribution=OptionalValue(slots.contribution, slots.contribution_valid),
+        uncommitted=OptionalValue(inputs.uncommitted_improvement.unsqueeze(-1), inputs.uncommitted_valid.unsqueeze(-1)),
+        progress=OptionalValue(accuracy.unsqueeze(-1) - slots.accuracy_at_germination, known),
+        stage_gain=OptionalValue(inputs.val_acc.unsqueeze(-1) - slots.accuracy_at_stage_start, known),
+        interaction_sum=slots.interaction_sum,
+        val_acc=inputs.next_val_acc.unsqueeze(-1),
+        host_params=inputs.host_params.unsqueeze(-1),
+        n_active_seeds=(seed & ~fossil).sum(-1, keepdim=True),
+        n_fossilized=fossil.sum(-1, keepdim=True),
+        n_contributing_fossilized=(kept & (slots.next_contribution >= parts.ONE_POINT)).sum(-1, keepdim=True),
+        **{name: fields.get(name, zero) for name in absent},
+    )
+
+
+def hindsight_payment(scaffold: Tensor, slots: SlotInputs) -> Tensor:
+    """Hindsight credit of the seeds that helped one fossilized in this step.  scaffold [E, S, S], slots [E] -> [E].
+
+    Promise: 0 unless a seed with a contribution above 0 is fossilized and something helped it before.
+    """
+    fossilizes = (slots.op == int(Op.FOSSILIZE)) & slots.contribution_valid
+    gain = torch.where(fossilizes, slots.contribution, 0.0).unsqueeze(-2)
+    return parts.hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT).sum((-1, -2)).clamp(max=MAX_PAYMENT)
+
+
+def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Tensor:
+    """The help of this epoch added to that of earlier ones.  scaffold [E, S, S]; inputs [E] -> [E, S, S], >= 0.
+
+    Promise: an epoch that was not measured changes nothing; a seed that is kept or new starts without help.
+    """
+    op, measured = inputs.slots.op, inputs.clean_valid[:, None, None]
+    grown = torch.where(measured, gamma * scaffold + inputs.interaction.clamp(min=0.0), scaffold)
+    fresh = (op == int(Op.FOSSILIZE)) | (op == int(Op.GERMINATE))
+    return torch.where(fresh.unsqueeze(-2), 0.0, grown)
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyRule:
-    """A legacy kernel, settled: a rollback pays its penalty and forfeits only, and no ledger outlives an episode."""
+    """A legacy kernel over every slot; a rollback pays only its penalty and forfeits, an end clears the ledgers."""
 
-    step: LegacyStep  # what the family pays, and what it carries on, as if nothing ended here
+    step: LegacyStep
     ledger_names: tuple[str, ...]
     components: tuple[str, ...]
     spec: LegacyRewardSpec
@@ -61,11 +114,10 @@ class LegacyRule:
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: nothing carried."""
-        kinds = {name: LEDGERS[name] for name in self.ledger_names}
-        leaves = {
-            name: torch.zeros(envs, *(slots,) * axes, dtype=dtype, device=device)
-            for name, (dtype, axes) in kinds.items()
-        }
+        leaves = {}
+        for name in self.ledger_names:
+            dtype, axes = LEDGERS[name]
+            leaves[name] = torch.zeros(envs, *(slots,) * axes, dtype=dtype, device=device)
         return TensorDict(leaves, batch_size=[envs], device=device)
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
@@ -79,8 +131,9 @@ class LegacyRule:
         Promise: the order of the slots changes no reward; only the accuracy of the reset survives a rollback.
         """
         back, real = inputs.rolled_back, inputs.next_val_acc
-        carried = {name: _cast_like(ledger[name], real) for name in self.ledger_names}
-        paid, carried = self.step(self, inputs, carried)
+        old = {name: ledger[name] for name in self.ledger_names}
+        old = {name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf for name, leaf in old.items()}
+        paid, carried = self.step(self, inputs, old)
         paid = {name: paid[name] if name == FORFEIT_COMPONENT else torch.where(back, 0.0, paid[name]) for name in paid}
         paid[GOVERNOR_COMPONENT] = torch.where(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
         over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
@@ -89,42 +142,36 @@ class LegacyRule:
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 
 
-def _cast_like(leaf: Tensor, real: Tensor) -> Tensor:
-    return leaf.to(real.dtype) if leaf.is_floating_point() else leaf
-
-
 def _sum_slots(paid: Payment) -> LeafDict:
     """Components of envs: those of slots summed over them, the others once."""
     return {name: amount.sum(-1) for name, amount in paid.components.items()}
 
 
 def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and the ledgers behind them."""
+    """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and their ledgers."""
     slots = inputs.slots
-    was = ledger["prev_alpha"], ledger["prev_params"]
-    grown = rent_and_shock_inputs(
-        slots.stage, slots.alpha, slots.params, *was, host_params=inputs.host_params, spec=rule.spec
-    )
-    fields = {name: getattr(grown, name).unsqueeze(-1) for name in ("effective_seed_params", "alpha_delta_sq_sum")}
-    scaffold = next_scaffold(ledger["scaffold"], inputs, gamma=rule.gamma)
-    return fields, {"prev_alpha": grown.prev_alpha, "prev_params": grown.prev_params, "scaffold": scaffold}
+    now, before = (slots.stage, slots.alpha, slots.params), (ledger["prev_alpha"], ledger["prev_params"])
+    rent = parts.rent_and_shock_inputs(*now, *before, host_params=inputs.host_params, spec=rule.spec)._asdict()
+    fields = {name: rent.pop(name).unsqueeze(-1) for name in ("effective_seed_params", "alpha_delta_sq_sum")}
+    return fields, {**rent, "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.gamma)}
 
 
 def _shaped_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     fields, ledgers = _rent_step(rule, inputs, ledger)
     rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
-    paid = credits.shaped_reward(rows, spec=rule.spec, gamma=rule.gamma)
+    paid = kernels.shaped_reward(rows, spec=rule.spec, gamma=rule.gamma)
     return {**_sum_slots(paid), "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
 
 
 def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """As `_shaped`, with balances; one that no seed holds any more, at a termination no fossil, is forfeited."""
+    """As `_shaped_step`, with balances, forfeited once no seed (at a termination: no fossil) holds them."""
     fields, ledgers = _rent_step(rule, inputs, ledger)
     slots, back = inputs.slots, inputs.rolled_back.unsqueeze(-1)
     held = torch.where(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
-    fields["escrow_balance"] = held
-    rows = build_slot_rows(inputs, inputs.stable_val_acc, episode_length=rule.episode_length, **fields)
-    paid = credits.escrow_reward(rows, spec=rule.spec, gamma=rule.gamma)
+    rows = build_slot_rows(
+        inputs, inputs.stable_val_acc, episode_length=rule.episode_length, escrow_balance=held, **fields
+    )
+    paid = kernels.escrow_reward(rows, spec=rule.spec, gamma=rule.gamma)
     balance = torch.where(back, ledger["escrow_balance"], paid.ledger["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
@@ -138,28 +185,23 @@ def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tu
 
 def _simplified_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length)
-    return _sum_slots(basics.simplified_reward(rows, spec=rule.spec, gamma=rule.gamma)), ledger
+    return _sum_slots(kernels.simplified_reward(rows, spec=rule.spec, gamma=rule.gamma)), ledger
 
 
 def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """Accuracy counts from the reset; every fossil has a drip record of its own, opened when it is made."""
+    """Accuracy counts from the reset; fossilizing a seed opens its drip record."""
     slots, spec = inputs.slots, rule.spec
     first = (inputs.epoch == 1) & inputs.uncommitted_valid
     start = torch.where(first, inputs.val_acc, ledger[RESET_LEDGER])
-    used = effective_seed_params(
-        slots.stage,
-        slots.alpha,
-        slots.params,
-        host_params=inputs.host_params,
-        slot_rent_ratio=spec.slot_rent_ratio,
-    )
+    sizes = {"host_params": inputs.host_params, "slot_rent_ratio": spec.slot_rent_ratio}
+    used = parts.effective_seed_params(slots.stage, slots.alpha, slots.params, **sizes)
     fields = {
         "effective_seed_params": used.unsqueeze(-1),
         "val_acc_delta": (inputs.next_val_acc - start).unsqueeze(-1),
         "drip_scale": ledger["drip_scale"],
     }
     rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
-    paid = basics.basic_reward(rows, spec=spec, gamma=rule.gamma)
+    paid = kernels.basic_reward(rows, spec=spec, gamma=rule.gamma)
     opened = paid.ledger["new_drip_scale"]
     scale = torch.where(opened > 0, opened, ledger["drip_scale"])
     return _sum_slots(paid), {"drip_scale": scale, RESET_LEDGER: start}
@@ -204,5 +246,5 @@ def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
 
 
 def build_basic_plus(spec: RewardSpec, terms: Terms) -> LegacyRule:
-    """Original: `basic` with most of the bonus paid out while the fossil goes on helping."""
+    """Original: `basic` with most of the bonus paid out while the fossil still helps."""
     return build_basic(spec, terms)

@@ -1,4 +1,4 @@
-"""The kernels of `shaped` and `escrow`: credit for a measured contribution, warnings, rents, the shaping of ops."""
+"""Kernels of the legacy rules: credit for measured contributions, warnings, rents, the shaping of ops and stages."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.rows import OptionalValue, Payment, SlotRows
+from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows
 from morphogen.rules.stages import occupied
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
@@ -50,19 +50,16 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
     both = torch.where(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
     earned = spec.contribution_weight * contribution_credit(q, rows.progress, both.clamp(min=0.0).sqrt())
-    wanted = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
-    target = torch.where(pruned, 0.0, torch.where(fossil, held, wanted))
+    due_balance = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
+    target = torch.where(pruned, 0.0, torch.where(fossil, held, due_balance))
     limit = spec.escrow_clip or math.inf
-    delta = torch.where(measured, torch.where(q < 0, -held, (wanted - held).clamp(-limit, limit)), 0.0)
+    delta = torch.where(measured, torch.where(q < 0, -held, (due_balance - held).clamp(-limit, limit)), 0.0)
     delta = torch.where(pruned, -held, torch.where(fossil, 0.0, delta))
     harm = torch.where(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
-    components = {
-        "attribution": amount,
-        **_shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma),
-    }
+    shaping = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
     ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": held + delta}
-    return Payment(components, {"ratio_penalty": penalty}, ledger)
+    return Payment({"attribution": amount, **shaping}, {"ratio_penalty": penalty}, ledger)
 
 
 def attribution_discount(contribution: OptionalValue, uncommitted: OptionalValue, *, steepness: float) -> Tensor:
@@ -95,11 +92,9 @@ def contribution_credit(contribution: Tensor, progress: OptionalValue, shared: T
 
 
 def _germination_discount(epoch: Tensor, real: torch.dtype, spec: LegacyRewardSpec) -> Tensor:
-    """Discount of a germination in this epoch; 1 where there is none.  int64 [...] -> [...]."""
-    since = epoch.to(real).clamp(min=0.0)
-    if not spec.use_timing:
-        return torch.ones_like(since)
-    return parts.timing_discount(since, warmup_epochs=spec.warmup_epochs, floor=spec.warmup_floor)
+    """Discount of a germination in this epoch; 1 without timing.  int64 [...] -> [...]."""
+    warmup = spec.warmup_epochs if spec.use_timing else 0
+    return parts.timing_discount(epoch.to(real).clamp(min=0.0), warmup_epochs=warmup, floor=spec.warmup_floor)
 
 
 def _shaping_components(
@@ -155,3 +150,57 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
     for op, amount in amounts.items():
         total = torch.where(rows.op == int(op), amount, total)
     return total
+
+
+def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
+    """Stage shaping, a fee for every op, accuracy and good fossils at the end.  rows [...] -> components [...]."""
+    real = rows.val_acc.dtype
+    good = rows.n_contributing_fossilized.to(real)
+    final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
+    acted = rows.op != int(Op.WAIT)
+    components = {
+        "pbrs": _basic_pbrs(rows, debit=False, spec=spec, gamma=gamma),
+        "intervention": torch.where(acted, torch.full_like(rows.contribution.value, -0.01), 0.0),
+        "terminal": torch.where(final, 3 * rows.val_acc / 100 + 2 * good, 0.0),
+    }
+    return Payment(components, {}, {})
+
+
+def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
+    """Stage shaping, linear rent, a bonus for a good fossil of which a fraction is dripped.  rows [...] -> components.
+
+    Promise: a drip record is opened where `new_drip_scale` > 0, and never without a bonus.
+    """
+    (q, measured), (u, known) = rows.contribution, rows.uncommitted
+    improved, holding = known & (u > 0), rows.stage == int(Stage.HOLDING)
+    kept = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
+    good = holding & improved & measured & (q >= parts.ONE_POINT)
+    both = parts.combine(torch.where(improved, u, 0.0).expand_as(q), q, how=spec.combine)
+    full = (0.3 + spec.basic_bonus_scale * both) * parts.maturity(rows.epochs_in_stage.to(q.dtype))
+    useless = holding & ~improved & measured & (q > parts.RANSOM_CONTRIBUTION)
+    bonus = torch.where(holding, torch.where(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
+    bonus = torch.where(useless, -0.5, bonus)
+    left = rows.left.clamp(min=spec.drip_min_epochs)
+    pool = torch.where(kept & good, full * spec.drip_fraction, 0.0)
+    payment = parts.drip(rows.drip_scale, q, cap=spec.drip_cap, negative_ratio=spec.drip_negative_ratio)
+    components = {
+        "pbrs": _basic_pbrs(rows, debit=True, spec=spec, gamma=gamma),
+        "rent": -spec.param_price * rows.effective_seed_params / spec.param_budget,
+        "fossilize_bonus": torch.where(kept, bonus, 0.0),
+        "terminal": torch.where(rows.last, spec.basic_terminal_weight * rows.val_acc_delta / 100, 0.0),
+        "drip": torch.where(measured & (rows.drip_scale > 0), payment, 0.0),
+    }
+    return Payment(components, {}, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)})
+
+
+def _basic_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: float) -> Tensor:
+    """Stage shaping of a seed; with `debit` a pruned seed gives its whole potential back.  rows [...] -> [...]."""
+    real = rows.contribution.value.dtype
+    epochs, was = rows.epochs_in_stage.to(real), rows.previous_epochs_in_stage.to(real)
+    if not spec.use_pbrs:
+        return torch.zeros_like(epochs)
+    amount = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, was, spec=spec, gamma=gamma)
+    if debit:
+        owed = -spec.pbrs_weight * parts.stage_potential(rows.stage, epochs, spec=spec)
+        amount = torch.where(rows.op == int(Op.PRUNE), owed, amount)
+    return torch.where(occupied(rows.stage), amount, 0.0)

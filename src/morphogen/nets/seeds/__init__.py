@@ -1,1 +1,0 @@
-"""Seed networks: one function per blueprint, each a delta that is zero at birth."""

@@ -1,9 +1,10 @@
 """Masks, decode and the reward of a step, per env: eager against compiled.
 
 Run: `python -m bench.speed.rules [--envs 1024] [--json bench/results/reward.json]`.
-`reward_*` is a rule of the table with all its components, over scripted episodes.  `score_*` is the whole step that scores: the
-inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is an
-episode, or the same number of calls on one state.  Both forms must agree to 1e-6; compile time is reported separately.
+`reward_*` is a rule of the table with all its components, over scripted episodes.  `score_*` is the whole step that
+scores: the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is
+an episode, or the same number of calls on one state.  Both forms must agree to 1e-6; compile time is reported
+separately.
 """
 
 import functools

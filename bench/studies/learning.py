@@ -1,8 +1,9 @@
 """Learning of the policy: `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE] [--table]`.
 
-The runs were trained with different seeds and evaluated on the same held-out instances.  The results are every arm with
-its intervals, the difference of the trained policy to each, its share of the way from never growing to the oracle, and the
-learning curves.  `--table` prints the table of bench/README.md out of the JSON file, after reading the runs if any are named.
+The runs were trained with different seeds and evaluated on the same held-out instances.  The results are every arm
+with its intervals, the difference of the trained policy to each, its share of the way from never growing to the oracle,
+and the learning curves.  `--table` prints the table of bench/README.md out of the JSON file, after reading the runs if
+any are named.
 
 All runs play the same instances, so a resample draws instances, each for all runs at once: an instance that is hard for
 all runs counts once.  The scatter over training seeds is reported separately (`over_seeds`).

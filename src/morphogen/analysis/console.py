@@ -42,8 +42,8 @@ def format_duration(seconds: float) -> str:
 def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
     """Return the columns of each block of a table: the first column leads every block.
 
-    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A column wider than the terminal
-    has a block of its own.
+    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A column wider than
+    the terminal has a block of its own.
     """
     blocks = [[0]]
     for column in range(1, len(widths)):

@@ -80,7 +80,7 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             paying(broken_rules.on_average),
             {},
             "host",
-            r"on_average asks the host: aten._local_scalar_dense at .*faults.py:",
+            r"on_average asks the host: aten._local_scalar_dense at .*broken_rules.py:",
         ),
         (
             paying(broken_rules.for_trying),
@@ -161,7 +161,7 @@ def test_a_step_without_a_fault_passes():
         (
             broken_rules.older_where_it_counts,
             "host",
-            r"asks the host: aten.index at .*faults.py:\d+: age\[slots.stage > 1\]",
+            r"asks the host: aten.index at .*broken_rules.py:\d+: age\[slots.stage > 1\]",
         ),
         (broken_rules.older_on_the_cpu, "host", r"asks the host: on the meta device, .* its output 0 is on cpu"),
         (
@@ -218,7 +218,7 @@ def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkey
     monkeypatch.setattr(synthetic_epoch, "decode", choosy)
     assert (
         broken(check_reward, rule, examples=60).sentence
-        == "PlainRule pays for heads of the action that the op does not use"
+        == "FunctionRule pays for heads of the action that the op does not use"
     )
 
 

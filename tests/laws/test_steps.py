@@ -33,9 +33,8 @@ from morphogen.steps.apply import apply_action
 from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.init_seeds import init_seed_params, init_seeds, new_seed_rows
-from morphogen.steps.observe import flatten_observation, observe
-from morphogen.steps.place_fossils import place_fossils
-from morphogen.steps.reset import reset
+from morphogen.steps.observe import observe
+from morphogen.steps.reset import place_fossils, reset
 from morphogen.steps.score import close_epoch, reward_inputs, score, slot_inputs
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
@@ -113,9 +112,8 @@ DRAWN = {
     "attribute.attribute": (partial(attribute, **MEASURED), validated(), {}),
     "govern.first_snapshot": (first_snapshot, states, {"slots": True}),
     "govern.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
-    "observe.flatten_observation": (flatten_observation, states.map(seen), {}),
     "observe.observe": (seen, states, {"tolerance": 1e-6}),
-    "place_fossils.place_fossils": (place_fossils, planting(), {}),
+    "reset.place_fossils": (place_fossils, planting(), {}),
     "score.close_epoch": (close_epoch, states, {"slots": True}),
     "tick.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
     "whitebox_steps.validate_by_formula": (judged, states.map(questioned), {}),

@@ -248,7 +248,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 def _dry_run(spec: RunSpec, out: Path, command: str) -> None:
     """Open device and data, say what would run, write nothing."""
     setup = _load("morphogen.engine.setup").build_setup(spec)
-    sizes = _load("morphogen.engine.sizes").describe_run(setup)
+    sizes = _load("morphogen.engine.setup").describe_run(setup)
     print(f"{command} would run:")
     for name, text in {**sizes, "run directory": str(out)}.items():
         print(f"  {name:<22}{text}")

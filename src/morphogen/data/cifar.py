@@ -31,19 +31,16 @@ def read_cifar(folder: Path) -> Splits:
     Binary files are memory-mapped: images are read on access.
     Raises: DataError if a file is missing or damaged.
     """
-    samples = {name: _read_batch(folder, name) for name in (*TRAIN, TEST)}
+    if (folder / BINARY).is_dir():
+        samples = {name: read_binary(folder / BINARY / f"{name}.bin") for name in (*TRAIN, TEST)}
+    else:
+        samples = {name: read_python(folder / PYTHON / name) for name in (*TRAIN, TEST)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
     pixels = StoredImages(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
         raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")
     return Splits(train, validation, samples[TEST])
-
-
-def _read_batch(folder: Path, name: str) -> Samples:
-    if (folder / BINARY).is_dir():
-        return read_binary(folder / BINARY / f"{name}.bin")
-    return read_python(folder / PYTHON / name)
 
 
 def read_binary(path: Path) -> Samples:
@@ -54,7 +51,6 @@ def read_binary(path: Path) -> Samples:
         raise DataError(f"{path}: expected {RECORD} bytes for each of 1 .. {RECORDS} records, got {size} bytes")
     with _data_errors(path):
         records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
-    _check_labels(path, int(records[:, 0].min()), int(records[:, 0].max()))
     return _build_samples(path, records[:, 1:], records[:, 0])
 
 
@@ -69,32 +65,26 @@ def read_python(path: Path) -> Samples:
     if not isinstance(batch, dict):
         raise DataError(f"{path}: expected a dict with data and labels, got a {type(batch).__name__}")
     entries = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    data, labels = _read_array(path, entries.get("data")), entries.get("labels")
+    array, labels = entries.get("data"), entries.get("labels")
+    if not isinstance(array, pickles.PickledArray):
+        raise DataError(f"{path}: data: expected a uint8 array [n, {PIXELS}], got a {type(array).__name__}")
+    try:
+        data = array.array()
+    except ValueError as error:
+        raise DataError(f"{path}: data: {error}") from None
     if data.shape[1:] != (PIXELS,) or not 1 <= len(data) <= RECORDS:
         raise DataError(f"{path}: data: expected shape [n, {PIXELS}] with n in 1 .. {RECORDS}, got {list(data.shape)}")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
         raise DataError(f"{path}: labels: expected a list of {len(data)} integers")
-    _check_labels(path, min(labels), max(labels))
     return _build_samples(path, data, np.asarray(labels))
 
 
-def _read_array(path: Path, data: object) -> np.ndarray:
-    if not isinstance(data, pickles.PickledArray):
-        raise DataError(f"{path}: data: expected a uint8 array [n, {PIXELS}], got a {type(data).__name__}")
-    try:
-        return data.array()
-    except ValueError as error:
-        raise DataError(f"{path}: data is {error}") from None
-
-
 def _build_samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
-    images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
-    return Samples(images, torch.from_numpy(labels.astype(np.int64)))
-
-
-def _check_labels(path: Path, low: int, high: int) -> None:
+    low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= CLASSES:
         raise DataError(f"{path}: labels: expected 0 .. {CLASSES - 1}, got {format_value(low if low < 0 else high)}")
+    images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
+    return Samples(images, torch.from_numpy(labels.astype(np.int64)))
 
 
 @contextmanager

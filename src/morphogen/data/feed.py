@@ -65,8 +65,8 @@ class Feed(ABC):
         """Return the draws of the next epoch; the host reads no value."""
         index = epoch_index(state, self.spec)
         words = rng.random_bits(epoch_streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
-        choice = rng.bounded_ints(words, self._variants())
         side = 2 * self.shift + 1
+        choice = rng.bounded_ints(words, side**2 * (2 if self.flip else 1))
         return EpochDraws(
             index=index,
             labels=self._labels(state, index),
@@ -84,9 +84,6 @@ class Feed(ABC):
         return ImageBatch(
             images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
         )
-
-    def _variants(self) -> int:
-        return (2 * self.shift + 1) ** 2 * (2 if self.flip else 1)
 
     def _labels(self, state: EnvState | FeedPosition, index: Tensor) -> Tensor:
         labels = map_labels(self.labels[index], state.instance)

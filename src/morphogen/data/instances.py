@@ -42,20 +42,18 @@ def draw_instances(
     usable, samples = _usable_samples(
         key, episode, class_of, share, labels=labels, minimum=spec.data.batch, ranges=ranges
     )
+    price_share = _price_share(episode, spec.ppo.price_warmup_rounds, purpose)
+    noise = (round(ranges.label_noise[0] * SHARE_UNIT), round(ranges.label_noise[1] * SHARE_UNIT))
+    guessing = tuple(math.log(max(n, 1)) for n in range(total + 1))  # loss by number of classes
     return Instance(
         width=_width(words[:, WIDTH], ranges.width),
         data_share=share / SHARE_UNIT,
-        label_noise=_uniform_int(words[:, LABEL_NOISE], tuple(round(end * SHARE_UNIT) for end in ranges.label_noise))
-        / SHARE_UNIT,
+        label_noise=_uniform_int(words[:, LABEL_NOISE], noise) / SHARE_UNIT,
         classes=classes,
         reach=_uniform_int(words[:, REACH], ranges.reach),
-        param_price=_price(
-            words[:, PRICE], ranges.param_price, _price_share(episode, spec.ppo.price_warmup_rounds, purpose)
-        ),
+        param_price=_price(words[:, PRICE], ranges.param_price, price_share),
         samples=samples,
-        baseline_loss=constant_table(tuple(math.log(max(n, 1)) for n in range(total + 1)), torch.float32, key.device)[
-            classes
-        ],
+        baseline_loss=constant_table(guessing, torch.float32, key.device)[classes],
         class_of=class_of,
         usable=usable,
         batch_size=[key.shape[0]],

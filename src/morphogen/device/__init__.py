@@ -1,10 +1,10 @@
 """Crossings between host and device, clocks and memory: the packages below never leave the device.
 
-For readers who ask "what waits for the GPU?".  Entry points:
+Answers "what waits for the GPU?".  Entry points:
 
     transfers      `FENCES`, the table of all crossings with direction, frequency and reason; `Transfers` executes and
                    counts them; `expected_ledger` computes the counts of a run from the table
-    profiler       `Profiler`: phases of a round on the clocks of host and device; `NO_PROFILER` measures nothing
+    profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER` measures nothing
     cuda_memory    peaks of the CUDA allocator, name of the device
     malloc         memory retention of the process on a CPU
 

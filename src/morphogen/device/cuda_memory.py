@@ -1,4 +1,4 @@
-"""Facts about a device that do not wait for it."""
+"""Facts about a device that never wait for the device."""
 
 from typing import Any
 
@@ -6,23 +6,23 @@ import torch
 
 
 def memory_stats(device: torch.device) -> tuple[dict[str, Any], ...]:
-    """Memory of the allocator of a CUDA device, peaks since the process began; () on a CPU."""
+    """Return the allocator statistics of a CUDA device, peaks since the process began; () on a CPU."""
     if device.type != "cuda":
         return ()
-    found = torch.cuda.memory_stats(device)
+    stats = torch.cuda.memory_stats(device)
     return (
         {
             "device": str(device),
-            "allocated_bytes": found.get("allocated_bytes.all.current", 0),
-            "reserved_bytes": found.get("reserved_bytes.all.current", 0),
-            "peak_bytes": found.get("allocated_bytes.all.peak", 0),
+            "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
+            "reserved_bytes": stats.get("reserved_bytes.all.current", 0),
+            "peak_bytes": stats.get("allocated_bytes.all.peak", 0),
             "total_bytes": torch.cuda.get_device_properties(device).total_memory,
-            "retries": found.get("num_alloc_retries", 0),
-            "ooms": found.get("num_ooms", 0),
+            "retries": stats.get("num_alloc_retries", 0),
+            "ooms": stats.get("num_ooms", 0),
         },
     )
 
 
 def device_name(device: torch.device) -> str:
-    """Name of the device; `cpu` for a CPU."""
+    """Return the name of the device; `cpu` for a CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,7 +1,7 @@
 """Memory retention of this process: an epoch frees and allocates the same activations repeatedly.
 
-The C library gives freed blocks back to the system and gets zeroed pages again, which costs more than the arithmetic on
-them.  Keeping freed memory avoids that.
+The C library returns freed blocks to the system and gets zeroed pages again, which costs more than the arithmetic on
+the pages.
 """
 
 import ctypes
@@ -11,16 +11,16 @@ from pathlib import Path
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of `mallopt` in malloc.h
 STATUS = Path("/proc/self/status")
 _KEEP_BYTES = 2**31 - 1  # bytes
-_MAPPED_BLOCKS = 0  # blocks that are mapped on their own; those go back to the system as soon as they are freed
+_MAPPED_BLOCKS = 0  # blocks with their own mapping, which return to the system when freed
 
 
 def keep_freed_memory() -> bool:
-    """Ask the C library to keep freed memory for later; whether it did.  Only glibc has the knob."""
+    """Make the C library retain freed memory; return True on success.  Only glibc has this option."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     return tune is not None and bool(tune(_TRIM_THRESHOLD, _KEEP_BYTES)) and bool(tune(_MMAP_MAX, _MAPPED_BLOCKS))
 
 
 def process_memory(name: str) -> int | None:
-    """A size that the system tells of this process (VmRSS, VmHWM), in bytes; None where it tells none."""
+    """Return a size of this process (VmRSS, VmHWM) in bytes; None if the system does not report the size."""
     lines = STATUS.read_text().splitlines() if STATUS.exists() else []
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)

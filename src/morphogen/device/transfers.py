@@ -1,7 +1,7 @@
-"""Every crossing between host and device: one table, one ledger, and the only code that waits or reads.
+"""Transfers between host and device: one table, one ledger, and the only code that waits for the device.
 
-A crossing packs its leaves into one buffer of bytes on the device, so that each is one copy whatever the number of
-leaves.  On a CPU the same objects exist with plain buffers: same code path, same ledger.
+A transfer packs its leaves into one buffer of bytes on the device and copies the buffer once.  A CPU has the same code
+path and ledger with plain buffers.
 """
 
 import math
@@ -19,7 +19,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """One declared crossing.  `per`: how often; `waits`: the host stands still until it is done."""
+    """One declared transfer.  `per`: its frequency; `waits`: the host waits for its end."""
 
     direction: str
     per: str
@@ -29,9 +29,9 @@ class Fence:
 
 FENCES: dict[str, Fence] = {
     "plan": Fence("device -> host", "epoch", True, "sizes of the groups that train and of the ablation tree"),
-    "record": Fence("device -> host", "epoch", False, "what happened, read one epoch later"),
+    "record": Fence("device -> host", "epoch", False, "values for telemetry, read one epoch later"),
     "update": Fence("device -> host", "round", True, "metrics of the policy update"),
-    "batch": Fence("host -> device", "minibatch", False, "images of streamed data, copied ahead of their use"),
+    "batch": Fence("host -> device", "minibatch", False, "images of streamed data, prefetched"),
     "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
     "result": Fence("device -> host", "evaluation", True, "reported numbers"),
 }
@@ -40,9 +40,9 @@ FENCES: dict[str, Fence] = {
 def expected_ledger(
     *, rounds: int, epochs: int, streamed: int = 0, evaluated_epochs: int = 0, evaluations: int = 0, saves: int = 0
 ) -> dict:
-    """The ledger that the table promises for a run: name -> crossings.  Independent of envs and slots.
+    """Compute the ledger of a run from the table: name -> transfers.  Independent of envs and slots.
 
-    `streamed`: minibatches per epoch where the data is streamed, 0 where it is resident.
+    `streamed`: minibatches per epoch of streamed data, 0 for resident data.
     """
     return {
         "plan": rounds * epochs + evaluated_epochs,
@@ -62,25 +62,24 @@ class BufferLayout:
 
     @classmethod
     def from_tree(cls, tree: TensorDictBase) -> "BufferLayout":
-        """The packing of a flat or nested tree; nested names are joined by dots."""
-        return _buffer_layout(
-            tuple([(_dotted_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)])
-        )
+        """Lay out a flat or nested tree; nested names are joined by dots."""
+        leaves = [(_dotted_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]
+        return _buffer_layout(tuple(leaves))
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size of the buffer in bytes."""
         return sum(dtype.itemsize * math.prod(shape) for _, dtype, shape in self.leaves)
 
     def pack(self, tree: TensorDictBase, out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]."""
         named = {_dotted_name(key): leaf for key, leaf in tree.items(True, True)}
         kinds = groupby(self.leaves, key=lambda leaf: leaf[1])
-        same = [torch.cat([named[name].reshape(-1) for name, _, _ in leaves]) for _, leaves in kinds]
-        torch.cat([part.view(torch.uint8) for part in same], out=out)
+        parts = [torch.cat([named[name].reshape(-1) for name, _, _ in leaves]) for _, leaves in kinds]
+        torch.cat([part.view(torch.uint8) for part in parts], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
-        """Read a buffer on the host; the arrays are copies."""
+        """Read a buffer on the host into copied arrays."""
         raw, at, out = buffer.numpy().tobytes(), 0, {}
         for name, dtype, shape in self.leaves:
             count = math.prod(shape)
@@ -104,9 +103,9 @@ def _dotted_name(key: str | tuple[str, ...]) -> str:
 
 
 class StagingBuffer:
-    """One staging buffer on the device, its pinned copy on the host, and the events between them.
+    """One buffer on the device, its pinned copy on the host, and the events between them.
 
-    `ready`: what is to be copied is there; `done`: it was copied, or, of what came to the device, read there.
+    `ready_event`: the source is complete; `done_event`: the copy is complete, or an uploaded buffer was read.
     """
 
     def __init__(self, layout: BufferLayout, device: torch.device) -> None:
@@ -118,7 +117,7 @@ class StagingBuffer:
 
 
 class Transfers:
-    """The crossings of one scheduler, counted and timed."""
+    """Transfers of one scheduler, counted and timed."""
 
     def __init__(self, device: torch.device, clock: Callable[[], float]) -> None:
         self.device = device
@@ -133,37 +132,37 @@ class Transfers:
 
     @property
     def total_wait_s(self) -> float:
-        """Seconds so far in the fences at which the host stands still."""
+        """Seconds so far in the transfers for which the host waits."""
         return sum(self.wait_s[name] for name, fence in FENCES.items() if fence.waits)
 
     def read_counts(self, counts: Tensor) -> list[int]:
-        """The sizes of the coming epoch.  counts int32 [L]; waits."""
+        """Read the sizes of the next epoch.  counts int32 [L]; waits."""
         return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()
 
     def send(self, name: str, tree: TensorDictBase, slot: int = 0) -> None:
         """Start the copy of a tree to the host; never waits."""
         self.ledger[name] += 1
-        lane = self._buffer(name, tree, slot)
-        if lane.done_event is not None and self._download_stream is not None:
-            torch.cuda.current_stream(self.device).wait_event(lane.done_event)  # the slot may still be on its way
-        lane.layout.pack(tree, lane.device_bytes)
-        if lane.ready_event is not None:
-            lane.ready_event.record(torch.cuda.current_stream(self.device))
+        buffer = self._buffer(name, tree, slot)
+        if buffer.done_event is not None and self._download_stream is not None:
+            torch.cuda.current_stream(self.device).wait_event(buffer.done_event)  # the slot may still be in transfer
+        buffer.layout.pack(tree, buffer.device_bytes)
+        if buffer.ready_event is not None:
+            buffer.ready_event.record(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self._download_stream) if self._download_stream is not None else nullcontext():
-            if self._download_stream is not None and lane.ready_event is not None:
-                self._download_stream.wait_event(lane.ready_event)
-            lane.host_bytes.copy_(lane.device_bytes, non_blocking=True)
-            if lane.done_event is not None:
-                lane.done_event.record(self._download_stream)
+            if self._download_stream is not None and buffer.ready_event is not None:
+                self._download_stream.wait_event(buffer.ready_event)
+            buffer.host_bytes.copy_(buffer.device_bytes, non_blocking=True)
+            if buffer.done_event is not None:
+                buffer.done_event.record(self._download_stream)
 
     def receive(self, name: str, slot: int = 0) -> dict[str, np.ndarray]:
-        """The tree sent last in this slot, as arrays on the host; waits for its copy."""
-        lane = self._buffers[name, slot]
+        """Return the last tree sent in this slot, as arrays on the host; waits for the copy."""
+        buffer = self._buffers[name, slot]
         started = self._clock()
-        if lane.done_event is not None:
-            lane.done_event.synchronize()
+        if buffer.done_event is not None:
+            buffer.done_event.synchronize()
         self.wait_s[name] += self._clock() - started
-        return lane.layout.unpack(lane.host_bytes)
+        return buffer.layout.unpack(buffer.host_bytes)
 
     def read(self, name: str, tree: TensorDictBase) -> dict[str, np.ndarray]:
         """Send and receive at once; waits."""
@@ -171,16 +170,16 @@ class Transfers:
         return self.receive(name)
 
     def prefetch_buffers(self, shape: tuple[int, ...], depth: int) -> tuple[StagingBuffer, ...]:
-        """Lanes for minibatches uint8 [*shape] on their way to the device, made once."""
+        """Return the staging buffers of minibatches uint8 [*shape], allocated once."""
         if (shape, depth) not in self._prefetch:
-            packing = BufferLayout((("images", torch.uint8, shape),))
-            self._prefetch[shape, depth] = tuple(StagingBuffer(packing, self.device) for _ in range(depth))
-            for lane in self._prefetch[shape, depth]:
-                self._record_done(lane)  # what the memory was used for before is over
+            layout = BufferLayout((("images", torch.uint8, shape),))
+            self._prefetch[shape, depth] = tuple(StagingBuffer(layout, self.device) for _ in range(depth))
+            for buffer in self._prefetch[shape, depth]:
+                self._record_done(buffer)  # earlier uses of the memory precede this event
         return self._prefetch[shape, depth]
 
     def fill(self, buffer: StagingBuffer, write: Callable[[Tensor], None]) -> None:
-        """Fill a lane once the device has read what it held, and start the copy; for a thread that may wait."""
+        """Fill a buffer that the device has read, and start the copy; for a thread that may wait."""
         if buffer.done_event is not None:
             buffer.done_event.synchronize()
         write(buffer.host_bytes)
@@ -191,15 +190,15 @@ class Transfers:
 
     @contextmanager
     def receive_batch(self, next_buffer: Callable[[], StagingBuffer]) -> Iterator[StagingBuffer]:
-        """The lane that arrives next, to be read inside the block; the device waits for its copy, the host does not."""
+        """Yield the next filled buffer; the device waits for the copy, the host does not.  Reads end with the block."""
         started = self._clock()
-        lane = next_buffer()
+        buffer = next_buffer()
         self.wait_s["batch"] += self._clock() - started
         self.ledger["batch"] += 1
-        if lane.ready_event is not None:
-            torch.cuda.current_stream(self.device).wait_event(lane.ready_event)
-        yield lane
-        self._record_done(lane)
+        if buffer.ready_event is not None:
+            torch.cuda.current_stream(self.device).wait_event(buffer.ready_event)
+        yield buffer
+        self._record_done(buffer)
 
     def _record_done(self, buffer: StagingBuffer) -> None:
         """Record that the device has read the buffer at this point."""
@@ -207,7 +206,7 @@ class Transfers:
             buffer.done_event.record(torch.cuda.current_stream(self.device))
 
     def fetch_state(self, tree: TensorDictBase) -> TensorDictBase:
-        """A state on the host, for a checkpoint, which may share memory with it; waits."""
+        """Return a state on the host, which may share memory, for a checkpoint; waits."""
         self.ledger["checkpoint"] += 1
         started = self._clock()
         copy = tree.detach().cpu()
@@ -215,8 +214,8 @@ class Transfers:
         return copy
 
     def _buffer(self, name: str, tree: TensorDictBase, slot: int) -> StagingBuffer:
-        packing = BufferLayout.from_tree(tree)
-        lane = self._buffers.get((name, slot))
-        if lane is None or lane.layout != packing:
-            lane = self._buffers[name, slot] = StagingBuffer(packing, self.device)
-        return lane
+        layout = BufferLayout.from_tree(tree)
+        buffer = self._buffers.get((name, slot))
+        if buffer is None or buffer.layout != layout:
+            buffer = self._buffers[name, slot] = StagingBuffer(layout, self.device)
+        return buffer

@@ -1,4 +1,4 @@
-"""Action controls of a run: declared schedules, as tables on the device before the run, and what is told of them."""
+"""Action controls of a run: declared schedules as tables on the device, and errors about illegal actions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ from morphogen.storage.safe_read import read_bytes
 
 
 def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
-    """The schedule behind the name of a policy, for a resolved spec; None for a policy that decides by itself."""
+    """Load the schedule behind the name of a policy, for a resolved spec; None for any other policy."""
     file = schedule_path(name)
     if file is None and name not in BUILTIN_SCHEDULES:
         return None
     try:
-        return (
-            build_builtin(name, spec) if file is None else parse_schedule(read_bytes(Path(file)).decode("utf-8"), spec)
-        )
+        if file is None:
+            return build_builtin(name, spec)
+        return parse_schedule(read_bytes(Path(file)).decode("utf-8"), spec)
     except OSError as error:
-        raise ConfigError(f"policy_name is {name}, which cannot be read: {error.strerror}") from None
+        raise ConfigError(f"policy_name: expected a readable file, got {name}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"policy_name is {name}, which is not UTF-8 text") from None
+        raise ConfigError(f"policy_name: expected a file of UTF-8 text, got {name}") from None
     except ConfigError as error:
         lines = str(error).splitlines()
         raise ConfigError("\n".join(f"policy_name is {name}: {line}" for line in lines)) from None
@@ -58,27 +58,28 @@ class ScheduleControl:
     present: Tensor  # bool [T, 1 or E]
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """The entries of the table for these envs."""
+        """Return the entries of the table for these envs."""
         column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
         return self.action[epoch, column], self.present[epoch, column]
 
     def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
-        """A ScheduleError if a declared action was not legal, unless the schedule waits there.  missed bool [E]."""
+        """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.  missed bool [E]."""
         envs = np.flatnonzero(missed)
         if self.schedule.on_illegal == "wait" or not len(envs):
             return
         env = int(envs[0])
         step = self.schedule.step_at(epoch, env)
-        asked = "" if step is None else " ".join(f"{head} {name}" for head, name in name_heads(step, self.spec).items())
-        more = f" (as in {len(envs) - 1} more envs)" if len(envs) > 1 else ""
+        heads = {} if step is None else name_heads(step, self.spec)
+        action = " ".join(f"{head} {name}" for head, name in heads.items())
+        more = f" (and {len(envs) - 1} more envs)" if len(envs) > 1 else ""
         raise ScheduleError(
-            f"{where}, epoch {epoch}, env {env}{more}: the schedule {self.schedule.name} asks for {asked}, which is "
-            'not legal there; want a legal action, or "on_illegal": "wait"'
+            f"{where}, epoch {epoch}, env {env}{more}: schedule {self.schedule.name}: expected a legal action, got "
+            f'{action}; "on_illegal": "wait" replaces illegal actions by WAIT'
         )
 
 
 def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
-    """The table of a schedule on the device."""
+    """Build the table of a schedule on the device."""
     columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
     action = np.zeros((spec.episode_length, columns, 8), dtype=np.int64)
     present = np.zeros((spec.episode_length, columns), dtype=bool)
@@ -90,16 +91,13 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
 
 @dataclass(frozen=True, slots=True)
 class PerEnvControl:
-    """A schedule of its own for every env of a world, by its place there: envs of one key may do different things.
-
-    What is not legal is waited through.
-    """
+    """One schedule per row of a vector env, so that envs of one key may act differently; illegal actions wait."""
 
     action: Tensor  # int64 [T, E, 8]
     present: Tensor  # bool [T, E]
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """The entries of all places."""
+        """Return the entries of all rows."""
         place = torch.arange(env.shape[0], device=env.device)
         return self.action[epoch, place], self.present[epoch, place]
 
@@ -107,11 +105,11 @@ class PerEnvControl:
 def build_per_env_control(
     schedules: Sequence[Schedule], indices: Sequence[int], spec: RunSpec, device: torch.device
 ) -> PerEnvControl:
-    """Schedule `which[e]` for place e.  A ConfigError where a schedule tells envs apart."""
-    apart = [schedule.name for schedule in schedules if any(step.env is not None for step in schedule.steps)]
-    if apart:
-        raise ConfigError(f"schedule {apart[0]} names an env; want schedules that are the same for every env")
+    """Build the control of schedule `indices[e]` for row e.  Raises ConfigError for a schedule that names an env."""
+    for schedule in schedules:
+        if any(step.env is not None for step in schedule.steps):
+            raise ConfigError(f"schedule {schedule.name}: expected steps for every env, got a step that names an env")
     tables = [build_control(schedule, spec, device) for schedule in schedules]
     place = torch.as_tensor(indices, dtype=torch.int64).to(device)
-    action, present = (torch.cat([getattr(one, leaf) for one in tables], dim=1) for leaf in ("action", "present"))
+    action, present = (torch.cat([getattr(table, leaf) for table in tables], dim=1) for leaf in ("action", "present"))
     return PerEnvControl(action[:, place], present[:, place])

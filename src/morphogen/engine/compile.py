@@ -1,10 +1,10 @@
 """Compilation: the one place that calls the compiler, and the bookkeeping of its graphs.
 
-Fixed units have one graph each.  Training and validation have one per *signature*, the room that a plan has for rows.
-Plans hardly ever repeat, and making a graph takes as long as hundreds of epochs; so graphs are made for rounds, not for
-plans.  After each of the first rounds in which some plan found no room, both units get a signature with room for all
-plans of the round, for all that had room before, and some to spare (`nets.plan`).  A plan without room in the newest
-one runs eager.  After these rounds nothing new is compiled, so that no late round stops for a graph.
+Fixed units have one graph each.  Training and validation have one per *signature*, the capacity of a plan for rows.
+Plans hardly ever repeat, and compiling a graph takes as long as hundreds of epochs, so graphs are compiled per round.
+After each of the first rounds with a plan beyond all capacities, both units get a signature for all plans of the round
+and all earlier signatures, with a margin (`nets.plan`).  A plan beyond the newest signature runs eager.  After these
+rounds no signature is added, so that no late round waits for the compiler.
 """
 
 import time
@@ -25,58 +25,50 @@ from morphogen.errors import CheckpointError
 from morphogen.nets.plan import Plan, build_slot_plans, capacity, join_plans, pad_plan
 from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats
 
-_COMPILER_MODULES = r"torch\.|tensordict\."  # whose warnings, on what it meets in the code of libraries, help nobody
-_TENSOR_TYPES = (
-    torch.Tensor,
-    TensorDictBase,
-    TensorClass,
-)  # `is_tensor_collection` remembers classes, which graphs guard on
+_COMPILER_MODULES = r"torch\.|tensordict\."  # modules whose compiler warnings concern only library code
+# `is_tensor_collection` caches classes, which graphs would guard on.
+_TENSOR_TYPES = (torch.Tensor, TensorDictBase, TensorClass)
 EAGER = EngineSpec(compile=COMPILE_OFF)
-SIGNATURE_ROUNDS = (
-    4  # first rounds, after each of which new signatures can be made; the round that follows compiles them
-)
+SIGNATURE_ROUNDS = 4  # first rounds that may add signatures; the next round compiles them
 _REALIZE_SOONER = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
-_CPP_WRAPPER = {"cpp_wrapper": True}  # kernels are called from C++, which on a CPU saves as much as many of them take
-_NARROW_SIMD = {
-    "cpp.simdlen": 256
-}  # bits: 8 numbers, as many as the channels of a small network, where 16 would be masked
-_RECOMPILE_LIMIT = (
-    2**20
-)  # graphs of one piece of code that the compiler puts up with; how many there are is decided here
+_CPP_WRAPPER = {"cpp_wrapper": True}  # calls kernels from C++: on a CPU a Python call costs as much as many kernels
+_NARROW_SIMD = {"cpp.simdlen": 256}  # bits: 8 floats; small networks have 8 channels, which would mask half of 16
+_RECOMPILE_LIMIT = 2**20  # of the compiler; the number of graphs is limited here
 
 
 def compiler_options(device: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:
-    """Options of the compiler for a kind of device, on top of a mode of `torch.compile` (plain = none).
+    """Options of the compiler for a kind of device, on top of a mode of `torch.compile`.
 
-    It copies what is cheap into every place that needs it.  Where rows are chosen that means number by number, once per
-    choice; so results that are used twice are written to memory sooner than it would.
+    The compiler inlines cheap expressions into every use.  For selected rows that means number by number, once per
+    selection, so results with two uses are written to memory sooner than by default.
     """
-    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    called = {**_CPP_WRAPPER, **(_NARROW_SIMD if wide else {})} if device == "cpu" else {}
-    return {**_REALIZE_SOONER, **called, **({} if mode == COMPILE_DEFAULT else list_mode_options(mode))}
-
-
-def _copy_tensor(leaf: Any) -> Any:
-    """A copy: the other modes run CUDA graphs, which write their next results to the same memory."""
-    return leaf.clone() if isinstance(leaf, _TENSOR_TYPES) else leaf
+    options = dict(_REALIZE_SOONER)
+    if device == "cpu":
+        options |= _CPP_WRAPPER
+        options |= _NARROW_SIMD if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else {}
+    return options if mode == COMPILE_DEFAULT else {**options, **list_mode_options(mode)}
 
 
 def _is_tensor(node: Any) -> bool:
     return isinstance(node, _TENSOR_TYPES)
 
 
+def _copy_tensor(leaf: Any) -> Any:
+    return leaf.clone() if _is_tensor(leaf) else leaf
+
+
 class Signature(NamedTuple):
-    """A unit and the sizes that its graph is made for."""
+    """A unit and the sizes that its graph is compiled for."""
 
     unit: str  # train, validate
     sizes: tuple[int, ...]
 
     def covers(self, other: "Signature") -> bool:
-        """Return whether every size is at least that of the other signature."""
+        """Return True if every size is at least that of the other signature."""
         return all(a >= b for a, b in zip(self.sizes, other.sizes, strict=True))
 
     def merge(self, other: "Signature") -> "Signature":
-        """The smallest that holds both."""
+        """Return the smallest signature that covers both."""
         return Signature(self.unit, tuple(map(max, self.sizes, other.sizes)))
 
 
@@ -89,15 +81,8 @@ def _sizes(plan: Plan) -> tuple[tuple[int, ...], ...]:
     return capacity(plan.train), capacity(plan.evaluate), plan.births, plan.rows
 
 
-def _plan_from_sizes(
-    train: tuple[int, ...], evaluate: tuple[int, ...], births: tuple[int, ...], rows: tuple[int, ...]
-) -> Plan:
-    """The inverse of `_sizes`."""
-    return Plan(build_slot_plans(train), build_slot_plans(evaluate), births, rows, padded=True)
-
-
 class FittedPlan(NamedTuple):
-    """A plan as it is run; None where the unit runs eager."""
+    """A padded plan and the signatures of its units; None: the unit runs eager."""
 
     plan: Plan
     train: Signature | None
@@ -107,13 +92,13 @@ class FittedPlan(NamedTuple):
 class PaddingState(NamedTuple):
     """State that decides the padding of the next plans."""
 
-    signatures: tuple[Signature, ...]  # in the order in which they were made
-    seen: tuple[tuple[int, ...], ...]  # sizes of the plan with room for all of this round; none yet: empty
-    short: bool  # some plan of this round found no room
+    signatures: tuple[Signature, ...]  # oldest first
+    seen: tuple[tuple[int, ...], ...]  # sizes of the union of all plans of this round; empty before the first
+    short: bool  # some plan of this round exceeded every signature
 
 
 class CompiledUnits:
-    """The compiled units of one run; with the default spec nothing is compiled."""
+    """Compiled units of one run; with the default spec everything runs eager."""
 
     def __init__(
         self,
@@ -126,8 +111,8 @@ class CompiledUnits:
         self.signatures: list[Signature] = []
         self.totals = NO_COMPILES
         self._compiler, self._clock = compiler, clock
-        self._round_plans: list[Plan] = []  # of this round: what all plans needed together
-        self._fell_back = False  # some plan of this round found no room
+        self._round_plans: list[Plan] = []  # the union of all plans of this round
+        self._fell_back = False  # some plan of this round exceeded every signature
         self._units: dict[str | Signature, Callable] = {}
 
     def padding_state(self) -> PaddingState:
@@ -136,16 +121,18 @@ class CompiledUnits:
         return PaddingState(tuple(self.signatures), seen[0] if seen else (), self._fell_back)
 
     def restore(self, state: PaddingState, like: Plan) -> None:
-        """Go on with what another process knew.  What is not made for plans `like` this one is a CheckpointError."""
-        lengths = {one.unit: len(one.sizes) for one in _signatures_of(like)}
-        fitting = all(lengths.get(one.unit) == len(one.sizes) for one in state.signatures)
+        """Restore the padding of another process.  Raises CheckpointError for sizes of plans unlike `like`."""
+        lengths = {signature.unit: len(signature.sizes) for signature in _signatures_of(like)}
+        fitting = all(lengths.get(signature.unit) == len(signature.sizes) for signature in state.signatures)
         if not fitting or (state.seen and [len(part) for part in state.seen] != [len(part) for part in _sizes(like)]):
-            raise CheckpointError("shared.compiled holds sizes of other plans; want those of the hosts of this run")
-        self.signatures, self._fell_back = list(state.signatures), state.short
-        self._round_plans = [_plan_from_sizes(*state.seen)] if state.seen else []
+            raise CheckpointError("shared.compiled: expected sizes of plans for the hosts of this run, got others")
+        self.signatures, self._fell_back, self._round_plans = list(state.signatures), state.short, []
+        if state.seen:
+            train, evaluate, births, rows = state.seen
+            self._round_plans = [Plan(build_slot_plans(train), build_slot_plans(evaluate), births, rows, padded=True)]
 
-    def fit(self, plan: Plan, envs: int) -> FittedPlan:
-        """The plan in the sizes of the newest signatures where they have room; exact where it runs eager."""
+    def fit(self, plan: Plan) -> FittedPlan:
+        """Pad a plan to the newest signatures that cover it; unchanged for units that run eager."""
         if self.spec.compile == COMPILE_OFF:
             return FittedPlan(plan, None, None)
         self._round_plans = [join_plans([*self._round_plans, plan])]
@@ -164,36 +151,32 @@ class CompiledUnits:
         return FittedPlan(fitted, train, judge)
 
     def _newest_signature(self, required: Signature) -> Signature | None:
-        """The newest signature of the unit, if it has room."""
-        one = next((one for one in reversed(self.signatures) if one.unit == required.unit), None)
-        return one if one is not None and one.covers(required) else None
+        """Return the newest signature of the unit if it covers the required one."""
+        newest = next((signature for signature in reversed(self.signatures) if signature.unit == required.unit), None)
+        return newest if newest is not None and newest.covers(required) else None
 
     def end_round(self, round: int, envs: int) -> None:
-        """The end of a round: new signatures where one of its plans found no room."""
+        """End a round; add signatures that cover it and all earlier ones if a plan fell back and the limit allows."""
         if self._fell_back and round < SIGNATURE_ROUNDS:
-            for wanted in _signatures_of(pad_plan(self._round_plans[0], envs)):
-                self._add_signature(wanted)
+            for signature in _signatures_of(pad_plan(self._round_plans[0], envs)):
+                for older in self.signatures:
+                    signature = signature.merge(older) if older.unit == signature.unit else signature
+                if signature not in self.signatures and len(self.signatures) < self.spec.max_graphs:
+                    self.signatures.append(signature)
         self._round_plans, self._fell_back = [], False
 
-    def _add_signature(self, wanted: Signature) -> None:
-        """A signature with room for this and for all before, unless there is one or no more may be."""
-        for one in self.signatures:
-            wanted = wanted.merge(one) if one.unit == wanted.unit else wanted
-        if wanted not in self.signatures and len(self.signatures) < self.spec.max_graphs:
-            self.signatures.append(wanted)
-
     def unit(self, key: str | Signature | None, function: Callable) -> Callable:
-        """The compiled form of a function, made where the key is new; the function itself where nothing is compiled."""
+        """Return the compiled function of a key, compiled on first use; the function itself if it runs eager."""
         if key is None or self.spec.compile == COMPILE_OFF:
             return function
         if key not in self._units:
-            told = compiler_options(self.spec.devices[0].partition(":")[0], self.spec.compile)
-            graph = self._compiler(function, fullgraph=True, dynamic=False, options=told)
+            options = compiler_options(self.spec.devices[0].partition(":")[0], self.spec.compile)
+            graph = self._compiler(function, fullgraph=True, dynamic=False, options=options)
             self._units[key] = partial(self._call_unit, graph)
         return self._units[key]
 
     def _call_unit(self, graph: Callable, /, *args: Any, **kwargs: Any) -> Any:
-        """A call of a compiled unit; one that makes a graph is counted and timed."""
+        """Call a compiled unit; count and time the call if it compiles a graph."""
         before, started = counters["stats"]["unique_graphs"], self._clock()
         with (
             config.patch(recompile_limit=_RECOMPILE_LIMIT, accumulated_recompile_limit=_RECOMPILE_LIMIT),
@@ -201,10 +184,11 @@ class CompiledUnits:
         ):
             warnings.filterwarnings("ignore", module=_COMPILER_MODULES)
             out = graph(*args, **kwargs)
-            out = out if self.spec.compile == COMPILE_DEFAULT else tree_map(_copy_tensor, out, is_leaf=_is_tensor)
-        made = counters["stats"]["unique_graphs"] - before
-        if made:
-            self._count(graphs=made, compile_s=self._clock() - started)
+            if self.spec.compile != COMPILE_DEFAULT:  # CUDA graphs write their next results to the same memory
+                out = tree_map(_copy_tensor, out, is_leaf=_is_tensor)
+        graphs = counters["stats"]["unique_graphs"] - before
+        if graphs:
+            self._count(graphs=graphs, compile_s=self._clock() - started)
         return out
 
     def _count(self, **increments: float) -> None:

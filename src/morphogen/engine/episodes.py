@@ -1,4 +1,4 @@
-"""Lives of all envs of a world from a state on, and what is reported of them."""
+"""Episodes of a vector env from a given state, and their traces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -23,38 +23,38 @@ EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTraces:
-    """One column per episode.  Accuracies in points; `network_value[-1]` is what the delivered network is worth."""
+    """One column per episode.  Accuracies in points; `network_value[-1]` is the value of the delivered network."""
 
     network_value: Array  # float [T, n]
     committed_acc: Array  # float [T, n]
-    accuracy: Array  # float [T + 1, n], of everything that is blended in; the first row is before the first epoch
+    accuracy: Array  # float [T + 1, n], with all blended seeds; row 0 is before the first epoch
     trained_params: Array  # int [T, n], parameters of host and seeds that the epoch trained
-    missed: Array  # bool [T, n], the schedule asked for what was not legal
+    missed: Array  # bool [T, n], the schedule declared an illegal action
     host_params: Array  # int [n]
     fossil_params: Array  # int [n], at the end
-    fossil_blueprint: Array  # int [n, S], blueprint of the fossil; -1 none
-    algorithm: Array  # int [n, S], how it is blended; 0 where there is none
+    fossil_blueprint: Array  # int [n, S], blueprint of the fossil; -1 without one
+    algorithm: Array  # int [n, S], blending of the fossil; 0 without one
     rollbacks: Array  # int [n]
 
     @property
     def cost(self) -> Array:
-        """Parameter-epochs up to the end of each epoch.  int [T, n]."""
+        """Parameter-epochs up to the end of each epoch, int [T, n]."""
         return self.trained_params.cumsum(axis=0)
 
 
 def run_episodes(
     env: VectorEnv, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None
 ) -> EpisodeTraces:
-    """`lived`, read at once."""
+    """Run `rollout_on_device` and fetch its traces."""
     return fetch_traces(env.transfers, [rollout_on_device(env, state, policy, params)])
 
 
 def rollout_on_device(
     env: VectorEnv, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None
 ) -> TensorDict:
-    """An episode from a state at its start, on the device; one `plan` crossing an epoch.
+    """Run an episode from a state at its start, on the device; one `plan` crossing per epoch.
 
-    No policy: as the control of the world says.
+    Without a policy, actions follow the control of the vector env.
     """
     policy = RandomPolicy() if policy is None else policy
     params = policy.init(env.key[0]) if params is None else params
@@ -68,17 +68,23 @@ def rollout_on_device(
     assert epoch is not None  # an episode has at least one epoch
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
-    return TensorDict({**traces, **_final_values(epoch)}, batch_size=[])
+    fossil = state.slots.stage == int(Stage.FOSSILIZED)
+    final = {
+        "host_params": epoch.score.host_params,
+        "fossil_params": epoch.score.step.fossil_params,
+        "fossil_blueprint": torch.where(fossil, state.slots.blueprint, EMPTY),
+        "algorithm": torch.where(fossil, state.slots.algorithm, 0),
+        "rollbacks": state.signals.rollbacks,
+    }
+    return TensorDict({**traces, **final}, batch_size=[])
 
 
 def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int | None = None) -> EpisodeTraces:
-    """The first `count` episodes (all) of several worlds, in order; one `result` crossing."""
+    """Fetch the first `count` episodes (default all) of several vector envs, in order; one `result` crossing."""
     names = [field.name for field in fields(EpisodeTraces)]
     leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES)) for name in names}
-    found = transfers.read("result", TensorDict(leaves, batch_size=[]))
-    return EpisodeTraces(
-        **{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in found.items()}
-    )
+    arrays = transfers.read("result", TensorDict(leaves, batch_size=[])).items()
+    return EpisodeTraces(**{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays})
 
 
 def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
@@ -90,17 +96,4 @@ def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
         "accuracy": signals.val_acc,
         "trained_params": epoch.score.host_params + epoch.score.seed_params.sum(-1),
         "missed": epoch.act.missed,
-    }
-
-
-def _final_values(epoch: Epoch) -> dict[str, torch.Tensor]:
-    """Traces of the last epoch."""
-    slots = epoch.score.after.slots
-    fossil = slots.stage == int(Stage.FOSSILIZED)
-    return {
-        "host_params": epoch.score.host_params,
-        "fossil_params": epoch.score.step.fossil_params,
-        "fossil_blueprint": torch.where(fossil, slots.blueprint, EMPTY),
-        "algorithm": torch.where(fossil, slots.algorithm, 0),
-        "rollbacks": epoch.score.after.signals.rollbacks,
     }

@@ -1,7 +1,7 @@
 """Reward rules that installed packages offer: entry points of the group `morphogen.rewards`.
 
-Their names are known without importing anything; a rule is imported when a run names it (`run.rule`).  So a package
-that is broken stops only the runs that want its rule.
+Names are read without importing a package; a rule is imported when a run names it (`engine.reward_rule`), so a broken
+package stops only the runs that use its rule.
 """
 
 from importlib import metadata
@@ -13,33 +13,33 @@ EntryPoints = list[metadata.EntryPoint]
 
 
 def find_extensions() -> dict[str, EntryPoints]:
-    """Reward rules of installed packages, by name."""
-    found: dict[str, EntryPoints] = {}
+    """Return the reward rules of installed packages, by name."""
+    rules: dict[str, EntryPoints] = {}
     for point in metadata.entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found
+        rules.setdefault(point.name, []).append(point)
+    return rules
 
 
 def origin(points: EntryPoints) -> str:
-    """Package and version behind a rule: `package 1.0`."""
+    """Name the packages and versions of a rule: `package 1.0`."""
     names = {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
     return " and ".join(sorted(names))
 
 
 def register_names() -> None:
-    """Add the names of installed rules to those that a config may hold.  A name that is taken stays as it is."""
+    """Register the names of installed rules for configs.  Existing names keep their rule."""
     for name, points in find_extensions().items():
         if RULE_NAME.fullmatch(name):
             RULES.setdefault(name, origin(points))
 
 
 def unusable_extensions() -> dict[str, str]:
-    """Why an offer cannot be used, by the name that it wants: it is no name, or it is taken."""
-    found = {}
+    """Describe the offered rules that cannot be used, by name: an invalid name, or one in use."""
+    faults = {}
     for name, points in find_extensions().items():
-        who = f"{origin(points)} offers a reward rule {name!a}"
+        field = f"entry point of {origin(points)}: expected"
         if not RULE_NAME.fullmatch(name):
-            found[name] = f"{who}; want a name of letters and digits, with . _ - between them"
+            faults[name] = f"{field} a name of letters and digits, with . _ - between them, got {name!a}"
         elif RULES.get(name) != origin(points):
-            found[name] = f"{who}, which is the name of another one ({RULES.get(name)}); it is not used"
-    return found
+            faults[name] = f"{field} a free name, got {name!a}, a rule of {RULES.get(name)}; the entry point is ignored"
+    return faults

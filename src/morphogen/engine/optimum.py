@@ -1,7 +1,7 @@
-"""The optimum of a task where it is known: the policy that reaches it, and what share of it others reach.
+"""Optimum of a task with a known one: the policy that reaches it, and the best returns.
 
-The return of an episode is the network value of what is delivered at its end, not discounted; the optimum is above 0
-for every instance, since a host that is left alone is worth something and costs nothing.
+The return of an episode is the undiscounted network value at its end.  The optimum is above 0 for every instance: an
+unchanged host has a positive value and no cost.
 """
 
 from typing import Any
@@ -23,27 +23,27 @@ from morphogen.vocab.purpose import Purpose
 
 Array = np.ndarray[Any, Any]
 OPTIMAL = "optimal"  # the name of the arm
-SHARE_TITLE = "share of the optimal return: mean network value over that of the best policy there is"
+SHARE_TITLE = "share of the optimal return: mean network value over that of the best possible policy"
 
 
 def is_known(setup: Setup) -> bool:
-    """Return whether the optimum of the task is known."""
+    """Return True if the optimum of the task is known."""
     return setup.task.kind == ANALYTIC
 
 
 def optimal_policy(setup: Setup) -> OptimalPolicy:
-    """The policy that reaches the optimum; a ConfigError where none is known."""
+    """Return the policy that reaches the optimum.  Raises ConfigError for a task without a known optimum."""
     if not is_known(setup):
-        raise ConfigError(f"the best policy of the task {setup.task.name} is not known; want the task whitebox")
+        raise ConfigError(f"task: expected whitebox, whose best policy is known, got {setup.task.name}")
     return OptimalPolicy(setup.net.counts, setup.budget, setup.spec.episode_length, _last_start(setup))
 
 
 def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
-    """The most that any policy reaches on the held-out instances of an evaluation: float [episodes], by search."""
+    """Search the highest return on each held-out instance of an evaluation: float [episodes]."""
     spec = setup.spec
     envs = min(spec.envs, episodes)
     key = rng.env_keys(spec.seed, 0, envs, setup.device)
-    found = []
+    values = []
     for batch in range(-(-episodes // envs)):
         instance = draw_instances(
             key,
@@ -53,10 +53,9 @@ def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
             labels=setup.dataset.labels,
             purpose=Purpose.INSTANCE_HELD_OUT,
         )
-        knobs = {"counts": setup.net.counts, "last": _last_start(setup), "param_budget": setup.budget}
-        found.append(optimal_value(instance, blueprints=setup.limits.allowed_blueprints, **knobs))
-    crossing = TensorDict({"optimum": torch.cat(found)}, batch_size=[])
-    return transfers.read("result", crossing)["optimum"][:episodes]
+        sizes = {"counts": setup.net.counts, "last": _last_start(setup), "param_budget": setup.budget}
+        values.append(optimal_value(instance, blueprints=setup.limits.allowed_blueprints, **sizes))
+    return transfers.read("result", TensorDict({"optimum": torch.cat(values)}, batch_size=[]))["optimum"][:episodes]
 
 
 def _last_start(setup: Setup) -> int:

@@ -92,7 +92,7 @@ def act_phase(
 ) -> ActPhase:
     """Observe, mask, act, decode, apply, tick; count what the plan needs.
 
-    Shapes: state, hidden [E]; key int64 [E, 3].  `control` restricts the masks; None: whatever is legal.
+    Shapes: state, hidden [E]; key int64 [E, 3].  `control` restricts the masks; None: every legal action.
     """
     spec, limits = setup.spec, setup.limits
     met = conditions(state.slots, limits)
@@ -136,9 +136,9 @@ def train_phase(
     setup: Setup,
     mark: Callable[[str], None],
 ) -> tuple[EnvState, TrainMetrics]:
-    """Init the seeds that were born, then train hosts and seeds on the minibatches of the epoch.
+    """Initialise new seeds, then train hosts and seeds on the minibatches of the epoch.
 
-    `unit` trains one minibatch (`PhaseFns.train`); `mark` tells the profiler the phase that follows.
+    `unit` trains one minibatch (`PhaseFns.train`); `mark` names the next phase for the profiler.
     """
     mark("train")
     if setup.task.kind == ANALYTIC:
@@ -157,7 +157,7 @@ def train_phase(
 
 
 def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, setup: Setup) -> EnvState:
-    """Return the envs with parameters of the seeds that were born.  born bool [E, S]."""
+    """Return the envs with parameters for new seeds.  born bool [E, S]."""
     rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
     noise = [_seed_noise(state, key, row, slot, (size - gate, gate)) for row, slot, size, gate in sizes]
@@ -183,7 +183,7 @@ def score_phase(
     *,
     setup: Setup,
 ) -> ScorePhase:
-    """Attribute, govern, pay the reward.  before: the state that was acted on; all [E]."""
+    """Attribute, govern, pay the reward.  before: the state before the action; all [E]."""
     spec, net = setup.spec, setup.net
     attributed, attribution = attribute(trained, validation, **attribution_args(setup))
     governed, report = govern(attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches)

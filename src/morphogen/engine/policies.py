@@ -1,4 +1,4 @@
-"""The arm behind a name: the policy that PPO trains, a saved one, a baseline, or a schedule."""
+"""Arm behind a name: the policy that PPO trains, a saved policy, a baseline, or a schedule."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +30,13 @@ class Arm(NamedTuple):
     """Policy, action control and parameters of an arm."""
 
     policy: Policy
-    control: ScheduleControl | None  # None = whatever is legal
+    control: ScheduleControl | None  # None: every legal action
     params: TensorDict
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """A policy that always takes its likeliest action."""
+    """A policy restricted to its likeliest action."""
 
     policy: Policy
 
@@ -50,18 +50,18 @@ class Greedy:
         return self.policy.init(key)
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """The empty memory of the policy, [E]."""
+        """Initial memory of the policy, [E]."""
         return self.policy.initial_hidden(envs, device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
-        """The action without noise."""
+        """Choose the action without noise."""
         return self.policy.act(params, obs, masks, hidden, torch.zeros_like(noise))
 
 
 def build_arm(name: str, setup: Setup) -> Arm:
-    """The arm that a spec or a comparison names, for the networks of a run; a policy that learns is as at its start."""
+    """Build the arm of a name for the networks of a run; a trainable policy has its initial parameters."""
     spec = setup.spec
     if name.startswith(TRAINED_PREFIX):
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
@@ -72,12 +72,12 @@ def build_arm(name: str, setup: Setup) -> Arm:
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
         return _init_arm(baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
-    own = baselines.make_baseline(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)
-    return _init_arm(own, None, setup)
+    policy = baselines.make_baseline(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)
+    return _init_arm(policy, None, setup)
 
 
 def build_network_policy(spec: RunSpec) -> RecurrentPolicy:
-    """The policy network of a run."""
+    """Build the policy network of a run."""
     return RecurrentPolicy(
         hidden=spec.policy.hidden,
         blueprint_dim=spec.policy.blueprint_dim,
@@ -93,20 +93,16 @@ def _init_arm(policy: Policy, control: ScheduleControl | None, setup: Setup) -> 
 
 
 def _load_arm(path: str, setup: Setup) -> Arm:
-    """Load a policy file of any run: a network does not depend on the slots that it looks at."""
-    found = load_policy(Path(path))
-    name = found["facts"].get("policy")
-    if name != "ppo":
-        return build_arm(_baseline_name(name, path), setup)
-    try:
-        policy = build_network_policy(parse_config(found["config"]))
-    except ConfigError as error:
-        raise CheckpointError(f"policy file {path} has a config that cannot be used: {error}") from None
-    arm = _init_arm(policy, None, setup)
-    return arm._replace(params=restore_tree({**found["params"], **found["normalisers"]}, arm.params, path))
-
-
-def _baseline_name(name: object, path: str) -> str:
+    """Load a policy file of any run: a network does not depend on the slots of its run."""
+    saved = load_policy(Path(path))
+    name = saved["facts"].get("policy")
     if not isinstance(name, str) or name.startswith(TRAINED_PREFIX):
-        raise CheckpointError(f"policy file {path} is of the policy {format_value(name)}, which is none")
-    return name
+        raise CheckpointError(f"policy file {path}: policy: expected the name of a policy, got {format_value(name)}")
+    if name != "ppo":
+        return build_arm(name, setup)
+    try:
+        policy = build_network_policy(parse_config(saved["config"]))
+    except ConfigError as error:
+        raise CheckpointError(f"policy file {path}: config: {error}") from None
+    arm = _init_arm(policy, None, setup)
+    return arm._replace(params=restore_tree({**saved["params"], **saved["normalisers"]}, arm.params, path))

@@ -1,4 +1,4 @@
-"""The record of one epoch: everything that crosses for telemetry, one fixed schema per run (names: README)."""
+"""Record of one epoch: all values for telemetry in one transfer, with one schema per run."""
 
 import torch
 from tensordict import TensorDict
@@ -15,7 +15,7 @@ from morphogen.vocab.stage import Removal, Stage
 
 
 def build_record(epoch: Epoch) -> TensorDict:
-    """All leaves of the record, [E, ...], flat."""
+    """Build the record, flat, all leaves [E, ...]."""
     groups = (
         _values_before(epoch),
         _measurement_values(epoch),
@@ -25,15 +25,16 @@ def build_record(epoch: Epoch) -> TensorDict:
         _governor_values(epoch),
     )
     leaves = {name: leaf for group in groups for name, leaf in group.items()}
-    told = {name: _to_small_int(name, leaf) for name, leaf in {**leaves, "nonfinite": _count_nonfinite(leaves)}.items()}
-    return unsafe_new(TensorDict, epoch.before, **told)
+    leaves["nonfinite"] = _count_nonfinite(leaves)
+    small = {name: _to_small_int(name, leaf) for name, leaf in leaves.items()}
+    return unsafe_new(TensorDict, epoch.before, **small)
 
 
 _INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
 _INT8_NAMES += ("op_effective", "outcome", "reason", "panic", "anomaly")
 _INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
 _INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
-# Integers that need fewer bits than the others, which are int32.
+# Narrow integers; all others are int32.
 _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
 
 
@@ -42,7 +43,7 @@ def _to_small_int(name: str, leaf: Tensor) -> Tensor:
 
 
 def _count_nonfinite(leaves: dict[str, Tensor]) -> Tensor:
-    """Numbers of the record that are not finite, int64 [E]."""
+    """Count the non-finite numbers of the record, int64 [E]."""
     reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
     return (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
 
@@ -89,8 +90,8 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
         "stage_acted": acted.stage,
         "stage_ticked": ticked.stage,
         "stage": after.stage,
-        "blueprint": _acted_slot(epoch, "blueprint"),
-        "algorithm": _acted_slot(epoch, "algorithm"),
+        "blueprint": acted.blueprint,  # also of a seed that the end of the step removes
+        "algorithm": acted.algorithm,
         "tempo": acted.tempo,
         "blend_target": acted.blend_target,
         "alpha": after.alpha,
@@ -114,18 +115,13 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
     }
 
 
-def _acted_slot(epoch: Epoch, leaf: str) -> Tensor:
-    """Occupant of the slot in this step, also if the seed is removed by its end."""
-    return getattr(epoch.act.acted.slots, leaf)
-
-
 def removal_cause(epoch: Epoch) -> Tensor:
     """Cause of a removal in this step, int64 [E, S]."""
     pruned = int(Stage.PRUNED)
     by_action = (epoch.act.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
     by_governor = (epoch.score.governed.slots.stage == pruned) & (epoch.act.ticked.slots.stage != pruned)
-    found = torch.where(by_action, int(Removal.ACTION), epoch.act.ticks.removal)
-    return torch.where(by_governor, int(Removal.GOVERNOR), found)
+    cause = torch.where(by_action, int(Removal.ACTION), epoch.act.ticks.removal)
+    return torch.where(by_governor, int(Removal.GOVERNOR), cause)
 
 
 def _action_values(epoch: Epoch) -> dict[str, Tensor]:
@@ -189,7 +185,7 @@ def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
 
 
 def fault_bits(epoch: Epoch) -> Tensor:
-    """Bit set of what went wrong in this epoch, int64 [E]."""
+    """Bit set of the faults of this epoch, int64 [E]."""
     choice = epoch.act.choice
     rows = (
         (epoch.train.metrics.skipped > 0, Fault.SKIPPED_STEP),

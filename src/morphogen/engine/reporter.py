@@ -1,8 +1,7 @@
-"""The reporter: turns records, as they arrive on the host, into events, and rounds into summaries.
+"""Reporter: derives events from the records of epochs, and summaries of rounds.
 
-What the next epoch needs is worked out at once; events of an epoch are made by the thread that writes them.
-
-It reads copies only: nothing in a run depends on it.
+State that the next epoch needs is updated at once; the writer thread derives the events of an epoch.  The reporter
+reads copies only: nothing in a run depends on the reporter.
 """
 
 import threading
@@ -46,7 +45,7 @@ def build_facts(setup: Setup) -> RunFacts:
 
 
 class SeedTallies:
-    """Tallies of seeds so far, computed on first use: mostly in the thread that writes them."""
+    """Tallies of seeds so far, computed on first use, mostly in the writer thread."""
 
     def __init__(self, before: Mapping[str, BlueprintTally], pending: Sequence[PendingEvents] = ()) -> None:
         self._tallies, self._pending, self._lock = before, tuple(pending), threading.Lock()
@@ -54,7 +53,7 @@ class SeedTallies:
     def tallies(self) -> Mapping[str, BlueprintTally]:
         """By blueprint."""
         for moment in self._pending:
-            _ = moment.events  # made before the lock is taken: whoever makes events may come here and wait for it
+            _ = moment.events  # outside the lock: deriving events may wait for the lock
         with self._lock:
             events = (event for moment in self._pending for event in moment.events)
             self._tallies, self._pending = reduce(add_tallies, map(event_tallies, events), self._tallies), ()
@@ -80,11 +79,11 @@ class Reporter:
         self._dispatch.add_sinks(sinks)
 
     def emit(self, *events: Event, round: int | None = None) -> None:
-        """Events that are about the run or a round."""
-        self._dispatch.emit([Envelope(one, round=round) for one in events])
+        """Emit events about the run or a round."""
+        self._dispatch.emit([Envelope(event, round=round) for event in events])
 
     def add_record(self, record: Record, position: tuple[int, int]) -> None:
-        """The record of the epoch at (round, epoch)."""
+        """Take in the record of the epoch at (round, epoch)."""
         known = self._facts
         memories = update_memory(record, self._memory, position, known)
         after = memories[1]
@@ -106,11 +105,11 @@ class Reporter:
         metrics: Mapping[str, Any],
         costs: RoundCosts,
     ) -> BatchSummary:
-        """The summary of a round whose records were all taken; metrics: what the `update` fence brought."""
+        """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
         trained = "steps_done" in metrics
         update = (ppo_event(metrics, update_s=costs.update_s),) if trained else ()
         before = self._rolling
-        rollbacks = sum(one.rollbacks for one in self._episodes)
+        rollbacks = sum(episode.rollbacks for episode in self._episodes)
         kinds, signs, report = self._watcher.end_round(round, metrics, rollbacks, costs.memory)
         summary, self._rolling = summarise(
             self._episodes,
@@ -121,42 +120,42 @@ class Reporter:
             anomalies=kinds,
         )
         pace = throughput_events(costs, samples=self._facts.samples)
-        found = (*update, summary, *self._round_details(metrics), *pace, *self._watcher.trend_events(summary, before))
-        told = [*(Envelope(one, round=round) for one in found), *signs]
-        self._dispatch.emit(told, self._scores_event(round))
+        events = (*update, summary, *self._round_details(metrics), *pace, *self._watcher.trend_events(summary, before))
+        envelopes = [*(Envelope(event, round=round) for event in events), *signs]
+        self._dispatch.emit(envelopes, self._scores_event(round))
         self._dispatch.update_level(report)
         return summary
 
     def _scores_event(self, round: int) -> Callable[[], Envelope]:
-        """Scores of the blueprints.  Without a sink they are computed here."""
+        """Return a function that computes the scores of the blueprints."""
         seeds = SeedTallies(self._seeds.tallies(), self._pending)
         self._seeds, self._pending = seeds, []
         return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)
 
     def _round_details(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
-        """Diagnostics of the round.  A round without an epoch was refused before."""
+        """Diagnostics of the round; empty before the first record."""
         if self._memory is None:
             return ()
         self._first_scale = self._first_scale or normaliser_scale(metrics)
         return tuple(round_events(self._memory.tally, metrics, self._first_scale, self._facts))
 
     def state(self) -> Tree:
-        """All that is remembered between two epochs, as checkpoints hold it.  Changes nothing."""
+        """Pack the state between two epochs for a checkpoint.  Changes nothing."""
         seeds = SeedTallies(self._seeds.tallies(), self._pending).tallies()
-        own = (self._memory, self._rolling, self._first_scale, seeds)
-        return pack(TelemetryState(*own, self._watcher.state, self._dispatch.state()))
+        parts = (self._memory, self._rolling, self._first_scale, seeds)
+        return pack(TelemetryState(*parts, self._watcher.state, self._dispatch.state()))
 
     def restore(self, tree: Tree) -> None:
-        """Go on from what a reporter of the same run remembered; a CheckpointError by name where it does not fit."""
-        found = unpack_state(tree, self._facts, "telemetry")
-        self._memory, self._rolling, self._first_scale = found.memory, found.rolling, found.first
-        self._seeds, self._pending, self._watcher.state = SeedTallies(found.seeds), [], found.seen
-        self._dispatch.restore(found.raised, "telemetry.raised")
+        """Restore the state of a reporter of the same run.  Raises CheckpointError for a state of another form."""
+        saved = unpack_state(tree, self._facts, "telemetry")
+        self._memory, self._rolling, self._first_scale = saved.memory, saved.rolling, saved.first
+        self._seeds, self._pending, self._watcher.state = SeedTallies(saved.seeds), [], saved.seen
+        self._dispatch.restore(saved.raised, "telemetry.raised")
 
     def drain(self) -> Tree:
-        """Have all that was told written; where the sinks stand, as `outlets.opened` takes it.  Waits for files."""
+        """Write all emitted events; return the positions of the sinks.  Waits for files."""
         return pack(self._dispatch.drain())
 
     def close(self, *final_events: Event) -> Losses:
-        """Tell the last event, wait until everything is written or given up, and say what was lost."""
+        """Emit the final events, wait until all events are written or dropped, and return the losses."""
         return self._dispatch.close(*final_events)

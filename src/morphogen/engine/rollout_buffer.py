@@ -1,4 +1,4 @@
-"""The rollout buffer: `[T, E]`, allocated once, row t overwritten whole by epoch t."""
+"""Rollout buffer [T, E], allocated once; epoch t overwrites row t completely."""
 
 from typing import Any
 
@@ -23,17 +23,34 @@ class Rollout:
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t.  reset_before bool [E]: the row starts a segment, its hidden state is 0."""
-        self.rows[t].update_(_build_row(epoch, reset_before))
+        choice, score, worth = epoch.act.choice, epoch.score.step, epoch.score.attribution
+        fresh = worth.contribution_valid & ~epoch.score.report.rolled_back.unsqueeze(-1)
+        row = {
+            "observation": epoch.act.observation,
+            "masks": epoch.act.masks,
+            "action": choice.action,
+            "log_prob": choice.log_prob,
+            "value": choice.value,
+            "reward": score.reward,
+            "terminated": score.terminated,
+            "truncated": torch.zeros_like(score.terminated),
+            "next_value": torch.zeros_like(score.reward),
+            "reset_before": reset_before,
+            "forced": choice.forced,
+            "contribution": torch.where(fresh, worth.contribution, 0.0),
+            "contribution_valid": fresh,
+        }
+        self.rows[t].update_(unsafe_new(TensorDict, score, **row))
 
     def restore(self, saved: Any, epochs: int, where: str) -> None:
-        """Take over the first rows of a buffer like this one; what does not fit is a CheckpointError."""
+        """Restore the first rows of a saved buffer.  Raises CheckpointError if the buffers differ in form."""
         rows = self.rows[:epochs]
         rows.update_(restore_tree(saved, rows, where))
 
 
 def _empty_row(envs: int, slots: int) -> TensorDict:
-    """A row of zeros."""
-    real, whole, flag = torch.float32, torch.int64, torch.bool
+    """Return a row of zeros."""
+    real, integer, flag = torch.float32, torch.int64, torch.bool
 
     def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(envs, *shape, dtype=dtype)
@@ -42,9 +59,9 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         env=zeros(real, len(ENV)),
         instance=zeros(real, len(INSTANCE)),
         slots=zeros(real, slots, len(SLOT)),
-        blueprints=zeros(whole, slots),
+        blueprints=zeros(integer, slots),
         finite=zeros(flag),
-        nonfinite=zeros(whole),
+        nonfinite=zeros(integer),
         batch_size=[envs],
     )
     heads = {head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)}
@@ -53,7 +70,7 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
     row = {
         "observation": observation,
         "masks": masks,
-        "action": zeros(whole, len(Head)),
+        "action": zeros(integer, len(Head)),
         "log_prob": zeros(real, len(Head)),
         "value": zeros(real),
         "reward": zeros(real),
@@ -66,25 +83,3 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         "contribution_valid": zeros(flag, slots),
     }
     return TensorDict(row, batch_size=[envs])
-
-
-def _build_row(epoch: Epoch, reset_before: Tensor) -> TensorDict:
-    choice, score, worth = epoch.act.choice, epoch.score.step, epoch.score.attribution
-    fresh = worth.contribution_valid & ~epoch.score.report.rolled_back.unsqueeze(-1)
-    nothing = torch.zeros_like(score.reward)
-    row = {
-        "observation": epoch.act.observation,
-        "masks": epoch.act.masks,
-        "action": choice.action,
-        "log_prob": choice.log_prob,
-        "value": choice.value,
-        "reward": score.reward,
-        "terminated": score.terminated,
-        "truncated": torch.zeros_like(score.terminated),
-        "next_value": nothing,
-        "reset_before": reset_before,
-        "forced": choice.forced,
-        "contribution": torch.where(fresh, worth.contribution, 0.0),
-        "contribution_valid": fresh,
-    }
-    return unsafe_new(TensorDict, score, **row)

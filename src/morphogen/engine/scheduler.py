@@ -1,10 +1,10 @@
-"""The scheduler: the order of a run, read top to bottom.  run -> run_round -> run_epoch, one line a step.
+"""Order of a run, top to bottom: run -> run_round -> run_epoch.
 
-It is the only place that decides when the host waits for the device; every crossing goes through `Fences`.
+Only the scheduler decides when the host waits for the device; every crossing goes through `Transfers`.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,16 +52,16 @@ class Hooks:
 class Parts:
     """Replacements of production defaults.  None = the default."""
 
-    policy: Policy | None = None  # acts without being trained; default: as the spec names it
-    control: ScheduleControl | None = None  # narrows what the policy may choose; default: as the spec names it
-    sinks: Sequence[AnySink] = ()  # each may also be a function of a list of events
+    policy: Policy | None = None  # never trained; default: the policy of the spec
+    control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
+    sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
-    compiler: Callable[..., Callable] = torch.compile  # where the spec asks for compiled units
+    compiler: Callable[..., Callable] = torch.compile  # for compiled units
     hooks: Hooks = Hooks()
 
 
 class RoundStart(NamedTuple):
-    """Start of a round, or of its rest after a resume."""
+    """Readings at the start of a round, or at its resumption."""
 
     seconds: float
     waited_s: float  # seconds in fences, so far
@@ -70,7 +70,7 @@ class RoundStart(NamedTuple):
 
 
 class Scheduler:
-    """One run: its envs, its policy, its crossings."""
+    """One run: envs, policy, transfers, reporter."""
 
     def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
         spec = setup.spec
@@ -98,71 +98,61 @@ class Scheduler:
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
         self.hidden, self.segment = self._initial_hidden()
-        self._pending_record: int | None = None  # the epoch whose record is on its way
+        self._pending_record: int | None = None  # epoch whose record is being copied
 
     def run(self) -> tuple[BatchSummary, ...]:
         """Run all remaining rounds, unless a hook stops the run."""
-        with closing(self.vector_env):
-            return tuple(self._run_rounds())
-
-    def _run_rounds(self) -> Iterator[BatchSummary]:
         on_round = self.parts.hooks.on_round
-        while self.round < self.setup.spec.rounds:
-            summary = self.run_round()
-            if summary is None:
-                return
-            yield summary
-            if on_round is not None and on_round(summary, self) is False:
-                return
+        summaries: list[BatchSummary] = []
+        with closing(self.vector_env):
+            while self.round < self.setup.spec.rounds:
+                summary = self.run_round()
+                if summary is None:
+                    break
+                summaries.append(summary)
+                if on_round is not None and on_round(summary, self) is False:
+                    break
+        return tuple(summaries)
 
     def run_round(self) -> BatchSummary | None:
-        """Run the rest of one episode of all envs, then update the policy; None if a hook stopped the run before."""
-        started = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.compiled.totals, self.epoch)
-        state = self._start_epoch()
+        """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
+        start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.compiled.totals, self.epoch)
+        if self.epoch == 0 or self.state is None:
+            self.timer.mark("reset")
+            self.state = self.vector_env.reset(self.round)
+            self.hidden, self.segment = self._initial_hidden()
+        state = self.state
         while True:
             epoch = self.run_epoch(state, self.hidden, self.segment, self.epoch)
             self.state, self.segment = state, _ = epoch.score.after, epoch.score.step.terminated
             self.hidden = reset_hidden(epoch.act.choice.hidden, self.segment)
             self.epoch += 1
             if self.epoch == self.setup.spec.episode_length:
-                return self._close_round(started, epoch.act.choice.hidden)
+                return self._close_round(start, epoch.act.choice.hidden)
             if self.parts.hooks.should_stop():
                 return None
 
-    def _start_epoch(self) -> EnvState:
-        """The state before the next epoch: fresh envs where a round begins."""
-        if self.epoch == 0 or self.state is None:
-            self.timer.mark("reset")
-            self.state = self.vector_env.reset(self.round)
-            self.hidden, self.segment = self._initial_hidden()
-        return self.state
-
     def _initial_hidden(self) -> tuple[TensorDict, torch.Tensor]:
-        """Memory and marks before the first epoch of a round, in which every row starts a segment."""
+        """Memory and segment marks before the first epoch of a round: every row starts a segment."""
         envs, where = self.setup.spec.envs, self.setup.device
         return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
     def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
-        """One epoch; the record of the one before is read meanwhile.  segment bool [E]: rows that start a segment."""
+        """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
         epoch = run_epoch(self.vector_env, state, self.policy, self.params, hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")
         self.transfers.send("record", build_record(epoch), t % 2)
-        unread, self._pending_record = self._pending_record, t
-        if unread is not None:
-            self._read_record(unread)
+        self.read_pending_record(t)
         if self.parts.hooks.on_epoch is not None:
             self.parts.hooks.on_epoch(self.round, t)
         return epoch
 
-    def read_pending_record(self) -> None:
-        """Take in the record that is on its way, if there is one."""
-        unread, self._pending_record = self._pending_record, None
-        if unread is not None:
-            self._read_record(unread)
-
-    def _read_record(self, t: int) -> None:
-        """Take in the record of an epoch of this round."""
+    def read_pending_record(self, sent: int | None = None) -> None:
+        """Read the record that is being copied, if any; `sent`: the epoch whose record was sent after it."""
+        t, self._pending_record = self._pending_record, sent
+        if t is None:
+            return
         record = self.transfers.receive("record", t % 2)
         self.timer.collect()
         self.reporter.add_record(record, (self.round, t))
@@ -170,7 +160,7 @@ class Scheduler:
             self.control.check_missed(record["missed"], t, f"round {self.round}")
 
     def _elapsed_s(self) -> float:
-        """The clock, which stands still where a graph is made."""
+        """Seconds of the clock without those of compiling."""
         return self.parts.clock() - self.compiled.totals.compile_s
 
     def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
@@ -203,7 +193,7 @@ class Scheduler:
         return summary
 
     def _update(self, hidden: TensorDict) -> TensorDict:
-        """Train the policy on the rollout; what is told of both.  A baseline learns nothing.  hidden [E], the last."""
+        """Train the policy on the rollout; return the metrics of both.  hidden [E], after the last epoch."""
         spec, rows, used = self.setup.spec, self.rollout.rows, self.params.get("observation", None)
         if self.learner is None or not isinstance(self.policy, RecurrentPolicy):
             return rollout_stats(rows["observation"], hidden, None, None)
@@ -221,21 +211,21 @@ class Scheduler:
         return metrics.update(rollout_stats(rows["observation"], hidden, used, self.params["observation"]))
 
     def _minibatches(self) -> torch.Tensor:
-        """Envs of each minibatch of each PPO epoch: int64 [K, n, E / n]."""
+        """Draw the envs of each minibatch of each PPO epoch: int64 [K, n, E / n]."""
         spec = self.setup.spec
         n = spec.ppo.minibatches
         blocks = rng.env_keys(spec.seed, 0, spec.envs // n, self.setup.device)
-        pass_ = torch.arange(spec.ppo.epochs, device=self.setup.device).unsqueeze(-1)
-        stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=self.round, epoch=pass_)
+        epoch = torch.arange(spec.ppo.epochs, device=self.setup.device).unsqueeze(-1)
+        stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=self.round, epoch=epoch)
         return minibatch_indices(rng.uniform(stream, n))
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:
-    """Why the policy takes no step any more, from the metrics of the last round."""
+    """Explain why the policy takes no steps, from the metrics of the last round."""
     count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
     return (
-        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round}. There "
-        f"{count['rollout']} of {envs} envs had rewards, values or log-probabilities that are no sane numbers, and of "
-        f"{int(metrics['steps_skipped'])} steps {count['loss']} had a loss, {count['gradient']} a gradient and "
-        f"{count['step']} a result that is not finite. The network of the policy is as it was before these rounds"
+        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round}. In this round "
+        f"{count['rollout']} of {envs} envs had non-finite or huge rewards, values or log-probabilities, and of "
+        f"{int(metrics['steps_skipped'])} steps {count['loss']} had a non-finite loss, {count['gradient']} a "
+        f"non-finite gradient and {count['step']} a non-finite result. The policy network is unchanged since then"
     )

@@ -1,4 +1,4 @@
-"""From a validated config to everything that a scheduler needs; nothing is written here."""
+"""Setup of a run: from a resolved config to data, networks, rule and device.  Writes no files."""
 
 from dataclasses import dataclass
 
@@ -17,6 +17,9 @@ from morphogen.nets.net import Net
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.limits import Limits
 
+STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
+FLOAT_BYTES = 4  # float32
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -26,28 +29,29 @@ class Setup:
     task: TaskSpec
     net: Net
     limits: Limits
-    budget: int  # parameters that cost the whole price
+    budget: int  # parameters at the full price
     rule: Rule
     dataset: Dataset
-    feed: ResidentFeed | None  # None where the data is streamed: every world reads its own
-    schedule: Schedule | None  # what the policy of the spec has to follow
+    feed: ResidentFeed | None  # None for streamed data: each vector env has a feed
+    schedule: Schedule | None  # declared actions of the policy; None: the policy decides
     device: torch.device
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device behind `auto`, `cpu`, `cuda` or `cuda:N`; a DeviceError where there is none."""
+    """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing device."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     device = torch.device("cuda:0" if name == "cuda" else name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"engine.devices is {name!r}; this machine has {torch.cuda.device_count()} CUDA devices")
+        count = torch.cuda.device_count()
+        raise DeviceError(f"engine.devices: expected one of the {count} CUDA devices of this machine, got {name!r}")
     return device
 
 
 def check_compile_mode(mode: str, device: torch.device) -> None:
-    """A DeviceError where a compile mode cannot run on the device."""
+    """Raise DeviceError for a compile mode that the device does not support."""
     if mode == COMPILE_REDUCE_OVERHEAD and device.type != "cuda":
-        raise DeviceError(f"engine.compile is {mode!r}, which needs a CUDA device; the run is on {device}")
+        raise DeviceError(f"engine.compile: {mode}: expected a CUDA device, got {device}")
 
 
 def build_setup(spec: RunSpec) -> Setup:
@@ -72,3 +76,25 @@ def build_setup(spec: RunSpec) -> Setup:
         schedule=schedule,
         device=device,
     )
+
+
+def describe_run(setup: Setup) -> dict[str, str]:
+    """Describe the size of a run: name -> text, in print order."""
+    spec, net, schedule, split = setup.spec, setup.net, setup.schedule, setup.dataset.sizes
+    state = spec.envs * (net.host_size + sum(net.seed_sizes)) * STATE_COPIES * FLOAT_BYTES
+    rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
+    if schedule is not None and schedule.steps:
+        rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
+    return {
+        **rows,
+        "reward": spec.reward.rule,
+        "device": str(setup.device),
+        "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
+        "training data": setup.dataset.placement,
+        "run": f"{spec.rounds:,} rounds of {spec.episode_length:,} epochs with {spec.envs:,} envs",
+        "life of a host": f"{spec.episode_length * spec.data.minibatches:,} minibatches of {spec.data.batch:,} samples",
+        "host": f"{net.host_size:,} parameters",
+        "slots": ", ".join(f"{slot.name} ({slot.channels} channels)" for slot in net.slots),
+        "parameter budget": f"{setup.budget:,}",
+        "state of all envs": f"{state / 2**20:,.1f} MiB",
+    }

@@ -1,4 +1,4 @@
-"""Vectorized envs of one process: their keys, their data, and the units that fit a plan."""
+"""Vectorized envs of one process: their keys, their data, and the units of a plan."""
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class VectorEnv:
         self.timer = timer
 
     def reset(self, episode: int) -> EnvState:
-        """Return fresh envs, validated once, so that their first observation is measured."""
+        """Return fresh envs, validated once, so that their first observation is complete."""
         plan = plans.empty_plan(self.key.shape[0], self.setup.net)
         return self.start_episode(self.init_state(episode), episode, plan)
 
@@ -93,12 +93,12 @@ class VectorEnv:
         return plans.read_plan(self.transfers.read_counts(counts), self.setup.net)
 
     def fit_plan(self, plan: Plan) -> tuple[Plan, phases.PhaseFns]:
-        """Return the plan padded to a compiled signature with room, or unchanged, and the units that run it."""
-        fitted = self.compiled.fit(plan, self.key.shape[0])
+        """Return the plan, padded to a compiled signature if one covers it, and the units that run it."""
+        fitted = self.compiled.fit(plan)
         eager = phases.phase_fns(fitted.plan, setup=self.setup)
         keys = (fitted.train, fitted.validate, "tail")
         return fitted.plan, phases.PhaseFns(*map(self.compiled.unit, keys, eager))
 
     def close(self) -> None:
-        """End the thread that reads ahead; no epochs follow."""
+        """Stop prefetching; no epochs follow."""
         self.feed.close()

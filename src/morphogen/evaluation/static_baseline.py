@@ -16,7 +16,7 @@ from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.schedule_search import InstanceSet, held_out_instance_sets
 from morphogen.nets import plan as plans
 from morphogen.state.env import EnvState
-from morphogen.steps.place_fossils import place_fossils
+from morphogen.steps.reset import place_fossils
 
 
 def train_static_baseline(

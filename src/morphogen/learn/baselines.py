@@ -1,7 +1,6 @@
 """Policies without learning, run like the learned policy: same observations, masks, decoding, noise, memory."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.heuristic import HeuristicPolicy, blueprint_rotation, deterministic_output
+from morphogen.learn.heuristic import HeuristicPolicy, ParameterFree, blueprint_rotation, deterministic_output
 from morphogen.nets.distribution import (
     NO_FLOOR,
     ROWS,
@@ -24,27 +23,12 @@ from morphogen.nets.distribution import (
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.purpose import Purpose
 
 BASELINES = ("random", "heuristic")
 
 
-class _ParameterFree:
-    """A policy without parameters and memory."""
-
-    purpose: ClassVar[Purpose] = Purpose.BASELINE
-
-    def init(self, key: Tensor) -> TensorDict:
-        """Return an empty tree of parameters."""
-        return TensorDict({}, batch_size=[], device=key.device)
-
-    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Return an empty memory."""
-        return TensorDict({}, batch_size=[envs], device=device)
-
-
 @dataclass(frozen=True)
-class RandomPolicy(_ParameterFree):
+class RandomPolicy(ParameterFree):
     """Uniform over the legal ops, then over their legal slots, then over the values.  Under a control: as declared."""
 
     def act(

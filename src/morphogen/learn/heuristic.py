@@ -20,13 +20,7 @@ from morphogen.vocab.purpose import Purpose
 
 DEFAULT_ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
     "cnn": (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.ATTENTION, Blueprint.NORM, Blueprint.DEPTHWISE),
-    "transformer": (
-        Blueprint.NORM,
-        Blueprint.LORA,
-        Blueprint.MLP_SMALL,
-        Blueprint.ATTENTION,
-        Blueprint.LORA_LARGE,
-    ),
+    "transformer": (Blueprint.NORM, Blueprint.LORA, Blueprint.MLP_SMALL, Blueprint.ATTENTION, Blueprint.LORA_LARGE),
 }
 _ENV, _SLOT = column_index(ENV), column_index(SLOT)
 _OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # the op that an env executes
@@ -48,14 +42,27 @@ def blueprint_rotation(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int
     return rotation
 
 
-@dataclass(frozen=True, slots=True)
-class HeuristicPolicy:
+class ParameterFree:
+    """Base of policies without parameters and, by default, without memory."""
+
+    purpose: ClassVar[Purpose] = Purpose.BASELINE
+
+    def init(self, key: Tensor) -> TensorDict:
+        """Return an empty tree of parameters."""
+        return TensorDict({}, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Return an empty memory."""
+        return TensorDict({}, batch_size=[envs], device=device)
+
+
+@dataclass(frozen=True)
+class HeuristicPolicy(ParameterFree):
     """Germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
 
     Reads raw observations and masks; its memory lives in `hidden`, so a rollback clears it.
     """
 
-    purpose: ClassVar[Purpose] = Purpose.BASELINE
     rotation: tuple[int, ...]
     episode_length: int
     min_training_epochs: int = 10
@@ -70,18 +77,11 @@ class HeuristicPolicy:
     penalty: float = 2.0  # for a pruned seed's blueprint
     skip_penalty: float = 3.0  # penalty from which a blueprint is passed over
 
-    def init(self, key: Tensor) -> TensorDict:
-        """Return an empty tree of parameters."""
-        return TensorDict({}, batch_size=[], device=key.device)
-
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """Penalty per blueprint float32 [E, 13] and the next place in the rotation int64 [E]: 0."""
         penalty = torch.zeros(envs, len(Blueprint), device=device)
-        return TensorDict(
-            {"penalty": penalty, "next": torch.zeros(envs, dtype=torch.int64, device=device)},
-            batch_size=[envs],
-            device=device,
-        )
+        place = torch.zeros(envs, dtype=torch.int64, device=device)
+        return TensorDict({"penalty": penalty, "next": place}, batch_size=[envs], device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
@@ -101,16 +101,13 @@ class HeuristicPolicy:
             "penalty": penalty + self.penalty * blame,
             "next": torch.where(grow, (place + 1) % len(self.rotation), hidden["next"]),
         }
-        action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
-        columns = {Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)}
-        action = torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
+        action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)})
         return deterministic_output(action, masks, hidden.replace(**memory))
 
     def requested_ops(self, slots: Tensor) -> Tensor:
         """Requested op of each slot: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
-        on = {
-            name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in ("germinated", "training", "blending", "holding")
-        }
+        stages = ("germinated", "training", "blending", "holding")
+        on = {name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in stages}
         rest = on["blending"] & (slots[..., _SLOT["alpha_mode.hold"]] > 0)
         epochs = (slots[..., _SLOT["epochs_in_stage"]] * 20.0).round()
         gain, since_birth, worth = (
@@ -138,9 +135,8 @@ class HeuristicPolicy:
         """Mask of envs whose host is stable, on a plateau, not new.  env float32 [E, 52] raw -> bool [E]."""
         epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
         plateau = (env[:, _ENV["plateau"]] * 10.0).round()
-        return (
-            (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.min_plateau) & (epoch >= self.first_germination_epoch)
-        )
+        late = epoch >= self.first_germination_epoch
+        return (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.min_plateau) & late
 
     def next_blueprint(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """Choose the next blueprint: the first from `start` below the skip penalty, else the least penalised.
@@ -169,6 +165,13 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
     key = torch.where(legal, ranks[requested] * slots + place, len(Op) * slots)
     slot = torch.where(legal.any(-1), key.argmin(-1), 0)
     return torch.where(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
+
+
+def action_of_heads(columns: dict[Head, Tensor]) -> Tensor:
+    """Build actions from the columns of some heads, int64 [E]; placeholders in the others.  -> int64 [E, 8]."""
+    op = columns[Head.OP]
+    action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
+    return torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
 
 
 def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:

@@ -27,9 +27,8 @@ def minibatch_objective(
 ) -> tuple[Tensor, Metrics]:
     """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]."""
     evaluation = policy.rescore(net, rows, lookups, hidden)
-    return ppo_loss(
-        evaluation, rows, lookups.relevant[rows["in_action"][..., 0]], spec=spec, weights=weights, factors=factors
-    )
+    relevant = lookups.relevant[rows["in_action"][..., 0]]
+    return ppo_loss(evaluation, rows, relevant, spec=spec, weights=weights, factors=factors)
 
 
 def ppo_loss(
@@ -45,9 +44,8 @@ def ppo_loss(
     used = relevant.to(free.dtype) * free.unsqueeze(-1)
     r_heads, r = heads.exp(), joint.exp()
     if spec.ratio == "head":
-        policy = -masked_mean_by_head(clipped_surrogate(r_heads, rows["advantage"].unsqueeze(-1), spec.clip), used)[
-            0
-        ].sum()
+        surrogate = clipped_surrogate(r_heads, rows["advantage"].unsqueeze(-1), spec.clip)
+        policy = -masked_mean_by_head(surrogate, used)[0].sum()
     else:
         policy = -masked_mean(clipped_surrogate(r, rows["advantage"], spec.clip), free)[0]
     some_free = (free > 0).any()
@@ -56,12 +54,14 @@ def ppo_loss(
     loss = policy + weights.value * value - weights.entropy * bonus
     contribution = contribution_loss(evaluation.contribution, rows)
     loss = loss + spec.contribution_coef * contribution[0]
+    weight = free.unsqueeze(-1)
+    spread, reach = ((x * weight).sum((0, 1)) for x in (evaluation.diversity, evaluation.reach))
     measured: Metrics = {
         "policy_loss": (policy, some_free),
         "value_loss": (value, some_known),
         "contribution_loss": contribution,
         "entropy": masked_mean(evaluation.entropy, free),
-        "entropy_head": _head_entropy(evaluation, free),
+        "entropy_head": (torch.where(reach > 0, spread / torch.where(reach > 0, reach, 1.0), 0.0), reach > 0),
         **ratio_metrics(heads, joint, used, free, clip=spec.clip),
         "behaviour_gap": ((heads.abs() * rows["known"].unsqueeze(-1)).amax(), some_known),
     }
@@ -102,9 +102,3 @@ def ratio_metrics(heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, c
         "ratio_max": (torch.where(free > 0, r, 0.0).amax(), some),
         "ratio_min": (torch.where(free > 0, r, torch.inf).amin(), some),
     }
-
-
-def _head_entropy(evaluation: Evaluation, free: Tensor) -> tuple[Tensor, Tensor]:
-    weight = free.unsqueeze(-1)
-    spread, reach = (evaluation.diversity * weight).sum((0, 1)), (evaluation.reach * weight).sum((0, 1))
-    return torch.where(reach > 0, spread / torch.where(reach > 0, reach, 1.0), 0.0), reach > 0

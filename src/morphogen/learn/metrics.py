@@ -59,26 +59,10 @@ METRIC_PARTS = {
 }
 # Metrics of the round as a whole.
 ROUND_METRICS: tuple[str, ...] = (
-    "epochs_done",
-    "explained_variance",
-    "value_mean",
-    "value_std",
-    "return_mean",
-    "return_std",
-    "td_error_abs_mean",
-    "advantage_mean",
-    "advantage_std",
-    "free_steps",
-    "forced_share",
-    "rollback_rows",
-    "contribution_targets",
-    "learning_rate",
-    "entropy_coef",
-    "value_coef",
-    "skip_streak",
-    "return_scale",
-    "value_offset",
-    "nonfinite.rollout",
+    *("epochs_done", "explained_variance", "value_mean", "value_std", "return_mean", "return_std"),
+    *("td_error_abs_mean", "advantage_mean", "advantage_std", "free_steps", "forced_share", "rollback_rows"),
+    *("contribution_targets", "learning_rate", "entropy_coef", "value_coef", "skip_streak", "return_scale"),
+    *("value_offset", "nonfinite.rollout"),
 )
 
 
@@ -138,9 +122,8 @@ def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
 def assemble_metrics(metrics: Mapping[str, tuple[Tensor, Tensor]]) -> TensorDict:
     """Build one flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of `METRIC_NAMES`."""
     if set(metrics) != set(METRIC_NAMES):
-        raise ValueError(
-            f"metrics: expected METRIC_NAMES, got a difference of {sorted(set(metrics) ^ set(METRIC_NAMES))}"
-        )
+        difference = sorted(set(metrics) ^ set(METRIC_NAMES))
+        raise ValueError(f"metrics: expected METRIC_NAMES, got a difference of {difference}")
     flat = {name: metrics[name][0].double() for name in METRIC_NAMES}
     flags = {f"{name}_valid": metrics[name][1] for name in METRIC_NAMES}
     return TensorDict({**flat, **flags}, batch_size=[])

@@ -71,17 +71,10 @@ def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
 
 def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  -> float64 [D] each."""
-    rows = [stats[name] for name in VECTORS]
-    which = [
-        constant_table(_NORMALISED[name], torch.int64, row["count"].device)
-        for name, row in zip(VECTORS, rows, strict=True)
-    ]
-    result = {"mean": [row["mean"] for row in rows], "std": [_standard_deviation(row) for row in rows]}
-    return {
-        key: torch.cat([leaf.index_select(0, columns) for leaf, columns in zip(leaves, which, strict=True)])
-        for key, leaves in result.items()
-    }
-
-
-def _standard_deviation(stats: TensorDict) -> Tensor:
-    return (stats["m2"] / stats["count"].clamp(min=1.0)).sqrt()
+    means, deviations = [], []
+    for name in VECTORS:
+        row = stats[name]
+        columns = constant_table(_NORMALISED[name], torch.int64, row["count"].device)
+        means.append(row["mean"].index_select(0, columns))
+        deviations.append((row["m2"] / row["count"].clamp(min=1.0)).sqrt().index_select(0, columns))
+    return {"mean": torch.cat(means), "std": torch.cat(deviations)}

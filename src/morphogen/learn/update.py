@@ -112,10 +112,8 @@ def update(
     `finite_envs` have no weight.
     """
     memory = policy.initial_hidden(rollout.shape[1], device=rollout["action"].device) if hidden is None else hidden
-    units, rows, once = prepare_rows(
-        learner.params, learner.return_scale, rollout, policy=policy, spec=spec, kind=return_scale
-    )
-    state = learner.optimiser
+    scale, state = learner.return_scale, learner.optimiser
+    units, rows, once = prepare_rows(learner.params, scale, rollout, policy=policy, spec=spec, kind=return_scale)
     trees = {name: dict(part.items()) for name, part in (("net", units.net), ("m", state["m"]), ("v", state["v"]))}
     carry = UpdateState(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
     move = partial(step or minibatch_step, policy=policy, spec=spec)
@@ -123,10 +121,9 @@ def update(
     reduced = reduce_metrics(*steps)
     moments = update_observation_stats(learner.params["observation"], rollout["observation"])
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
+    coefficients = _coefficient_metrics(weights, after.skip_streak)
     done = epochs_done(steps[0], assignment.shape[0])
-    return after, assemble_metrics(
-        {**reduced, **once, **_coefficient_metrics(weights, after.skip_streak), "epochs_done": done}
-    )
+    return after, assemble_metrics({**reduced, **once, **coefficients, "epochs_done": done})
 
 
 def _next_learner(
@@ -220,7 +217,6 @@ def _clip_gradients(grads: ControllerParams, norm: Tensor, limit: float | None) 
 
 
 def _adam_step(state: UpdateState, grads: ControllerParams, *, lr: float | Tensor, spec: PpoSpec) -> UpdateState:
-    """Take a step of Adam."""
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
     step = state.step + 1
     net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
@@ -254,10 +250,8 @@ def _global_norm(parts: list[Tensor]) -> Tensor:
 def _head_norms(grads: ControllerParams) -> Tensor:
     """L2 norm of the gradients of the outputs of each head, then of the value head.  -> [9]."""
     leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
-    owner = constant_table(
-        tuple(tuple(float(head == owner) for head in Head) for owner in _LEAF_HEADS), leaf.dtype, leaf.device
-    )
-    heads = (leaf @ owner).sqrt()
+    one_hot = tuple(tuple(float(head == owner) for head in Head) for owner in _LEAF_HEADS)
+    heads = (leaf @ constant_table(one_hot, leaf.dtype, leaf.device)).sqrt()
     op = _global_norm([grads["op.out.weight"], grads["op.out.bias"]])
     value = _global_norm([grad for name, grad in grads.items() if name.startswith("value.")])
     return torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))

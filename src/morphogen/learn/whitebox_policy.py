@@ -1,13 +1,12 @@
 """Optimal policy of the white-box task, a function of the observation."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.learn.heuristic import deterministic_output, most_urgent_op
+from morphogen.learn.heuristic import ParameterFree, action_of_heads, deterministic_output, most_urgent_op
 from morphogen.rules.counts import parameter_price
 from morphogen.rules.features import NO_PRICE_FEATURE
 from morphogen.rules.whitebox import best_blueprint, seed_gain
@@ -15,31 +14,21 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
 from morphogen.vocab.observation import ENV, INSTANCE, column_index
-from morphogen.vocab.purpose import Purpose
 
 _ENV, _TASK = column_index(ENV), column_index(INSTANCE)
 
 
-@dataclass(frozen=True, slots=True)
-class OptimalPolicy:
+@dataclass(frozen=True)
+class OptimalPolicy(ParameterFree):
     """Policy that germinates the best blueprint in the cheapest slot as soon as it pays, and fossilizes it.
 
     Reads observations and masks only, and has no memory.
     """
 
-    purpose: ClassVar[Purpose] = Purpose.BASELINE
     counts: tuple[tuple[int, ...], ...]  # [S][13] parameters
     param_budget: int
     episode_length: int
     last_germination_epoch: int  # the last epoch from which a germinated seed can still be kept
-
-    def init(self, key: Tensor) -> TensorDict:
-        """Return an empty tree of parameters."""
-        return TensorDict({}, batch_size=[], device=key.device)
-
-    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Return an empty memory."""
-        return TensorDict({}, batch_size=[envs], device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
@@ -50,15 +39,13 @@ class OptimalPolicy:
         op, slot = most_urgent_op(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
         kind, cheapest, pays = self.best_germination(obs, move[Op.GERMINATE])
         grow = (op == int(Op.WAIT)) & pays & masks.blueprint.gather(1, kind.unsqueeze(-1)).squeeze(-1)
-        action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
         columns = {
             Head.OP: torch.where(grow, int(Op.GERMINATE), op),
             Head.SLOT: torch.where(grow, cheapest, slot),
             Head.BLUEPRINT: torch.where(grow, kind, 0),
-            Head.TEMPO: torch.where(grow, int(Tempo.FAST), action[:, Head.TEMPO]),
+            Head.TEMPO: torch.where(grow, int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
         }
-        action = torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
-        return deterministic_output(action, masks, hidden)
+        return deterministic_output(action_of_heads(columns), masks, hidden)
 
     def best_germination(self, obs: Observation, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates to germinate now, their slots, and whether they pay.

@@ -14,8 +14,7 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
-from morphogen.engine.setup import Setup
-from morphogen.engine.sizes import describe_run
+from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.evaluation.final_evaluation import run_final_evaluation, share_table, shares_of_optimum
 from morphogen.evaluation.play import ArmResult

@@ -6,7 +6,7 @@ For research code that composes its own loop.  In the order of an epoch:
     observe         state -> observation; masks are in `rules.legality`
     apply           `apply_action`: the effect of an action on the slots, GERMINATE and PRUNE included
     tick            automatic changes: cooling, alpha ramps, automatic gates
-    init_seeds      parameters of seeds that were germinated; `place_fossils` grows a network at once
+    init_seeds      parameters of germinated seeds; `reset.place_fossils` skips their lifecycles
     train           `start_epoch`, `train_minibatch`, `finish_epoch`
     validate        loss and accuracy under every coalition
     attribute       contributions from these accuracies

@@ -27,9 +27,10 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     op = torch.where(vetoed, int(Op.WAIT), spec.op)
     at = {kind: spec.target & (op == int(kind))[:, None] for kind in Op}
     asked = at[Op.ADVANCE] | at[Op.FOSSILIZE]
-    upward = torch.where(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), _next_stage(state.slots.stage))
+    table = constant_table(_NEXT_STAGE_CODES, torch.int64, accuracy.device)
+    next_stage = table[clamp_stage(state.slots.stage)]  # UNKNOWN where ADVANCE is impossible
+    upward = torch.where(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), next_stage)
     passed, failed = check_gate(state.slots, accuracy, upward, spec=lifecycle)
-
     partial = at[Op.SET_ALPHA_TARGET] & (spec.alpha_target < 1)[:, None]
     at_once = at[Op.PRUNE] & ((spec.alpha_steps == 0)[:, None] | (state.slots.alpha == 0))
     fading = at[Op.PRUNE] & ~at_once
@@ -44,16 +45,10 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     slots = remove(slots, at_once)
     slots = _start_ramp(slots, at[Op.SET_ALPHA_TARGET], fading, spec)
 
-    outcome = _build_outcome(
-        spec, op, torch.where(asked, gate_before(upward), 0).sum(-1), torch.where(asked, failed, 0).sum(-1)
-    )
+    gate, failed = (torch.where(asked, codes, 0).sum(-1) for codes in (gate_before(upward), failed))
+    outcome = _build_outcome(spec, op, gate, failed)
     signals = replace(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
     return replace(state, slots=slots, signals=signals), outcome
-
-
-def _next_stage(stage: Tensor) -> Tensor:
-    """Target stage of ADVANCE; UNKNOWN if ADVANCE is impossible.  int64 [E, S]."""
-    return constant_table(_NEXT_STAGE_CODES, torch.int64, stage.device)[clamp_stage(stage)]
 
 
 def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:

@@ -1,7 +1,6 @@
 """attribute: contribution of every seed from the validation of this epoch, stored in slots and signals."""
 
 import torch
-from torch import Tensor
 
 from morphogen.config.spec import SignalSpec
 from morphogen.rules.attribution import attribution, is_measured_epoch
@@ -28,22 +27,19 @@ def attribute(
 
 
 def _store_measurements(slots: Slots, attribution: Attribution) -> Slots:
+    """Store the measurements; a velocity is the smoothed change per epoch, 0 before the second measurement."""
     fresh, known = attribution.contribution_valid, slots.contribution_valid
+    gap = slots.since_measured + 1
+    change = (attribution.contribution - slots.contribution) / gap
+    velocity = torch.where(known, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)
     return replace(
         slots,
         contribution=torch.where(fresh, attribution.contribution, slots.contribution),
         contribution_valid=fresh | known,
-        velocity=torch.where(fresh, _velocity(slots, attribution.contribution), slots.velocity),
+        velocity=torch.where(fresh, velocity, slots.velocity),
         velocity_valid=torch.where(fresh, known, slots.velocity_valid),
         since_measured=torch.where(known & ~fresh, slots.since_measured + 1, 0),
         interaction_sum=attribution.interaction_sum,
         boost_received=attribution.boost_received,
         interaction_valid=attribution.interaction_valid,
     )
-
-
-def _velocity(slots: Slots, contribution: Tensor) -> Tensor:
-    """Smoothed change of a contribution per epoch; 0 before the second measurement.  [E, S]."""
-    gap = slots.since_measured + 1
-    change = (contribution - slots.contribution) / gap
-    return torch.where(slots.contribution_valid, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)

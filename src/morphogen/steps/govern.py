@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.spec import GovernorSpec
 from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollback_cause
 from morphogen.rules.stages import occupied, remove
-from morphogen.state.env import EnvState, Governor, Signals, Slots
+from morphogen.state.env import EnvState, Governor, Signals
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import expand_mask, replace, select, select_slots, unsafe_new, zero_empty_slots
 from morphogen.vocab.stage import Panic, Stage
@@ -24,7 +24,8 @@ def govern(
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
     calm = replace(state.signals, rolled_back=torch.zeros_like(back))
     record = _record_loss(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
-    record = _zero_where(back, streak=verdict["streak"], **record)
+    record["streak"] = verdict["streak"]  # zero after a rollback: a host without its seeds has another level of losses
+    record = {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
     watch = replace(state.governor, **record, **_update_snapshot(state, calm, due))
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
@@ -33,18 +34,12 @@ def govern(
         state,
         host=select(back, watch.host, state.host),
         seeds=zero_empty_slots(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
-        slots=_restore_slots(state.slots, watch.slots, fossils, pruned),
+        slots=select(fossils, watch.slots, remove(state.slots, pruned)),
         signals=select(back, _restore_signals(watch.signals, state.signals), calm),
         governor=watch,
     )
-    report = unsafe_new(
-        GovernorReport,
-        state,
-        **verdict,
-        snapshot_epoch=watch.snapshot_epoch,
-        seeds_pruned=pruned.sum(-1),
-    )
-    return after, report
+    facts = {**verdict, "snapshot_epoch": watch.snapshot_epoch, "seeds_pruned": pruned.sum(-1)}
+    return after, unsafe_new(GovernorReport, state, **facts)
 
 
 def first_snapshot(state: EnvState) -> EnvState:
@@ -55,14 +50,9 @@ def first_snapshot(state: EnvState) -> EnvState:
     watch = state.governor
     fresh = replace(
         watch,
-        window=torch.zeros_like(watch.window),
-        count=torch.zeros_like(watch.count),
-        streak=torch.zeros_like(watch.streak),
+        **{name: torch.zeros_like(getattr(watch, name)) for name in ("window", "count", "streak")},
+        **{name: getattr(state, name).clone() for name in ("host", "seeds", "slots", "signals")},
         snapshot_epoch=torch.full_like(watch.snapshot_epoch, -1),
-        host=state.host.clone(),
-        seeds=state.seeds.clone(),
-        slots=state.slots.clone(),
-        signals=state.signals.clone(),
     )
     return replace(state, governor=fresh)
 
@@ -119,26 +109,12 @@ def _record_loss(governor: Governor, loss: Tensor, normal: Tensor) -> dict[str, 
     return {"window": window, "count": governor.count + normal}
 
 
-def _zero_where(back: Tensor, **leaves: Tensor) -> dict[str, Tensor]:
-    """Zero leaves of rolled-back envs: a host without its seeds has another level of losses."""
-    return {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in leaves.items()}
-
-
 def _update_snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
     """Parts of the snapshot, replaced where due."""
-    kept = state.governor
-    return {
-        "snapshot_epoch": torch.where(due, state.clock.epoch, kept.snapshot_epoch),
-        "host": select(due, state.host, kept.host),
-        "seeds": select(due, state.seeds, kept.seeds),
-        "slots": select(due, state.slots, kept.slots),
-        "signals": select(due, signals, kept.signals),
-    }
-
-
-def _restore_slots(now: Slots, then: Slots, fossils: Tensor, pruned: Tensor) -> Slots:
-    """Restore the fossils of the snapshot; remove other seeds."""
-    return select(fossils, then, remove(now, pruned))
+    old = state.governor
+    parts = {name: select(due, getattr(state, name), getattr(old, name)) for name in ("host", "seeds", "slots")}
+    epoch = torch.where(due, state.clock.epoch, old.snapshot_epoch)
+    return {"snapshot_epoch": epoch, **parts, "signals": select(due, signals, old.signals)}
 
 
 def _restore_signals(then: Signals, now: Signals) -> Signals:

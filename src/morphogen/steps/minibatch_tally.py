@@ -70,8 +70,8 @@ def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
 
 def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
     """Add the measurements of one minibatch."""
-    found = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
-    sums = tally.sums + torch.where(stats.finite.unsqueeze(-1), found, 0.0)
+    values = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
+    sums = tally.sums + torch.where(stats.finite.unsqueeze(-1), values, 0.0)
     return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
 
 

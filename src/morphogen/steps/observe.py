@@ -61,11 +61,6 @@ def observe(
     )
 
 
-def flatten_observation(observation: Observation) -> Tensor:
-    """One vector per env for adapters: the env block, then the slots in slot order.  float32 [E, 52 + 46 S]."""
-    return torch.cat((observation.env, observation.slots.flatten(1)), dim=-1)
-
-
 def _env_features(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tuple[Tensor, ...]:
     """Env block without the time.  share float32 [E, S], parameters / host parameters; allowed bool [E, 5, S]."""
     return (

@@ -1,4 +1,4 @@
-"""reset: a new episode of every env.  Fresh host, empty slots, zero optimiser state, ledger, governor and clock."""
+"""reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their lifecycles."""
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -7,6 +7,9 @@ from morphogen.nets import cnn
 from morphogen.nets.net import Net
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
+from morphogen.state.tree_ops import masked_update, replace
+from morphogen.vocab.blueprint import EMPTY
+from morphogen.vocab.stage import Stage
 
 
 def reset(
@@ -22,5 +25,30 @@ def reset(
     state = schema.empty_state(sizes, key, ledger)
     host = state.host.replace(params=cnn.host_layout(net.host).draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
-    # Copied, not shared: a fresh state is locked throughout, and a graph tells locked parts from others.
+    # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked parts.
     return state.replace(host=host, instance=instance, clock=clock)
+
+
+def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
+    """Place unmeasured fossils at alpha 1 in empty slots.
+
+    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].
+    Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
+    """
+    where = blueprint > EMPTY
+    slots = masked_update(
+        state.slots,
+        where,
+        stage=int(Stage.FOSSILIZED),
+        previous_stage=int(Stage.HOLDING),
+        epochs_in_stage=1,
+        previous_epochs_in_stage=1,
+        age=1,
+        blueprint=blueprint,
+        algorithm=algorithm,
+        blend_target=1.0,
+        alpha=1.0,
+        alpha_start=1.0,
+        alpha_target=1.0,
+    )
+    return replace(state, slots=slots)

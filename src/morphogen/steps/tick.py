@@ -26,12 +26,8 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
     slots = remove(slots, faded)
     slots, late = _auto_advance(slots, state, (Gate.HOLD,), lifecycle)
-    report = unsafe_new(
-        TickReport,
-        state,
-        gate=early + late,
-        removal=torch.where(faded, int(Removal.RAMP), int(Removal.NONE)),
-    )
+    removal = torch.where(faded, int(Removal.RAMP), int(Removal.NONE))
+    report = unsafe_new(TickReport, state, gate=early + late, removal=removal)
     return replace(state, slots=slots, seeds=zero_empty_slots(state.seeds, occupied(slots.stage))), report
 
 

@@ -126,7 +126,9 @@ def train_minibatch(
         finite = finite & (seed_finite | ~running.blended).all(-1)
         train_state = _step_seeds(train_state, (running, seeds), grad, SeedGrads(stats, seed_finite, finite), spec=spec)
     measured = MinibatchStats(loss, correct, finite, norm)
-    host, velocity = _step_host(train_state, host_grad, measured, spec=spec)
+    clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
+    knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
+    host, velocity = sgd(train_state.weights.host, train_state.velocity.host, clipped, finite, **knobs)
     return train_state._replace(
         weights=train_state.weights._replace(host=host),
         velocity=train_state.velocity._replace(host=velocity),
@@ -151,14 +153,6 @@ def _objective(
     return loss.sum(), (loss.detach(), correct)
 
 
-def _step_host(
-    train_state: TrainState, grads: Tensor, stats: MinibatchStats, *, spec: HostSpec
-) -> tuple[Tensor, Tensor]:
-    clipped = clip_by_norm(grads, stats.norm, max_norm=spec.max_grad_norm)
-    knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
-    return sgd(train_state.weights.host, train_state.velocity.host, clipped, stats.finite, **knobs)
-
-
 def _step_seeds(
     train_state: TrainState,
     active: tuple[ActiveSeeds, SeedTally],
@@ -171,9 +165,8 @@ def _step_seeds(
     (running, seeds), (stats, seed_finite, finite) = active, seed_grads
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
-    factor = blocks.expand_to_params(
-        torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0), running.index
-    )
+    factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
+    factor = blocks.expand_to_params(factor, running.index)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad * factor, factor >= 0, **knobs)
     return train_state._replace(
@@ -186,11 +179,8 @@ def _step_seeds(
 
 def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put trained parameters back into the state, with the statistics of the epoch."""
-    mean, valid, seeds = (
-        minibatch_tally.env_averages(train_state.tally),
-        train_state.tally.finite > 0,
-        train_state.seed_tally,
-    )
+    mean, valid = minibatch_tally.env_averages(train_state.tally), train_state.tally.finite > 0
+    seeds = train_state.seed_tally
     metrics = unsafe_new(
         TrainMetrics,
         state,

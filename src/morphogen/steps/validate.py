@@ -50,19 +50,18 @@ def validate(
     """
     nothing = (None,) * len(net.slots)
     growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None
-    if any(crew.groups for crew in plan.evaluate):
-        limbs = plans.build_tree(state.slots, coalition, evaluated, net=net)
-        where = sites.validation_indices(state.slots, limbs, plan, net=net)
-        growth = SlotSeeds(
-            plan.evaluate, where, sites.gather_params(state.seeds, "params", plan.evaluate, where, net=net)
-        )
-        ends, number = _output_rows(limbs, plan, coalition), limbs.number[-1]
+    if any(slot.groups for slot in plan.evaluate):
+        tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
+        where = sites.validation_indices(state.slots, tree, plan, net=net)
+        params = sites.gather_params(state.seeds, "params", plan.evaluate, where, net=net)
+        growth = SlotSeeds(plan.evaluate, where, params)
+        ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
     frame = cnn.build_masks(state.instance, net.host, state.host.params)
     rows = cnn.HostRows(cnn.host_layout(net.host).split(state.host.params), frame, None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
-    counts = [_count_correct(forward(images, rows, growth, net=net), own, ends) for images, own in pieces]
+    counts = [_count_correct(forward(images, rows, growth, net=net), piece, ends) for images, piece in pieces]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
     return _build_validation(_SampleCounts(correct, nats, total), number, state, (coalition, evaluated))
 
@@ -81,9 +80,11 @@ def _count_correct(logits: Tensor, labels: Tensor, output_rows: _OutputRows | No
     Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use.
     """
     counted = labels >= 0
-    wanted, own = (labels, logits) if output_rows is None else (labels[output_rows.env], logits[output_rows.current])
-    right = (wanted == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
-    nats = F.cross_entropy(own.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
+    expected, current = (
+        (labels, logits) if output_rows is None else (labels[output_rows.env], logits[output_rows.current])
+    )
+    right = (expected == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
+    nats = F.cross_entropy(current.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
     return _SampleCounts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
 
 

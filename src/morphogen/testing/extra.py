@@ -1,8 +1,6 @@
-"""Optional requirements of strategies and laws: without them, importing this module says how to install them."""
+"""Requirement of strategies and laws: importing this module without Hypothesis raises how to install it."""
 
 from importlib.util import find_spec
 
 if find_spec("hypothesis") is None:
-    raise ImportError(
-        'morphogen.testing.strategies and .laws need Hypothesis; want it installed: pip install "morphogen[test]"'
-    )
+    raise ImportError('morphogen.testing.strategies and .laws need Hypothesis: pip install "morphogen[test]"')

@@ -223,7 +223,7 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
             {"blueprints": ("attention",)},
             r'germinate_one: steps\[0\].blueprint is "norm"; want one of',
         ),
-        ("schedule:nowhere.json", {}, "policy_name is schedule:nowhere.json, which cannot be read: No such file"),
+        ("schedule:nowhere.json", {}, "policy_name: expected a readable file, got schedule:nowhere.json: No such file"),
     ],
 )
 def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_written(tmp_path, name, fields, message):

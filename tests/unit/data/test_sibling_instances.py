@@ -183,7 +183,7 @@ def test_schedules_that_tell_envs_apart_cannot_be_mixed():
     setup = tiny_setup(episode_length=12, lifecycle=QUICK)
     made = build_schedule(grown()[1], setup.spec)
     apart = type(made)("apart", (ScheduleStep(0, made.steps[0].action, env=1),), "wait")
-    with pytest.raises(ConfigError, match="schedule apart names an env"):
+    with pytest.raises(ConfigError, match="schedule apart: expected steps for every env"):
         build_per_env_control([made, apart], [0, 1], setup.spec, setup.device)
 
 

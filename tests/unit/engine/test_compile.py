@@ -87,7 +87,7 @@ def small(path=None, **fields):
 
 def test_nothing_is_padded_or_compiled_unless_it_is_asked_for():
     compiled, plan = CompiledUnits(), plan_of(0)
-    assert compiled.fit(plan, ENVS) == (plan, None, None)
+    assert compiled.fit(plan) == (plan, None, None)
     assert compiled.unit("head", len) is len
     assert compiled.unit(None, len) is len
 
@@ -96,7 +96,7 @@ def lives(compiled, rounds, envs=ENVS):
     """Rounds of plans under a book -> per round, how each of them was run."""
     found = []
     for number, plans in enumerate(rounds):
-        found.append([compiled.fit(plan, envs) for plan in plans])
+        found.append([compiled.fit(plan) for plan in plans])
         compiled.end_round(number, envs)
     return found
 
@@ -191,7 +191,7 @@ def test_a_run_that_goes_on_after_any_epoch_pads_as_before(seeds, stop):
 
 def _epoch(compiled, number, plan):
     """The plan as it is run; after every second one the round ends."""
-    fitted = compiled.fit(plan, ENVS)
+    fitted = compiled.fit(plan)
     if number % 2:
         compiled.end_round(number // 2, ENVS)
     return fitted
@@ -199,10 +199,10 @@ def _epoch(compiled, number, plan):
 
 def test_sizes_of_other_hosts_are_refused():
     compiled = book(8)
-    compiled.fit(plan_of(1), ENVS)
+    compiled.fit(plan_of(1))
     known = compiled.padding_state()
     for odd in (known._replace(seen=known.seen[:3]), known._replace(signatures=(Signature("train", (1, 2)),))):
-        with pytest.raises(CheckpointError, match=r"shared\.compiled holds sizes of other plans"):
+        with pytest.raises(CheckpointError, match=r"shared\.compiled: expected sizes of plans"):
             book(8).restore(odd, plan_of(1))
 
 
@@ -374,9 +374,7 @@ def test_a_mode_that_needs_cuda_is_refused_on_a_cpu(tmp_path, capsys):
     ]
     assert main(words) == 2
     said = capsys.readouterr().err
-    assert (
-        said == "morphogen: error: engine.compile is 'reduce-overhead', which needs a CUDA device; the run is on cpu\n"
-    )
+    assert said == "morphogen: error: engine.compile: reduce-overhead: expected a CUDA device, got cpu\n"
     assert not (tmp_path / "run").exists()
 
 

@@ -102,11 +102,11 @@ def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, caps
 
 
 BROKEN = {
-    "missing": ("nowhere", "cannot be loaded: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
+    "missing": ("nowhere", "cannot be imported: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
     "number": ("number", "reward rule number: expected a function (spec, terms) -> rule, got 3"),
     "failing": (
         "failing",
-        "reward.rule is failing of thrift_rules 0.1, which cannot be used: KeyError: 'no such price'",
+        "reward.rule: failing of thrift_rules 0.1: KeyError: 'no such price'",
     ),
 }
 
@@ -129,7 +129,7 @@ def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(tmp_pat
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
     assert code == 2
     assert lines == [
-        "morphogen: error: reward.rule is thrift of thrift_rules 0.1, which cannot be loaded: "
+        "morphogen: error: reward.rule: thrift of thrift_rules 0.1: cannot be imported: "
         "ModuleNotFoundError: No module named 'not_there_at_all'"
     ]
     assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
@@ -144,8 +144,8 @@ def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeyp
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
     assert code == 2
     assert lines == [
-        "morphogen: error: reward.rule is thrift, which other_rules 0.1 and thrift_rules 0.1 offer; "
-        "uninstall all but one"
+        "morphogen: error: reward.rule: expected one package with thrift, got other_rules 0.1 and thrift_rules 0.1; "
+        "uninstall one"
     ]
     assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
 
@@ -157,8 +157,8 @@ def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, ca
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("delta"))
     assert code == 0
     assert lines == [
-        "morphogen: note: thrift_rules 0.1 offers a reward rule 'delta', "
-        "which is the name of another one (own); it is not used"
+        "morphogen: note: entry point of thrift_rules 0.1: expected a free name, got 'delta', "
+        "a rule of own; the entry point is ignored"
     ]
     assert BUILDERS["delta"] is own
     assert tried(capsys, monkeypatch, tmp_path, *dry("sparse"))[::2] == (0, [])
@@ -185,9 +185,11 @@ def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_use
     assert three[:6] == ["three", "good", "75.259", "0.499", "0.499", "0.499"]
     notes = {line.removeprefix("morphogen: note: ") for line in lines}
     assert len(notes) == len(lines) == 3
-    assert any("reward.rule is missing of thrift_rules 0.1, which cannot be loaded" in note for note in notes)
-    assert any("offers a reward rule 'delta'" in note for note in notes)
-    assert any("offers a reward rule 'two words'; want a name of letters and digits" in note for note in notes)
+    assert any("reward.rule: missing of thrift_rules 0.1: cannot be imported" in note for note in notes)
+    assert any("expected a free name, got 'delta'" in note for note in notes)
+    assert any(
+        "expected a name of letters and digits, with . _ - between them, got 'two words'" in note for note in notes
+    )
 
 
 def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
@@ -253,22 +255,26 @@ class Crooked:
 
 
 CROOKED = {
-    "its components sum to 0.* where its reward is 0": Crooked(total=lambda step, total: total * 1.01),
-    "in step 50 its reward is not finite": Crooked(total=lambda step, total: total / ~step.rolled_back),
-    r"its reward is torch.float32 \[11, 3\]; want torch.float32 \[11\], a number per env": Crooked(
+    "components: expected a sum of .*, the reward, got 0": Crooked(total=lambda step, total: total * 1.01),
+    "step 50: reward: expected finite numbers": Crooked(total=lambda step, total: total / ~step.rolled_back),
+    r"reward: expected torch.float32 \[11\], a number per env, got torch.float32 \[11, 3\]": Crooked(
         total=lambda step, total: step.slots.alpha
     ),
-    r"its gain is torch.float64 \[11\]": Crooked(paid=lambda step, parts: {**parts, "gain": parts["gain"].double()}),
-    "it pays gain, governor, tip; its components are gain, governor": Crooked(
+    r"gain: expected .*, got torch.float64 \[11\]": Crooked(
+        paid=lambda step, parts: {**parts, "gain": parts["gain"].double()}
+    ),
+    "components: expected gain, governor, got gain, governor, tip": Crooked(
         paid=lambda step, parts: {**parts, "tip": parts["gain"] * 0}
     ),
-    "it pays gain; its components are gain, governor": Crooked(paid=lambda step, parts: {"gain": parts["gain"]}),
-    r"its components are \['gain', 'governor'\]; want a tuple of names": Crooked(components=["gain", "governor"]),
-    r"its components are \('gain', 'gain'\); want a tuple of names, each once": Crooked(components=("gain", "gain")),
-    r"its ledger turns from \['seen'\] into \['seen', 'more'\]": Crooked(
+    "components: expected gain, governor, got gain": Crooked(paid=lambda step, parts: {"gain": parts["gain"]}),
+    r"components: expected a tuple of distinct names, got \['gain', 'governor'\]": Crooked(
+        components=["gain", "governor"]
+    ),
+    r"components: expected a tuple of distinct names, got \('gain', 'gain'\)": Crooked(components=("gain", "gain")),
+    r"ledger: expected \['seen'\] with their dtypes and shapes, got \['seen', 'more'\]": Crooked(
         carried=lambda step, ledger: ledger.clone().set("more", ledger["seen"])
     ),
-    r"its ledger turns from \['seen'\] into \['seen'\], or their shapes or dtypes change": Crooked(
+    r"ledger: expected \['seen'\] with their dtypes and shapes, got \['seen'\]": Crooked(
         carried=lambda step, ledger: ledger.apply(torch.Tensor.double)
     ),
     "RuntimeError: Tensor.item|NotImplementedError: .*meta": Crooked(
@@ -281,7 +287,7 @@ CROOKED = {
 @pytest.mark.parametrize("said", list(CROOKED))
 def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
     register("crooked", lambda spec, terms: CROOKED[said])
-    with pytest.raises(ConfigError, match=f"reward.rule is crooked of this program, which cannot be used: .*({said})"):
+    with pytest.raises(ConfigError, match=f"reward.rule: crooked of this program: .*({said})"):
         build_rule(RewardSpec(rule="crooked"), **asdict(TERMS))
 
 

@@ -148,7 +148,7 @@ def test_a_task_without_samples_has_no_test_split():
 REFUSED = {
     "--split train": (2, "--split: invalid choice: 'train'"),
     "--arms nobody,wait": (2, '--arms has "nobody"; want wait, random, heuristic'),
-    "--arms schedule:none.json": (2, "policy_name is schedule:none.json, which cannot be read"),
+    "--arms schedule:none.json": (2, "policy_name: expected a readable file, got schedule:none.json"),
     "--arms wait,schedule:{run}/config.json": (2, "config.json: steps is null; want a list of steps"),
     "--arms trained:none": (4, "policy file none is missing"),
     "--episodes 0": (2, "--episodes is 0; want an integer in 1 .. 10000"),

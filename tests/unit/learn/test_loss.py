@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import FLOOR, KEY, masks, play, small, source
+from support.torchrl_adapters import FactoredDistribution, to_torchrl
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.modules import ProbabilisticActor, ValueOperator
@@ -24,7 +25,6 @@ from morphogen.learn.loss import (
 from morphogen.learn.prepare import prepare_rows
 from morphogen.learn.return_scale import init_scale
 from morphogen.learn.schedule import Coefficients
-from morphogen.learn.torchrl import FactoredDistribution, to_torchrl
 from morphogen.nets import distribution as d
 from morphogen.nets.policy import Evaluation
 

@@ -381,7 +381,7 @@ def test_every_metric_is_there_has_a_reduction_and_is_finite():
     assert number(found, "contribution_loss") is None
     assert number(found, "learning_rate") == 1e-2
     assert all(isinstance(kind, metrics.Reduction) for kind in metrics.STEP_REDUCTIONS.values())
-    with pytest.raises(ValueError, match=r"metrics: expected .*, got \['unknown'\]"):
+    with pytest.raises(ValueError, match="metrics: expected"):
         metrics.pack_metrics({"unknown": (torch.zeros(()), torch.ones((), dtype=torch.bool))})
 
 

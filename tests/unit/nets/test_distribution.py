@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import FLOOR, batched, masks, source, tables
+from support.torchrl_adapters import FactoredDistribution
 from torchrl.modules import MaskedCategorical
 
-from morphogen.learn.torchrl import FactoredDistribution
 from morphogen.nets import distribution as d
 from morphogen.nets.distribution import NO_FLOOR, LogitTables, Support
 from morphogen.state import rng

@@ -11,7 +11,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.features import signed_log
 from morphogen.rules.legality import legal
 from morphogen.state import schema
-from morphogen.steps.observe import flatten_observation, observe
+from morphogen.steps.observe import observe
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
@@ -361,13 +361,6 @@ def test_difference_13_an_unmeasured_contribution_is_marked_and_a_stale_one_show
     found = see(make_state(make_slots([[seed, stale]])))
     assert slot(found, "contribution_valid") == [[0.0, 1.0]]
     assert slot(found, "since_measured") == [[0.0, pytest.approx(0.4)]]
-
-
-def test_the_flat_form_is_the_env_block_then_the_slots():
-    found = see(make_state(make_slots([[{}, {"stage": 3, "blueprint": 1}]])))
-    flat = flatten_observation(found)
-    assert flat.shape == (1, 52 + 2 * 46)
-    assert torch.equal(flat[0, 52 + 46 :], found.slots[0, 1])
 
 
 def test_observing_never_asks_the_host():

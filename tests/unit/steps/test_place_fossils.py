@@ -24,7 +24,7 @@ from morphogen.evaluation.schedule_search import GrowthStep, build_schedule, hel
 from morphogen.evaluation.static_baseline import first_epoch_at_cost, start_with_fossils, train_static_baseline
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
-from morphogen.steps.place_fossils import place_fossils
+from morphogen.steps.reset import place_fossils
 from morphogen.testing.builders import invariants
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Style, Tempo

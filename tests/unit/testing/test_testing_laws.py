@@ -68,7 +68,12 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             "telescopes",
             r"does not telescope: the discounted shaping of the",
         ),
-        (paying(broken_rules.masked_by_product), {}, "finite", r"pays what is not finite: .* where a value .* is nan"),
+        (
+            paying(broken_rules.masked_by_product),
+            {},
+            "finite",
+            r"pays a non-finite number: .* where an invalid value is nan",
+        ),
         (broken_rules.InPlace(), {}, "writes", r"InPlace writes to its input: ledger.phi has changed"),
         (broken_rules.Clamping(), {}, "writes", r"Clamping writes to its input: inputs.clean_improvement has changed"),
         (
@@ -107,13 +112,13 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             broken_rules.Shaped(),
             {"bounds": (-0.5, 9.0)},
             "within_bounds",
-            r"Shaped leaves its bounds: .* want -0.5 .. 9",
+            r"Shaped leaves its bounds -0.5 .. 9",
         ),
         (
             broken_rules.Shaped(),
             {"bounds": (-9.0, 0.5)},
             "within_bounds",
-            r"Shaped leaves its bounds: .* want -9.0 .. 0.5",
+            r"Shaped leaves its bounds -9.0 .. 0.5",
         ),
         (paying(broken_rules.Numbered()), {}, "graph", r"Numbered is not one graph: call \d with other values"),
     ],
@@ -136,7 +141,7 @@ def test_the_example_is_as_small_as_can_be():
 
 
 def test_a_component_that_the_rule_does_not_have_cannot_telescope():
-    with pytest.raises(ConfigError, match=r"component is 'shaping'; want one of paid, governor"):
+    with pytest.raises(ConfigError, match=r"component: expected one of paid, governor, got 'shaping'"):
         check_reward(paying(broken_rules.gain), gamma=GAMMA, **FEW)
 
 
@@ -230,12 +235,12 @@ def test_several_arguments_are_a_tuple_and_plain_values_stay_what_they_are():
 
 def test_a_law_can_be_left_out_and_one_that_does_not_exist_is_refused():
     check_step(broken_rules.older_by_chance, slots, skip=("repeats", "neighbours", "graph"), **FEW)
-    with pytest.raises(ConfigError, match=r"but is \['repeat'\]; want names of laws out of accepts, host"):
+    with pytest.raises(ConfigError, match=r"skip: expected names of accepts, host.*, got \['repeat'\]"):
         check_step(broken_rules.older, slots, skip=("repeat",), **FEW)
 
 
 def test_a_graph_needs_two_examples_of_the_same_shapes():
-    with pytest.raises(ConfigError, match=r"states draws no two examples of the same shapes"):
+    with pytest.raises(ConfigError, match=r"states: expected two distinct examples of equal shapes"):
         check_step(broken_rules.older, st.just(scenes.make_slot(stage=3, age=2)), **FEW)
 
 

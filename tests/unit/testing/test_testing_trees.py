@@ -143,9 +143,9 @@ def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
 
 
 def test_a_field_that_does_not_exist_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"no field is called clean; there are horizon"):
+    with pytest.raises(TypeError, match=r"fields: expected some of horizon.*, got clean"):
         make_reward_inputs(clean=1.0)
-    with pytest.raises(TypeError, match=r"no field is called phase; there are stage"):
+    with pytest.raises(TypeError, match=r"fields: expected some of stage.*, got phase"):
         make_slot_inputs(phase=1)
 
 

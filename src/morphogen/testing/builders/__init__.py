@@ -1,1 +1,1 @@
-"""testing/builders."""
+"""Builders of small states, inputs and epochs for tests."""

@@ -1,14 +1,14 @@
 """Invariants of the slots of every reachable state.
 
-For steps of your own that move slots: play them, and ask after each epoch.
+Check the slots after each epoch of your own steps.
 
     import torch
     from morphogen.testing.builders import invariants, scenes, synthetic_epoch
     now = synthetic_epoch.begin_episode(scenes.make_slots([[{}, {}]]))
     for heads in ([1, 0, 1, 0, 1, 2, 0, 0], [5, 0, 0, 0, 0, 0, 0, 0]):  # GERMINATE, ADVANCE
         loss, accuracy = torch.tensor([1.0]), torch.full((1, 4), 50.0)
-        made_up = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
-        now = synthetic_epoch.run_epoch(now, torch.tensor([heads]), made_up).after
+        measured = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
+        now = synthetic_epoch.run_epoch(now, torch.tensor([heads]), measured).after
         assert invariants.broken_invariants(now.slots) == []
     half = scenes.make_slot(stage=5, age=9, blueprint=1, epochs_in_stage=1, alpha=0.5)
     assert invariants.broken_invariants(half) == ["held at alpha 1"]
@@ -35,12 +35,12 @@ _ZERO_UNLESS = {  # flag -> values that are 0 without it
 
 
 def broken_invariants(slots: Slots) -> list[str]:
-    """The invariants that some slot breaks at the start of a step, by name."""
+    """List the invariants that some slot breaks at the start of a step, by name."""
     return [name for name, holds in _invariants(slots) if not bool(holds.all())]
 
 
 def _invariants(slots: Slots) -> Iterator[tuple[str, Tensor]]:
-    """Name and bool [E, S] of every invariant."""
+    """Yield name and bool [E, S] of every invariant."""
     stage, alpha, moving = slots.stage, slots.alpha, slots.alpha_mode != int(AlphaMode.HOLD)
     blends, held = stage == int(Stage.BLENDING), (stage == int(Stage.HOLDING)) | (stage == int(Stage.FOSSILIZED))
     empty, cools = stage == int(Stage.DORMANT), _in_stages(stage, COOLING)
@@ -64,4 +64,4 @@ def _invariants(slots: Slots) -> Iterator[tuple[str, Tensor]]:
 
 
 def _in_stages(stage: Tensor, stages: tuple[Stage, ...]) -> Tensor:
-    return torch.stack([stage == int(one) for one in stages]).any(0)
+    return torch.stack([stage == int(member) for member in stages]).any(0)

@@ -1,15 +1,15 @@
-"""The same envs with their slots in another order: every axis and every index that counts slots, and nothing else.
+"""Permutation of slots: every axis and every index that counts slots, and nothing else.
 
-What a rule makes of permuted slots must be the permuted form of what it makes of them.
+A rule of permuted slots must return the permuted result.
 
     from morphogen.rules.legality import legal
     from morphogen.testing.builders import scenes
     from morphogen.testing.builders.permute import permute
     slots = scenes.make_slots([[{"stage": 5}, {}, {"stage": 6}]])
     allow = scenes.make_limits(slots, enabled=(True, True, False))
-    order = [2, 0, 1]  # new place 0 holds what was in place 2
-    turned = legal(permute(slots, order), permute(allow, order))
-    assert turned.equal(legal(slots, allow)[:, :, order])
+    order = [2, 0, 1]  # new slot 0 is the old slot 2
+    permuted = legal(permute(slots, order), permute(allow, order))
+    assert permuted.equal(legal(slots, allow)[:, :, order])
 """
 
 import dataclasses
@@ -46,9 +46,9 @@ _SLOT_AXES: dict[type, dict[str, tuple[int, ...]]] = {
 
 
 def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
-    """The tree with its slots in another order; new place i holds what was in place `order[i]`.
+    """Permute the slots of a tree: new slot i is the old slot `order[i]`.
 
-    Knows the classes of the package and `Limits`.  Bare tensors are turned at `axis`, or stay where it is None.
+    Knows the classes of the package and `Limits`.  Bare tensors are permuted at `axis`; None: unchanged.
     """
     if isinstance(tree, Limits):
         return dataclasses.replace(tree, enabled=tuple(tree.enabled[i] for i in order))
@@ -58,7 +58,7 @@ def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
 
 
 def permute_action(action: Tensor, order: Order) -> Tensor:
-    """Actions that mean the same after the slots were permuted; a slot out of range stays.  int64 [E, 8]."""
+    """Permute the slots of actions; a slot out of range is unchanged.  int64 [E, 8]."""
     place = torch.tensor(order).argsort()
     slot = action[:, Head.SLOT]
     known = (slot >= 0) & (slot < len(order))
@@ -70,33 +70,27 @@ def permute_action(action: Tensor, order: Order) -> Tensor:
 def _permute_part(part: Any, order: Order, axis: int | None) -> Any:
     if not is_tensor_collection(part):
         return part if axis is None or part.dim() <= axis else _permute_axis(part, order, axis)
-    if isinstance(part, EnvState):
-        governor = _permute_part(part.governor, order, axis)
-        return part.replace(
-            slots=_permute_all(part.slots, order), seeds=_permute_seeds(part.seeds, order), governor=governor
-        )
-    if isinstance(part, Governor):
-        return part.replace(slots=_permute_all(part.slots, order), seeds=_permute_seeds(part.seeds, order))
+    if isinstance(part, EnvState | Governor):
+        extra = {"governor": _permute_part(part.governor, order, axis)} if isinstance(part, EnvState) else {}
+        return part.replace(slots=_permute_all(part.slots, order), seeds=_permute_seeds(part.seeds, order), **extra)
     if isinstance(part, _SLOT_CLASSES):
         return _permute_all(part, order)
     axes = _SLOT_AXES.get(type(part), {})
-    turned: dict[str, Any] = {name: _permute_axes(getattr(part, name), order, where) for name, where in axes.items()}
+    leaves: dict[str, Any] = {}
+    for name, where in axes.items():
+        leaves[name] = getattr(part, name)
+        for each in where:
+            leaves[name] = _permute_axis(leaves[name], order, each)
     if isinstance(part, RewardInputs):
-        turned["slots"] = _permute_all(part.slots, order)
+        leaves["slots"] = _permute_all(part.slots, order)
     if isinstance(part, ActionSpec):
         place = torch.tensor(order, device=part.slot.device).argsort()
-        turned["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)
-    return part.replace(**turned) if turned else part
+        leaves["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)
+    return part.replace(**leaves) if leaves else part
 
 
 def _permute_all(part: Any, order: Order) -> Any:
     return part.apply(lambda leaf: _permute_axis(leaf, order, 1))
-
-
-def _permute_axes(leaf: Tensor, order: Order, axes: tuple[int, ...]) -> Tensor:
-    for axis in axes:
-        leaf = _permute_axis(leaf, order, axis)
-    return leaf
 
 
 def _permute_axis(leaf: Tensor, order: Order, axis: int) -> Tensor:
@@ -104,7 +98,7 @@ def _permute_axis(leaf: Tensor, order: Order, axis: int) -> Tensor:
 
 
 def _permute_seeds(seeds: TensorDictBase, order: Order) -> TensorDict:
-    """Storage keeps the names of its slots and exchanges the rows; they must be of one size."""
+    """Exchange the rows of the slots, which must have one size; names keep their order."""
     names = list(seeds.keys())
-    rows = {name: seeds[names[place]] for name, place in zip(names, order, strict=True)}
+    rows = {name: seeds[names[source]] for name, source in zip(names, order, strict=True)}
     return TensorDict(rows, batch_size=seeds.batch_size, device=seeds.device)

@@ -1,6 +1,6 @@
-"""Inputs of reward rules put together by hand, and rules played over consecutive steps.
+"""Inputs of reward rules from single fields, and rules played over consecutive steps.
 
-A rule is called once a step with the ledger that it returned in the step before; `play_rule` does that.
+`play_rule` calls a rule once per step with the ledger of the previous step.
 
     from morphogen.rules.rewards.table import build_rule
     from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
@@ -23,7 +23,7 @@ from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-# Neutral fields: everything measured, nothing going on.  name -> (value, dtype; None: the real one of the rule)
+# Neutral fields: all measured, no change.  name -> (value, dtype; None: the floating-point dtype of the rule)
 INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
     **dict.fromkeys(("horizon", "rolled_back", "op_executed"), (False, torch.bool)),
     **dict.fromkeys(("committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"), (True, torch.bool)),
@@ -43,7 +43,7 @@ SLOT_INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = 
     **dict.fromkeys(("contribution", "next_contribution", "interaction_sum", "alpha"), (0.0, None)),
     **dict.fromkeys(("accuracy_at_germination", "accuracy_at_stage_start"), (0.0, None)),
 }
-# Values that stand for nothing where their flag is False: flag -> values.
+# Values that are invalid without their flag: flag -> values.
 OPTIONAL_INPUTS: dict[str, tuple[str, ...]] = {
     "committed_valid": ("committed_acc",),
     "clean_valid": ("clean_improvement",),
@@ -59,16 +59,18 @@ OPTIONAL_SLOT_INPUTS: dict[str, tuple[str, ...]] = {
 def fill_fields(
     defaults: Mapping, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The known fields as tensors of a shape, those that are given instead of their neutral values."""
+    """Expand fields to tensors of a shape, with the defaults of all others."""
     unknown = fields.keys() - defaults.keys()
     if unknown:
-        raise TypeError(f"no field is called {', '.join(sorted(unknown))}; there are {', '.join(defaults)}")
-    made = {name: (fields.get(name, value), kind or dtype) for name, (value, kind) in defaults.items()}
-    return {name: torch.as_tensor(value, dtype=kind).expand(shape).clone() for name, (value, kind) in made.items()}
+        raise TypeError(f"fields: expected some of {', '.join(defaults)}, got {', '.join(sorted(unknown))}")
+    return {
+        name: torch.as_tensor(fields.get(name, value), dtype=kind or dtype).expand(shape).clone()
+        for name, (value, kind) in defaults.items()
+    }
 
 
 def make_slot_inputs(envs: int = 1, slots: int = 3, *, dtype: torch.dtype = torch.float64, **fields: Any) -> SlotInputs:
-    """Slot inputs of a rule; a number stands for all slots, a row for all envs.  Empty slots by default."""
+    """Build slot inputs; a number is expanded to all slots, a row to all envs.  Default: empty slots."""
     return SlotInputs(**fill_fields(SLOT_INPUT_DEFAULTS, fields, (envs, slots), dtype), batch_size=[envs])
 
 
@@ -80,7 +82,7 @@ def make_reward_inputs(
     interaction: Any = 0.0,
     **fields: Any,
 ) -> RewardInputs:
-    """Inputs of a rule; a number stands for all envs.  Measured zeros unless given; price .1, losses 2.3 and .3."""
+    """Build inputs of a rule; a number is expanded to all envs.  Default: measured zeros, price 0.1."""
     slots = make_slot_inputs(envs, dtype=dtype) if slots is None else slots
     places = slots.stage.shape[1]
     pairs = torch.as_tensor(interaction, dtype=dtype).expand(envs, places, places).clone()
@@ -89,27 +91,18 @@ def make_reward_inputs(
 
 
 def replace_invalid(reward_inputs: RewardInputs, wrong: float) -> RewardInputs:
-    """The inputs with every value that is not valid replaced: what a rule must not read."""
-    slots = reward_inputs.slots
-    cells = {
-        name: _replace_unless(slots, flag, name, wrong)
-        for flag, names in OPTIONAL_SLOT_INPUTS.items()
-        for name in names
-    }
-    values = {
-        name: _replace_unless(reward_inputs, flag, name, wrong)
-        for flag, names in OPTIONAL_INPUTS.items()
-        for name in names
-    }
-    return reward_inputs.replace(**values, slots=slots.replace(**cells))
+    """Replace every invalid value, which a rule must not read."""
+    slots = _replace_invalid(reward_inputs.slots, OPTIONAL_SLOT_INPUTS, wrong)
+    return _replace_invalid(reward_inputs, OPTIONAL_INPUTS, wrong).replace(slots=slots)
 
 
-def _replace_unless(part: Any, flag: str, name: str, wrong: float) -> Tensor:
-    return torch.where(getattr(part, flag), getattr(part, name), wrong)
+def _replace_invalid(part: Any, optional: Mapping[str, tuple[str, ...]], wrong: float) -> Any:
+    flags = [(flag, name) for flag, names in optional.items() for name in names]
+    return part.replace(**{name: torch.where(getattr(part, flag), getattr(part, name), wrong) for flag, name in flags})
 
 
 def play_rule(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-    """Rewards and components of consecutive steps from a fresh ledger: [T, E], {name: [T, E]}, the last ledger."""
+    """Play consecutive steps from a fresh ledger -> rewards [T, E], components {name: [T, E]}, last ledger."""
     ledger = rule.init(*steps[0].slots.stage.shape)
     rewards, parts = [], []
     for step in steps:

@@ -1,6 +1,6 @@
-"""Small states put together by hand: slots from the leaves that matter, whole envs around them, what is measured.
+"""Small states by hand: slots from single leaves, envs around slots, measurements.
 
-These are for single cases; what holds for every state is asked of the states that `strategies` draws.
+For single cases; laws of all states use the states that `strategies` draws.
 
     import torch
     from morphogen.rules.legality import legal
@@ -9,8 +9,8 @@ These are for single cases; what holds for every state is asked of the states th
     from morphogen.vocab.stage import Stage
     slots = scenes.make_slots([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
     assert legal(slots, scenes.make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
-    world = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3)
-    assert torch.equal(world.slots.stage, slots.stage)
+    state = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3)
+    assert torch.equal(state.slots.stage, slots.stage)
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ CLASSES, BASELINE_LOSS = 10, 2.3
 
 
 def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
-    """Slots from one dict of leaves per env and slot; a leaf that is not named has its empty value."""
+    """Build slots from one dict of leaves per env and slot; other leaves have their empty values."""
     leaves = {}
     for name, leaf in SLOT_LEAVES.items():
         values = [[row.get(name, leaf.empty) for row in env] for env in rows]
@@ -42,22 +42,22 @@ def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32
 
 
 def make_slot(**leaves: float | int | bool) -> Slots:
-    """A single env with a single slot."""
+    """Build one env with one slot."""
     return make_slots([[leaves]])
 
 
 def slots_by_stage(
     stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves
 ) -> Slots:
-    """Slots by stage, one row an env; alpha 1 where blended unless given; other leaves [E, S] by name, as they are."""
+    """Build slots from stages, one row per env; alpha is 1 in blended slots by default; `leaves` [E, S] by name."""
     full = [[float(stage in BLENDED) for stage in env] for env in stages]
     slots = make_slots([[{"stage": int(stage)} for stage in env] for env in stages])
-    given = {"alpha": full if alphas is None else alphas, **leaves}
-    return slots.replace(**{name: torch.as_tensor(value) for name, value in given.items()})
+    columns = {"alpha": full if alphas is None else alphas, **leaves}
+    return slots.replace(**{name: torch.as_tensor(value) for name, value in columns.items()})
 
 
 def make_sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
-    """Sizes of a state that is as small as can be: three host parameters, two a seed."""
+    """Sizes of a minimal state: three host parameters, two per seed."""
     names = tuple(f"r0c{i}" for i in range(slots))
     return schema.Sizes(envs, names, host_params=3, seed_params=(2,) * slots, window=window, classes=CLASSES)
 
@@ -72,33 +72,33 @@ def make_state(
     phi: float = 0.0,
     price: float = 0.1,
 ) -> EnvState:
-    """Envs around the slots, two parameters a seed, no two alike; `phi`: the ledger of the own reward rules."""
+    """Build envs around slots, with two distinct parameters per seed; `phi`: ledger of the core reward rules."""
     envs, count = slots.stage.shape
     ledger = TensorDict({"phi": torch.full((envs,), phi)}, batch_size=[envs])
-    whole = schema.empty_state(make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
+    state = schema.empty_state(make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
     valid = torch.full((envs,), measured)
     known = torch.as_tensor(accuracy, dtype=torch.float32).expand(envs)
-    rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(whole.seeds.keys())}
+    rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(state.seeds.keys())}
     seeds, filled = TensorDict(rows, batch_size=[envs]), (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     loss, prices = torch.full((envs,), BASELINE_LOSS), torch.full((envs,), price)
-    return whole.replace(
+    return state.replace(
         slots=slots,
-        signals=whole.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
+        signals=state.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
         seeds=zero_empty_slots(seeds, filled),
-        host=whole.host.replace(params=torch.arange(3.0 * envs).view(envs, 3) + 1, momentum=torch.ones(envs, 3)),
-        instance=whole.instance.replace(baseline_loss=loss, param_price=prices, classes=torch.full((envs,), CLASSES)),
-        clock=whole.clock.replace(epoch=whole.clock.epoch + epoch),
+        host=state.host.replace(params=torch.arange(3.0 * envs).view(envs, 3) + 1, momentum=torch.ones(envs, 3)),
+        instance=state.instance.replace(baseline_loss=loss, param_price=prices, classes=torch.full((envs,), CLASSES)),
+        clock=state.clock.replace(epoch=state.clock.epoch + epoch),
     )
 
 
 def make_seed_rows(envs: int, value: float) -> TensorDict:
-    """Parameters and momentum of the seeds in one slot, another number in every env."""
+    """Build parameters and momentum of the seeds in one slot, distinct in every env."""
     row = value + 10.0 * torch.arange(envs, dtype=torch.float32)[:, None].expand(envs, 2)
     return TensorDict({"params": row.clone(), "momentum": -row}, batch_size=[envs])
 
 
 def make_limits(slots: Slots, **fields: Any) -> Limits:
-    """Limits that fit the slots: all enabled unless said otherwise."""
+    """Build limits for slots; default: all enabled."""
     return Limits(**{"topology": "cnn", "enabled": (True,) * slots.stage.shape[1], **fields})
 
 
@@ -109,7 +109,7 @@ def advance_counters(slots: Slots) -> Slots:
 
 
 def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1) -> Validation:
-    """A validation of envs without seeds that count: only configuration 0 was evaluated."""
+    """Build a validation of envs in which only coalition 0 was evaluated."""
     envs = len(accuracy)
     first = torch.arange(columns).expand(envs, columns) == 0
     return Validation(
@@ -122,7 +122,7 @@ def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *
 
 
 def make_train_metrics(skipped: Sequence[int]) -> TrainMetrics:
-    """Training of which nothing is known but how many minibatches each env skipped."""
+    """Build training metrics from the number of skipped minibatches of each env."""
     envs = len(skipped)
     zeros, yes = torch.zeros(envs), torch.ones(envs, dtype=torch.bool)
     return TrainMetrics(
@@ -139,7 +139,7 @@ def make_train_metrics(skipped: Sequence[int]) -> TrainMetrics:
 def make_attribution(
     accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
 ) -> Attribution:
-    """An attribution by hand: accuracies of envs without fossils; no player unless contributions are given."""
+    """Build an attribution of envs without fossils; default: no contributions."""
     val = torch.tensor(accuracy)
     flat, wide = torch.zeros_like(val), torch.zeros(len(accuracy), slots)
     credit = wide if contribution is None else torch.tensor(contribution)

@@ -1,16 +1,16 @@
-"""An epoch without networks: the steps of the package in their order, on accuracies that are made up.
+"""Epoch without networks: the steps of the package in order, on synthetic accuracies.
 
-The strategy `trajectories` draws lives of such epochs, so its states are really reached.
+The strategy `trajectories` draws sequences of such epochs, so its states are reachable.
 
     import torch
     from morphogen.testing.builders import scenes, synthetic_epoch
-    world = synthetic_epoch.begin_episode(scenes.make_slots([[{}, {}]]))
+    state = synthetic_epoch.begin_episode(scenes.make_slots([[{}, {}]]))
     germinate = torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]])
     loss, accuracy = torch.tensor([1.0]), torch.tensor([[50.0, 51.0, 50.0, 52.0]])
-    made_up = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
-    moment = synthetic_epoch.run_epoch(world, germinate, made_up)
-    assert moment.after.slots.stage.tolist() == [[2, 1]]
-    assert moment.outcome.executed.item() and moment.inputs.op.item() == 1  # what a reward rule is told
+    measured = synthetic_epoch.SyntheticMeasurements(loss=loss, coalition_accuracy=accuracy)
+    epoch = synthetic_epoch.run_epoch(state, germinate, measured)
+    assert epoch.after.slots.stage.tolist() == [[2, 1]]
+    assert epoch.outcome.executed.item() and epoch.inputs.op.item() == 1  # inputs of a reward rule
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import ACTIVE
 
-PAIRS = 2  # orders of players, where an env has more than four
+PAIRS = 2  # pairs of permutations for envs with more than four players
 HOST_PARAMS = 1000
 
 
@@ -46,7 +46,7 @@ class EpisodeSpec:
 
     length: int = 8
     every: int = 1
-    limits: Limits | None = None  # None: all slots enabled, as the lifecycle says
+    limits: Limits | None = None  # None: all slots enabled, limits of the lifecycle
     target_loss: float = 0.3
     lifecycle: LifecycleSpec = field(
         default_factory=lambda: LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
@@ -54,25 +54,24 @@ class EpisodeSpec:
     governor: GovernorSpec = field(default_factory=lambda: GovernorSpec(min_samples=2, window=4, snapshot_every=2))
 
     def build_limits(self, slots: Slots) -> Limits:
-        """The limits of the episode."""
-        own, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
-        quick = Limits("cnn", enabled, min_prune_age=own.min_prune_age, auto_forward=own.auto_forward)
-        return quick if self.limits is None else self.limits
+        """Return the limits of the episode."""
+        if self.limits is not None:
+            return self.limits
+        spec, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
+        return Limits("cnn", enabled, min_prune_age=spec.min_prune_age, auto_forward=spec.auto_forward)
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticMeasurements:
-    """Made-up measurements of one epoch."""
+    """Synthetic measurements of one epoch."""
 
-    loss: Tensor  # float32 [E], nats; not finite makes the governor roll the env back
-    coalition_accuracy: (
-        Tensor  # float32 [E, 2^S], accuracy in points with coalition m on, bit s of m = the seed in slot s
-    )
+    loss: Tensor  # float32 [E], nats; a non-finite loss causes a rollback
+    coalition_accuracy: Tensor  # float32 [E, 2^S], points of coalition m; bit s of m: the seed in slot s
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyntheticEpoch:
-    """One epoch: what was acted on, what was done, what came of it, and what a reward rule is told."""
+    """One epoch: state before, action, measurements, outcome, state after, inputs of a reward rule."""
 
     terms: EpisodeSpec
     before: EnvState
@@ -85,19 +84,19 @@ class SyntheticEpoch:
 
     def __repr__(self) -> str:
         stages = f"stage {self.before.slots.stage.tolist()} -> {self.after.slots.stage.tolist()}"
-        return f"Moment(action {self.action.tolist()}, loss {self.measurements.loss.tolist()}, {stages})"
+        return f"SyntheticEpoch(action {self.action.tolist()}, loss {self.measurements.loss.tolist()}, {stages})"
 
 
 def begin_episode(slots: Slots, terms: EpisodeSpec | None = None) -> EnvState:
-    """Envs around the slots at the start of an episode, measured and with a first snapshot."""
+    """Build envs around slots at the start of an episode, measured and with a first snapshot."""
     terms = terms or EpisodeSpec()
     return first_snapshot(make_state(slots, window=terms.governor.window))
 
 
 class ScoredInputs(NamedTuple):
-    """An epoch up to its reward: what `steps.score` is given."""
+    """Epoch up to its reward: the arguments of `steps.score`."""
 
-    state: EnvState  # as the governor left it
+    state: EnvState  # from the governor
     outcome: ActionOutcome
     attribution: Attribution
     report: GovernorReport
@@ -110,16 +109,16 @@ def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
     trained = ticked.replace(slots=_train_slots(ticked.slots))
-    seen = synthetic_validation(trained, measurements, terms)
-    valued, worth = attribute(trained, seen, every=terms.every, episode_length=terms.length, signal_spec=SignalSpec())
-    governed, report = govern(
-        valued, seen, make_train_metrics([0] * len(measurements.loss)), spec=terms.governor, minibatches=1
-    )
-    return ScoredInputs(governed, outcome, worth, report, seen)
+    validation = synthetic_validation(trained, measurements, terms)
+    rhythm = {"every": terms.every, "episode_length": terms.length}
+    attributed, attribution = attribute(trained, validation, signal_spec=SignalSpec(), **rhythm)
+    metrics = make_train_metrics([0] * len(measurements.loss))
+    governed, report = govern(attributed, validation, metrics, spec=terms.governor, minibatches=1)
+    return ScoredInputs(governed, outcome, attribution, report, validation)
 
 
 def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
-    """Keywords that `steps.score.reward_inputs` shares with `score`."""
+    """Keyword arguments that `steps.score.reward_inputs` and `score` share."""
     slots = now.slots.stage.shape[1]
     return {
         "before": now,
@@ -137,18 +136,17 @@ def run_epoch(
     """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] -> SyntheticEpoch."""
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
-    whole = run_steps(now, action, measurements, terms)
-    told = reward_inputs(*whole, **reward_context(now, terms))
-    return SyntheticEpoch(terms, now, masks, action, measurements, whole.outcome, close_epoch(whole.state), told)
+    scored = run_steps(now, action, measurements, terms)
+    inputs = reward_inputs(*scored, **reward_context(now, terms))
+    return SyntheticEpoch(terms, now, masks, action, measurements, scored.outcome, close_epoch(scored.state), inputs)
 
 
 def _train_slots(slots: Slots) -> Slots:
-    """The slots after training in which every seed that runs had a healthy gradient."""
+    """Return the slots after training with healthy gradients of all active seeds."""
     runs = (slots.stage >= ACTIVE[0]) & (slots.stage <= ACTIVE[-1])
-    one = {name: torch.where(runs, 1.0, getattr(slots, name)) for name in ("gradient_norm", "gradient_ratio")}
+    real = ("gradient_norm", "gradient_ratio", "gradient_health")
     return slots.replace(
-        **one,
-        gradient_health=torch.where(runs, 1.0, slots.gradient_health),
+        **{name: torch.where(runs, 1.0, getattr(slots, name)) for name in real},
         gradient_valid=slots.gradient_valid | runs,
         gradient_ratio_valid=slots.gradient_ratio_valid | runs,
         exploding=slots.exploding & ~runs,
@@ -157,7 +155,7 @@ def _train_slots(slots: Slots) -> Slots:
 
 
 def synthetic_validation(now: EnvState, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> Validation:
-    """The made-up accuracies of every coalition that is asked for.  now [E] after `tick` -> Validation [E]."""
+    """Look up the synthetic accuracies of the requested coalitions.  now [E] after `tick` -> Validation [E]."""
     envs, count = now.slots.stage.shape
     full = is_measured_epoch(now.clock.epoch, every=terms.every, episode_length=terms.length)
     orders = torch.linspace(0, 0.9, PAIRS * count).view(1, PAIRS, count).expand(envs, -1, -1)

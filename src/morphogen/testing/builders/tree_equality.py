@@ -1,6 +1,6 @@
-"""Trees of tensors: their leaves by name, equality, one env of them, another order of slots.
+"""Trees of tensors: leaves by name, equality, single envs.
 
-A tree is a tensor, a TensorDict or TensorClass, or a tuple, list or dict of trees; anything else in it is left alone.
+A tree is a tensor, a TensorDict or TensorClass, or a tuple, list or dict of trees; other values are ignored.
 
     from morphogen.testing.builders import scenes, tree_equality
     slots = scenes.make_slots([[{"stage": 4, "alpha": 0.5}], [{}]])
@@ -22,7 +22,7 @@ _EMPTY = {leaf.name: leaf.empty for part in PARTS.values() for leaf in part}  # 
 
 
 def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
-    """All tensors of a tree by their dotted path."""
+    """Return all tensors of a tree by dotted path."""
     if isinstance(tree, Tensor):
         return {path: tree}
     if is_tensor_collection(tree):
@@ -38,7 +38,7 @@ def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
 
 
 def map_tree(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """The tree with every tensor, TensorDict and TensorClass in it changed; plain values stay as they are."""
+    """Apply a function to every tensor, TensorDict and TensorClass of a tree."""
     if isinstance(tree, Tensor) or is_tensor_collection(tree):
         return change(tree)
     if isinstance(tree, Mapping):
@@ -50,17 +50,17 @@ def map_tree(tree: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def copy_tree(tree: Any) -> Any:
-    """The tree with tensors of its own."""
+    """Copy a tree."""
     return map_tree(tree, lambda part: part.clone())
 
 
 def move_tree(tree: Any, device: str) -> Any:
-    """The tree on another device."""
+    """Move a tree to another device."""
     return map_tree(tree, lambda part: part.to(device))
 
 
 def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
-    """The tree with its real leaves in another precision."""
+    """Convert the floating-point leaves of a tree."""
 
     def change(part: Any) -> Any:
         return part.apply(real) if is_tensor_collection(part) else real(part)
@@ -72,27 +72,27 @@ def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
 
 
 def tree_parts(tree: Any) -> list[Any]:
-    """The tensors, TensorDicts and TensorClasses of a tree, in order, not taken apart."""
+    """List the tensors, TensorDicts and TensorClasses of a tree, in order."""
     found: list[Any] = []
     map_tree(tree, lambda part: found.append(part) or part)
     return found
 
 
 def tree_form(tree: Any) -> tuple:
-    """Shapes and dtypes of the leaves, and the plain values: what a run can depend on where it reads no value."""
+    """Return shapes and dtypes of the leaves, and the plain values: all that a run may depend on without reads."""
     shapes = tuple((path, leaf.dtype, tuple(leaf.shape)) for path, leaf in leaves(tree).items())
     plain = [part for part in tree if not leaves(part)] if isinstance(tree, tuple) else []
     return shapes, tuple(repr(part) for part in plain)
 
 
 def env_count(tree: Any, axis: int = 0) -> int:
-    """Number of envs of the first part with an env axis; `axis`: of envs in bare tensors.  0: no such part."""
+    """Return the number of envs of the first part with an env axis, or 0; `axis`: of envs in bare tensors."""
     leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in tree_parts(tree))
     return next((lead[0] for lead in leads if len(lead)), 0)
 
 
 def select_env(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
-    """One env of `count` alone, its axis kept; what is not stacked over so many envs stays whole."""
+    """Select one of `count` envs, keeping the axis; parts of another size stay complete."""
 
     def cut(part: Any) -> Any:
         if is_tensor_collection(part):
@@ -103,7 +103,7 @@ def select_env(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
 
 
 def tensors_equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
-    """Tensors of one dtype and shape with equal values, NaN equal to itself; `tolerance`: of reals, times 1 + |y|."""
+    """Compare dtype, shape and values, NaN equal to itself; `tolerance`: of reals, times 1 + |y|."""
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
     if not x.is_floating_point():
@@ -112,7 +112,7 @@ def tensors_equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
 
 
 def differing_leaves(a: Any, b: Any, tolerance: float = 0.0) -> set[str]:
-    """Paths of the leaves that are not equal, those that only one tree has among them."""
+    """Return the paths of the leaves that differ or exist in one tree only."""
     left, right = leaves(a), leaves(b)
     both = left.keys() & right.keys()
     return (left.keys() ^ right.keys()) | {
@@ -121,12 +121,12 @@ def differing_leaves(a: Any, b: Any, tolerance: float = 0.0) -> set[str]:
 
 
 def trees_equal(a: Any, b: Any) -> bool:
-    """Trees of equal leaves, bit for bit, NaN equal to itself."""
+    """Return True for equal leaves, bit for bit, NaN equal to itself."""
     return not differing_leaves(a, b)
 
 
 def assert_trees_equal(a: Any, b: Any) -> None:
-    """Fail with the leaf and the numbers by which two trees differ."""
+    """Fail with the first leaf by which two trees differ."""
     left, right = leaves(a), leaves(b)
     assert left.keys() == right.keys(), f"leaves of only one tree: {sorted(left.keys() ^ right.keys())}"
     for path in sorted(differing_leaves(a, b)):
@@ -134,7 +134,7 @@ def assert_trees_equal(a: Any, b: Any) -> None:
 
 
 def format_tree(tree: Any, lines: int = 40) -> str:
-    """The leaves that are not empty, one a line, so many lines at most; long leaves by their shape."""
+    """Format the non-empty leaves, one per line, at most `lines`; long leaves by their shape."""
     rows = []
     for name, leaf in leaves(tree).items():
         meta = leaf.device.type == "meta"

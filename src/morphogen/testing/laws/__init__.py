@@ -1,4 +1,4 @@
-"""The laws that every step, rule and reward rule of the package keeps, to hold your own to.
+"""Laws that every step, rule and reward rule of the package obeys, as checks for your own.
 
     from morphogen.rules.legality import legal
     from morphogen.testing import laws, strategies
@@ -12,9 +12,9 @@
 
     laws.check_rule(patient, strategies.slot_states(min_slots=2, max_slots=2), slots=True, slot_axis=2)
 
-`check_reward(rule, gamma=0.995)` does the same for a reward rule, and here also asks that its shaping telescopes.
-Nothing is returned; a law that does not hold is raised as `BrokenLaw`, an `AssertionError` that says in one sentence
-what is wrong, with the smallest example that shows it.  Works in a test and in a plain script alike.
+`check_reward(rule, gamma=0.995)` checks a reward rule; `gamma` adds the law that its shaping telescopes.
+Checks return nothing and raise `BrokenLaw`, an `AssertionError` with one sentence and the smallest example.  They work
+in a test and in a plain script.
 """
 
 from morphogen.testing import extra as extra

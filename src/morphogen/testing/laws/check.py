@@ -1,8 +1,9 @@
-"""The three checks: which laws are asked of a step, of a rule, of a reward rule."""
+"""Checks of a step, a rule and a reward rule against their laws."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ REWARD_LAWS: dict[str, str] = {
     **{name: (law.__doc__ or "").strip() for name, law in _REWARD_CHECKS.items()},
     **{law.__name__: (law.__doc__ or "").strip() for law in (reward.heads, reward.telescopes, reward.within_bounds)},
 }
-HEADS_EXAMPLES = 10  # examples of the law `heads`, which plays whole epochs
+HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
 MAX_SHRINKS, BACKEND = 500, "aot_eager"
 
 
@@ -57,47 +58,36 @@ def check_step(
     shrinks: int = MAX_SHRINKS,
     skip: Collection[str] = (),
     backend: str = BACKEND,
+    laws: Mapping[str, Callable[[Subject, Any], str]] = MappingProxyType({}),
     **options: Any,
 ) -> None:
-    """Hold a step to the laws of `STEP_LAWS`; the first that is broken is raised as a `BrokenLaw`.
+    """Check a step against the laws of `STEP_LAWS`.  Raises BrokenLaw for the first violation.
 
-    `states`: draws its arguments, a tuple where there are several; some examples must be of the same shapes.
-    `slots`: also ask that permuting slots permutes nothing else.  `examples`: how many; None: as the Hypothesis profile
-    in use says; `shrinks`: how often a smaller example is looked for.  `but`: laws that are not asked.  `backend`: of
-    `torch.compile`.  `ways`: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis` and
-    `slot_axis` of bare tensors.
+    Args:
+        states: draws the arguments, several as a tuple; some examples must have equal shapes.
+        slots: also check that permuting slots permutes nothing else.
+        examples: their number; None: as the Hypothesis profile says.
+        shrinks: attempts to find a smaller example.
+        skip: names of laws that are not checked.
+        backend: of `torch.compile`.
+        laws: further laws, by name.
+        options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`, `slot_axis`.
     """
-    laws = {**_STEP_CHECKS, **(_SLOT_CHECKS if slots else {})}
-    _check_subject(
-        Subject(function, **{"name": callable_name(function), **options}),
-        laws,
-        states,
-        _build_search(examples, shrinks, skip, backend),
-    )
+    subject = Subject(function, **{"name": callable_name(function), **options})
+    search = _build_search(examples, shrinks, skip, backend)
+    checks = {**_STEP_CHECKS, **laws, **(_SLOT_CHECKS if slots else {})}
+    bound = {name: functools.partial(law, subject) for name, law in checks.items()}
+    drawn = check_laws(subject.name, bound, states, search)
+    if "graph" not in skip:
+        check_one_graph(subject, drawn, backend=backend)
 
 
-def check_rule(
-    function: Callable,
-    states: SearchStrategy,
-    *,
-    slots: bool = False,
-    examples: int | None = None,
-    shrinks: int = MAX_SHRINKS,
-    skip: Collection[str] = (),
-    backend: str = BACKEND,
-    **options: Any,
-) -> None:
-    """Hold a rule, tensors or sub-states in and out, to the laws of a step; and it returns no whole state.
+def check_rule(function: Callable, states: SearchStrategy, **options: Any) -> None:
+    """Check a rule, tensors or sub-states in and out: the laws of a step, and no state is returned.
 
-    Knobs as in `check_step`.
+    Args: as in `check_step`.
     """
-    laws = {**_STEP_CHECKS, "stateless": step.stateless, **(_SLOT_CHECKS if slots else {})}
-    _check_subject(
-        Subject(function, **{"name": callable_name(function), **options}),
-        laws,
-        states,
-        _build_search(examples, shrinks, skip, backend),
-    )
+    check_step(function, states, laws={"stateless": step.stateless}, **options)
 
 
 def check_reward(
@@ -113,19 +103,26 @@ def check_reward(
     backend: str = BACKEND,
     **options: Any,
 ) -> None:
-    """Hold a reward rule to the laws of `REWARD_LAWS`; the first that is broken is raised as a `BrokenLaw`.
+    """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first violation.
 
-    `rule`: as in `rules.rewards.rule`.  `gamma`: also ask that the named component telescopes under this discount.
-    `bounds`: also ask that every reward lies between two numbers.  `slots`: how many each env has.  `examples`,
-    `shrinks`, `but`, `backend` as in `check_step`.  `ways`: `name`, and `tolerance` for a row alone against the row in
-    the batch.
+    Args:
+        rule: as in `rules.rewards.protocol`.
+        gamma: also check that `component` telescopes under this discount.
+        bounds: also check that every reward lies between two numbers.
+        slots: number of slots of an env.
+        examples, shrinks, skip, backend: as in `check_step`.
+        options: `name`, and `tolerance` of a row alone against the row in the batch.
     """
-    payer, search = (
-        RewardSubject(rule, **{"name": callable_name(rule), **options}),
-        _build_search(examples, shrinks, skip, backend),
-    )
-    wanted = {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
-    laws = {**reward.step_laws(payer), **wanted, **_optional_laws(payer, gamma, component, bounds)}
+    payer = RewardSubject(rule, **{"name": callable_name(rule), **options})
+    search = _build_search(examples, shrinks, skip, backend)
+    laws: dict[str, Law] = reward.step_laws(payer)
+    laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
+    if gamma is not None:
+        if component not in rule.components:
+            raise ConfigError(f"component: expected one of {', '.join(rule.components)}, got {component!r}")
+        laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma, component=component)
+    if bounds is not None:
+        laws["within_bounds"] = functools.partial(reward.within_bounds, payer, low=bounds[0], high=bounds[1])
     episodes = check_laws(payer.name, laws, reward_episodes(max_steps=3, slots=slots), search)
     played = replace(search, examples=min(HEADS_EXAMPLES, examples or HEADS_EXAMPLES))
     check_laws(payer.name, {"heads": functools.partial(reward.heads, payer)}, trajectories(max_steps=3), played)
@@ -135,40 +132,16 @@ def check_reward(
 
 
 def callable_name(function: Any) -> str:
-    """Name of a function or an object in a sentence."""
+    """Return the name of a function, or of the class of an object."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
 
 
 def _build_search(examples: int | None, shrinks: int, skip: Collection[str], backend: str) -> SearchSettings:
-    """The knobs of a search, names of laws checked."""
+    """Build the settings of a search.  Raises ConfigError for unknown laws."""
     known = {**STEP_LAWS, **REWARD_LAWS}
     unknown = sorted(set(skip) - known.keys())
     if unknown:
-        raise ConfigError(f"but is {unknown}; want names of laws out of {', '.join(known)}")
+        raise ConfigError(f"skip: expected names of {', '.join(known)}, got {unknown}")
     return SearchSettings(examples=examples, max_shrinks=shrinks, skip=skip, backend=backend)
-
-
-def _optional_laws(
-    payer: RewardSubject, gamma: float | None, component: str, bounds: tuple[float, float] | None
-) -> dict[str, Law]:
-    """The laws that are asked only of rules that say so."""
-    laws: dict[str, Law] = {}
-    if gamma is not None:
-        if component not in payer.rule.components:
-            raise ConfigError(f"component is {component!r}; want one of {', '.join(payer.rule.components)}")
-        laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma, component=component)
-    if bounds is not None:
-        laws["within_bounds"] = functools.partial(reward.within_bounds, payer, low=bounds[0], high=bounds[1])
-    return laws
-
-
-def _check_subject(
-    subject: Subject, laws: Mapping[str, Callable[[Subject, Any], str]], states: SearchStrategy, search: SearchSettings
-) -> None:
-    drawn = check_laws(
-        subject.name, {name: functools.partial(law, subject) for name, law in laws.items()}, states, search
-    )
-    if "graph" not in search.skip:
-        check_one_graph(subject, drawn, backend=search.backend)

@@ -1,4 +1,4 @@
-"""The law of one graph: `torch.compile(fullgraph=True)` traces it once and for all values, and changes no number."""
+"""Law of one graph: `torch.compile(fullgraph=True)` traces once for all values and changes no number."""
 
 import warnings
 from collections.abc import Callable
@@ -8,28 +8,29 @@ import torch
 from torch._dynamo import lookup_backend
 
 from morphogen.errors import ConfigError
+from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import copy_tree, differing_leaves, tree_form
-from morphogen.testing.laws.search import BrokenLaw, describe_error
+from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject, as_arguments
 
 CALL_COUNT = 5
-COMPILED_TOLERANCE = 1e-6  # compiled against plain, times 1 + |x|
+COMPILED_TOLERANCE = 1e-6  # compiled against eager, times 1 + |x|
 
 
 class GraphCounter:
-    """A backend of `torch.compile` that counts the graphs it is given."""
+    """Backend of `torch.compile` that counts its graphs."""
 
     def __init__(self, name: str) -> None:
         self.graphs, self._compile = 0, lookup_backend(name)
 
     def __call__(self, graph: Any, inputs: Any, **_: Any) -> Callable:
-        """Compile one more graph; options are those of another backend."""
+        """Compile and count a graph; options of other backends are ignored."""
         self.graphs += 1
         return self._compile(graph, inputs)
 
 
 def same_form_examples(examples: list[Any]) -> list[Any]:
-    """Five examples of the same shapes, dtypes and plain values, at least two of them different."""
+    """Select five examples of equal shapes, dtypes and plain values, at least two of them distinct."""
     groups: dict[tuple, list[Any]] = {}
     for example in examples:
         group = groups.setdefault(tree_form(example), [])
@@ -37,12 +38,14 @@ def same_form_examples(examples: list[Any]) -> list[Any]:
             group.append(example)
     largest = max(groups.values(), key=len)
     if len(largest) < 2:
-        raise ConfigError("states draws no two examples of the same shapes; want some, to see if one graph serves both")
+        raise ConfigError(
+            "states: expected two distinct examples of equal shapes, got none; fix the sizes of the strategy"
+        )
     return [largest[call % len(largest)] for call in range(CALL_COUNT)]
 
 
 def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> None:
-    """Compiled it is one graph over five calls with changing values, and gives what it gives uncompiled."""
+    """It compiles to one graph over five calls with changing values, with the results of the eager form."""
     counter = GraphCounter(backend)
     torch.compiler.reset()
     compiled = torch.compile(lambda *args: subject.call(*args), fullgraph=True, backend=counter)
@@ -55,12 +58,12 @@ def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> N
 
 
 def _compiled_violation(compiled: Callable, subject: Subject, example: Any) -> str:
-    """One compiled call against the plain one."""
+    """Describe the violation of a compiled call, compared with the eager one."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the compiler's own, whatever the caller makes of warnings
-            got = compiled(*as_arguments(copy_tree(example)))
+            warnings.simplefilter("ignore")  # of the compiler
+            result = compiled(*as_arguments(copy_tree(example)))
     except Exception as error:
         return f"is not one graph: torch.compile(fullgraph=True) stopped with {describe_error(error)}"
-    other = sorted(differing_leaves(got, subject(example), COMPILED_TOLERANCE))
+    other = sorted(differing_leaves(result, subject(example), COMPILED_TOLERANCE))
     return f"gives another {other[0] or 'result'} when it is compiled" if other else ""

@@ -1,4 +1,4 @@
-"""The laws of a reward rule: what holds whatever is paid for.  An example is an episode, one `RewardInputs` a step."""
+"""Laws of a reward rule.  An example is an episode, one `RewardInputs` per step."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repe
 from morphogen.vocab.action import RELEVANT, Head, Op
 
 REWARD_TOLERANCE = 1e-9  # rewards in float64
-_INVALID_VALUES = (0.0, math.nan, math.inf, -math.inf)  # what stands where nothing was measured
+_INVALID_VALUES = (0.0, math.nan, math.inf, -math.inf)  # contents of invalid fields
 Episode = Sequence[RewardInputs]
 
 
@@ -33,21 +33,21 @@ class RuleArgs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RewardSubject:
-    """A reward rule that is held to the laws."""
+    """Reward rule under test, and its options."""
 
     rule: Any
     name: str
     tolerance: float = 0.0
 
     def call(self, inputs: RewardInputs, ledger: TensorDict) -> dict[str, Any]:
-        """Everything that the rule says about one step."""
+        """Return all results of the rule for one step."""
         reward, components, after = self.rule(inputs, ledger)
         potential, measured = self.rule.potential(inputs, ledger)
         out = {"reward": reward, "components": components, "ledger": after}
         return {**out, "potential": potential, "measured": measured}
 
     def rule_args(self, episode: Episode) -> Iterator[RuleArgs]:
-        """Arguments of the rule in each step, inputs and ledger, as fresh tensors."""
+        """Yield copies of the arguments of the rule in each step."""
         ledger = self.rule.init(*episode[0].slots.stage.shape)
         for step in episode:
             yield copy_tree(RuleArgs(step, ledger))
@@ -59,12 +59,12 @@ class RewardSubject:
 
 
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
-    """The laws of any step, asked in every step of an episode."""
+    """Return the laws of any step, checked in every step of an episode."""
     subject = Subject(payer.call, payer.name, tolerance=payer.tolerance, source=payer.rule)
     laws = {"accepts": accepts, "host": host, "writes": writes, "repeats": repeats, "neighbours": neighbours}
 
     def over(name: str, law: Any) -> Law:
-        steps = 2 if name in FORM_LAWS else None  # in the second step the ledger has taken the dtype of the inputs
+        steps = 2 if name in FORM_LAWS else None  # from the second step on the ledger has the dtype of the inputs
         return lambda episode: next(
             (text for pair in itertools.islice(payer.rule_args(episode), steps) if (text := law(subject, pair))), ""
         )
@@ -87,32 +87,30 @@ def _shape_violation(subject: RewardSubject, args: RuleArgs) -> str:
         return f"pays components {list(out['components'])}, but says {list(subject.rule.components)}"
     for name, value in {"reward": out["reward"], **out["components"], "potential": out["potential"]}.items():
         if (value.shape, value.dtype) != (args.inputs.horizon.shape, torch.float32):
-            return f"pays {name} as {value.dtype} {list(value.shape)}; want the dtype of its inputs and one an env"
-    was, now = leaves(args.ledger), leaves(out["ledger"])
-    wrong = sorted(
-        path for path in was.keys() | now.keys() if _dtype_and_shape(was.get(path)) != _dtype_and_shape(now.get(path))
+            return f"pays {name} as {value.dtype} {list(value.shape)}, not in the dtype of its inputs, one per env"
+    before, after = (
+        {(path, leaf.dtype, leaf.shape) for path, leaf in leaves(tree).items()} for tree in (args.ledger, out["ledger"])
     )
-    return f"does not keep the leaves of its ledger: {wrong[0]} is another kind after a step" if wrong else ""
-
-
-def _dtype_and_shape(leaf: Tensor | None) -> Any:
-    return None if leaf is None else (leaf.dtype, leaf.shape)
+    wrong = sorted(path for path, _, _ in before ^ after)
+    return (
+        f"does not keep the leaves of its ledger: {wrong[0]} has another dtype or shape after a step" if wrong else ""
+    )
 
 
 def finite(subject: RewardSubject, episode: Episode) -> str:
-    """Rewards are finite and do not read what is not valid, NaN and infinities there too."""
+    """Rewards are finite and do not read invalid values, which may be NaN or infinite."""
     tries = itertools.product(subject.rule_args(episode), _INVALID_VALUES)
     return next((text for pair, wrong in tries if (text := _finite_violation(subject, pair, wrong))), "")
 
 
 def _finite_violation(subject: RewardSubject, args: RuleArgs, wrong: float) -> str:
     clean, out = subject.call(*args), subject.call(replace_invalid(args.inputs, wrong), args.ledger)
-    where = f"where a value that is not valid is {wrong:g}"
+    where = f"where an invalid value is {wrong:g}"
     bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
     if bad:
-        return f"pays what is not finite: {bad[0]} is not, {where}"
+        return f"pays a non-finite number: {bad[0]}, {where}"
     other = sorted(differing_leaves(out, clean))
-    return f"reads what is not valid: {other[0]} changes {where}" if other else ""
+    return f"reads invalid values: {other[0]} changes {where}" if other else ""
 
 
 def sums(subject: RewardSubject, episode: Episode) -> str:
@@ -142,24 +140,20 @@ def slots(subject: RewardSubject, episode: Episode) -> str:
 
 def ignores_unexecuted(subject: RewardSubject, episode: Episode) -> str:
     """An op that did not take effect is paid like WAIT."""
-    waited = [
-        step.replace(
-            op=torch.where(step.op_executed, step.op, int(Op.WAIT)), op_executed=torch.ones_like(step.op_executed)
-        )
-        for step in episode
-    ]
+    waited = []
+    for step in episode:
+        op = torch.where(step.op_executed, step.op, int(Op.WAIT))
+        waited.append(step.replace(op=op, op_executed=torch.ones_like(step.op_executed)))
     here, there = subject.rewards(episode), subject.rewards(waited)
     if tensors_equal(here, there, REWARD_TOLERANCE):
         return ""
     t, env = divmod(int((here - there).abs().argmax()), here.shape[1])
-    op = Op(int(episode[t].op[env])).name
-    return (
-        f"pays for an op that did not take effect: {op} in env {env} makes {float(here[t, env] - there[t, env]):+.6g}"
-    )
+    name, difference = Op(int(episode[t].op[env])).name, float(here[t, env] - there[t, env])
+    return f"pays for an op that did not take effect: {name} in env {env} makes {difference:+.6g}"
 
 
 def heads(subject: RewardSubject, epochs: Sequence[SyntheticEpoch]) -> str:
-    """Heads of the action that the op does not use change no reward, on the whole way from action to reward."""
+    """Heads of the action that the op does not use change no reward, from the action to the reward."""
     relevant = torch.tensor(RELEVANT)
     here = subject.rewards([moment.inputs for moment in epochs])
     noisy = []
@@ -191,8 +185,5 @@ def within_bounds(subject: RewardSubject, episode: Episode, *, low: float, high:
     paid = subject.rewards(episode)
     worst = float(torch.maximum(low - paid, paid - high).max())
     least, most = float(paid.min()), float(paid.max())
-    return (
-        f"leaves its bounds: it pays {least:.6g} .. {most:.6g}; want {low} .. {high}"
-        if worst > REWARD_TOLERANCE
-        else ""
-    )
+    sentence = f"leaves its bounds {low} .. {high}: it pays {least:.6g} .. {most:.6g}"
+    return sentence if worst > REWARD_TOLERANCE else ""

@@ -1,4 +1,4 @@
-"""Looking for the smallest example that breaks a law, and saying so in one sentence."""
+"""Search for the smallest example that breaks a law."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -9,49 +9,47 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
+from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import format_tree, tree_form
 
-Law = Callable[[Any], str]  # example -> how it breaks the law, after the name of what is checked; empty: it holds
-FORM_LAWS = {"host", "kinds", "shapes"}  # laws on what does not depend on values: asked once a form
+Law = Callable[[Any], str]  # example -> predicate of the violation, after the name of the subject; empty: the law holds
+FORM_LAWS = {"host", "kinds", "shapes"}  # laws that depend on no values: checked once per form
 _SEED = 0
 
 
 class BrokenLaw(AssertionError):
-    """A law that does not hold.
-
-    `law`: its name; `sentence`: what is wrong, in one sentence; `example`: the smallest arguments that show it.
-    """
+    """Violation of a law: its name, the violation as one `sentence`, and the smallest arguments as `example`."""
 
     def __init__(self, law: str, sentence: str, example: Any) -> None:
         self.law, self.sentence, self.example = law, sentence, example
         lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
-        super().__init__(f"{sentence} (law: {law})\n  smallest example, leaves that are not empty:\n{lines}")
+        super().__init__(f"{sentence} (law: {law})\n  smallest example, without empty leaves:\n{lines}")
 
 
 def draw_examples(states: SearchStrategy, count: int | None) -> list[Any]:
-    """The first examples of a strategy, always the same; None: as many as the Hypothesis profile in use draws."""
-    found: list[Any] = []
+    """Draw the first examples of a strategy, without randomness; None: as many as the Hypothesis profile says."""
+    examples: list[Any] = []
 
-    def keep(example: Any) -> bool:
-        found.append(example)
+    def collect(example: Any) -> bool:
+        examples.append(example)
         return False
 
-    _find_example(states, keep, count)
-    return found
+    _find_example(states, collect, count)
+    return examples
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Size of a search.  `examples` None: as many as the Hypothesis profile in use says."""
+    """Size of a search.  `examples` None: as many as the Hypothesis profile says."""
 
     examples: int | None
-    max_shrinks: int  # how often a smaller example is looked for
-    skip: Collection[str]  # laws that are not asked
+    max_shrinks: int  # attempts to find a smaller example
+    skip: Collection[str]  # laws that are not checked
     backend: str  # of `torch.compile`
 
 
 def check_laws(subject: str, laws: Mapping[str, Law], states: SearchStrategy, search: SearchSettings) -> list[Any]:
-    """Try the laws in their order on drawn examples; a broken one is raised with its smallest example.  -> examples."""
+    """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest example."""
     examples = draw_examples(states, search.examples)
     forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
@@ -73,38 +71,32 @@ def _find_violation(law: Law, example: Any) -> str:
         return f"raises {describe_error(error)}"
 
 
-def describe_error(error: Exception) -> str:
-    """An error as its type and the first line of its message."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return f"{type(error).__name__}: {next((line for line in lines if line), 'no message')}"
-
-
 class _ShrinkLimit(Exception):
-    """So many smaller examples were tried that the one at hand will do."""
+    """The limit of attempts to shrink is reached."""
 
 
 def _smallest_violation(law: Law, states: SearchStrategy, search: SearchSettings) -> Any:
-    """The smallest example met that breaks the law; None where none does."""
-    found: list[Any] = []
+    """Return the smallest example that breaks the law; None without one."""
+    broken: list[Any] = []
     left = search.max_shrinks
 
     def breaks(example: Any) -> bool:
         nonlocal left
-        left -= bool(found)
+        left -= bool(broken)
         if left < 0:
             raise _ShrinkLimit
         wrong = bool(_find_violation(law, example))
-        found.extend([example] if wrong else [])
+        broken.extend([example] if wrong else [])
         return wrong
 
     try:
         return _find_example(states, breaks, search.examples)
     except _ShrinkLimit:
-        return found[-1]
+        return broken[-1]
 
 
 def _find_example(states: SearchStrategy, predicate: Callable[[Any], bool], count: int | None) -> Any:
-    """The smallest example that is wanted; None where none was met."""
+    """Return the smallest example of the predicate; None without one."""
     number = settings().max_examples if count is None else count
     quiet = settings(
         max_examples=number,

@@ -1,4 +1,4 @@
-"""The laws of a step: a function of its input and of nothing else, env by env, that leaves its input as it was."""
+"""Laws of a step: a function of its input alone, env by env, that writes nothing to its input."""
 
 import itertools
 import random
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.env import EnvState
-from morphogen.testing.audit import audit
+from morphogen.testing.audit import audit, describe_error
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.tree_equality import (
     cast_tree,
@@ -21,7 +21,6 @@ from morphogen.testing.builders.tree_equality import (
     move_tree,
     select_env,
 )
-from morphogen.testing.laws.search import describe_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +29,20 @@ class Subject:
 
     call: Callable
     name: str
-    tolerance: float = 0.0  # of reals, times 1 + |x|: a row alone against the row in the batch, slots in another order
+    tolerance: float = 0.0  # of reals, times 1 + |x|, in the laws `neighbours` and `slots`
     env_axis: int = 0  # of bare tensors
-    slot_axis: int | None = None  # of bare tensors; None: they have none
+    slot_axis: int | None = None  # of bare tensors; None: no slots
     select_env: Callable[[tuple, int], tuple] | None = None  # (arguments, env) -> arguments of this env alone
-    permute_args: Callable[[tuple, Sequence[int]], tuple] | None = (
-        None  # (arguments, order) -> with slots in that order
-    )
-    source: Callable | None = None  # whose source is read; None: that of `call`
+    permute_args: Callable[[tuple, Sequence[int]], tuple] | None = None  # (arguments, order) -> arguments
+    source: Callable | None = None  # object with the source; None: `call`
 
     def __call__(self, example: Any) -> Any:
-        """The result, for arguments of its own."""
+        """Call the subject on copies of the arguments."""
         return self.call(*as_arguments(copy_tree(example)))
 
 
 def as_arguments(example: Any) -> tuple:
-    """A drawn example as arguments: a tuple holds several, anything else is the only one."""
+    """Return a drawn example as a tuple of arguments."""
     return tuple(example) if isinstance(example, tuple) else (example,)
 
 
@@ -60,20 +57,17 @@ def accepts(subject: Subject, example: Any) -> str:
 
 def host(subject: Subject, example: Any) -> str:
     """It never asks the host."""
-    found = audit(subject.call, *as_arguments(example), source=subject.source)
-    return f"asks the host: {found.describe()}" if found else ""
+    findings = audit(subject.call, *as_arguments(example), source=subject.source)
+    return f"asks the host: {findings.describe()}" if findings else ""
 
 
 def writes(subject: Subject, example: Any) -> str:
     """It does not write to its input."""
     given = copy_tree(example)
     subject.call(*as_arguments(given))
-    touched = differing_leaves(given, example)
-    return (
-        f"writes to its input: {_join_paths(touched)} {'has' if len(touched) == 1 else 'have'} changed"
-        if touched
-        else ""
-    )
+    changed = differing_leaves(given, example)
+    verb = "has" if len(changed) == 1 else "have"
+    return f"writes to its input: {_join_paths(changed)} {verb} changed" if changed else ""
 
 
 def repeats(subject: Subject, example: Any) -> str:
@@ -90,10 +84,9 @@ def neighbours(subject: Subject, example: Any) -> str:
     """An env does not see its neighbours: a row alone is the row in the batch."""
     together, count, axis = subject(example), env_count(example, subject.env_axis), subject.env_axis
     for env in range(count if count > 1 else 0):
-        given = as_arguments(example)
-        single = (
-            subject.select_env(given, env) if subject.select_env else select_env(given, env, count=count, axis=axis)
-        )
+        args = as_arguments(example)
+        own = subject.select_env
+        single = own(args, env) if own else select_env(args, env, count=count, axis=axis)
         alone, among = leaves(subject(single)), leaves(select_env(together, env, count=count, axis=axis))
         other = sorted(differing_leaves(alone, among, subject.tolerance))
         if other:
@@ -122,7 +115,7 @@ def _dtype_violation(subject: Subject, example: Any) -> str:
 
 
 def _tensor_classes(part: Any) -> list[Any]:
-    """The TensorClasses among the arguments or results; bare tensors have no name by which to compare them."""
+    """List the TensorClasses among arguments or results; bare tensors have no class to compare by."""
     if isinstance(part, tuple | list):
         return [tree for each in part for tree in _tensor_classes(each)]
     return [part] if hasattr(part, "batch_size") else []
@@ -142,7 +135,7 @@ def slots(subject: Subject, example: Any) -> str:
 
 
 def _slot_count(example: Any, axis: int | None) -> int:
-    """Number of slots: in the first tree that has stages, else in the first bare tensor with such an axis."""
+    """Return the number of slots of the first tree with stages, else of the first bare tensor with a slot axis."""
     stages = (leaf for path, leaf in leaves(example).items() if path.rpartition(".")[2] == "stage")
     bare = (leaf for leaf in leaves(example).values() if axis is not None and leaf.dim() > axis)
     first = next(stages, None)
@@ -151,21 +144,21 @@ def _slot_count(example: Any, axis: int | None) -> int:
 
 def stateless(subject: Subject, example: Any) -> str:
     """A rule returns no whole state: that is a step."""
-    found = [part for part in _tensor_classes(subject(example)) if isinstance(part, EnvState)]
-    return "returns a whole state, so it is no rule but a step" if found else ""
+    states = [part for part in _tensor_classes(subject(example)) if isinstance(part, EnvState)]
+    return "returns a whole state, so it is no rule but a step" if states else ""
 
 
 def _join_paths(paths: set[str]) -> str:
-    """Some of the leaves by name."""
+    """Join the first three paths."""
     names = sorted(path or "the result" for path in paths)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _first_difference(alone: dict[str, Tensor], among: dict[str, Tensor], path: str) -> str:
-    """The first entry by which a leaf differs."""
-    one, many = alone.get(path), among.get(path)
-    if one is None or many is None or one.shape != many.shape:
-        return "is not there in the same shape when it is alone"
-    apart = ~torch.isclose(one.double(), many.double(), rtol=0.0, atol=0.0, equal_nan=True).flatten()
-    at = int(apart.nonzero()[0])
-    return f"is {one.flatten()[at].item():.6g} alone and {many.flatten()[at].item():.6g} among others"
+    """Describe the first different entry of a leaf."""
+    single, batched = alone.get(path), among.get(path)
+    if single is None or batched is None or single.shape != batched.shape:
+        return "has another shape alone than among others"
+    different = ~torch.isclose(single.double(), batched.double(), rtol=0.0, atol=0.0, equal_nan=True).flatten()
+    at = int(different.nonzero()[0])
+    return f"is {single.flatten()[at].item():.6g} alone and {batched.flatten()[at].item():.6g} among others"

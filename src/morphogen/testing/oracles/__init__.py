@@ -1,4 +1,4 @@
-"""The rules written out by hand, one cell at a time, in plain Python: slow, obvious, without any table of the package.
+"""Rules written by hand, one cell at a time, in plain Python: slow, obvious, without the tables of the package.
 
     from morphogen.rules.legality import legal
     from morphogen.testing import oracles

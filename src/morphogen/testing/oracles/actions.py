@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
 DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
-GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # the gate in front of the next stage
+GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # gate before the next stage
 HOLD = 0  # alpha mode
 BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
 BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
 TOPOLOGIES = {"cnn": (1, 2, 3, 4, 5, 6, 7), "transformer": (2, 3, 8, 9, 10, 11, 12)}
-# Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Those each op reads:
+# Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Columns per op:
 COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
 VALUE_COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
 LINEAR, COSINE, SIGMOID = 1, 2, 3
@@ -30,32 +30,32 @@ class SlotCell(NamedTuple):
 
 
 def slot_cells(slots: Any) -> list[list[SlotCell]]:
-    """The cells of every env of a `Slots`."""
+    """Return the cells of every env of a `Slots`."""
     columns = (slots.stage.tolist(), slots.age.tolist(), slots.alpha_mode.tolist())
     return [[SlotCell(*leaves) for leaves in zip(*rows, strict=True)] for rows in zip(*columns, strict=True)]
 
 
 def legal(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> bool:
-    """Return whether an op may address a slot.  `limits`: any object with the fields of `Limits`."""
+    """Return True if an op may address a slot.  `limits`: any object with the fields of `Limits`."""
     return limits.enabled[slot] and OPS[op] not in limits.disabled_ops and _stage_reason(op, slot, env, limits) == 0
 
 
 def legality(env: Sequence[SlotCell], limits: Any) -> list[list[bool]]:
-    """Every op on every slot.  -> [6][S]."""
-    return [[legal(op, here, env, limits) for here in range(len(env))] for op in range(6)]
+    """Legality of every op on every slot.  -> [6][S]."""
+    return [[legal(op, slot, env, limits) for slot in range(len(env))] for op in range(6)]
 
 
 def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[str, Any]:
-    """The fields of the `ActionSpec` of one env."""
-    asked = min(max(action[0], 0), 5)
+    """Return the fields of the `ActionSpec` of one env."""
+    requested = min(max(action[0], 0), 5)
     reason = _invalid_reason(action, env, limits)
-    op = asked if reason == 0 else WAIT
+    op = requested if reason == 0 else WAIT
     used = {column: action[column] for column in COLUMNS_READ[op]}
     fields = {
-        "requested_op": asked,
+        "requested_op": requested,
         "op": op,
         "slot": used.get(1, 0),
-        "target": [1 in used and here == used[1] for here in range(len(env))],
+        "target": [1 in used and slot == used[1] for slot in range(len(env))],
         "blueprint": used.get(2, -1),
         "algorithm": STYLES[used[3]][1] if 3 in used else 0,
         "tempo": (3, 5, 8)[used[4]] if 4 in used else 0,
@@ -70,21 +70,18 @@ def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[
 
 
 def count_actions(env: Sequence[SlotCell], limits: Any) -> int:
-    """Distinct complete actions, found by going through all of them."""
-    found = 1 if any(limits.enabled) else 0
+    """Count the distinct complete actions by enumeration."""
+    count = 1 if any(limits.enabled) else 0
+    values = {column: range(size) for column, size in VALUE_COUNTS.items()} | {2: _allowed_blueprints(limits)}
     for op in range(1, 6):
-        places = [here for here in range(len(env)) if legal(op, here, env, limits)]
-        free = [
-            _allowed_blueprints(limits) if column == 2 else range(VALUE_COUNTS[column])
-            for column in COLUMNS_READ[op]
-            if column > 1
-        ]
-        found += sum(1 for _ in itertools.product(places, *free))
-    return found
+        slots = [slot for slot in range(len(env)) if legal(op, slot, env, limits)]
+        free = [values[column] for column in COLUMNS_READ[op] if column > 1]
+        count += sum(1 for _ in itertools.product(slots, *free))
+    return count
 
 
 def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> int:
-    """Smallest reason why the stages forbid it; 0 none."""
+    """Return the smallest reason by which the stages forbid an op; 0: legal."""
     stage, age, mode = env[slot]
     if op == WAIT:
         return 0
@@ -107,7 +104,7 @@ def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> i
 
 
 def _occupancy_reason(env: Sequence[SlotCell], limits: Any) -> int:
-    """Why no further seed may start: one develops or a slot cools down, or there are enough."""
+    """Return the reason against a further seed: a seed develops, a slot cools down, or the limit is reached."""
     for cell, on in zip(env, limits.enabled, strict=True):
         if on and cell.stage in (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING):
             return 24
@@ -116,7 +113,7 @@ def _occupancy_reason(env: Sequence[SlotCell], limits: Any) -> int:
 
 
 def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> int:
-    """Smallest reason why the action is not valid; 0 none."""
+    """Return the smallest reason by which an action is invalid; 0: valid."""
     op = action[0]
     if not 0 <= op <= 5:
         return 20
@@ -125,11 +122,11 @@ def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any)
         return 20
     if op == WAIT:
         return 0
-    here = action[1]
-    objection = _stage_reason(op, here, env, limits)
+    slot = action[1]
+    objection = _stage_reason(op, slot, env, limits)
     if OPS[op] in limits.disabled_ops or objection == 21:
         return 21
-    if not limits.enabled[here]:
+    if not limits.enabled[slot]:
         return 22
     if objection:
         return objection
@@ -137,5 +134,6 @@ def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any)
 
 
 def _allowed_blueprints(limits: Any) -> list[int]:
-    own = TOPOLOGIES[limits.topology]
-    return [code for code in own if not limits.blueprints or BLUEPRINTS[code] in limits.blueprints]
+    return [
+        code for code in TOPOLOGIES[limits.topology] if not limits.blueprints or BLUEPRINTS[code] in limits.blueprints
+    ]

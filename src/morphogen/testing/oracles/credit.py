@@ -1,21 +1,21 @@
-"""Contributions and rewards: orders of players, one step after the other, one row at a time."""
+"""Contributions, rewards and advantages, one permutation, step or row at a time."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-CoalitionValue = Callable[[int], float]  # worth of a coalition, bit s set = player s is in it
+CoalitionValue = Callable[[int], float]  # value of a coalition; bit s: player s is a member
 
 
 def shapley(value: CoalitionValue, players: Sequence[int]) -> dict[int, float]:
-    """Mean of what each player adds, over all orders in which the players can join."""
+    """Mean marginal value of each player over all permutations."""
     share = dict.fromkeys(players, 0.0)
     orders = list(itertools.permutations(players))
     for order in orders:
-        inside = 0
+        coalition = 0
         for player in order:
-            share[player] += value(inside | 1 << player) - value(inside)
-            inside |= 1 << player
+            share[player] += value(coalition | 1 << player) - value(coalition)
+            coalition |= 1 << player
     return {player: total / len(orders) for player, total in share.items()}
 
 
@@ -27,7 +27,7 @@ def interaction(value: CoalitionValue, first: int, second: int) -> float:
 def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
     """Potential-based shaping of one env: `gamma phi' - phi`, where phi is 0 at both ends of a segment.
 
-    `potentials`: after each step, None where it was not measured and the last one is carried.
+    `potentials`: after each step; None: not measured, the last potential is carried.
     """
     paid, phi = [], 0.0
     for potential, end in zip(potentials, ended, strict=True):
@@ -40,9 +40,9 @@ def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: fl
 def core_rewards(
     rule: str, steps: Sequence[Mapping[str, Any]], *, gamma: float, budget: int, length: int, **params: float
 ) -> list[float]:
-    """Rewards of one env under an own rule; a step has the fields of `RewardInputs` as plain numbers.
+    """Rewards of one env under a core rule; a step has the fields of `RewardInputs` as plain numbers.
 
-    `rule`: sparse, delta, value, rent or loss.  `knobs`: potential_scale (1), governor_penalty (1), op_cost (0).
+    `rule`: sparse, delta, value, rent or loss.  `params`: potential_scale (1), governor_penalty (1), op_cost (0).
     """
     scale, penalty = params.get("potential_scale", 1.0), params.get("governor_penalty", 1.0)
     potentials = [_potential(rule, scale, step, budget) for step in steps]
@@ -79,32 +79,28 @@ def _potential(rule: str, scale: float, step: Mapping[str, Any], budget: int) ->
 
 
 def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[float]:
-    """Advantages of one env: for each row the discounted sum of later errors up to the end of its segment.
+    """Advantages of one env: the discounted sum of the errors from each row to the end of its segment.
 
-    A row has reward, value, next_value (behind the row), terminated and truncated.
+    A row has reward, value, next_value (after the row), terminated and truncated.
     """
-
-    def error(t: int) -> float:
-        row = rows[t]
-        if row["terminated"]:
-            behind = 0.0
-        elif row["truncated"] or t == len(rows) - 1:
-            behind = row["next_value"]
-        else:
-            behind = rows[t + 1]["value"]
-        return row["reward"] + gamma * behind - row["value"]
-
-    return [_discounted_errors(rows, start, error, gamma * lam) for start in range(len(rows))]
+    out = []
+    for start in range(len(rows)):
+        total, weight = 0.0, 1.0
+        for t in range(start, len(rows)):
+            total += weight * _td_error(rows, t, gamma)
+            if rows[t]["terminated"] or rows[t]["truncated"]:
+                break
+            weight *= gamma * lam
+        out.append(total)
+    return out
 
 
-def _discounted_errors(
-    rows: Sequence[Mapping[str, Any]], start: int, error: Callable[[int], float], factor: float
-) -> float:
-    """Discounted errors from a row on, up to the end of its segment."""
-    total, weight = 0.0, 1.0
-    for t in range(start, len(rows)):
-        total += weight * error(t)
-        if rows[t]["terminated"] or rows[t]["truncated"]:
-            break
-        weight *= factor
-    return total
+def _td_error(rows: Sequence[Mapping[str, Any]], t: int, gamma: float) -> float:
+    row = rows[t]
+    if row["terminated"]:
+        after = 0.0
+    elif row["truncated"] or t == len(rows) - 1:
+        after = row["next_value"]
+    else:
+        after = rows[t + 1]["value"]
+    return row["reward"] + gamma * after - row["value"]

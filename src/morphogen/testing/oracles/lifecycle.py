@@ -1,4 +1,4 @@
-"""The life of one slot: where it may go, how its alpha moves, what a tick does to it."""
+"""Lifecycle of one slot: transitions, curves of alpha, ticks."""
 
 import math
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ Number = float | int | bool
 
 
 def can_transition(stage: int, to: int) -> bool:
-    """Return whether a stage may become another one; staying is no move."""
+    """Return True if a stage may become another stage; staying is no move."""
     return to in NEXT_STAGES.get(stage, ())
 
 
 def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
-    """Progress at the share t of a ramp: straight, a cosine, or the logistic function scaled to the unit square."""
+    """Progress at the share t of a ramp: linear, cosine, or the logistic function scaled to the unit square."""
     if shape == COSINE:
         return (1 - math.cos(math.pi * t)) / 2
     if shape == SIGMOID:
@@ -40,13 +40,13 @@ def _logistic(x: float) -> float:
 
 
 def ramp(start: float, target: float, ticks: int, shape: int = LINEAR, steepness: float = 12.0) -> list[float]:
-    """Alpha after each tick of a ramp; the last one is the target exactly."""
+    """Alpha after each tick of a ramp; the last alpha is the target exactly."""
     along = [start + (target - start) * curve(t / ticks, shape, steepness) for t in range(1, ticks)]
     return [*along, target] if ticks else []
 
 
 def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
-    """The leaves of a slot that one tick changes, without auto-forward."""
+    """Return the leaves of a slot that one tick changes, without auto-forward."""
     stage, epochs = slot["stage"], slot["epochs_in_stage"]
     if stage == RESETTING and epochs >= 1:
         return {"stage": DORMANT}
@@ -55,13 +55,13 @@ def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
     if stage == EMBARGOED and epochs >= embargo:
         return _stage_entry(slot, RESETTING)
     if stage != BLENDING or slot["alpha_mode"] == HOLD:
-        gone = stage == BLENDING and slot["alpha_target"] == 0
-        return {**_stage_entry(slot, PRUNED), "alpha": 0.0} if gone else {}
+        faded = stage == BLENDING and slot["alpha_target"] == 0
+        return {**_stage_entry(slot, PRUNED), "alpha": 0.0} if faded else {}
     return _tick_ramp(slot)
 
 
 def _tick_ramp(slot: Mapping[str, Number]) -> dict[str, Number]:
-    """One tick along the ramp; a ramp to 0 ends with the removal of the seed."""
+    """Advance the ramp by one tick; a ramp to 0 ends with the removal of the seed."""
     done, ticks = int(slot["alpha_done"]) + 1, int(slot["alpha_steps"])
     path = ramp(slot["alpha_start"], slot["alpha_target"], ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
     if done < ticks:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: small, shrinkable states that can be reached, limits, actions, reward inputs, trajectories.
+"""Hypothesis strategies: small, shrinkable, reachable states, limits, actions, reward inputs, trajectories.
 
     import torch
     from hypothesis import given, strategies as st
@@ -11,13 +11,12 @@
         limits = data.draw(strategies.limits(slots))
         assert torch.equal(legal(slots, limits)[:, Op.WAIT], torch.tensor([limits.enabled] * len(slots)))
 
-Ages lie around every default limit; alphas are 0, at every target, and at every place on every ramp that an action can
-start.  An example shrinks to one env with one empty slot.  Where tensors of one shape are wanted, as under
-`torch.compile`, say `min_envs=2, max_envs=2` and so on.
+Ages surround every default limit; alphas cover 0, every target, and every step of every ramp that an action can start.
+An example shrinks to one env with one empty slot.  For tensors of one shape, as under `torch.compile`, fix the sizes:
+`min_envs=2, max_envs=2` and so on.
 """
 
 from morphogen.testing import extra as extra
-from morphogen.testing.strategies import show as show
 from morphogen.testing.strategies.reward_strategies import reward_episodes, reward_inputs
 from morphogen.testing.strategies.slots import actions, alphas, legal_actions, limits, slot_rows, slot_states
 from morphogen.testing.strategies.states import env_states, signals, states_around

@@ -1,4 +1,4 @@
-"""Reward inputs, drawn directly: every field in its range, optional values 0 if they are not valid."""
+"""Reward inputs drawn directly: every field in its range, invalid values 0."""
 
 import itertools
 from typing import Any
@@ -23,40 +23,34 @@ _VALID_STAGES: dict[Op, tuple[Stage, ...]] = {  # stages of a slot on which an o
     Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
 }
 _SHARED_FIELDS = (
-    "stage",
-    "previous_stage",
-    "epochs_in_stage",
-    "previous_epochs_in_stage",
-    "age",
-    "alpha",
-    "contribution",
+    *("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "alpha", "contribution"),
+    *("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum"),
 )
-_SHARED_FIELDS += ("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum")
 
 
 @st.composite
 def _slot_row_lists(draw: Any, count: int, op: Op | None) -> list[Row]:
-    """The slots of one env; where an op took effect, it did so on a slot that it can address."""
+    """Draw the slots of one env; an executed op addresses a valid slot."""
     rows: list[Row] = [draw(slot_rows()) for _ in range(count)]
     place = draw(st.integers(0, count - 1))
     if op is not None and op is not Op.WAIT:
         rows[place] = draw(slot_rows(_VALID_STAGES[op]))
     out = []
-    for here, row in enumerate(rows):
+    for slot, row in enumerate(rows):
         stage = Stage(int(row["stage"]))
-        seen: Row = {name: row[name] for name in _SHARED_FIELDS if name in row}
-        seen["op"] = int(op) if op is not None and here == place else int(Op.WAIT)
-        seen["params"] = draw(st.sampled_from(PARAMS[2:])) if stage in OCCUPIED else 0
-        seen["next_stage"] = int(draw(st.sampled_from((stage, *TRANSITIONS[stage]))))
-        if seen["next_stage"] in OCCUPIED and draw(st.booleans()):
-            seen |= {"next_contribution_valid": True, "next_contribution": draw(points) - 50.0}
-        out.append(seen)
+        cell: Row = {name: row[name] for name in _SHARED_FIELDS if name in row}
+        cell["op"] = int(op) if op is not None and slot == place else int(Op.WAIT)
+        cell["params"] = draw(st.sampled_from(PARAMS[2:])) if stage in OCCUPIED else 0
+        cell["next_stage"] = int(draw(st.sampled_from((stage, *TRANSITIONS[stage]))))
+        if cell["next_stage"] in OCCUPIED and draw(st.booleans()):
+            cell |= {"next_contribution_valid": True, "next_contribution": draw(points) - 50.0}
+        out.append(cell)
     return out
 
 
 @st.composite
 def _env_fields(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
-    """The fields of one env, and its slots under `slots`."""
+    """Draw the fields of one env, and its slots under `slots`."""
     op, executed = draw(st.sampled_from(Op)), draw(st.integers(0, 3)) > 0  # most ops take effect
     slots = draw(_slot_row_lists(count, op if executed else None))
     fossils = [row["params"] for row in slots if row["next_stage"] == Stage.FOSSILIZED]
@@ -67,11 +61,11 @@ def _env_fields(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
     row |= {"committed_acc": draw(points), "clean_improvement": draw(points) - 50.0, "val_loss": draw(losses)}
     row |= {"val_acc": draw(points), "uncommitted_improvement": draw(points) - 50.0, "next_val_acc": draw(points)}
     row["stable_val_acc"] = min(row["val_acc"], draw(points))
-    known = draw(st.integers(0, 2 ** len(OPTIONAL_INPUTS) - 1))  # a bit a flag
+    known = draw(st.integers(0, 2 ** len(OPTIONAL_INPUTS) - 1))  # one bit per flag
     for place, (flag, values) in enumerate(OPTIONAL_INPUTS.items()):
         row[flag] = bool(known >> place & 1)
         row |= {} if row[flag] else dict.fromkeys(values, 0.0)
-    if not row["uncommitted_valid"]:  # a contribution counts only together with the accuracies before the step
+    if not row["uncommitted_valid"]:  # contributions need the accuracies before the step
         for slot in slots:
             slot |= {"contribution_valid": False, "contribution": 0.0}
     return row
@@ -89,7 +83,7 @@ def reward_inputs(
     rollbacks: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> RewardInputs:
-    """Reward inputs of a few envs in one step.  `horizon`: the step is the last one; None: either."""
+    """Draw reward inputs of a few envs in one step.  `horizon`: the step is the last; None: drawn."""
     envs = draw(st.integers(min_envs, max_envs))
     rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=envs, max_size=envs))
     last = draw(st.booleans()) if horizon is None else horizon
@@ -104,10 +98,10 @@ def reward_inputs(
 
 
 def _interactions(draw: Any, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
-    """Interactions: symmetric, 0 on the diagonal and where nothing was measured.  [E, S, S]."""
+    """Draw interactions [E, S, S]: symmetric, 0 on the diagonal and in unmeasured envs."""
     out, pairs = torch.zeros(envs, slots, slots, dtype=dtype), list(itertools.combinations(range(slots), 2))
     for e in (e for e in range(envs) if measured[e]):
-        digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # a digit a pair
+        digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # one digit per pair
         for place, (i, j) in enumerate(pairs):
             out[e, i, j] = out[e, j, i] = (0.0, 3.0, -2.5)[digits // 3**place % 3]
     return out
@@ -125,9 +119,9 @@ def reward_episodes(
     rollbacks: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> list[RewardInputs]:
-    """Reward inputs in consecutive steps of the same envs; `last`: the last step is the horizon.
+    """Draw reward inputs in consecutive steps of the same envs; `last`: the last step is the horizon.
 
-    A rule's ledger ties the steps together; what the slots show is drawn anew in each.
+    Steps are independent draws; only the ledger of a rule connects them.
     """
     envs, steps = draw(st.integers(min_envs, max_envs)), draw(st.integers(1, max_steps))
     fixed = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}

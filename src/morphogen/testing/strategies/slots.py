@@ -1,4 +1,4 @@
-"""Slots, limits and actions: each slot one that can be reached, with the ages and alphas at which rules turn."""
+"""Reachable slots, limits and actions, with ages and alphas at the thresholds of the rules."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from morphogen.vocab.limits import AUTO_GATES, Limits
 from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, DEFAULT_STEEPNESS, AlphaMode, Curve, Stage
 
 STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
-AGES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 150)  # epochs: around every default limit, and a whole long episode
+AGES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 150)  # epochs: around every default limit, and a long episode
 OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 points = st.integers(0, 400).map(lambda i: i / 4)  # accuracies
 _PREVIOUS_STAGES = {
@@ -29,7 +29,7 @@ _PREVIOUS_STAGES = {
 
 
 def _all_ramp_rows() -> list[Row]:
-    """Every place on every ramp that an action can start."""
+    """List every step of every ramp that an action can start."""
     first = [(ticks, curve, DEFAULT_STEEPNESS) for ticks in TEMPO_EPOCHS for curve in (Curve.LINEAR, Curve.SIGMOID)]
     curves = list(zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True))
     later = [(ticks, *shape) for ticks in SPEED_TICKS if ticks for shape in curves]
@@ -40,14 +40,14 @@ def _all_ramp_rows() -> list[Row]:
 
 
 def _ramp_rows(start: float, target: float, ticks: int, shape: Curve, steepness: float) -> list[Row]:
-    """All places on one ramp, before the first tick to before the last."""
+    """List all steps of a ramp, from before the first tick to before the last."""
     path = [start, *ramp(start, target, ticks, int(shape), steepness)]
     leg = {"alpha_start": start, "alpha_target": target, "alpha_curve": int(shape), "alpha_steepness": steepness}
     leg |= {"alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN), "alpha_steps": ticks}
     return [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
 
 
-_RESTING_ROWS = [  # at a target, after a ramp or at once; the last one is as near to full as counts as full
+_RESTING_ROWS = [  # at a target, after a ramp or at once; the last row is the least alpha that counts as full
     {"alpha": to, "alpha_start": start, "alpha_target": to, "alpha_curve": 1, "alpha_steps": ticks, "alpha_done": ticks}
     for to, start, ticks in ((1.0, 0.0, 5), (0.5, 0.0, 3), (0.7, 1.0, 8), (1.0, 0.5, 0), (1 - 5e-7, 0.0, 5))
 ]
@@ -76,7 +76,7 @@ _INTERACTION_ROWS: list[Row] = [
 
 
 def _sample_product(*choices: list[Row]) -> st.SearchStrategy[Row]:
-    """One row of each list, put together: a single draw, the first rows are the simplest."""
+    """Merge one row of each list in a single draw; the first rows are the simplest."""
     return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*choices)])
 
 
@@ -106,7 +106,7 @@ _TRAINING_ROWS, _MEASURED_ROWS = (
 
 @st.composite
 def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
-    """One slot as it can stand at the start of a step, as its leaves that are not empty."""
+    """Draw the non-empty leaves of one slot at the start of a step."""
     stage = draw(st.sampled_from(stages))
     if stage is Stage.DORMANT:
         return {"stage": int(stage)}
@@ -125,7 +125,7 @@ def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
 
 
 def alphas(stage: Stage) -> st.SearchStrategy[Row]:
-    """Alpha and its controller as they can be in a stage: at 0, resting at a target, anywhere on a ramp up or down."""
+    """Draw alpha and its controller in a stage: 0, at a target, or on a ramp up or down."""
     return _BLENDING_ROWS if stage is Stage.BLENDING else st.just(_FULL_ROW if stage in BLENDED else {})
 
 
@@ -142,7 +142,7 @@ def slot_states(
     min_slots: int = 1,
     stages: Sequence[Stage] = STAGES,
 ) -> Slots:
-    """A few envs with a few slots, each slot reachable by itself."""
+    """Draw a few envs with a few slots, each slot reachable by itself."""
     envs, count = draw(st.integers(min_envs, max_envs)), draw(st.integers(min_slots, max_slots))
     row = st.lists(slot_rows(stages), min_size=count, max_size=count)
     return make_slots(draw(st.lists(row, min_size=envs, max_size=envs)))
@@ -150,7 +150,7 @@ def slot_states(
 
 @st.composite
 def limits(draw: Any, slots: Slots) -> Limits:
-    """Any limits that fit the slots."""
+    """Draw limits for slots."""
     count = slots.stage.shape[1]
     return Limits(
         topology="cnn",
@@ -164,7 +164,7 @@ def limits(draw: Any, slots: Slots) -> Limits:
 
 
 def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Tensor]:
-    """Any head indices, in range or not.  int64 [E, 8]."""
+    """Draw head indices, in range or not.  int64 [E, 8]."""
     envs = slots.stage.shape[0]
     row = st.lists(st.integers(low, high), min_size=len(Head), max_size=len(Head))
     return st.lists(row, min_size=envs, max_size=envs).map(lambda rows: torch.tensor(rows, dtype=torch.int64))
@@ -172,7 +172,7 @@ def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Te
 
 @st.composite
 def legal_actions(draw: Any, slots: Slots, allow: Limits) -> Tensor:
-    """Actions that the masks allow, drawn head by head; WAIT is the simplest, moves forward are frequent.  [E, 8]."""
+    """Draw legal actions head by head; WAIT is the simplest, forward moves are frequent.  int64 [E, 8]."""
     masks, rows = action_masks(slots, allow), []
     ops_of = (Op.WAIT, Op.ADVANCE, Op.FOSSILIZE, Op.GERMINATE, Op.PRUNE, Op.SET_ALPHA_TARGET, Op.ADVANCE, Op.FOSSILIZE)
     values = [getattr(masks, head.label).tolist() for head in Head if head > Head.SLOT]

@@ -1,4 +1,4 @@
-"""Whole envs around drawn slots: what they have measured, where they are in time, what their governor remembers."""
+"""Complete envs around drawn slots: signals, clock, governor."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from morphogen.testing.strategies.slots import STAGES, points, slot_states
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Stage
 
-EPISODE_LENGTH = 20  # epochs of an episode, if nothing else is said
+EPISODE_LENGTH = 20  # default, in epochs
 losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
 _HISTORY = schema.HISTORY
 _SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
@@ -22,18 +22,18 @@ _SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
 
 @st.composite
 def _signal_fields(draw: Any) -> dict[str, Any]:
-    """Measurements of one env; a value is 0 if its flag is False."""
+    """Draw the signals of one env; values without their flag are 0."""
     row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
     row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(Outcome)))}
     row |= {"rolled_back": draw(st.booleans()), "rollbacks": draw(st.sampled_from((0, 1, 5, 9)))}
     known = draw(st.integers(0, _HISTORY))
     valid = [False] * (_HISTORY - known) + [True] * known
-    seen = [(draw(losses), draw(points)) if yes else (0.0, 0.0) for yes in valid]
-    row |= {"history_valid": valid, "loss_history": [a for a, _ in seen], "acc_history": [b for _, b in seen]}
+    history = [(draw(losses), draw(points)) if yes else (0.0, 0.0) for yes in valid]
+    row |= {"history_valid": valid, "loss_history": [a for a, _ in history], "acc_history": [b for _, b in history]}
     if known:
-        loss, accuracy = seen[-1]
+        loss, accuracy = history[-1]
         row |= {"measured": True, "val_loss": loss, "val_acc": accuracy, "committed_acc": draw(points)}
-        row |= {"best_acc": max(b for _, b in seen), "best_loss": min(a for a, _ in seen[-known:])}
+        row |= {"best_acc": max(b for _, b in history), "best_loss": min(a for a, _ in history[-known:])}
     if draw(st.booleans()):
         row |= {"train_measured": True, "train_loss": draw(losses), "train_acc": draw(points)}
     if draw(st.booleans()):
@@ -43,7 +43,7 @@ def _signal_fields(draw: Any) -> dict[str, Any]:
 
 @st.composite
 def signals(draw: Any, envs: int) -> Signals:
-    """Measurements of several envs, drawn independently."""
+    """Draw the signals of several envs independently."""
     rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
     leaves = {}
     for name, leaf in _SIGNALS.items():
@@ -63,7 +63,7 @@ def env_states(
     stages: Sequence[Stage] = STAGES,
     length: int = EPISODE_LENGTH,
 ) -> EnvState:
-    """A few whole envs before epoch 0 .. `length` - 1, two parameters a seed; the snapshot is an earlier env."""
+    """Draw a few envs before epoch 0 .. `length` - 1, two parameters per seed; the snapshot is drawn separately."""
     bounds = {"min_envs": min_envs, "min_slots": min_slots, "stages": stages}
     slots = draw(slot_states(max_envs, max_slots, **bounds))
     return draw(states_around(slots, length=length))
@@ -71,14 +71,14 @@ def env_states(
 
 @st.composite
 def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> EnvState:
-    """Whole envs around given slots."""
+    """Draw envs around given slots."""
     envs, count = slots.stage.shape
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
-    whole = first_snapshot(make_state(then, window=4))
+    state = first_snapshot(make_state(then, window=4))
     now = make_state(slots, window=4)
     each = _draw_per_env(draw, envs)
     epoch = each(st.sampled_from((0, 1, length // 2, length - 2, length - 1)), torch.int64)
-    return whole.replace(
+    return state.replace(
         slots=slots,
         seeds=now.seeds,
         signals=draw(signals(envs)),
@@ -88,7 +88,7 @@ def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> E
             param_price=each(st.sampled_from((0.1, 0.0, 1.0)), torch.float32),
             width=each(st.sampled_from((1.0, 0.5, 0.1)), torch.float32),
         ),
-        governor=whole.governor.replace(
+        governor=state.governor.replace(
             count=each(st.sampled_from((0, 1, 3, 4, 9)), torch.int64),
             streak=each(st.integers(0, 2), torch.int64),
             window=torch.stack([each(losses, torch.float32) for _ in range(4)], dim=-1),
@@ -97,5 +97,5 @@ def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> E
 
 
 def _draw_per_env(draw: Any, envs: int) -> Callable[[st.SearchStrategy, torch.dtype], torch.Tensor]:
-    """One draw an env, as a tensor."""
+    """Return a function that draws one value per env, as a tensor."""
     return lambda values, kind: torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)

@@ -1,11 +1,14 @@
-"""Trajectories: consecutive epochs that the steps of the package really made, from drawn actions and measurements."""
+"""Trajectories: consecutive epochs of the steps of the package, from drawn actions and measurements."""
 
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter, for_type_by_name
 
 from morphogen.config.spec import LifecycleSpec
+from morphogen.state.env import EnvState, Signals, Slots
+from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.scenes import make_slots
 from morphogen.testing.builders.synthetic_epoch import (
     EpisodeSpec,
@@ -14,6 +17,7 @@ from morphogen.testing.builders.synthetic_epoch import (
     begin_episode,
     run_epoch,
 )
+from morphogen.testing.builders.tree_equality import format_tree
 from morphogen.testing.strategies.slots import legal_actions, slot_states
 
 _SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
@@ -21,7 +25,7 @@ _SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
 
 @st.composite
 def lifecycles(draw: Any) -> LifecycleSpec:
-    """Quick gates, so that short episodes see whole lives; any of the first three gates may open by itself."""
+    """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open automatically."""
     return LifecycleSpec(
         permissive_gates=draw(st.just(True) | st.booleans()),
         auto_forward=tuple(sorted(draw(st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD")))))),
@@ -35,7 +39,7 @@ def lifecycles(draw: Any) -> LifecycleSpec:
 
 @st.composite
 def measurements(draw: Any, envs: int, slots: int) -> SyntheticMeasurements:
-    """Made-up losses and accuracies of one epoch; seeds add up, but for one pair."""
+    """Draw losses and accuracies of one epoch; contributions are additive except for one pair of seeds."""
     losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
     worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
     rows = draw(st.lists(worth, min_size=envs, max_size=envs))
@@ -55,19 +59,35 @@ def trajectories(
     fresh: bool = False,
     terms: EpisodeSpec | None = None,
 ) -> list[SyntheticEpoch]:
-    """Consecutive epochs of a few envs; the last one may be the horizon.
+    """Draw consecutive epochs of a few envs; the last epoch may be the horizon.
 
-    `fresh`: slots start empty, else anywhere that can be reached; `terms`: drawn where None.
+    `fresh`: slots start empty, else in any reachable state; `terms`: drawn by default.
     """
     envs, count = draw(st.integers(1, max_envs)), draw(st.integers(1, max_slots))
     steps = draw(st.integers(1, max_steps))
     bounds = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
     slots = make_slots([[{}] * count] * envs) if fresh else draw(slot_states(**bounds))
-    rest = draw(st.integers(0, 1))  # epochs that the episode still has afterwards
-    own = terms or EpisodeSpec(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
-    now, out = begin_episode(slots, own), []
+    rest = draw(st.integers(0, 1))  # further epochs of the episode
+    spec = terms or EpisodeSpec(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
+    now, out = begin_episode(slots, spec), []
     for _ in range(steps):
-        action = draw(legal_actions(now.slots, own.build_limits(now.slots)))
-        out.append(run_epoch(now, action, draw(measurements(envs, count)), own))
+        action = draw(legal_actions(now.slots, spec.build_limits(now.slots)))
+        out.append(run_epoch(now, action, draw(measurements(envs, count)), spec))
         now = out[-1].after
     return out
+
+
+def _print_tree(tree: Any, printer: RepresentationPrinter, cycle: bool) -> None:
+    """Print a state by its non-empty leaves."""
+    del cycle  # trees of tensors have none
+    with printer.group(4, f"{type(tree).__name__}(", ")"):
+        for line in format_tree(tree).splitlines():
+            printer.break_()
+            printer.text(line)
+
+
+for _kind in (Slots, Signals, EnvState, RewardInputs):
+    for_type_by_name(_kind.__module__, _kind.__name__, _print_tree)
+for_type_by_name(
+    SyntheticEpoch.__module__, SyntheticEpoch.__name__, lambda epoch, printer, _: printer.text(repr(epoch))
+)

@@ -140,7 +140,7 @@ def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     (run / name).unlink()
     os.mkfifo(run / name)
-    with pytest.raises(DataError, match=f"{name} cannot be read: no regular file"):
+    with pytest.raises(DataError, match=f"{name} cannot be read: expected a file"):
         read_run(run)
 
 

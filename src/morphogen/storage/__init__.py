@@ -16,7 +16,7 @@ With torch:
 - `tensor_trees`: `to_nested_dict`, `check_tree`, `restore_tree`; state as nested dicts of tensors and back;
   `save_tree`, `load_tree`; such trees in safetensors files, which hold no code and no unchecked sizes
 
-A checkpoint is a directory with `envs.rank0.safetensors`, `shared.safetensors` and a manifest with size and sha256 of both.
+A checkpoint is a directory with two safetensors files, `envs.rank0` and `shared`, and a manifest with their sha256.
 `run.snapshot` decides what goes into it, `run.checkpointer` decides when it is saved.
 
 Imports `errors`, `vocab` and `config`.  Faults are a `CheckpointError`, `ConfigError` or `OSError` with one sentence.

@@ -22,10 +22,11 @@ NUMBER_KINDS = {"b": "flags", "i": "integers", "u": "integers", "f": "reals", "c
 
 
 def _take_array(value: Any, info: ValidationInfo) -> np.ndarray[Any, Any]:
-    if not isinstance(value, dict) or value.keys() != {ARRAY} or value[ARRAY] not in range(len(info.context)):
+    arrays: list[Any] = info.context or []
+    if not isinstance(value, dict) or value.keys() != {ARRAY} or value[ARRAY] not in range(len(arrays)):
         raise ValueError("expected an array")
     try:
-        return np.asarray(info.context[value[ARRAY]])
+        return np.asarray(arrays[value[ARRAY]])
     except (TypeError, RuntimeError):  # tensors that are sparse, without values, or of a dtype unknown to numpy
         raise ValueError("expected a dense array of a dtype of numpy") from None
 
@@ -63,7 +64,7 @@ def pack(value: Any) -> Tree:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))
+    return TypeAdapter(tuple.__class_getitem__(kind), config=ConfigDict(extra="forbid", strict=True))
 
 
 def unpack(kind: Any, tree: Tree, where: str) -> Any:

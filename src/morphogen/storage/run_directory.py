@@ -20,13 +20,8 @@ from morphogen.storage.lock import LOCK, own_directory
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
-CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
-    "config.json",
-    "manifest.json",
-    "events.jsonl",
-    "checkpoints",
-    "policy.safetensors",
-)
+CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
+CHECKPOINTS, POLICY = "checkpoints", "policy.safetensors"
 STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 

@@ -119,14 +119,14 @@ def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, 
 
 
 def test_a_policy_file_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
-    path = tmp_path / "policy.pt"
+    path = tmp_path / "policy.safetensors"
     save_policy(path, params={"w": torch.ones(3000)}, normalisers={}, config="{}", facts={})
     before = path.read_bytes()
     again = partial(save_policy, path, params={"w": torch.zeros(3000)}, normalisers={}, config="{}", facts={})
     for room in range(0, len(before), 1000):
         assert killed_processes.forked(killed_processes.at_byte(room, again, dies=False)) == killed_processes.REFUSED
         assert path.read_bytes() == before
-        assert [entry.name for entry in tmp_path.iterdir()] == ["policy.pt"]
+        assert [entry.name for entry in tmp_path.iterdir()] == ["policy.safetensors"]
 
 
 FULL = """
@@ -163,7 +163,7 @@ for kilobytes in range(1608, 1656, 4):
     print(refusal(save, 2, kilobytes))
     assert loads(path, 1)
 much = torch.ones(600_000)
-print(refusal(save_policy, folder / "policy.pt", params={"w": much}, normalisers={}, config="{}", facts={}))
+print(refusal(save_policy, folder / "policy.safetensors", params={"w": much}, normalisers={}, config="{}", facts={}))
 assert loads(save(3, 1200), 3)
 assert loads(path, 1)
 print(*sorted(entry.name for entry in folder.iterdir()))
@@ -181,5 +181,5 @@ def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was
     assert attempts[:fitted] == ["saved"] * fitted
     why = "cannot be written: No space left on device"
     assert set(attempts[fitted:]) == {f"checkpoint {folder / checkpoint_store.checkpoint_name(2, 0)} {why}"}
-    assert policy == f"policy file {folder / 'policy.pt'} {why}"
+    assert policy == f"policy file {folder / 'policy.safetensors'} {why}"
     assert names.split() == [checkpoint_store.checkpoint_name(1, 0), checkpoint_store.checkpoint_name(3, 0)]

@@ -14,6 +14,7 @@ from morphogen.config.spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_store import ENVS, SHARED
+from morphogen.storage.tensor_trees import load_tree, save_tree
 
 SHORT = {**kill_runs.CONFIG, "rounds": 2, "envs": 4, "episode_length": 8, "final_episodes": 2}
 
@@ -106,10 +107,10 @@ def nudged(tree):
     return tree
 
 
-@pytest.mark.parametrize("file", [ENVS, SHARED, "policy.pt"])
+@pytest.mark.parametrize("file", [ENVS, SHARED, "policy.safetensors"])
 def test_a_bit_of_a_tensor_is_seen(made, copy, file):
-    path = copy / file if file == "policy.pt" else max((copy / "checkpoints").iterdir()) / file
-    torch.save(nudged(torch.load(path, weights_only=True)), path)
+    path = copy / file if file == "policy.safetensors" else max((copy / "checkpoints").iterdir()) / file
+    save_tree(nudged(load_tree(path, label="file")), path)
     assert [found.split(".")[0] for found in run_comparison.differences(made, copy)] == [file.split(".")[0]]
 
 

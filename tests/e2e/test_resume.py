@@ -150,12 +150,12 @@ def test_data_that_changed_is_refused(tmp_path):
 
 def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
     run = stopped(tmp_path / "run", (2, 5), spec())
-    (newest(run) / "shared.pt").write_bytes(b"")
+    (newest(run) / "shared.safetensors").write_bytes(b"")
     resume(run)
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
     assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.checkpoint_name(2, 5)]
-    assert "shared.pt has 0 bytes" in told["skipped"][0]["reason"]
+    assert "shared.safetensors has 0 bytes" in told["skipped"][0]["reason"]
     assert not list(differences(alone, run))
 
 

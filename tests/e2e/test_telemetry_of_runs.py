@@ -16,6 +16,7 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run import sinks
 from morphogen.run.train import train_ppo_vectorized
+from morphogen.storage.tensor_trees import load_tree
 from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.writer import JsonlSink
 
@@ -36,7 +37,8 @@ def plain(tmp_path_factory):
 
 def tensors(out):
     """Every leaf of the final state and of the policy."""
-    trees = (torch.load(out / name, weights_only=True) for name in (f"{CHECKPOINT}/envs.rank0.pt", "policy.pt"))
+    names = (f"{CHECKPOINT}/envs.rank0.safetensors", "policy.safetensors")
+    trees = (load_tree(out / name, label="file") for name in names)
     return [leaf for tree in trees for leaf in leaves(tree) if torch.is_tensor(leaf)]
 
 

@@ -165,7 +165,7 @@ def test_the_calibration_is_that_of_the_file():
 
 
 def test_every_file_of_a_run_is_explained():
-    for name in ("config.json", "manifest.json", "events.jsonl", "checkpoints/", "policy.pt"):
+    for name in ("config.json", "manifest.json", "events.jsonl", "checkpoints/", "policy.safetensors"):
         assert f"| `{name}` |" in TEXT
 
 

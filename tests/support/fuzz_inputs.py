@@ -2,11 +2,11 @@
 
 import contextlib
 import io
+import json
 import os
 import pickle
 import re
 import signal
-import zipfile
 from dataclasses import fields, replace
 from itertools import chain
 from unittest import mock
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from support import generated_logs
-from support.corrupted_files import ODD, PLACES, damaged, jsons, lines, put
+from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, put
 from support.malicious_pickles import pickles
 
 from morphogen.analysis.console import Console
@@ -33,7 +33,7 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.data import cifar
 from morphogen.engine.action_control import build_control, load_schedule
 from morphogen.storage import checkpoint_files, run_directory
-from morphogen.storage.safe_torch_load import load_tree as load_torch
+from morphogen.storage.tensor_trees import load_tree, save_tree
 
 CPU = torch.device("cpu")
 SPEC = resolve(RunSpec())
@@ -212,37 +212,33 @@ def outcome(act):
     return None
 
 
-class TorchFiles:
-    """Files of `torch.save`: damaged ones, and ones that were made to do harm."""
+class TensorFiles:
+    """Files of trees of tensors: damaged ones, and ones whose header lies."""
 
     def __init__(self, folder):
         folder.mkdir()
-        self.path = folder / "envs.pt"
+        self.path = folder / "envs.safetensors"
         tree = {"a": torch.arange(6).view(2, 3), "b": {"c": torch.zeros(2), "d": [1, 2.5, None, True, "x", (1, 2)]}}
-        whole = io.BytesIO()
-        torch.save(tree, whole)
-        self.whole = whole.getvalue()
-        with zipfile.ZipFile(whole) as archive:
-            self.parts = {name: archive.read(name) for name in archive.namelist()}
-        self.root = next(name for name in self.parts if name.endswith("/data.pkl")).partition("/")[0]
+        save_tree(tree, self.path)
+        self.whole = self.path.read_bytes()
+        self.begin = 8 + int.from_bytes(self.whole[:8], "little")  # of the tensors
+        self.header = self.whole[8 : self.begin].decode()
+        self.tree = json.loads(self.header)["__metadata__"]["tree"]
 
     def inputs(self):
-        packed = st.tuples(pickles(self.parts[f"{self.root}/data.pkl"]), st.sampled_from((0, 0, 0, 8)))
-        zipped = packed.map(lambda two: self.zipped(*two))
-        return damaged(self.whole) | zipped | zipped.flatmap(damaged) | st.binary(max_size=64) | PLACES
+        headers = edited(self.header) | edited(self.tree).map(self.with_tree)
+        files = headers.map(lambda header: len(header).to_bytes(8, "little") + header + self.whole[self.begin :])
+        return damaged(self.whole) | files | files.flatmap(damaged) | st.binary(max_size=64) | PLACES
 
-    def zipped(self, packed, kind):
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w", kind) as archive:
-            for name, part in {**self.parts, f"{self.root}/data.pkl": packed}.items():
-                archive.writestr(name, part)
-        return file.getvalue()
+    def with_tree(self, tree):
+        metadata = {"tree": tree.decode("utf-8", "replace")}
+        return json.dumps({**json.loads(self.header), "__metadata__": metadata}).encode()
 
     def put(self, value):
         put(self.path, value)
 
     def read(self, value):
-        found = load_torch(self.path, label="checkpoint file")
+        found = load_tree(self.path, label="checkpoint file")
         assert size(found) <= len(value)
 
     def names(self, value):
@@ -369,7 +365,7 @@ KINDS = {
     "config": Config,
     "commands": Commands,
     "manifests": Manifests,
-    "torchfiles": TorchFiles,
+    "tensorfiles": TensorFiles,
     "events": Events,
     "runs": Runs,
     "schedules": Schedules,

@@ -11,8 +11,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from morphogen.errors import CheckpointError
 
 DONE, REFUSED, BROKEN, DEAD = 0, 4, 70, 9  # exit codes: refused by a CheckpointError; broken by any other
@@ -65,8 +63,7 @@ def at_operation(number: int, then: Act, act: Act) -> Act:
             operation()
 
     def prepared() -> None:
-        for home, name in ((os, "fsync"), (torch, "save")):  # which no hook sees
-            setattr(home, name, _after(operation, getattr(home, name)))
+        os.fsync = _after(operation, os.fsync)  # which no hook sees
         sys.addaudithook(hook)
         act()
 

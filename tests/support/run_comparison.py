@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from morphogen.storage import checkpoint_store, run_directory
+from morphogen.storage.tensor_trees import load_tree
 
 # What clocks and places are told in: names of fields, of metrics and of entries of a checkpoint.
 CLOCKS = ("time", "seconds", "phases", "run_id", "command")
@@ -117,7 +118,7 @@ def _saved(run: Path, file: str) -> Any:
 
 
 def _torch(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return load_tree(path, label="file")
 
 
 def _metrics(run: Path) -> list[str]:

@@ -1,11 +1,11 @@
 """A run in a few lines: what it is, how far it came, how good it was."""
 
-from pathlib import Path
 from typing import Any
 
 from morphogen.analysis.console import format_duration, format_number
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
+from morphogen.storage import run_directory
 
 UNKNOWN = "not known"
 
@@ -36,7 +36,7 @@ def overview(log: RunLog) -> dict[str, str]:
 
 def _event_folder(log: RunLog) -> dict[str, str]:
     """Place of the events, if the config names one outside of the run directory."""
-    folder = Path(log.config["telemetry"]["dir"] or log.path)
+    folder = run_directory.events_folder(log.path, log.config["telemetry"]["dir"])
     inside = folder.resolve().is_relative_to(log.path.resolve())
     return {} if inside else {"events": f"read from {folder}, outside of the run directory"}
 

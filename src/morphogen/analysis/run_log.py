@@ -159,7 +159,7 @@ def _read_evaluation(path: Path) -> Row:
 
 def event_files(path: Path, config: Row) -> tuple[Path, ...]:
     """The event files of a run that exist, by rank."""
-    folder = Path(config["telemetry"]["dir"] or path)
+    folder = run_directory.events_folder(path, config["telemetry"]["dir"])
     ranks = sorted(folder.glob(RANK_FILES), key=lambda file: (len(file.name), file.name))
     return tuple(file for file in (folder / run_directory.EVENTS, *ranks) if os.path.lexists(file))
 

@@ -118,7 +118,7 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
         "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
         epilog=_ARMS,
     )
-    evaluate.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.pt")
+    evaluate.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.safetensors")
     evaluate.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
     evaluate.add_argument("--arms", metavar="A,B", default=",".join(RIVALS), help="with whom (default %(default)s)")
     evaluate.add_argument("--greedy", action="store_true", help="the policy of the run takes its likeliest action")

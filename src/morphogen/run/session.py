@@ -59,6 +59,7 @@ class Session:
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup, self.context, self.console = setup, context, console
+        self._path = None if context is None else context.folder.path
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if console is None else (console,)
         hooks = Hooks(self.hooks.on_epoch or self._on_epoch, self._on_round, self._should_stop)
@@ -108,20 +109,17 @@ class Session:
         cut = self._open_files(context, resume_point.snapshot.sink_positions)
         remove_newer(context.folder, resume_point)
         self.history += read_rounds(context.folder.path)
-        if resume_point.snapshot.sink_positions is None:  # nothing was told before
+        if resume_point.snapshot.sink_positions is None:  # no event was emitted before
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
         assert self.checkpointer is not None
         self.checkpointer.resume(resume_point.manifest)
-        told = RunResumed(
-            checkpoint=resume_point.path.name,
-            cut_bytes=cut,
-            skipped=resume_point.skipped,
-            rounds=self.setup.spec.rounds,
+        name, rounds = resume_point.path.name, self.setup.spec.rounds
+        self.scheduler.reporter.emit(
+            RunResumed(checkpoint=name, cut_bytes=cut, skipped=resume_point.skipped, rounds=rounds)
         )
-        self.scheduler.reporter.emit(told)
 
     def run(self) -> TrainResult:
-        """From the first event to the last; the files say how it ended, however it does."""
+        """Run from the first event to the last; the files record the status in any case."""
         status, error = "failed", None
         try:
             result = self._train()
@@ -134,7 +132,11 @@ class Session:
             status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
             raise
         finally:
-            self._close_files(status, error)
+            try:
+                self._close_files(status, error)
+            except OSError as cause:
+                if status != "failed":  # otherwise the error that ended the run would be hidden
+                    raise CheckpointError(self._write_error(cause)) from cause
         if self.console is not None:
             self.console.finish(result)
         return replace(result, losses=self.losses)
@@ -152,10 +154,6 @@ class Session:
         results = None if stopped else self._evaluate()
         history = tuple(self.history)
         return TrainResult(history, scheduler.params, results or (), self._path, stopped=results is None)
-
-    @property
-    def _path(self) -> Path | None:
-        return None if self.context is None else self.context.folder.path
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
@@ -180,7 +178,7 @@ class Session:
             self.console.end_epoch(round, epoch, self._progress(epoch + 1))
 
     def _should_stop(self) -> bool:
-        """Return whether to stop between two epochs; save the run if it goes on and a checkpoint is due."""
+        """Return whether to stop between two epochs; otherwise save the run if a checkpoint is due."""
         if self.hooks.should_stop():
             return True
         if self.checkpointer is not None:
@@ -201,7 +199,7 @@ class Session:
             self.checkpointer.save(kind)
 
     def _evaluate(self) -> tuple[ArmResult, ...] | None:
-        """All rounds are over: keep the policy, and judge it; None where that was stopped."""
+        """Save and evaluate the policy after the last round; None if the evaluation was stopped."""
         scheduler, spec = self.scheduler, self.setup.spec
         if self.context is not None:
             self._save_policy(self.context.folder)
@@ -211,9 +209,9 @@ class Session:
         scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if self.context is not None:
-            found = {result.policy: result.per_episode() for result in results}
-            said = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": found}
-            self.context.folder.write_result({**said, **({"share_of_optimal": reached} if reached else {})})
+            policies = {result.policy: result.per_episode() for result in results}
+            row = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
+            self.context.folder.write_result({**row, **({"share_of_optimal": reached} if reached else {})})
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
@@ -238,14 +236,6 @@ class Session:
         return f"{self._path} cannot be written: {cause.strerror or cause}"
 
     def _close_files(self, status: str, error: str | None) -> None:
-        """Close the files of the run; an error here does not hide the error that ended the run."""
-        try:
-            self._emit_completed(status, error)
-        except OSError as cause:
-            if status != "failed":
-                raise CheckpointError(self._write_error(cause)) from cause
-
-    def _emit_completed(self, status: str, error: str | None) -> None:
         """Emit the last event and set the status in the manifest."""
         totals = self.scheduler.compiled.totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)

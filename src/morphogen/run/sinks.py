@@ -50,19 +50,19 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
 
     Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """
-    own, path = spec.telemetry, _event_path(spec, folder)
-    before: SinkPosition | None = unpack(SinkPosition | None, position, "position")
-    at = before or SinkPosition(0, 0, (), {}, own.dir, {})
-    if own.level == LEVEL_OFF:
+    telemetry, path = spec.telemetry, _event_path(spec, folder)
+    saved: SinkPosition | None = unpack(SinkPosition | None, position, "position")
+    at = saved or SinkPosition(0, 0, (), {}, telemetry.dir, {})
+    if telemetry.level == LEVEL_OFF:
         return at, 0
-    if at.dir != own.dir:
+    if at.dir != telemetry.dir:
         run_directory.check_new_file("telemetry.dir", path)
         at = at._replace(bytes=0)
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
 def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: list[Envelope]) -> tuple[Sink, ...]:
-    """All sinks, cut to where they stood; what the event file lacks is the first that it takes."""
+    """Open all sinks, cut to `position`; the event file first receives the `lost` events."""
     path = _event_path(spec, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -77,18 +77,19 @@ def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: 
 
 
 def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
-    """Return the event file; a relative `telemetry.dir` is relative to the run directory."""
-    return folder.path / (spec.telemetry.dir or "") / EVENTS
+    return run_directory.events_folder(folder.path, spec.telemetry.dir) / EVENTS
 
 
 def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, LoggerPosition]) -> Iterator[ScalarSink]:
-    own, metrics = spec.telemetry, folder.path / METRICS_FOLDER
-    for name in own.loggers:
-        yield ScalarSink(name, metrics, own, epochs=spec.episode_length, position=positions.get(name, UNOPENED))
+    metrics = folder.path / METRICS_FOLDER
+    for name in spec.telemetry.loggers:
+        yield ScalarSink(
+            name, metrics, spec.telemetry, epochs=spec.episode_length, position=positions.get(name, UNOPENED)
+        )
 
 
 def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:
-    """Bytes of an event file after a position; a CheckpointError where it is not that of the run, whole up to there."""
+    """Return the bytes of an event file after `position`; CheckpointError unless the file is complete up to there."""
     if not path.is_file():
         raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
     try:
@@ -113,7 +114,7 @@ def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> 
 
 
 def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, folder: RunDirectory) -> None:
-    """The first line is the RunStarted of this run, or, where that is in another file, a later one."""
+    """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one of the numbering."""
     run = _read_run_id(folder)
     try:
         head = json.loads(first_line)

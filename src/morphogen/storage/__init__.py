@@ -9,14 +9,14 @@ Without torch:
 - `lock`: `own_directory`; one process per run directory, and the name of the process that has it
 - `checkpoint_store`: `list_checkpoints`, `find_damage`, `apply_retention` (decides which checkpoints are deleted)
 - `type_check`: `check`; does a plain value fit an annotated type (fields of events, of JSON results)?
+- `codec`: `pack`, `unpack`; dataclasses, named tuples and arrays as plain trees and back
 
 With torch:
 - `checkpoint_files`: `save_checkpoint`, `load_checkpoint`, `save_policy`, `load_policy`
-- `safe_torch_load`: `save_tree`, `load_tree`; files of `torch.save` from untrusted sources, which run no code
-- `tensor_trees`: `to_nested_dict`, `check_tree`, `restore_tree`; state as nested dicts of tensors and back
-- `codec`: `packed`, `unpacked`; dataclasses, named tuples and arrays as such trees and back
+- `tensor_trees`: `to_nested_dict`, `check_tree`, `restore_tree`; state as nested dicts of tensors and back;
+  `save_tree`, `load_tree`; such trees in safetensors files, which hold no code and no unchecked sizes
 
-A checkpoint is a directory with `envs.rank0.pt`, `shared.pt` and a manifest that holds size and sha256 of both.
+A checkpoint is a directory with two safetensors files, `envs.rank0` and `shared`, and a manifest with their sha256.
 `run.snapshot` decides what goes into it, `run.checkpointer` decides when it is saved.
 
 Imports `errors`, `vocab` and `config`.  Faults are a `CheckpointError`, `ConfigError` or `OSError` with one sentence.

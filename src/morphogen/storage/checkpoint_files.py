@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.errors import CheckpointError
-from morphogen.storage import atomic_write, checkpoint_store, safe_torch_load
+from morphogen.storage import atomic_write, checkpoint_store
 from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED, TEMPORARY
+from morphogen.storage.run_directory import POLICY
 from morphogen.storage.safe_read import error_line
-from morphogen.storage.tensor_trees import Tree, check_tree, to_nested_dict
+from morphogen.storage.tensor_trees import Tree, check_tree, load_tree, save_tree, to_nested_dict
 
 
 def save_checkpoint(
@@ -47,7 +48,7 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
     try:
         work.mkdir()
         for file, tree in parts.items():
-            safe_torch_load.save_tree(tree, work / file)
+            save_tree(tree, work / file)
         entries = {
             file: {"bytes": (work / file).stat().st_size, "sha256": atomic_write.sha256(work / file)} for file in parts
         }
@@ -73,7 +74,7 @@ def load_checkpoint(path: Path | str) -> Tree:
     damage = checkpoint_store.find_damage(path)
     if damage is not None:
         raise CheckpointError(f"checkpoint {path} {damage}")
-    envs, shared = (safe_torch_load.load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
+    envs, shared = (load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
     return {"manifest": checkpoint_store.read_manifest(path), "envs": envs, "shared": shared}
 
 
@@ -90,7 +91,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
     }
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
-        safe_torch_load.save_tree({**tree, "facts": dict(facts)}, temporary)
+        save_tree({**tree, "facts": dict(facts)}, temporary)
         temporary.rename(path)
         atomic_write.sync(path.parent)
     except OSError as error:
@@ -108,8 +109,11 @@ def load_policy(path: Path | str, *, params: Any = None, normalisers: Any = None
 
     Raises: CheckpointError if the file is missing, damaged or no policy file, or differs from a template.
     """
-    path = Path(path) / "policy.pt" if os.path.isdir(path) else Path(path)
-    tree = safe_torch_load.load_tree(path, label="policy file")
+    if os.path.isdir(path):
+        old = Path(path) / "policy.pt"  # of formats 1 to 3; refused by `load_tree`
+        path = old if old.is_file() and not (Path(path) / POLICY).exists() else Path(path) / POLICY
+    path = Path(path)
+    tree = load_tree(path, label="policy file")
     kinds = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(tree, dict) or set(tree) != set(kinds):
         raise CheckpointError(f"{path} is not a policy file: expected the entries {', '.join(kinds)}")

@@ -16,8 +16,8 @@ from morphogen.storage import atomic_write, safe_read
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
-FORMAT = 3
-ENVS, SHARED, MANIFEST = "envs.rank0.pt", "shared.pt", "manifest.json"
+FORMAT = 4
+ENVS, SHARED, MANIFEST = "envs.rank0.safetensors", "shared.safetensors", "manifest.json"
 TEMPORARY, TRASH = ".tmp-", ".trash-"
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 
@@ -64,22 +64,16 @@ def read_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"has format {format_value(manifest.get('format'))}: expected format {FORMAT}")
     if manifest.pop("seal", None) != manifest_sha256(manifest):
         raise CheckpointError(f"has a damaged {MANIFEST}: its sha256 differs from its seal")
-    if not _is_well_formed(manifest):
+    if not _lists_files(manifest):
         raise CheckpointError(f"has an invalid {MANIFEST}: expected round, epoch, and the files {ENVS}, {SHARED}")
     return manifest
 
 
-def _is_well_formed(manifest: Manifest) -> bool:
+def _lists_files(manifest: Manifest) -> bool:
     match manifest:
-        case {
-            "round": int(),
-            "epoch": int(),
-            "files": {
-                "envs.rank0.pt": {"bytes": int(), "sha256": str()},
-                "shared.pt": {"bytes": int(), "sha256": str()},
-            },
-        }:
-            return len(manifest["files"]) == 2
+        case {"round": int(), "epoch": int(), "files": {**files}} if files.keys() == {ENVS, SHARED}:
+            sizes = [entry for entry in files.values() if isinstance(entry, dict)]
+            return [(type(entry.get("bytes")), type(entry.get("sha256"))) for entry in sizes] == [(int, str)] * 2
     return False
 
 

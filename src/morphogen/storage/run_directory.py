@@ -20,13 +20,8 @@ from morphogen.storage.lock import LOCK, own_directory
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
-CONFIG, MANIFEST, EVENTS, CHECKPOINTS, POLICY = (
-    "config.json",
-    "manifest.json",
-    "events.jsonl",
-    "checkpoints",
-    "policy.pt",
-)
+CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
+CHECKPOINTS, POLICY = "checkpoints", "policy.safetensors"
 STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 
@@ -67,6 +62,11 @@ class RunDirectory:
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`: the numbers of an evaluation, per episode."""
         atomic_write.write_atomic(self.path / RESULT, atomic_write.json_bytes(result))
+
+
+def events_folder(path: Path, telemetry_dir: str | None) -> Path:
+    """Return the folder of the events of the run in `path`; a relative `telemetry.dir` is relative to the run."""
+    return path / (telemetry_dir or "")
 
 
 def config_hash(config: str) -> str:

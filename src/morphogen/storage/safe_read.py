@@ -65,7 +65,7 @@ def parse_json(raw: bytes | str) -> dict[str, Any]:
         raise ValueError("nested too deep") from None
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got a {type(value).__name__}")
-    _check_depth(value, MAX_DEPTH)
+    check_depth(value)
     return value
 
 
@@ -78,9 +78,10 @@ def _parse_float(text: str) -> float:
     return value if abs(value) != float("inf") else _reject_constant(text[:40])
 
 
-def _check_depth(value: Any, depth_left: int) -> None:
+def check_depth(value: Any, depth_left: int = MAX_DEPTH) -> None:
+    """Raise a ValueError if dicts and lists are nested deeper than `depth_left`."""
     if isinstance(value, dict | list):
         if not depth_left:
             raise ValueError(f"nested deeper than {MAX_DEPTH}")
         for inner in value.values() if isinstance(value, dict) else value:
-            _check_depth(inner, depth_left - 1)
+            check_depth(inner, depth_left - 1)

@@ -1,15 +1,27 @@
-"""Tensor collections as nested dicts for files, and back after a comparison leaf by leaf."""
+"""Trees of tensors and plain values: from tensor collections and back, to safetensors files and back.
 
+A file holds the tensors by path, and in its metadata the tree as JSON with a reference in place of each tensor.
+"""
+
+import json
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import safetensors.torch
+import torch
 from tensordict import is_tensor_collection
 from torch import Tensor
 
 from morphogen.errors import CheckpointError
+from morphogen.storage.safe_read import check_depth, error_line, open_regular
 
 Tree = dict[str, Any]
 T = TypeVar("T")
+REFERENCE = "$tensor"  # key of the name that replaces a tensor in the JSON
+ZIP_MAGIC = b"PK"  # first bytes of the files of formats 1 to 3
 
 
 def to_nested_dict(tree: Any) -> Any:
@@ -59,3 +71,80 @@ def _describe_type(value: Any) -> str:
     if not isinstance(value, Tensor):
         return type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+
+
+def save_tree(tree: Any, path: Path) -> None:
+    """Write a tree of dicts, lists, tensors, arrays and plain values to a file, and sync the file to the disk.
+
+    Raises: OSError if the file cannot be written.
+    """
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_take_tensors(tree, "", tensors))
+    with path.open("wb") as file:
+        file.write(safetensors.torch.save(tensors, {"tree": text}))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Return a tree with references in place of its tensors, which are added to `tensors` by path."""
+    if isinstance(tree, np.ndarray):
+        tree = torch.from_numpy(tree)
+    if isinstance(tree, Tensor):
+        if path in tensors:
+            raise ValueError(f"two tensors have the path {path}")
+        tensors[path] = tree.contiguous()
+        return {REFERENCE: path}
+    above = f"{path}." if path else ""
+    if isinstance(tree, dict):
+        return {key: _take_tensors(value, f"{above}{key}", tensors) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_take_tensors(value, f"{above}{i}", tensors) for i, value in enumerate(tree)]
+    return tree
+
+
+def load_tree(path: Path, *, label: str) -> Any:
+    """Return the tree of a file, tensors on the CPU, each with its own storage.
+
+    The file runs no code, and takes no more memory than its bytes: safetensors checks that the header and the declared
+    tensors fill the file exactly, before tensors are copied from it.
+
+    Args:
+        label: kind of file, for the error message.
+
+    Raises: CheckpointError if the file is missing, damaged, of an older format or holds anything else.
+    """
+    try:
+        with open_regular(path) as file:
+            if file.read(2) == ZIP_MAGIC:
+                raise ValueError("expected a safetensors file of format 4, got a file of an older format")
+        with safetensors.safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get("tree")
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        if text is None:
+            raise ValueError("expected a tree in its metadata, got none")
+        return _place_tensors(text, tensors)
+    except FileNotFoundError:
+        raise CheckpointError(f"{label} {path} is missing") from None
+    except Exception as error:  # a damaged file can raise any exception
+        raise CheckpointError(f"{label} {path} cannot be read: {error_line(error)}") from None
+
+
+def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
+    """Return the tree of a JSON text, each of `tensors` in the one place that refers to it."""
+
+    def place(entry: Tree) -> Any:
+        if entry.keys() != {REFERENCE}:
+            return entry
+        if entry[REFERENCE] not in tensors:
+            raise ValueError(f"the tensor {ascii(entry[REFERENCE])[:60]} is missing or has two places")
+        return tensors.pop(entry[REFERENCE])
+
+    try:
+        tree = json.loads(text, object_hook=place)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    check_depth(tree)
+    if tensors:
+        raise ValueError(f"the tensor {ascii(next(iter(tensors)))[:60]} has no place in the tree")
+    return tree

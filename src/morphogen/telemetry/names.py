@@ -1,14 +1,12 @@
 """Codes of the record as the names that stand in events.  numpy, no tensors."""
 
-from typing import Any
-
 import numpy as np
 
+from morphogen.storage.codec import Array
 from morphogen.vocab.action import RELEVANT, VALUES, Head, Op, Outcome, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage
 
-Array = np.ndarray[Any, Any]
 Record = dict[str, Array]  # leaves [E, ...] of one epoch
 
 # Per head but the slot, which is named by the run.

@@ -1,9 +1,11 @@
 """Position of sinks, from which a run can be resumed.  No tensors."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from morphogen.storage.type_check import Count
+from pydantic import Field
+
+Count = Annotated[int, Field(ge=0)]
 
 
 class FilePosition(NamedTuple):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Self
 
+from morphogen.storage.codec import Ratio
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.env import EpisodeCompleted
 from morphogen.telemetry.kinds.round import BlueprintScore
@@ -27,8 +28,8 @@ class ExactSums:
     """Count, sum and sum of squares of numbers, without rounding."""
 
     count: int = 0
-    total: Fraction = Fraction()
-    squares: Fraction = Fraction()
+    total: Ratio = Fraction()
+    squares: Ratio = Fraction()
 
     @classmethod
     def from_value(cls, value: float | None) -> Self:

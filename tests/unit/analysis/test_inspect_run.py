@@ -82,12 +82,12 @@ def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, cap
     path = save_checkpoint(tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config})
     assert main.main(["inspect", str(path)]) == 0
     shown = capsys.readouterr().out
-    for text in ("round-000003-epoch-0000", "every file is as it was saved", "shared.pt", "x7", "rounds"):
+    for text in ("round-000003-epoch-0000", "every file is as it was saved", "shared.safetensors", "x7", "rounds"):
         assert text in shown
     assert "episode_length" not in shown
-    (path / "shared.pt").write_bytes(b"")
+    (path / "shared.safetensors").write_bytes(b"")
     assert main.main(["inspect", str(path)]) == 0
-    assert "is damaged: shared.pt has 0 bytes" in capsys.readouterr().out
+    assert "is damaged: shared.safetensors has 0 bytes" in capsys.readouterr().out
     (path / "manifest.json").write_text("{}")
     assert main.main(["inspect", str(path)]) == 4
     assert "has format null: expected" in capsys.readouterr().err

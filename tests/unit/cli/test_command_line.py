@@ -230,7 +230,7 @@ EXITS = [
     (DeviceError("engine.devices is cuda:9"), 2),
     (ScheduleError("step 3 is illegal"), 2),
     (DataError("data/x is missing"), 3),
-    (CheckpointError("policy.pt is damaged"), 4),
+    (CheckpointError("policy.safetensors is damaged"), 4),
     (TrainingDiverged("3 rounds without a step"), 5),
 ]
 

@@ -170,9 +170,9 @@ def test_what_cannot_be_played_is_refused_and_nothing_is_written(run, words, cap
 def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
     place = tmp_path / "run"
     shutil.copytree(run, place)
-    (place / "policy.pt").unlink()
+    (place / "policy.safetensors").unlink()
     assert main.main(["evaluate", str(place)]) == 4
-    assert "policy.pt is missing" in capsys.readouterr().err
+    assert "policy.safetensors is missing" in capsys.readouterr().err
     assert main.main(["evaluate", str(tmp_path)]) == 2
 
 

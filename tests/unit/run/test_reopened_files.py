@@ -165,10 +165,13 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bytes": -1}, "position.bytes: expected int.*, got -1"),
-        ({"seq": 1.5}, "position.seq: expected int.*, got 1.5"),
+        ({"bytes": -1}, "position.bytes: expected greater than or equal to 0, got -1"),
+        ({"seq": 1.5}, "position.seq: expected a valid integer, got 1.5"),
         ({"pending": ["{}"]}, r"position.pending\[0\] holds"),
-        ({"loggers": {"csv": {"id": None, "files": {"a": "b"}}}}, "position.loggers.csv.files.a: expected int"),
+        (
+            {"loggers": {"csv": {"id": None, "files": {"a": "b"}}}},
+            "position.loggers.csv.files.a: expected a valid integer",
+        ),
         ({"more": 1}, "position.more is unknown"),
     ],
 )

@@ -7,7 +7,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import generated_logs
 
+from morphogen.analysis.run_log import read_rounds, read_run
+from morphogen.analysis.watch.loop import event_file
 from morphogen.errors import ConfigError
 from morphogen.storage import atomic_write, run_directory
 
@@ -157,3 +160,18 @@ def test_the_environment_names_versions_and_hardware():
     found = run_directory.describe_environment()
     assert {"python", "morphogen", "torch", "tensordict", "torchrl", "numpy"} == set(found["versions"])
     assert found["hardware"]["cores"] >= 1
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_event_folder_of_a_config_is_absolute_or_relative_to_the_run(tmp_path, monkeypatch, absolute):
+    run = generated_logs.write(tmp_path / "run", rounds=2, envs=1, epochs=2)
+    folder = tmp_path / "logs" if absolute else run / "logs"
+    folder.mkdir()
+    (run / "events.jsonl").rename(folder / "events.jsonl")
+    config = json.loads((run / "config.json").read_text())
+    config["telemetry"]["dir"] = str(folder) if absolute else "logs"
+    (run / "config.json").write_text(json.dumps(config))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(read_rounds(run)) == len(read_run(run).tables["rounds"]) == 2
+    assert event_file(run) == folder / "events.jsonl"

@@ -33,7 +33,7 @@ def event_file(run: Path) -> Path:
     config = run / run_directory.CONFIG
     try:
         telemetry = parse_json(read_bytes(config)).get("telemetry", {})
-        level, folder = telemetry.get("level"), Path(telemetry.get("dir") or run)
+        level, folder = telemetry.get("level"), run_directory.events_folder(run, telemetry.get("dir"))
     except FileNotFoundError:
         return run / run_directory.EVENTS  # the run has not begun
     except (OSError, ValueError, AttributeError, TypeError) as error:

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as arrays
 from morphogen.errors import CheckpointError
 from morphogen.storage.codec import check_arrays, pack, unpack
 from morphogen.storage.type_check import Count
-from morphogen.telemetry.names import Array
+from morphogen.telemetry.event_tally import Array
 
 
 class Pair(NamedTuple):

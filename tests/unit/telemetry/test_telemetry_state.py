@@ -57,7 +57,7 @@ def beats(seed):
         _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)
         for epoch, record in enumerate(records):
             ratio = np.full((ENVS, len(SLOTS)), 5.0)
-            yield "take", record | {"detector_ratio": ratio}, (round, epoch)
+            yield "add_record", record | {"detector_ratio": ratio}, (round, epoch)
         yield (
             "end_round",
             round,
@@ -168,8 +168,8 @@ def changed(tree, path, value):
         ),
         ("seeds.tree", {}, "seeds.tree.slots is missing"),
         ("rolling", [None], r"rolling\[0\]: expected float, got null"),
-        ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
-        ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\] holds .*want a level"),
+        ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\]: expected a level"),
+        ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\]: expected a level"),
         ("more", 1, "more is unknown"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from morphogen.config.spec import LifecycleSpec
 from morphogen.nets.blocks import ParamIndex, grad_stats
 from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
-from morphogen.telemetry.drift import gradient_drift
+from morphogen.telemetry.anomaly import gradient_drift
 
 
 def close(value: float) -> object:

@@ -24,7 +24,7 @@ LIMITS: dict[str, float] = {
     **{f"entropy_{head}": _HEAD_LIMITS.get(head, 0.08) for head in HEADS},  # 0 .. 1
     "entropy_clear": 1.5,  # times the limit of the head
     "entropy_rounds": 3,
-    "gradient_drift": 0.5,
+    "gradient_drift": 4.0,  # of the average norm: a healthy norm is three times the average now and then
     "hidden_explosion": 10.0,  # rms
     "hidden_vanishing": 1e-6,
     "behaviour_gap": 1e-3,  # nats

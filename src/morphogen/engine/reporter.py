@@ -15,11 +15,11 @@ from morphogen.telemetry.batch import PendingEvents
 from morphogen.telemetry.derive import derive_details, derive_events
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
 from morphogen.telemetry.episode_events import completed_episodes
+from morphogen.telemetry.event_tally import Record
 from morphogen.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.telemetry.kinds.env import EpisodeCompleted
 from morphogen.telemetry.kinds.ppo import ppo_event
 from morphogen.telemetry.kinds.round import BatchSummary, BlueprintScores
-from morphogen.telemetry.names import Record
 from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, update_memory
 from morphogen.telemetry.round_events import Scale, normaliser_scale, round_events
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events

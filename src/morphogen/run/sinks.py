@@ -15,9 +15,8 @@ from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
 from morphogen.telemetry.batch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
-from morphogen.telemetry.position import UNOPENED, LoggerPosition, SinkPosition
 from morphogen.telemetry.scalars import LOGGER_FILES, ScalarSink, check_loggers, truncate_files
-from morphogen.telemetry.writer import JsonlSink, Sink
+from morphogen.telemetry.writer import UNOPENED, JsonlSink, LoggerPosition, Sink, SinkPosition
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line

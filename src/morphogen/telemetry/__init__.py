@@ -1,16 +1,17 @@
-"""Events of a run: derived from records on the host, described, counted, and written by a thread of its own.
+"""Events of a run: derived from records on the host, described, counted, and written by threads of their own.
 
 For readers who ask "what is reported, and where does it go?".  Entry points:
 
-    events, kinds       `Envelope` and the dataclasses of all events; `jsonl` encodes and decodes a line (format 2)
+    events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic; `jsonl` reads and writes
+                        lines (format 3, rounds count from 1); `fit` compares an event with its run
     derive              record of an epoch -> events; `epoch_events`, `episode_events`, `round_events` hold the parts
     round_summary       `BatchSummary`, the summary of a round
-    anomaly, watcher    rules on rounds and epochs; causes that raise the level; `detectors`: suspicious seeds
-    dispatch            level, flight recorder, and one `SinkWorker` per sink (`sink_thread`)
-    writer, scalars     the event file; tensorboard, wandb, mlflow
+    anomaly, watcher    rules on rounds and epochs, suspicious seeds; causes that raise the level
+    dispatch            level, flight recorder, and one `SinkWorker` (thread, queue) per sink (`sink_thread`)
+    writer, scalars     the event file and positions in it; csv, tensorboard, wandb, mlflow
     messages            an event as a line for people
 
-A sink that fails is given up alone; lifecycle events are never dropped, others are counted when they are.
+A sink that fails is given up alone.  Lifecycle events are never dropped, other dropped events are counted.
 Telemetry never changes a number of the run.
 Events and writers load no torch; the state that a checkpoint holds (`telemetry_state`) does.
 """

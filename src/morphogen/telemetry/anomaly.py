@@ -1,7 +1,8 @@
 """Anomalies: rules on the numbers of a round, pure and total, and what raises the level.  No tensors.
 
-Every rule reads names out of a mapping of measured numbers, which may be NaN or infinite, and leaves out what is not
-there.  Comparisons are strict.  Its limits are `TelemetrySpec.limits`.
+Every rule reads names out of a mapping of measured numbers, which may be NaN or infinite, and leaves out missing
+names.  Comparisons are strict.  The limits are `TelemetrySpec.limits`.  A finding of severity info is no alarm: it
+raises no level and is no anomaly of the round.
 """
 
 import math
@@ -10,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.telemetry.drift import gradient_drift
 from morphogen.vocab.action import HEADS
 
 Numbers = Mapping[str, float]
 INFO, WARNING, ERROR = "info", "warning", "error"
+DRIFT_MOMENTUM = 0.99
+DRIFT_EPSILON = 1e-8
+DROP_ERRORS = 3.0  # standard errors of the accuracy of a round within which a drop is chance
 
 
 class Finding(NamedTuple):
@@ -33,6 +36,7 @@ class AnomalyState:
     """Memory of the rules between rounds."""
 
     low: Mapping[str, int] = field(default_factory=dict)  # head -> rounds below its limit since it was clear of it
+    first: Mapping[str, float] = field(default_factory=dict)  # head -> its entropy when it was first measured
     waits: int = 0  # rounds in a row with hardly anything but WAIT
     gradient: float | None = None  # moving average of its norm; None = never measured
     warned: Mapping[str, int] = field(default_factory=dict)  # device -> round of its last warning
@@ -64,22 +68,41 @@ def find_anomalies(
 ) -> tuple[list[Finding], AnomalyState]:
     """Return the findings of a round, and the next memory."""
     limits = config.limits_by_name
-    found = [one for rule in RULES for one in rule(update, limits)]
-    found += _env_share_findings(counts, limits)
-    entropies, low = entropy_findings(update, state.low, limits)
-    idle, waits = _wait_findings(counts, state.waits, limits)
-    changed, gradient = _drift_findings(update, state.gradient, limits)
-    changed = changed if counts.round >= limits["young_rounds"] else []
+    findings = [finding for rule in RULES for finding in rule(update, limits)]
+    envs = max(counts.envs, 1)
+    findings += _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
+    findings += _findings_above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
+    first = {head: x for head in HEADS if math.isfinite(x := update.get(f"entropy_head.{head}", math.nan))}
+    first |= state.first
+    collapses, low = entropy_findings(update, state.low, limits, first)
+    findings += collapses
+    share = counts.waits / counts.free if counts.free else 0.0
+    waits = state.waits + 1 if share > limits["wait_only"] else 0
+    if waits >= max(limits["wait_rounds"], 1):
+        findings.append(Finding("wait_only", INFO, share, limits["wait_only"], streak=waits))
+    norm = update.get("gradient_norm", math.nan)
+    drift, gradient = gradient_drift(norm if math.isfinite(norm) else None, state.gradient)
+    if counts.round >= limits["young_rounds"]:
+        findings += _findings_above("gradient_drift", drift, limits["gradient_drift"])
+        clipped = update.get("observation.clip_share")
+        findings += _findings_above("observation_clipped", clipped, limits["observation_clipped"])
     full, warned = _memory_findings(devices, state.warned, limits, counts.round)
-    return [*found, *entropies, *idle, *changed, *full], AnomalyState(low, waits, gradient, warned)
+    return [*findings, *full], AnomalyState(low, first, waits, gradient, warned)
 
 
 def ratio_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
-    """The policy moved too far in one update, or nowhere sensible."""
+    """Ratios of an update in which the policy as a whole moved too far, or that are not finite.
+
+    The ratio of an action is the product of the ratios of its heads, and clipping bounds the gradient of each head, not
+    the product: among thousands of steps some ratios are far from 1 in a healthy update.  They are alarms together with
+    a KL, their mean effect, above its limit, and where the KL is not measured.
+    """
     ends = [(name, update[name]) for name in ("ratio_max", "ratio_min") if name in update]
     broken = [name for name, value in ends if not math.isfinite(value)]
     if broken:
         yield Finding("ratio_nonfinite", ERROR, subject=broken[0])
+        return
+    if update.get("kl", math.inf) <= limits["kl_spike"]:
         return
     yield from _findings_above("ratio_explosion", update.get("ratio_max"), limits["ratio_explosion"])
     low = update.get("ratio_min")
@@ -88,18 +111,19 @@ def ratio_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
 
 
 def kl_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
-    """One of two, by how far the policy is from the one that acted."""
+    """One of two, by the distance of the policy from the one that acted."""
     extreme = list(_findings_above("kl_extreme", update.get("kl"), limits["kl_extreme"], ERROR))
     yield from extreme or _findings_above("kl_spike", update.get("kl"), limits["kl_spike"])
 
 
 def critic_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
-    """The critic lost the returns."""
+    """Errors of the critic, at most one."""
     if update.get("free_steps", 0) <= 0:
         return
-    pairs = (("value_loss", "value_loss"), ("td_error_abs_mean", "td_error"))
-    worst = [Finding("value_collapse", WARNING, update[n], limits[m], n) for n, m in pairs if n in update]
-    yield from [one for one in worst if one.value > one.limit][:1]  # type: ignore[operator]
+    for name, limit in (("value_loss", limits["value_loss"]), ("td_error_abs_mean", limits["td_error"])):
+        if update.get(name, -math.inf) > limit:
+            yield Finding("value_collapse", WARNING, update[name], limit, name)
+            return
 
 
 def _update_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
@@ -115,9 +139,8 @@ def _update_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
 def _hidden_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     for part in ("h", "c"):
         yield from _findings_above("hidden_nonfinite", update.get(f"hidden.{part}_nonfinite"), 0, ERROR, part)
-        yield from _findings_above(
-            "hidden_explosion", update.get(f"hidden.{part}_env_rms_max"), limits["hidden_explosion"], subject=part
-        )
+        largest = update.get(f"hidden.{part}_env_rms_max")
+        yield from _findings_above("hidden_explosion", largest, limits["hidden_explosion"], subject=part)
         rms = update.get(f"hidden.{part}_rms")
         if rms is not None and rms < limits["hidden_vanishing"]:
             yield Finding("hidden_vanishing", WARNING, rms, limits["hidden_vanishing"], part)
@@ -133,64 +156,61 @@ def _findings_above(
         yield Finding(kind, severity, number, limit, subject)
 
 
-def _env_share_findings(counts: RoundCounts, limits: Numbers) -> Iterator[Finding]:
-    envs = max(counts.envs, 1)
-    yield from _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
-    yield from _findings_above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
+def entropy_findings(
+    update: Numbers, low: Mapping[str, int], limits: Numbers, first: Numbers | None = None
+) -> tuple[list[Finding], dict[str, int]]:
+    """Heads that lost their entropy, and the rounds that each has been below its limit.
+
+    A limit is a share of the `first` entropy of the head (1 where it is not known), so that a head that starts almost
+    decided has not collapsed, and a head with one choice never does.  A value head that settles while the op head is
+    clear of its limit is a preference: severity info.  Entropies that are not finite, or between the limit and the
+    clear one, leave the count.
+    """
+    findings, after = [], dict(low)
+    share = {head: limits[f"entropy_{head}"] * min((first or {}).get(head, 1.0), 1.0) for head in HEADS}
+    exploring = update.get("entropy_head.op", 0.0) > limits["entropy_clear"] * share["op"]
+    for head in HEADS:
+        entropy = update.get(f"entropy_head.{head}")
+        if entropy is None:
+            continue
+        after[head] = after.get(head, 0)
+        if not math.isfinite(entropy):
+            findings.append(Finding("entropy_nonfinite", ERROR, subject=head))
+        elif entropy > limits["entropy_clear"] * share[head]:
+            after[head] = 0
+        elif entropy < share[head]:
+            after[head] += 1
+            if after[head] >= limits["entropy_rounds"]:
+                severity = INFO if exploring else WARNING
+                findings.append(Finding("entropy_collapse", severity, entropy, share[head], head, after[head]))
+    return findings, after
 
 
-def entropy_findings(update: Numbers, low: Mapping[str, int], limits: Numbers) -> tuple[list[Finding], dict[str, int]]:
-    """Heads that have stopped choosing, and for how many rounds each has been below its limit."""
-    known = {head: update[f"entropy_head.{head}"] for head in HEADS if f"entropy_head.{head}" in update}
-    found = [Finding("entropy_nonfinite", ERROR, subject=head) for head, x in known.items() if not math.isfinite(x)]
-    after = {head: _rounds_below(x, low.get(head, 0), limits[f"entropy_{head}"], limits) for head, x in known.items()}
-    for head, number in known.items():
-        limit = limits[f"entropy_{head}"]
-        if number < limit and math.isfinite(number) and after[head] >= limits["entropy_rounds"]:
-            found.append(Finding("entropy_collapse", WARNING, number, limit, head, after[head]))
-    return found, {**low, **after}
+def gradient_drift(norm: float | None, average: float | None) -> tuple[float, float | None]:
+    """Relative distance of a round's norm from the moving average before it, and the average after it.
 
-
-def _rounds_below(number: float, before: int, limit: float, limits: Numbers) -> int:
-    """A number that is not finite leaves the count, as one does that is neither below the limit nor clear of it."""
-    if not math.isfinite(number):
-        return before
-    return 0 if number > limits["entropy_clear"] * limit else before + (number < limit)
-
-
-def _wait_findings(counts: RoundCounts, before: int, limits: Numbers) -> tuple[list[Finding], int]:
-    share = counts.waits / counts.free if counts.free else 0.0
-    streak = before + 1 if share > limits["wait_only"] else 0
-    idle = Finding("wait_only", INFO, share, limits["wait_only"], streak=streak)
-    return [idle] if streak >= max(limits["wait_rounds"], 1) else [], streak
-
-
-def _drift_findings(update: Numbers, before: float | None, limits: Numbers) -> tuple[list[Finding], float | None]:
-    """Return drifts from earlier rounds, and the average of the gradient norm."""
-    norm = update.get("gradient_norm", math.nan)
-    drift, after = gradient_drift(norm if math.isfinite(norm) else None, before)
-    found = [
-        *_findings_above("gradient_drift", drift, limits["gradient_drift"]),
-        *_findings_above("observation_clipped", update.get("observation.clip_share"), limits["observation_clipped"]),
-    ]
-    return found, after
+    norm None: no step was applied, which leaves the average; average None: no norm yet.  The drift of both is 0.
+    """
+    if norm is None or average is None:
+        return 0.0, average if norm is None else norm
+    return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm
 
 
 def _memory_findings(
     devices: Sequence[Mapping[str, Any]], before: Mapping[str, int], limits: Numbers, round: int
 ) -> tuple[list[Finding], dict[str, int]]:
-    found, after = [], dict(before)
-    for one in devices:
-        name, share = one["device"], one["reserved_bytes"] / max(one["total_bytes"], 1)
+    findings, after = [], dict(before)
+    for device in devices:
+        name, share = device["device"], device["reserved_bytes"] / max(device["total_bytes"], 1)
         due = name not in after or round - after[name] >= limits["memory_rounds"]
-        full = list(_findings_above("memory", share, limits["memory"], subject=name)) if due else []
-        after |= {name: round} if full else {}
-        found += full
-    return found, after
+        if due and share > limits["memory"]:
+            findings.append(Finding("memory", WARNING, share, limits["memory"], name))
+            after[name] = round
+    return findings, after
 
 
 def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
-    """By which share of the rolling accuracy of the rounds before a round is worse; None where that is no event."""
+    """Share of the rolling accuracy by which a round is worse; None where that is no event."""
     if rolling is None or not rolling > 0 or progress < limits["drop_progress"]:
         return None
     share = (rolling - accuracy) / rolling

@@ -1,8 +1,7 @@
 """Batches: events that go to the sinks together, filtered by level, made when they are first asked for."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -17,7 +16,7 @@ LEVEL_RANK = {name: rank for rank, name in enumerate(LEVELS)}
 
 
 class EventLines(NamedTuple):
-    """A moment as text: the level and the line of every event."""
+    """Pending events as text: the level and the line of every event."""
 
     events: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...]
@@ -42,33 +41,33 @@ class PendingEvents:
 
     @property
     def lines(self) -> EventLines:
-        """All of it as text."""
-        return EventLines(*(tuple(map(_line, own)) for own in (self.events, self.details)))
+        """All events as text."""
+        events, details = (
+            tuple((event.level, encode(event, seq=0, time=0.0)) for event in part)
+            for part in (self.events, self.details)
+        )
+        return EventLines(events, details)
 
     @classmethod
     def from_lines(cls, lines: EventLines, where: str) -> Self:
-        """The moment that has these lines; a CheckpointError by name where one is none."""
-        events, details = (tuple(parse_saved_event(text, where, level) for level, text in own) for own in lines)
+        """Read the events of these lines; a CheckpointError by name where a line is invalid."""
+        events, details = (tuple(parse_saved_event(text, where, level) for level, text in part) for part in lines)
         return cls(lambda: events, lambda: details)
 
 
-def _line(event: Envelope) -> tuple[str, str]:
-    return event.level, encode(event, seq=0, time=0.0)
-
-
 def parse_saved_event(text: str, where: str, level: str = LEVEL_DEBUG) -> Envelope:
-    """The event of a line that a checkpoint holds, of that level; a CheckpointError by name where it is none."""
+    """Read an event of that level from a line in a checkpoint; a CheckpointError by name where it is invalid."""
     try:
         return replace(decode(text), level=LEVELS[LEVEL_RANK[level]])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(
-            f"{where} holds {format_value([level, text])}; want a level and the line of an event"
+            f"{where}: expected a level and the line of an event, got {format_value([level, text])}"
         ) from error
 
 
 @dataclass(frozen=True)
 class EventBatch:
-    """The part of a moment that a level writes.  `late`: only what that level leaves out, after its time."""
+    """Events that a level writes.  `late`: only the events that the level leaves out, after their time."""
 
     pending: PendingEvents
     level: str
@@ -78,28 +77,13 @@ class EventBatch:
     @cached_property
     def events(self) -> tuple[Envelope, ...]:
         """The events that are written."""
-        rank, moment = LEVEL_RANK[self.level], self.pending
-        every = (*moment.events, *(moment.details if self.late or self.level == LEVEL_DEBUG else ()))
+        rank, pending = LEVEL_RANK[self.level], self.pending
+        every = (*pending.events, *(pending.details if self.late or self.level == LEVEL_DEBUG else ()))
         if self.late:
             return tuple(replace(one, late=True) for one in every if LEVEL_RANK[one.level] > rank)
         return tuple(
             one for one in every if LEVEL_RANK[one.level] <= rank and (one.data.LIFECYCLE or not self.lifecycle_only)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RetainedEvents:
-    """Remains of dropped batches: events that are never dropped, in order, and counts of the others."""
-
-    events: tuple[Envelope, ...] = ()
-    dropped: Counter[str] = field(default_factory=Counter)
-
-    def merge_with(self, other: "EventBatch | RetainedEvents") -> "RetainedEvents":
-        """These, and what is left of a batch or of others."""
-        kept = tuple(one for one in other.events if never_dropped(one))
-        gone = Counter(one.name for one in other.events if not never_dropped(one))
-        before = other.dropped if isinstance(other, RetainedEvents) else Counter[str]()
-        return RetainedEvents(self.events + kept, self.dropped + gone + before)
 
 
 def never_dropped(event: Envelope) -> bool:

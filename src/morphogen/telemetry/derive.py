@@ -11,10 +11,10 @@ import numpy as np
 
 from morphogen.telemetry import epoch_events as epochs
 from morphogen.telemetry.episode_events import completed_episodes, final_topologies
+from morphogen.telemetry.event_tally import Array, Record
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.env import AnomalySeen, HostStabilized, RolledBack, SnapshotTaken
 from morphogen.telemetry.kinds.slot import GateEvaluated, SeedFossilized, SeedGerminated, SeedPruned, StageChanged
-from morphogen.telemetry.names import Array, Record
 from morphogen.telemetry.record_memory import STAGE_POINTS, EpisodeMemory, RunFacts
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.fault import Fault

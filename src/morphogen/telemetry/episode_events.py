@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
+from morphogen.telemetry.event_tally import Array, Record
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.kinds.env import EpisodeCompleted, TopologyRecorded
-from morphogen.telemetry.names import Array, Record
 from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, in_stages
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint

@@ -5,6 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from morphogen.telemetry.episode_events import delivered_params
+from morphogen.telemetry.event_tally import (
+    HEAD_USED,
+    HEAD_VALUES,
+    Array,
+    Record,
+    choice_names,
+    enum_names,
+    mask_invalid,
+)
 from morphogen.telemetry.kinds.epoch import (
     AblationsMeasured,
     ActionsTaken,
@@ -13,7 +22,6 @@ from morphogen.telemetry.kinds.epoch import (
     RewardsPaid,
     SlotsMeasured,
 )
-from morphogen.telemetry.names import HEAD_USED, HEAD_VALUES, Array, Record, choice_names, enum_names, mask_invalid
 from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, in_stages
 from morphogen.vocab.action import Head, Op, Outcome, Reason
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage

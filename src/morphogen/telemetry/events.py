@@ -1,7 +1,7 @@
-"""Events: what all of them share, and the envelope around them.  The kinds are in `kinds`.  No tensors here.
+"""Events: the base of all payloads, and the envelope around them.  The kinds are in `kinds`.  No tensors here.
 
-Numbers are tidied when an event is made: at most 7 significant digits, None for what is not finite; so an event read
-back from its line equals the one that was written.  An event whose fields are not of their types cannot be made.
+Numbers are tidied when an event is made: at most 7 significant digits, None for what is not finite.  An event that is
+read from its line therefore equals the event that was written.  An event with an invalid field cannot be made.
 """
 
 import math
@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
-from morphogen.storage.type_check import ValueCheck, build_check
+from pydantic import TypeAdapter, ValidationError
+
+from morphogen.storage.type_check import build_adapter, describe_fault
 from morphogen.vocab.text import escape_text, format_value
 
 Json = dict[str, Any]
 SEVERITIES = ("info", "warning", "error")
 COORDINATES = ("round", "epoch", "env", "episode", "slot", "arm")
+NAME_COORDINATES = ("slot", "arm")
 
 
 def tidy(value: Any) -> Any:
@@ -50,33 +53,29 @@ class Event:
     WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
 
     def __post_init__(self) -> None:
-        for name, hint, good in _field_checks(type(self)):
-            value = tidy(getattr(self, name))
+        values = {shown: tidy(getattr(self, name)) for name, shown in field_names(type(self)).items()}
+        for name, value in zip(field_names(type(self)), values.values(), strict=True):
             object.__setattr__(self, name, value)
-            if not good(value):
-                raise ValueError(
-                    f"{type(self).__name__}.{name.rstrip('_')} is {format_value(value)}; want {_type_name(hint)}"
-                )
+        try:
+            _adapter(type(self)).validate_python(values)
+        except ValidationError as error:
+            raise ValueError(f"{type(self).__name__}.{describe_fault(error)}") from None
 
     def payload(self) -> Json:
-        """The fields by name, as they stand in the file (`from_` without the underscore)."""
-        return {shown: getattr(self, name) for name, shown in _field_names(type(self))}
+        """The fields by their names in the file."""
+        return {shown: getattr(self, name) for name, shown in field_names(type(self)).items()}
 
 
 @cache
-def _field_names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
-    """Its fields, and how they are called in the file."""
-    return tuple((one.name, one.name.rstrip("_")) for one in fields(kind))  # type: ignore[arg-type]
+def field_names(kind: type[Event]) -> dict[str, str]:
+    """Names of the fields in the file (`from` for `from_`), by attribute."""
+    return {one.name: one.name.rstrip("_") for one in fields(kind)}  # type: ignore[arg-type]
 
 
 @cache
-def _field_checks(kind: type[Event]) -> tuple[tuple[str, Any, ValueCheck], ...]:
+def _adapter(kind: type[Event]) -> TypeAdapter[Json]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple((one.name, hints[one.name], build_check(hints[one.name])) for one in fields(kind))  # type: ignore[arg-type]
-
-
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+    return build_adapter(kind.__name__, {shown: hints[name] for name, shown in field_names(kind).items()})
 
 
 class RunEvent(Event):
@@ -110,19 +109,18 @@ class EnvEvent(Event):
     WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch", "env", "episode")
 
 
-class SlotEvent(Event):
+class SlotEvent(EnvEvent):
     """About one slot of one env in one epoch."""
 
     __slots__ = ()
-    LIFECYCLE: ClassVar[bool] = True
-    WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch", "env", "episode", "slot")
+    WHERE: ClassVar[tuple[str, ...]] = (*EnvEvent.WHERE, "slot")
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event and what it is about; None where a coordinate does not apply.
+    """An event and its coordinates; None where a coordinate does not apply.  `round` and `epoch` count from 0 here.
 
-    `severity`, `level`: those of the kind where they are not given; the level is not part of the line.
+    `severity`, `level`: by default those of the kind; the level is not part of the line.
     """
 
     data: Event
@@ -140,11 +138,11 @@ class Envelope:
         object.__setattr__(self, "severity", self.severity or self.data.SEVERITY)
         object.__setattr__(self, "level", self.level or self.data.LEVEL)
         for fault in self._errors():
-            raise ValueError(f"{self.name} {fault}")
+            raise ValueError(f"{self.name}.{fault}")
 
     @property
     def name(self) -> str:
-        """The name of the event: that of its dataclass, or what the dataclass says."""
+        """Name of the event."""
         return self.data.NAME or type(self.data).__name__
 
     @property
@@ -155,20 +153,15 @@ class Envelope:
     def _errors(self) -> Iterator[str]:
         where = self.where
         if missing := [name for name in self.data.WHERE if name not in where]:
-            yield f"has no {', '.join(missing)}"
+            yield f"{missing[0]}: missing"
         if (self.env is None) != (self.episode is None):
-            yield f"has env {self.env} and episode {self.episode}; want both or neither"
-        if bad := [name for name, value in where.items() if not _is_coordinate(name, value)]:
-            expected = "a name" if bad[0] in NAME_COORDINATES else "an integer >= 0"
-            yield f"has {bad[0]} {format_value(where[bad[0]])}; want {expected}"
+            yield f"episode: expected with env or not at all, got env {self.env} and episode {self.episode}"
+        for name, value in where.items():
+            if name in NAME_COORDINATES and not isinstance(value, str):
+                yield f"{name}: expected a name, got {format_value(value)}"
+            if name not in NAME_COORDINATES and (type(value) is not int or value < 0):
+                yield f"{name}: expected an integer >= 0, got {format_value(value)}"
         if self.severity not in SEVERITIES:
-            yield f"has severity {format_value(self.severity)}; want one of {', '.join(SEVERITIES)}"
+            yield f"severity: expected one of {', '.join(SEVERITIES)}, got {format_value(self.severity)}"
         if type(self.late) is not bool:
-            yield f"has late {format_value(self.late)}; want true or false"
-
-
-NAME_COORDINATES = ("slot", "arm")
-
-
-def _is_coordinate(name: str, value: Any) -> bool:
-    return isinstance(value, str) if name in NAME_COORDINATES else type(value) is int and value >= 0
+            yield f"late: expected true or false, got {format_value(self.late)}"

@@ -1,53 +1,66 @@
-"""Events as JSON lines, and back."""
+"""Events as JSON lines, and back.  In a line rounds count from 1, in the objects from 0."""
 
 import json
-from dataclasses import fields
 
-from morphogen.telemetry.events import COORDINATES, Envelope, Event, Json
+from morphogen.telemetry.events import COORDINATES, Envelope, Event, Json, field_names
 from morphogen.telemetry.kinds import env, epoch, ppo, round, run, slot
 from morphogen.vocab.text import format_value
 
-FORMAT = 2
+FORMAT = 3
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-HEAD_KEYS = ("v", "seq", "time", "rank", "event")
+KEYS = {"v", "seq", "time", "rank", "event", "severity", "data"}
 EVENT_KINDS: dict[str, type[Event]] = {
     kind.NAME or kind.__name__: kind
     for module in (run, round, ppo, epoch, env, slot)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
 }
+# Field of an event that is the number of a round, besides the coordinate of the envelope.
+ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round", "TelemetryEscalated": "until_round"}
 
 
 def encode(event: Envelope, *, seq: int, time: float, rank: int = 0) -> str:
     """One JSON object, keys in the order of the envelope, ASCII only, newline at the end."""
     head: Json = {"v": FORMAT, "seq": seq, "time": float(f"{time:.3f}"), "rank": rank, "event": event.name}
     late = {"late": True} if event.late else {}
-    whole = {**head, "severity": event.severity, **event.where, **late, "data": event.data.payload()}
-    return _ENCODER.encode(whole) + "\n"
+    where = _shift_round(event.where, "round", 1)
+    data = _shift_round(event.data.payload(), ROUND_FIELDS.get(event.name), 1)
+    return _ENCODER.encode({**head, "severity": event.severity, **where, **late, "data": data}) + "\n"
 
 
 def decode(text: str) -> Envelope:
     """The event of a line; a ValueError where a key is unknown or missing, or a value is not of its type."""
-    whole = json.loads(text)
-    if not isinstance(whole, dict):
-        raise ValueError(f"a line holds {format_value(whole)}; want an object")
-    _check_keys("line", set(whole) - {*COORDINATES, "late"}, {*HEAD_KEYS, "severity", "data"})
-    if whole["v"] != FORMAT:
+    line = json.loads(text)
+    if not isinstance(line, dict):
+        raise ValueError(f"line: expected an object, got {format_value(line)}")
+    if line.get("v", FORMAT) != FORMAT:
         raise ValueError(
-            f"format: expected {FORMAT}, got {format_value(whole['v'])}: another version of morphogen wrote it"
+            f"format: expected {FORMAT}, got {format_value(line['v'])}: another version of morphogen wrote it"
         )
-    if not isinstance(whole["event"], str) or whole["event"] not in EVENT_KINDS:
-        raise ValueError(f"event {format_value(whole['event'])} is unknown")
-    if not isinstance(whole["data"], dict):
-        raise ValueError(f"{whole['event']} holds {format_value(whole['data'])}; want an object")
-    kind = EVENT_KINDS[whole["event"]]
-    names = {one.name.rstrip("_"): one.name for one in fields(kind)}  # type: ignore[arg-type]
-    _check_keys(whole["event"], set(whole["data"]), set(names))
-    data = kind(**{names[key]: value for key, value in whole["data"].items()})
-    more = {name: whole[name] for name in (*COORDINATES, "late", "severity") if name in whole}
-    return Envelope(data, **more)
+    _check_keys("line", set(line) - {*COORDINATES, "late"}, KEYS)
+    name, data = line["event"], line["data"]
+    if not isinstance(name, str) or name not in EVENT_KINDS:
+        raise ValueError(f"event: unknown {format_value(name)}")
+    if not isinstance(data, dict):
+        raise ValueError(f"{name}: expected an object, got {format_value(data)}")
+    attributes = {shown: attribute for attribute, shown in field_names(EVENT_KINDS[name]).items()}
+    _check_keys(name, set(data), set(attributes))
+    data = _shift_round(data, ROUND_FIELDS.get(name), -1)
+    payload = EVENT_KINDS[name](**{attributes[key]: value for key, value in data.items()})
+    where = _shift_round({key: line[key] for key in COORDINATES if key in line}, "round", -1)
+    return Envelope(payload, **where, **{key: line[key] for key in ("late", "severity") if key in line})
 
 
-def _check_keys(what: str, found: set[str], want: set[str]) -> None:
-    if found != want:
-        raise ValueError(f"{what} has the keys {sorted(found)}; want {sorted(want)}")
+def _shift_round(values: Json, name: str | None, by: int) -> Json:
+    """Change the count of a round; an invalid number is left to the check of its event."""
+    number = values.get(name) if name is not None else None
+    if type(number) is not int:
+        return values
+    if number + by < 0:
+        raise ValueError(f"{name}: expected an integer >= 1, got {number}")
+    return {**values, str(name): number + by}
+
+
+def _check_keys(what: str, keys: set[str], expected: set[str]) -> None:
+    if keys != expected:
+        raise ValueError(f"{what}: expected the keys {sorted(expected)}, got {sorted(keys)}")

@@ -1,9 +1,6 @@
-"""Events in words: one line for what people should see while a run goes on."""
+"""Messages: one line per event that people should see during a run.  Rounds and epochs count from 1."""
 
-from collections.abc import Callable
-from typing import Any
-
-from morphogen.telemetry.events import Envelope, Event
+from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.env import RolledBack
 from morphogen.telemetry.kinds.round import AnomalyDetected, PerformanceDropped, TrendDetected
 from morphogen.telemetry.kinds.run import (
@@ -19,8 +16,37 @@ from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedP
 
 def describe(event: Envelope) -> str | None:
     """Describe an event in one line; None if it has no line of its own."""
-    say = DESCRIPTIONS.get(type(event.data))
-    return None if say is None else say(event.data)
+    match event.data:
+        case SeedGerminated() as data:
+            return f"{data.blueprint} germinated, {data.params:,} parameters"
+        case SeedFossilized() as data:
+            return f"{data.blueprint} kept at age {data.age}{_format_worth(data.contribution)}"
+        case SeedPruned() as data:
+            return f"{data.blueprint} pruned by {data.reason} at age {data.age}{_format_worth(data.contribution)}"
+        case RolledBack() as data:
+            return f"rolled back ({data.reason}), {data.seeds_pruned} seeds pruned"
+        case AnomalyDetected() as data:
+            subject = "" if data.subject is None else f" of {data.subject}"
+            return f"{data.kind}{subject}: {_format_number(data.value)}, limit {_format_number(data.limit)}"
+        case PerformanceDropped() as data:
+            now, before = _format_number(data.accuracy), _format_number(data.rolling_accuracy)
+            return f"accuracy fell to {now} %, from {before} %"
+        case TrendDetected() as data:
+            now, before = _format_number(data.rolling_accuracy), _format_number(data.previous)
+            return f"{data.kind}: rolling accuracy {now} %, before {before} %"
+        case TelemetryEscalated() as data:
+            return f"telemetry at debug until {data.until_round + 1}:{data.until_epoch + 1}, for {data.reason}"
+        case TelemetryDropped() as data:
+            return f"events that were not written: {format_counts(data.dropped)}"
+        case SinkFailed() as data:
+            return f"{data.sink} gets no more events: {data.error}"
+        case CheckpointSaved() as data:
+            return f"saved {data.path}"
+        case CheckpointFailed() as data:
+            return f"{data.path} was not saved: {data.error}"
+        case RunResumed() as data:
+            return f"resumed from {data.checkpoint}"
+    return None
 
 
 def format_position(event: Envelope) -> str:
@@ -41,58 +67,3 @@ def _format_number(value: float | None) -> str:
 
 def _format_worth(contribution: float | None) -> str:
     return "" if contribution is None else f", worth {contribution:+.1f} points"
-
-
-def _germination(data: SeedGerminated) -> str:
-    return f"{data.blueprint} germinated, {data.params:,} parameters"
-
-
-def _fossilization(data: SeedFossilized) -> str:
-    return f"{data.blueprint} kept at age {data.age}{_format_worth(data.contribution)}"
-
-
-def _pruning(data: SeedPruned) -> str:
-    return f"{data.blueprint} pruned by {data.reason} at age {data.age}{_format_worth(data.contribution)}"
-
-
-def _rollback(data: RolledBack) -> str:
-    return f"rolled back ({data.reason}), {data.seeds_pruned} seeds pruned"
-
-
-def _anomaly(data: AnomalyDetected) -> str:
-    subject = "" if data.subject is None else f" of {data.subject}"
-    return f"{data.kind}{subject}: {_format_number(data.value)}, limit {_format_number(data.limit)}"
-
-
-def _performance_drop(data: PerformanceDropped) -> str:
-    return f"accuracy fell to {_format_number(data.accuracy)} %, from {_format_number(data.rolling_accuracy)} %"
-
-
-def _trend(data: TrendDetected) -> str:
-    now, before = _format_number(data.rolling_accuracy), _format_number(data.previous)
-    return f"{data.kind}: rolling accuracy {now} %, before {before} %"
-
-
-def _escalation(data: TelemetryEscalated) -> str:
-    return f"telemetry at debug until {data.until_round + 1}:{data.until_epoch + 1}, for {data.reason}"
-
-
-def _drops(data: TelemetryDropped) -> str:
-    return f"events that were not written: {format_counts(data.dropped)}"
-
-
-DESCRIPTIONS: dict[type[Event], Callable[[Any], str]] = {
-    SeedGerminated: _germination,
-    SeedFossilized: _fossilization,
-    SeedPruned: _pruning,
-    RolledBack: _rollback,
-    AnomalyDetected: _anomaly,
-    PerformanceDropped: _performance_drop,
-    TrendDetected: _trend,
-    TelemetryEscalated: _escalation,
-    TelemetryDropped: _drops,
-    SinkFailed: lambda data: f"{data.sink} gets no more events: {data.error}",
-    CheckpointSaved: lambda data: f"saved {data.path}",
-    CheckpointFailed: lambda data: f"{data.path} was not saved: {data.error}",
-    RunResumed: lambda data: f"resumed from {data.checkpoint}",
-}

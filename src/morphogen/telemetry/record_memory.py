@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from morphogen.telemetry import event_tally
-from morphogen.telemetry.event_tally import RoundTally
-from morphogen.telemetry.names import Array, Record
+from morphogen.telemetry.event_tally import Array, Record, RoundTally
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, Stage
 
@@ -104,7 +103,7 @@ def update_memory(
     if epoch == 0:
         memory = initial_memory(record, facts)
     if memory is None:
-        raise ValueError(f"epoch {epoch} of round {round} has no memory; want the one that epoch {epoch - 1} returned")
+        raise ValueError(f"epoch {epoch + 1} of round {round + 1} has no memory: expected the result of epoch {epoch}")
     told = note_germinations(memory, record)
     return told, advance_memory(told, record, epoch, facts)
 

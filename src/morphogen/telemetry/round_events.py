@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.telemetry.event_tally import RoundTally, action_counts, mask_hit_rates, reward_summary
+from morphogen.telemetry.event_tally import Array, RoundTally, action_counts, mask_hit_rates, reward_summary
 from morphogen.telemetry.events import RoundEvent, tidy
 from morphogen.telemetry.kinds.round import HiddenHealth, ObservationStats
-from morphogen.telemetry.names import Array
 from morphogen.telemetry.record_memory import RunFacts
 
 Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` beside those that may be missing

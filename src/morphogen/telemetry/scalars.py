@@ -1,14 +1,14 @@
 """Scalars: numbers of events through TorchRL's loggers to CSV files, TensorBoard, Weights & Biases or MLflow.
 
-Names are `round/*`, `ppo/*`, `actions/*`, ... with the round as step, and `epoch/*`, means over the envs, with the
-epochs of the run counted through.
+Names are `round/*`, `ppo/*`, `actions/*`, ... with the round, from 1, as step, and `epoch/*`, means over the envs, with
+the epochs of the run counted through from 0.
 """
 
 import importlib
 import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
@@ -16,10 +16,10 @@ from typing import Any
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
-from morphogen.telemetry.events import Envelope, Json
+from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.position import UNOPENED, LoggerPosition
+from morphogen.telemetry.writer import UNOPENED, LoggerPosition
 
 NAME_PREFIXES = {
     "RoundCompleted": "round",
@@ -37,7 +37,7 @@ PROJECT = "morphogen"
 
 
 def check_loggers(names: Iterable[str]) -> None:
-    """A ConfigError where the package of a logger is not installed."""
+    """Raise a ConfigError if the package of a logger is not installed."""
     for name in names:
         if name in LOGGER_PACKAGES and importlib.util.find_spec(LOGGER_PACKAGES[name]) is None:
             raise ConfigError(
@@ -52,7 +52,7 @@ class ScalarSink:
     def __init__(
         self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int, position: LoggerPosition = UNOPENED
     ) -> None:
-        """`folder`: where the logger keeps its files; epochs: of an episode; `place`: to go on from."""
+        """folder: of the files of the logger; epochs: of an episode; position: of a run that is resumed."""
         self.name, self.local = name, name in LOGGER_FILES
         self._folder, self._spec, self._epochs, self._position = folder, spec, epochs, position
 
@@ -110,18 +110,16 @@ def event_scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, in
     data = event.data
     if isinstance(data, EpochCompleted):
         step = event.round * epochs + (event.epoch or 0)
-        yield from ((f"epoch/{name}", value, step) for name, value in _env_means(data.payload()))
+        for name, row in data.payload().items():
+            known = [float(value) for value in row if isinstance(value, int | float)]
+            if known:
+                yield f"epoch/{name}", fmean(known), step
     elif isinstance(data, AnomalyDetected):
-        yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round
+        yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round + 1
     elif event.name in NAME_PREFIXES:
-        yield from ((name, value, event.round) for name, value in _flatten(NAME_PREFIXES[event.name], data.payload()))
-
-
-def _env_means(payload: Json) -> Iterator[tuple[str, float]]:
-    for name, row in payload.items():
-        known = [float(value) for value in row if isinstance(value, int | float)]
-        if known:
-            yield name, fmean(known)
+        yield from (
+            (name, value, event.round + 1) for name, value in _flatten(NAME_PREFIXES[event.name], data.payload())
+        )
 
 
 def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -166,22 +164,17 @@ def _open_mlflow(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str
     )
 
 
-def _close_files(experiment: Any) -> None:
+def _each_file(method: str, experiment: Any) -> None:
     for file in experiment.files.values():
-        file.close()
-
-
-def _flush_files(experiment: Any) -> None:
-    for file in experiment.files.values():
-        file.flush()
+        getattr(file, method)()
 
 
 _OPEN = {"csv": _open_csv, "tensorboard": _open_tensorboard, "wandb": _open_wandb, "mlflow": _open_mlflow}
 _CLOSE = {
-    "csv": _close_files,
+    "csv": partial(_each_file, "close"),
     "tensorboard": lambda experiment: experiment.close(),
     "wandb": lambda experiment: experiment.finish(),
     "mlflow": lambda experiment: importlib.import_module("mlflow").end_run(),
 }
-_FLUSH = {"csv": _flush_files, "tensorboard": lambda experiment: experiment.flush()}
+_FLUSH = {"csv": partial(_each_file, "flush"), "tensorboard": lambda experiment: experiment.flush()}
 _ID = {"wandb": lambda experiment: experiment.id, "mlflow": lambda experiment: experiment.info.run_id}

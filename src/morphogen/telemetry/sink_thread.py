@@ -1,232 +1,197 @@
-"""An outlet: one sink, the bounded queue in front of it, and the thread that feeds it.
+"""One thread, one queue and one policy of dropping per sink.
 
-Whoever puts a batch in never waits for the sink as long as there is something to make room of.  Every sink has an
-outlet of its own, so that a slow or broken one takes nothing from the others.
+The caller of `put` waits for the sink only when nothing is left to drop.  Every sink has a worker of its own, so that a
+slow or broken sink takes nothing from the others.
 """
 
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import reduce
 from typing import Any
 
-from morphogen.telemetry.batch import EventBatch, RetainedEvents
+from morphogen.telemetry.batch import EventBatch, never_dropped
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, TelemetryDropped
 from morphogen.telemetry.writer import Sink
 
-MAX_RETAINED = 1_000  # events from which remains are no longer added to
-BATCH_DELAY_S = (
-    0.03  # seconds that a batch waits alone: the next action is chosen meanwhile, and what is told can wait for it
-)
+MAX_RETAINED = 64_000  # events that are never dropped and wait outside of the queue
+BATCH_DELAY_S = 0.03  # seconds that a batch waits alone: the next action is chosen meanwhile
 
 OnFailure = Callable[["SinkWorker", str], None]
 
 
 class SinkWorker:
-    """`put`, `flush`, `settle` and `close` are for the scheduler's side; all else happens in the thread.
+    """`put`, `flush`, `wait_for_flush` and `close` are for the scheduler's side; all else happens in the thread.
 
-    `size`: batches that wait; `patience`: seconds that a full queue, and closing, wait for the sink before it is given
-    up; `retried`: a sink that raises keeps what it did not take and is tried again at the next flush.
+    size: batches that wait; timeout_s: seconds that a full queue, and closing, wait for the sink before it is given up;
+    retries: a sink that raises keeps what it did not take and is tried again at the next flush.
     """
 
     def __init__(
         self, sink: Sink, *, name: str, size: int, timeout_s: float, on_failure: OnFailure, retries: bool = False
     ) -> None:
         self.sink, self.name, self.retries = sink, name, retries
-        self.error: str | None = None  # why it takes no more, or has not been able to
-        self.failed = self.given_up = False
+        self.error: str | None = None  # reason why it takes no more, or did not take the last batch
+        self.given_up = False
         self.dropped: Counter[str] = Counter()
         self.waited_s = 0.0
-        self._size, self._patience, self._on_failure = size, timeout_s, on_failure
-        self._remains: deque[RetainedEvents] = deque()  # older than all of the fresh ones
-        self._fresh: deque[EventBatch] = deque()
-        self._untold: Counter[str] = Counter()  # dropped since the last TelemetryDropped
-        self._untold_wait_s = 0.0
-        self._work: EventBatch | RetainedEvents | None = None  # in the hands of the thread
-        self._taken: tuple[Envelope, ...] = ()  # what of it the sink was given
-        self._where: Callable[[], Any] = getattr(sink, "position", lambda: None)
-        self._place = self._where()  # of the sink after the last thing that it did
-        self._asked = self._busy = self._closing = self._done = False
-        self._lock = threading.Condition()
+        self._size, self._timeout_s, self._on_failure = size, timeout_s, on_failure
+        self._retained: list[Envelope] = []  # never dropped, older than the queue
+        self._queue: deque[EventBatch] = deque()
+        self._unreported, self._unreported_wait_s = Counter[str](), 0.0  # since the last TelemetryDropped
+        self._in_hand: Iterable[Envelope] | EventBatch = ()  # of the thread
+        self._position: Callable[[], Any] = getattr(sink, "position", lambda: None)
+        self._place = self._position()  # of the sink after its last action
+        self._failed = self._flush_due = self._busy = self._closing = self._closed = False
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"telemetry {name}", daemon=True)
         self._thread.start()
 
     def put(self, batch: EventBatch) -> None:
-        """Hand over a batch; where the queue is full the oldest ones are reduced to what is never dropped."""
-        with self._lock:
+        """Hand over a batch; in a full queue the oldest batches are reduced to the events that are never dropped."""
+        with self._changed:
             if self.given_up or self._closing:
                 return
-            self._fresh.append(batch)
-            self._make_room()
-            if self._full():
+            self._queue.append(batch)
+            while len(self._queue) > self._size and len(self._retained) < MAX_RETAINED:
+                self._retain(self._queue.popleft().events)
+            if len(self._queue) > self._size:
                 self._wait_for_room()
             lost = self.given_up
-            self._lock.notify_all()
+            self._changed.notify_all()
         if lost:
             self._on_failure(self, str(self.error))
 
     def flush(self) -> None:
-        """Ask for what is waiting to be made durable; a sink that failed is tried again.  Does not wait."""
-        with self._lock:
-            self._asked = True
-            self._lock.notify_all()
+        """Ask for a durable write of all that waits; a sink that failed is tried again.  Does not wait."""
+        with self._changed:
+            self._flush_due = True
+            self._changed.notify_all()
 
-    def wait_for_flush(self, until: float) -> tuple[Any, RetainedEvents]:
-        """Wait for a flush that was asked for; the place of the sink (None: it has none), and what it did not take.
+    def wait_for_flush(self, until: float) -> tuple[Any, tuple[Envelope, ...], dict[str, int]]:
+        """Wait for a flush; return the place of the sink, and the events it did not take: retained and dropped ones.
 
-        `until`: a moment of the monotonic clock, after which it is not waited for.
+        until: moment of the monotonic clock at which the wait ends.  Place None: the sink has no position.
         """
-        with self._lock:
-            left = until - time.monotonic()
-            self._lock.wait_for(lambda: self.given_up or not (self._asked or self._busy), max(left, 0.0))
-            given = RetainedEvents(self._taken) if self._taken else self._work
-            held = [*([] if given is None else [given]), *self._remains, *self._fresh]
-            return self._place, reduce(RetainedEvents.merge_with, held, RetainedEvents(dropped=self._untold))
+        with self._changed:
+            idle = lambda: self.given_up or not (self._flush_due or self._busy)  # noqa: E731
+            self._changed.wait_for(idle, max(until - time.monotonic(), 0.0))
+            in_hand = self._in_hand.events if isinstance(self._in_hand, EventBatch) else self._in_hand
+            waiting = [*in_hand, *self._retained, *(event for batch in self._queue for event in batch.events)]
+            dropped = self._unreported + Counter(event.name for event in waiting if not never_dropped(event))
+            return self._place, tuple(filter(never_dropped, waiting)), dict(dropped)
 
     def close(self) -> None:
-        """Take no more, drain the queue and close the sink; one that does not come to an end in time is given up."""
-        with self._lock:
+        """Take no more, drain the queue and close the sink; a sink that does not end in time is given up."""
+        with self._changed:
             self._closing = True
-            self._lock.notify_all()
-        self._thread.join(self._patience)
-        with self._lock:
+            self._changed.notify_all()
+        self._thread.join(self._timeout_s)
+        with self._changed:
             late = self._thread.is_alive() and not self.given_up
             if late:
-                self._give_up(f"did not take what was left in {self._patience:g} s")
+                self._give_up(f"did not take what was left in {self._timeout_s:g} s")
         if late:
             self._on_failure(self, str(self.error))
 
     # The scheduler's side, the lock held.
 
-    def _full(self) -> bool:
-        return self._waiting() > self._size
-
-    def _waiting(self) -> int:
-        return len(self._remains) + len(self._fresh)
-
-    def _make_room(self) -> None:
-        while self._full() and self._fresh:
-            last = (
-                self._remains.pop()
-                if self._remains and len(self._remains[-1].events) < MAX_RETAINED
-                else RetainedEvents()
-            )
-            self._remains.append(last.merge_with(self._fresh.popleft()))
+    def _retain(self, events: Iterable[Envelope]) -> None:
+        gone = Counter(event.name for event in events if not never_dropped(event))
+        self._retained += filter(never_dropped, events)
+        self.dropped += gone
+        self._unreported += gone
 
     def _wait_for_room(self) -> None:
-        self._asked = True
-        self._lock.notify_all()
+        self._flush_due = True
+        self._changed.notify_all()
         began = time.monotonic()
-        self._lock.wait_for(lambda: self.given_up or not self._full() or not self._trying(), self._patience)
+        stuck = lambda: self.error is not None and not self._flush_due  # noqa: E731
+        room = lambda: self.given_up or len(self._queue) <= self._size or stuck()  # noqa: E731
+        self._changed.wait_for(room, self._timeout_s)
         waited = time.monotonic() - began
         self.waited_s += waited
-        self._untold_wait_s += waited
-        if self._full():
-            self._give_up(self.error or f"took nothing for {self._patience:g} s")
-
-    def _trying(self) -> bool:
-        return self.error is None or self._asked
+        self._unreported_wait_s += waited
+        if len(self._queue) > self._size:
+            self._give_up(self.error or f"took nothing for {self._timeout_s:g} s")
 
     def _give_up(self, error: str) -> None:
         self.error, self.given_up = error, True
-        self._remains.clear()
-        self._fresh.clear()
+        self._retained.clear()
+        self._queue.clear()
 
     # The thread's side.
 
     def _run(self) -> None:
         while self._step():
             pass
-        if not self._done:
-            with suppress(Exception):  # that it failed is known already
+        if not self._closed:
+            with suppress(Exception):  # its failure is known already
                 self.sink.close()
 
     def _step(self) -> bool:
         """Wait for something to do and do it; False = there is nothing more to do."""
-        with self._lock:
-            self._lock.wait_for(lambda: self._pressed() or self._ready())
-            self._lock.wait_for(lambda: self._pressed() or self._waiting() > 1, BATCH_DELAY_S)
+        with self._changed:
+            due = lambda: self.given_up or self._flush_due or self._closing  # noqa: E731
+            self._changed.wait_for(lambda: due() or (self.error is None and bool(self._retained or self._queue)))
+            self._changed.wait_for(lambda: due() or bool(self._retained) + len(self._queue) > 1, BATCH_DELAY_S)
             if self.given_up:
                 return False
-            if self._asked or self._closing:
-                self.error = None  # try again
-            work = self._work = self._take()
-            self._taken, self._busy = (), True
-            last = work is None and self._closing
-            self._asked = self._asked and work is not None
-        error = self._attempt(work, last)
-        if error is not None:
-            return self._keep(error, work)
-        self._done = last
-        return not last
-
-    def _pressed(self) -> bool:
-        return self.given_up or self._asked or self._closing
-
-    def _ready(self) -> bool:
-        return self.error is None and self._waiting() > 0
-
-    def _take(self) -> RetainedEvents | EventBatch | None:
-        waiting = self._remains or self._fresh
-        if not waiting:
-            return None
-        self._lock.notify_all()  # there is room
-        return waiting.popleft()
-
-    def _attempt(self, work: RetainedEvents | EventBatch | None, last: bool) -> str | None:
-        """Why the sink did not take it; None = it did."""
+            self.error = None  # try again
+            idle = not self._retained and not self._queue
+            self._flush_due = self._flush_due and not idle
+            self._busy, last = True, idle and self._closing
+            if self._retained:
+                self._in_hand, self._retained = self._retained, []
+            elif self._queue:
+                self._in_hand = self._queue.popleft()
+            self._changed.notify_all()  # there is room
+        events: tuple[Envelope, ...] | None = None
         try:
-            if work is not None:
-                self._taken = self._with_drop_event(work)
-            if self._taken:
-                self.sink.write(self._taken)
-            if work is None:
+            events = self._with_drop_event(self._in_hand)
+            if events:
+                self.sink.write(events)
+            if idle:
                 self.sink.flush()
             if last:
                 self.sink.close()
-            place = self._where()
+            place = self._position()
         except Exception as cause:
-            return f"{type(cause).__name__}: {cause}"
-        with self._lock:
-            self._place = place
-            self._rest()
-        return None
+            return self._fail(f"{type(cause).__name__}: {cause}", events)
+        with self._changed:
+            self._place, self._in_hand, self._busy, self._closed = place, (), False, last
+            self._changed.notify_all()
+        return not last
 
-    def _rest(self) -> None:
-        """Nothing is in the hands of the thread; the lock held."""
-        self._work, self._taken, self._busy = None, (), False
-        self._lock.notify_all()
+    def _with_drop_event(self, batch: Iterable[Envelope] | EventBatch) -> tuple[Envelope, ...]:
+        """The events, with one on the dropped ones before the first that closes a round or the run."""
+        events = tuple(batch.events if isinstance(batch, EventBatch) else batch)
+        ends = [i for i, event in enumerate(events) if isinstance(event.data, BatchSummary | RunCompleted)]
+        with self._changed:
+            if ends and self._unreported:
+                report = TelemetryDropped(dropped=dict(self._unreported), writer_wait_s=self._unreported_wait_s)
+                events = (*events[: ends[0]], Envelope(report, round=events[ends[0]].round), *events[ends[0] :])
+                self._unreported, self._unreported_wait_s = Counter(), 0.0
+                self._in_hand = events
+        return events
 
-    def _with_drop_event(self, work: RetainedEvents | EventBatch) -> tuple[Envelope, ...]:
-        """The events, with one on what was dropped before the first that closes a round or the run."""
-        events = work.events
-        if isinstance(work, RetainedEvents):
-            self._untold += work.dropped
-            self.dropped += work.dropped
-        ends = [i for i, one in enumerate(events) if isinstance(one.data, BatchSummary | RunCompleted)]
-        if not ends or not self._untold:
-            return events
-        with self._lock:
-            told = TelemetryDropped(dropped=dict(self._untold), writer_wait_s=self._untold_wait_s)
-            self._untold, self._untold_wait_s = Counter(), 0.0
-        return (*events[: ends[0]], Envelope(told, round=events[ends[0]].round), *events[ends[0] :])
+    def _fail(self, error: str, events: tuple[Envelope, ...] | None) -> bool:
+        """Keep the events that the sink did not take, or give it up; return whether to go on.
 
-    def _keep(self, error: str, work: RetainedEvents | EventBatch | None) -> bool:
-        """The sink failed: keep what it did not take, or give it up; whether to go on."""
-        with self._lock:
-            first = not self.failed
-            self.failed, self._asked = True, False
-            if work is not None and self._taken:
-                self._remains.appendleft(RetainedEvents(self._taken))
-            self.error = error
-            if not self.retries or (work is not None and not self._taken):  # what could not be told never will be
+        events: None if they could not be made, which would fail again.
+        """
+        with self._changed:
+            first, self._failed, self._flush_due, self.error = not self._failed, True, False, error
+            if self.retries and events is not None:
+                self._retained[:0] = events
+            else:
                 self._give_up(error)
-            on = not self.given_up and not self._closing
-            self._rest()
+            self._in_hand, self._busy = (), False
+            self._changed.notify_all()
+            proceed = not self.given_up and not self._closing
         if first:
             self._on_failure(self, error)
-        return on
+        return proceed

@@ -7,12 +7,11 @@ import numpy as np
 
 from morphogen.errors import CheckpointError
 from morphogen.storage.codec import Tree, check_arrays, pack, unpack
-from morphogen.telemetry.detectors import DetectionState
 from morphogen.telemetry.dispatch import DispatchState
 from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, initial_memory
 from morphogen.telemetry.round_events import Scale
 from morphogen.telemetry.scores import BlueprintTally
-from morphogen.telemetry.watcher import MonitorState
+from morphogen.telemetry.watcher import DetectionState, MonitorState
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS

@@ -1,20 +1,48 @@
-"""The event file: appended to, one write per batch of events, numbered without gaps."""
+"""Sinks for events, and the positions from which they can be resumed.  No tensors."""
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
-from morphogen.telemetry.position import FilePosition
+
+
+class FilePosition(NamedTuple):
+    """Of an event file."""
+
+    bytes: Count
+    seq: Count  # number of the next line
+
+
+class LoggerPosition(NamedTuple):
+    """Of a logger of scalars."""
+
+    id: str | None = None  # of the run, as a service knows it
+    files: Mapping[str, Count] = {}  # file -> bytes, of those that a logger keeps itself
+
+
+UNOPENED = LoggerPosition()  # not opened yet
+
+
+class SinkPosition(NamedTuple):
+    """Of the event file, with what it did not take, and of the loggers."""
+
+    bytes: Count
+    seq: Count
+    pending: tuple[str, ...]  # lines of events that are never dropped
+    dropped: Mapping[str, Count]  # event -> number of others, not told yet
+    dir: str | None  # telemetry.dir
+    loggers: Mapping[str, LoggerPosition]
 
 
 class Sink(Protocol):
-    """Whatever takes events.
+    """Destination of events.
 
-    One with a `position` says where it stands; a checkpoint waits for one that keeps files here, `local`.
+    A sink with `position` reports where it stands; a checkpoint waits for a sink with `local` files.
     """
 
     def write(self, events: Iterable[Envelope]) -> None:
@@ -55,7 +83,7 @@ class JsonlSink:
     def __init__(
         self, path: Path, *, first_seq: int = 0, rank: int = 0, clock: Callable[[], float] = time.time
     ) -> None:
-        """`first`: the number of the next line."""
+        """first_seq: number of the next line."""
         self.name, self.seq, self._rank, self._clock = path.name, first_seq, rank, clock
         self._file = path.open("ab", buffering=0)
         self._size = self._file.tell()  # bytes of whole lines
@@ -66,7 +94,9 @@ class JsonlSink:
         lines = [encode(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
         data = "".join(lines).encode("ascii")
         try:
-            _write_all(self._file.write, data)
+            rest = data
+            while rest:  # a raw file may take a part only
+                rest = rest[self._file.write(rest) or 0 :]
         except OSError:
             self._file.truncate(self._size)  # a disk that fills up takes a part
             raise
@@ -102,8 +132,3 @@ class CallbackSink:
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-def _write_all(write: Callable[[bytes], int | None], data: bytes) -> None:
-    while data:  # a raw file may take a part only
-        data = data[write(data) or 0 :]

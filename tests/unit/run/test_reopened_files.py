@@ -28,9 +28,8 @@ from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.epoch import EpochCompleted
-from morphogen.telemetry.position import LoggerPosition
 from morphogen.telemetry.scalars import ScalarSink
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.writer import JsonlSink, LoggerPosition
 
 BEGIN = Envelope(started(tiny()))
 
@@ -167,7 +166,7 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
     [
         ({"bytes": -1}, "position.bytes: expected greater than or equal to 0, got -1"),
         ({"seq": 1.5}, "position.seq: expected a valid integer, got 1.5"),
-        ({"pending": ["{}"]}, r"position.pending\[0\] holds"),
+        ({"pending": ["{}"]}, r"position.pending\[0\]: expected a level"),
         (
             {"loggers": {"csv": {"id": None, "files": {"a": "b"}}}},
             "position.loggers.csv.files.a: expected a valid integer",

@@ -21,7 +21,7 @@ from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode
 from morphogen.telemetry.kinds.env import EpisodeCompleted
 from morphogen.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_event
-from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
+from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
 from morphogen.telemetry.kinds.slot import StageChanged
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.telemetry.writer import JsonlSink
@@ -267,7 +267,7 @@ def test_the_first_stable_epoch_is_told_once_an_episode():
 
 def test_an_epoch_without_its_memory_is_refused():
     _, records = live(2, 1, 2)
-    with pytest.raises(ValueError, match="epoch 1 of round 0 has no memory"):
+    with pytest.raises(ValueError, match="epoch 2 of round 1 has no memory"):
         following(records[1], None, (0, 1), facts(1, 2))
 
 
@@ -379,6 +379,29 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
     assert "round" not in json.loads(encode(SAVED, seq=0, time=0.0))
 
 
+def test_rounds_count_from_1_in_a_line_and_from_0_in_an_event():
+    ended = RunCompleted(status="completed", rounds_done=3, best_round=2, best_accuracy=1.0, error=None, run_s=1.0)
+    raised = TelemetryEscalated(reason="kl_spike", until_round=4, until_epoch=0)
+    (one, _) = summary(told(live(1, 1, 1)[1], facts(1, 1)), round=6)
+    for event, place, number in (
+        (Envelope(ended), "best_round", 3),
+        (Envelope(raised), "until_round", 5),
+        (Envelope(one, round=6), "round", 7),
+    ):
+        line = json.loads(encode(event, seq=0, time=0.0))
+        assert line["data"][place] == number
+        assert line.get("round") == (7 if event.round == 6 else None)
+        assert decode(json.dumps(line)) == event
+        with pytest.raises(ValueError, match=rf"{place}: expected an integer >= 1, got 0"):
+            decode(json.dumps({**line, "data": {**line["data"], place: 0}}))
+
+
+def test_a_line_of_another_format_is_refused_with_one_sentence():
+    line = {**json.loads(encode(SAVED, seq=0, time=0.0)), "v": 2}
+    with pytest.raises(ValueError, match=r"^format: expected 3, got 2: another version of morphogen wrote it$"):
+        decode(json.dumps(line))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -392,7 +415,7 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
 )
 def test_lines_of_another_form_are_refused(change):
     whole = json.loads(encode(SAVED, seq=0, time=0.0))
-    with pytest.raises(ValueError, match=r"has the keys|is unknown"):
+    with pytest.raises(ValueError, match=r"expected the keys|unknown|another version"):
         decode(json.dumps(change(whole)))
 
 

@@ -45,16 +45,16 @@ def test_an_epoch_gives_means_over_the_envs_that_were_measured_at_its_number_in_
 def test_events_of_a_round_give_their_numbers_at_the_round():
     data = PpoUpdated(kl=0.25, entropy_head={"op": 0.5}, stopped_by_kl=True, nonfinite={"loss": 2})
     wanted = {"ppo/kl": 0.25, "ppo/entropy_head/op": 0.5, "ppo/stopped_by_kl": 1.0, "ppo/nonfinite/loss": 2.0}
-    assert named(Envelope(data, round=7)) == {name: (value, 7) for name, value in wanted.items()}
+    assert named(Envelope(data, round=7)) == {name: (value, 8) for name, value in wanted.items()}
     found = named(summary(3))
-    assert found["round/accuracy_mean"] == (1.0, 3)
+    assert found["round/accuracy_mean"] == (1.0, 4)
     assert not any("env_" in name for name in found if name != "round/env_epochs_per_s")
 
 
 def test_an_anomaly_is_a_point_on_an_axis_of_its_kind():
     found = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
-    assert named(Envelope(found, round=4)) == {"anomaly/kl_spike": (0.2, 4)}
-    assert named(Envelope(replace(found, value=None), round=4)) == {"anomaly/kl_spike": (1.0, 4)}
+    assert named(Envelope(found, round=4)) == {"anomaly/kl_spike": (0.2, 5)}
+    assert named(Envelope(replace(found, value=None), round=4)) == {"anomaly/kl_spike": (1.0, 5)}
 
 
 def test_what_is_late_or_about_one_env_gives_none():
@@ -70,7 +70,7 @@ def test_csv_files_hold_a_line_per_step(tmp_path):
     sink.close()
     folder = tmp_path / "metrics/csv/scalars"
     with (folder / "round/accuracy_mean.csv").open() as file:
-        assert [(int(step), float(value)) for step, value in csv.reader(file)] == [(0, 1.0), (1, 1.0)]
+        assert [(int(step), float(value)) for step, value in csv.reader(file)] == [(1, 1.0), (2, 1.0)]
     assert (folder / "epoch/val_acc.csv").read_text() == "3,2.0\n"
 
 

@@ -1,7 +1,9 @@
 """Events about one env: how its life ended, when it was put back, when it settled."""
 
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import ClassVar
+
+from typing_extensions import TypedDict
 
 from morphogen.storage.type_check import Count, Real
 from morphogen.telemetry.events import EnvEvent, Json

@@ -1,7 +1,9 @@
 """Events about a round: its summary, its actions and rewards, what it cost, and what stood out."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypedDict
+from typing import ClassVar, Literal
+
+from typing_extensions import TypedDict
 
 from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent

@@ -1,7 +1,9 @@
 """Events about the run: how it began and ended, what was saved, and what became of its telemetry."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypedDict
+from typing import ClassVar, Literal
+
+from typing_extensions import TypedDict
 
 from morphogen.storage.type_check import Count, Real
 from morphogen.telemetry.events import Json, RunEvent

@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.spec import EngineSpec, RunSpec, cnn_spec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -96,8 +97,8 @@ def build_scene(
     coalitions: int | None = None,
     device: torch.device | str = "cpu",
 ) -> BenchScene:
-    """A scene of a task as it is set up by default.  coalitions: how many are judged, None = all of the live seeds."""
-    spec = resolve(RunSpec(task=task, envs=envs, instances="single"))
+    """A scene of a task with the defaults of the classes.  coalitions: their number, None = all of the live seeds."""
+    spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
     host = cnn_spec(spec)
     net = Net(host, host.pick_slots(spec.slots))
     state = add_seeds(
@@ -116,6 +117,12 @@ def build_scene(
     )
 
 
+def plain_spec(**fields: Any) -> RunSpec:
+    """A spec without the defaults of its task: a field that is not given has the default of its class."""
+    known = {name: info.default for name, info in fields_of(RunSpec).items()} | fields
+    return RunSpec(**{name: to_settings(value) if isinstance(value, Spec) else value for name, value in known.items()})
+
+
 def task_sizes(envs: int) -> dict[str, tuple[str, int]]:
     """Short name -> task and number of envs: a cifar env is far larger than a digits env."""
     return {"digits": ("digits", envs), "cifar": ("cifar_baseline", max(1, envs // 4))}
@@ -124,8 +131,8 @@ def task_sizes(envs: int) -> dict[str, tuple[str, int]]:
 def build_scheduler(
     envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), compile: str = "off", **settings: Any
 ) -> Scheduler:
-    """A run on digits as it is by default, up to the settings."""
-    spec = RunSpec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),), compile=compile), **settings)
+    """A run on digits with the defaults of the classes, up to the settings."""
+    spec = plain_spec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),), compile=compile), **settings)
     return Scheduler(build_setup(resolve(spec)), Parts(sinks=sinks))
 
 

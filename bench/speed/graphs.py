@@ -16,6 +16,7 @@ from unittest import mock
 
 import torch
 
+from bench.harness.bench_scenes import plain_spec
 from bench.harness.timing import Bench, run_bench
 from morphogen.cli.measures import Measure, median_measure
 from morphogen.config.groups import COMPILE_DEFAULT
@@ -82,7 +83,7 @@ def measures(bench: Bench, envs: int, *, rounds: int = ROUNDS) -> list[Measure]:
     rows = []
     for policy, ending in NAME_SUFFIXES.items():
         base = {"envs": envs, "rounds": rounds, "policy_name": policy, "final_episodes": 0}
-        specs = [resolve(RunSpec(**base, seed=seed, data=SMALL_DATA, engine=engine)) for seed in range(bench.runs)]
+        specs = [resolve(plain_spec(**base, seed=seed, data=SMALL_DATA, engine=engine)) for seed in range(bench.runs)]
         found = [GraphCounter(bench, spec).values() for spec in specs]
         for name, (_, unit) in found[0].items():
             rows.append(median_measure(name + ending, [float(one[name][0]) for one in found], unit))

@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from morphogen.config.telemetry_spec import LIMITS
+from morphogen.config.telemetry_spec import AnomalyLimits
 from morphogen.telemetry import anomaly
+
+LIMITS = AnomalyLimits()._asdict()
 
 
 def read_rule(rule: Callable, *names: str) -> Callable[[dict, torch.dtype], None]:

@@ -65,7 +65,7 @@ def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
 
 
 def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_table):
-    with pytest.raises(ConfigError, match=r'reward\.rule is "thrift"; want one of sparse, delta'):
+    with pytest.raises(ConfigError, match=r'reward\.rule: expected one of sparse, delta.* got "thrift"'):
         RewardSpec(rule="thrift")
     register("thrift", rule_from_function(thrift))
     spec = parse_config('{"reward": {"rule": "thrift"}}')
@@ -73,7 +73,7 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
     own = build_rule(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
     assert own.components == ("gain", "size", "acts", "governor")
     assert describe_rule("thrift") == "A point of accuracy that is delivered is paid, a living parameter costs."
-    with pytest.raises(ConfigError, match=r'reward\.rule is "greed"; want one of sparse, delta.*, thrift'):
+    with pytest.raises(ConfigError, match=r'reward\.rule: expected one of sparse, delta.*, thrift, got "greed"'):
         RewardSpec(rule="greed")
 
 

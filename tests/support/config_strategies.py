@@ -1,12 +1,15 @@
 """Strategies for configs: values inside and just outside of what each field accepts, and whole valid specs."""
 
 import math
-from dataclasses import MISSING, fields
+from types import NoneType
+from typing import Annotated, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from morphogen.config import fields as kinds
 from morphogen.config import spec as specs
+from morphogen.config.fields import describe, fields_of
 from morphogen.config.task import TASKS
 
 GROUPS = (
@@ -26,108 +29,120 @@ GROUPS = (
 WIDE = 1e6  # where a bound is open
 
 
+class FieldType:
+    """A field of a spec, taken apart: its kind, its bounds, its rule, and whether it takes None."""
+
+    def __init__(self, spec, name, kind, metadata):
+        self.path = f"{spec.PATH}.{name}" if spec is not None and spec.PATH else name
+        self.spec, self.name, self.text = spec, name, describe(kind, metadata)
+        marks = list(metadata)
+        if get_origin(kind) is Annotated:
+            kind, *more = get_args(kind)
+            marks += more
+        marks = [mark for outer in marks for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])]
+        self.null = any(isinstance(mark, kinds.Null) for mark in marks)
+        options = [inner for inner in get_args(kind) if inner is not NoneType]
+        self.words = ()
+        if self.null and NoneType in get_args(kind):
+            inner = FieldType(None, name, options[0], marks)
+            kind, marks = inner.kind, inner.marks
+            self.words = tuple(word for literal in options[1:] for word in get_args(literal))
+        self.kind, self.marks = kind, marks
+        self.rule = next((mark for mark in marks if isinstance(mark, kinds.Constraint)), None)
+        self.bounds = {k: getattr(mark, k) for k in ("gt", "ge", "lt", "le") for mark in marks if hasattr(mark, k)}
+
+    def __repr__(self):
+        return self.path
+
+
 def plain_fields(spec):
     """The fields of a spec that are not nested specs."""
-    return [one for one in fields(spec) if not isinstance(one.metadata["want"], kinds.Group)]
-
-
-def path_of(spec, field):
-    return f"{spec.PATH}.{field.name}" if spec.PATH else field.name
+    known = [FieldType(spec, name, info.annotation, info.metadata) for name, info in fields_of(spec).items()]
+    return [field for field in known if not hasattr(field.kind, "PATH")]
 
 
 FIELDS = [
-    (spec, field)
-    for spec in (*GROUPS, specs.LegacyRewardSpec, specs.WandbSpec, specs.RunSpec)
-    for field in plain_fields(spec)
+    field for spec in (*GROUPS, specs.LegacyRewardSpec, specs.WandbSpec, specs.RunSpec) for field in plain_fields(spec)
 ]
-FIELD_IDS = [path_of(spec, field) for spec, field in FIELDS]
 
 
 def default_of(field):
-    return field.default if field.default is not MISSING else field.default_factory()
+    return fields_of(field.spec)[field.name].default
 
 
-def inside(want):
+def step_from(field, bound, way):
+    """The next number from a bound, upwards or downwards; way 0: the bound."""
+    bound = field.bounds[bound]
+    if way == 0 or field.kind is int:
+        return bound + way
+    return math.nextafter(bound, way * math.inf)
+
+
+def inside(field):
     """Values at the bounds of a number field that are allowed."""
-    if isinstance(want, kinds.Int):
-        return [want.low] + ([] if want.high is None else [want.high])
-    low = want.low if want.above is None else math.nextafter(want.above, math.inf)
-    high = want.high if want.below is None else math.nextafter(want.below, -math.inf)
-    return [bound for bound in (low, high) if bound is not None]
+    ways = {"ge": 0, "le": 0, "gt": 1, "lt": -1}
+    return [step_from(field, bound, ways[bound]) for bound in field.bounds if field.kind is float or bound != "lt"]
 
 
-def outside(want):
+def outside(field):
     """Values just beyond the bounds of a number field."""
-    if isinstance(want, kinds.Int):
-        return [want.low - 1] + ([] if want.high is None else [want.high + 1])
-    below = [] if want.low is None else [math.nextafter(want.low, -math.inf)]
-    above = [] if want.high is None else [math.nextafter(want.high, math.inf)]
-    open_ends = [bound for bound in (want.above, want.below) if bound is not None]
-    return [*below, *above, *open_ends, math.nan, math.inf, -math.inf]
+    ways = {"ge": -1, "le": 1, "gt": 0, "lt": 0}
+    beyond = [step_from(field, bound, ways[bound]) for bound in field.bounds]
+    return beyond if field.kind is int else [*beyond, math.nan, math.inf, -math.inf]
 
 
-def wrong_types(want):
+def wrong_types(field):
     """JSON values of a type that the field does not take."""
     every = [True, 1.0, 1, "x y", [[]], {"x": 1}, ["", 3]]
-    fits = {
-        kinds.Int: (1,),
-        kinds.Real: (1, 1.0),
-        kinds.Flag: (True,),
-        kinds.Text: ("x y",),
-        kinds.Choice: (),
-        kinds.Names: (),
-        kinds.Span: (),
-        kinds.PerKey: (),
-    }[type(want)]
-    return [value for value in every if not any(type(value) is type(fit) for fit in fits)]
+    fits = {int: (int,), float: (int, float), bool: (bool,)}.get(field.kind, ())
+    if isinstance(field.rule, kinds.Printable):
+        fits = (str,)
+    return [value for value in every if type(value) not in fits]
 
 
-def value_of(want):
+def value_of(field):
     """Allowed values of one field."""
-    if isinstance(want, kinds.Group):
-        return groups(want.spec)
-    some = _KINDS[type(want)](want)
-    return st.one_of(st.none(), some) if want.null else some
+    if hasattr(field.kind, "PATH"):
+        return groups(field.kind)
+    some = _some(field)
+    return st.one_of(st.none(), some) if field.null else some
 
 
-def _whole(want):
-    high = want.low + 40 if want.high is None else min(want.high, want.low + 40)
-    return st.integers(want.low, high) | st.sampled_from((want.low, *want.words))
-
-
-def _real(want):
-    low = want.low if want.above is None else want.above
-    high = want.high if want.below is None else want.below
-    return st.floats(
-        -WIDE if low is None else low,
-        WIDE if high is None else high,
-        exclude_min=want.above is not None,
-        exclude_max=want.below is not None,
-    )
-
-
-def _span(want):
-    return st.tuples(value_of(want.of), value_of(want.of)).map(lambda pair: tuple(sorted(pair)))
-
-
-_KINDS = {
-    kinds.Int: _whole,
-    kinds.Real: _real,
-    kinds.Flag: lambda want: st.booleans(),
-    kinds.Choice: lambda want: st.sampled_from(tuple(want.names)),
-    kinds.Text: lambda want: st.text(min_size=1, max_size=20).filter(str.isprintable),
-    kinds.Names: lambda want: st.lists(st.sampled_from(want.among or ("cpu", "cuda:3")), unique=True).filter(
-        lambda names: want.least <= len(names) <= (want.most or len(names))
-    ),
-    kinds.Span: _span,
-    kinds.PerKey: lambda want: st.tuples(*(value_of(each) for each in want.each)),
-}
+def _some(field):
+    kind, rule = field.kind, field.rule
+    if kind is bool:
+        return st.booleans()
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if kind is int:
+        low, high = field.bounds["ge"], field.bounds.get("le", 2**63)
+        return st.integers(low, min(high, low + 40)) | st.sampled_from((low, *field.words))
+    if kind is float:
+        ends = {"ge": "min_value", "gt": "min_value", "le": "max_value", "lt": "max_value"}
+        without = {"gt": {"exclude_min": True}, "lt": {"exclude_max": True}}
+        keywords = {"min_value": -WIDE, "max_value": WIDE}
+        for name, bound in field.bounds.items():
+            keywords |= {ends[name]: bound} | without.get(name, {})
+        return st.floats(**keywords)
+    if hasattr(kind, "_fields"):
+        inner = [FieldType(None, name, info.annotation, info.metadata) for name, info in fields_of(kind).items()]
+        return st.tuples(*map(value_of, inner))
+    if isinstance(rule, kinds.Ascending):
+        end = value_of(FieldType(None, field.name, get_args(kind)[0], []))
+        return st.tuples(end, end).map(lambda pair: tuple(sorted(pair)))
+    if isinstance(rule, kinds.Names):
+        names = st.lists(st.sampled_from(rule.among or ("cpu", "cuda:3")), unique=True)
+        return names.filter(lambda some: rule.least <= len(some) <= (rule.most or len(some)))
+    if isinstance(rule, kinds.OneOf):
+        return st.sampled_from(tuple(rule.names))
+    return st.text(min_size=1, max_size=20).filter(str.isprintable)
 
 
 @st.composite
 def groups(draw, spec):
     """A valid group: a few fields changed from their defaults; what contradicts another field is left out."""
-    values = {one.name: draw(value_of(one.metadata["want"])) for one in fields(spec) if draw(st.booleans())}
+    known = [FieldType(spec, name, info.annotation, info.metadata) for name, info in fields_of(spec).items()]
+    values = {field.name: draw(value_of(field)) for field in known if draw(st.booleans())}
     try:
         return spec(**values)
     except ValueError:
@@ -141,9 +156,9 @@ def runs(draw):
     names = [slot.name for slot in TASKS[task].host.all_slots]
     some = draw(st.lists(st.sampled_from(GROUPS), max_size=3, unique=True))
     values = {group.PATH: draw(groups(group)) for group in some}
-    for one in plain_fields(specs.RunSpec):
-        if one.name not in ("task", "slots") and draw(st.booleans()):
-            values[one.name] = draw(value_of(one.metadata["want"]))
+    for field in plain_fields(specs.RunSpec):
+        if field.name not in ("task", "slots") and draw(st.booleans()):
+            values[field.name] = draw(value_of(field))
     slots = draw(st.none() | st.lists(st.sampled_from(names), min_size=1, unique=True))
     try:
         spec = specs.RunSpec(**values, task=task, slots=slots)

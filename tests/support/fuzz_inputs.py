@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import signal
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 from unittest import mock
 
@@ -28,7 +28,7 @@ from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main, options, parser
 from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
-from morphogen.config.fields import Group
+from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data import cifar
 from morphogen.engine.action_control import build_control, load_schedule
@@ -42,10 +42,9 @@ CONFIG = dump_config(SPEC)
 
 def segments(spec):
     """Every name in a config."""
-    for one in fields(spec):
-        want = one.metadata["want"]
-        yield one.name
-        yield from segments(want.spec) if isinstance(want, Group) else ()
+    for name, info in fields_of(spec).items():
+        yield name
+        yield from segments(info.annotation) if hasattr(info.annotation, "PATH") else ()
 
 
 FIELDS = tuple(dict.fromkeys(segments(RunSpec)))

@@ -7,9 +7,10 @@ from itertools import combinations
 from pathlib import Path
 
 from support.random_records import COMPONENTS, SLOTS, live
+from support.small_runs import plain
 
 from morphogen.config.config_files import dump_config
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.spec import resolve
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.env import EpisodeCompleted, RolledBack
@@ -42,7 +43,7 @@ Events = list[Envelope]
 
 
 def spec_of(rounds, envs, epochs):
-    return resolve(RunSpec(rounds=rounds, envs=envs, episode_length=epochs, final_episodes=envs))
+    return resolve(plain(rounds=rounds, envs=envs, episode_length=epochs, final_episodes=envs))
 
 
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
@@ -14,6 +15,12 @@ from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.vocab.purpose import Purpose
+
+
+def plain(**fields: Any) -> RunSpec:
+    """A spec without the defaults of its task: a field that is not given has the default of its class."""
+    known = {name: info.default for name, info in fields_of(RunSpec).items()} | fields
+    return RunSpec(**{name: to_settings(value) if isinstance(value, Spec) else value for name, value in known.items()})
 
 
 def tiny(**fields: Any) -> RunSpec:
@@ -27,7 +34,7 @@ def tiny(**fields: Any) -> RunSpec:
         "lifecycle": LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1),
         "policy": PolicySpec(hidden=16),
     }
-    return resolve(RunSpec(**{**wanted, **fields}))
+    return resolve(plain(**{**wanted, **fields}))
 
 
 def tiny_setup(**fields: Any) -> Setup:

@@ -8,7 +8,8 @@ from morphogen.analysis.overview import overview
 from morphogen.analysis.run_log import read_run
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import build_views
-from morphogen.config.config_files import flatten_settings, to_settings
+from morphogen.config.config_files import flatten_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory

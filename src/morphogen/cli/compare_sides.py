@@ -7,15 +7,8 @@ from functools import reduce
 from pathlib import Path
 
 from morphogen.cli import options
-from morphogen.config.config_files import (
-    Settings,
-    build_spec,
-    dump_config,
-    merge_layers,
-    merge_settings,
-    parse_assignment,
-)
-from morphogen.config.fields import raise_all
+from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment
+from morphogen.config.fields import Settings, merge_settings, raise_all
 from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError

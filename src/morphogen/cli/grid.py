@@ -8,8 +8,8 @@ from functools import reduce
 from typing import Any
 
 from morphogen.cli import options
-from morphogen.config.config_files import Settings, as_settings, merge_settings, parse_value
-from morphogen.config.fields import raise_all
+from morphogen.config.config_files import as_settings, parse_value
+from morphogen.config.fields import Settings, merge_settings, raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value

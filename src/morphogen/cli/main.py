@@ -95,6 +95,7 @@ def _run(given: Namespace, spec: RunSpec, go: Callable[..., Any]) -> int | None:
     process.set_threads(spec.engine.threads)
     malloc.keep_freed_memory()
     train, engine = _load("morphogen.run.train"), _load("morphogen.engine.scheduler")
+    _note_missing_kernels()
     console = _load("morphogen.analysis.console").Console(quiet=given.quiet or not spec.telemetry.console)
     with console, StopSignals() as stop:
         hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
@@ -122,6 +123,7 @@ def _bench(given: Namespace, command: str) -> None:
         run_directory.check_new_file("--json", given.json)
     signal.signal(signal.SIGTERM, _terminated)
     bench, console = _load("morphogen.cli.bench"), _load("morphogen.analysis.console").Console()
+    _note_missing_kernels()
     if given.explain:
         for label, spec in specs.items():
             console.print_table(bench.explain_in_process(spec), title=label or bench.UNLABELLED_POINT)
@@ -234,6 +236,11 @@ def _note(lines: Iterable[str]) -> None:
     """Print notes, which do not stop a command, to stderr."""
     for line in lines:
         print(f"morphogen: note: {line}", file=sys.stderr)
+
+
+def _note_missing_kernels() -> None:
+    if not _load("morphogen.kernels").AVAILABLE:
+        _note(["compiled kernels are missing, plain torch is slower: install a C compiler, then morphogen again"])
 
 
 def _load(name: str) -> ModuleType:

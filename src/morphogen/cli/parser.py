@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from morphogen.cli.options import BENCH_ROUNDS, FLAGS, GROUPS, CommandFlag
-from morphogen.config.fields import raise_all
+from morphogen.cli.options import BENCH_ROUNDS, FLAGS, CommandFlag
+from morphogen.config.fields import GROUPS, raise_all
 from morphogen.config.spec import (
     BASELINES,
     ORACLE,
@@ -120,10 +120,12 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
     )
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.safetensors")
     evaluate.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
-    evaluate.add_argument("--arms", metavar="A,B", default=",".join(RIVALS), help="with whom (default %(default)s)")
+    evaluate.add_argument(
+        "--arms", metavar="A,B", default=",".join(RIVALS), help="arms to compare (default %(default)s)"
+    )
     evaluate.add_argument("--greedy", action="store_true", help="the policy of the run takes its likeliest action")
     evaluate.add_argument(
-        "--split", choices=SPLITS, default=SPLITS[0], help="whose samples judge (default %(default)s)"
+        "--split", choices=SPLITS, default=SPLITS[0], help="data split for the accuracy (default %(default)s)"
     )
     evaluate.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
     evaluate.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
@@ -181,7 +183,7 @@ def _add_resume(commands: argparse._SubParsersAction) -> None:
         "threads and the same versions. Settings that cannot change on the way are refused.",
     )
     resume.add_argument("run", metavar="RUN_DIR", type=Path, help="its run directory")
-    more = "this many rounds more than it was made for (--rounds: so many in all)"
+    more = "run N additional rounds (--rounds sets the total)"
     resume.add_argument("--extend-rounds", metavar="N", help=more)
     older = "go on from this older one, in a new run directory (--out)"
     resume.add_argument("--checkpoint", metavar="NAME", help=older)
@@ -197,8 +199,8 @@ def _add_bench(commands: argparse._SubParsersAction) -> None:
         "bench",
         help="measure how fast a configuration runs, and where its time goes",
         description="Run a few rounds of a configuration, given as for `train`, and print the rate, where the time "
-        "goes, the time of compiling and the peak of memory. The first round warms up and is told apart. No run "
-        "directory is written.",
+        "goes, the time of compiling and the peak of memory. The first round is a warm-up and is reported "
+        "separately. No run directory is written.",
         usage="morphogen bench [ppo|heuristic] [flags]",
         epilog=_BENCH_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -3,25 +3,29 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from morphogen.config.config_files import Settings, as_settings, parse_value
-from morphogen.config.fields import Choice, FieldType, Int, Text, join_path, raise_all
+from pydantic import BaseModel, Field, ValidationError, create_model
+
+from morphogen.config.config_files import as_settings, parse_value
+from morphogen.config.fields import CONFIG, Name, Null, OneOf, Settings, list_faults, raise_all
 from morphogen.config.spec import SCHEDULE_FILE, RunSpec, build_limits
-from morphogen.errors import ConfigError
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUES, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
-from morphogen.vocab.text import format_value
 
 VERSION = 1
 BUILTIN_SCHEDULES = ("wait", "germinate_one", "full_cycle")  # all on the first enabled slot, germinating NORM
 _REQUIRED = (Head.SLOT, Head.BLUEPRINT)  # heads without a default
-_TOP_KEYS: dict[str, FieldType] = {
-    "version": Int(low=VERSION, high=VERSION),
-    "name": Text(what="a name"),
-    "on_illegal": Choice(names=("error", "wait")),
-}
+
+
+class _ScheduleFile(BaseModel):
+    model_config = CONFIG
+
+    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    name: Name
+    on_illegal: Literal["error", "wait"] = "error"
+    steps: list
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,15 @@ class SeedTimeline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Declared actions in ascending order of epoch and env; an epoch without one is waited through."""
+    """Declared actions in ascending order of epoch and env; the op of all other epochs is WAIT."""
 
     name: str
     steps: tuple[ScheduleStep, ...]
-    on_illegal: str = "error"  # what a declared action that is not legal leads to: `error` or `wait`
+    on_illegal: str = "error"  # consequence of an illegal declared action: `error` or `wait`
 
     @property
     def sha256(self) -> str:
-        """Identity: the hash of what is done, whatever the file calls it and in which order."""
+        """Identity: the hash of the actions; name and order of the file do not count."""
         rows = [
             {
                 "action": {head.label: index for head, index in zip(Head, step.action, strict=True)},
@@ -69,15 +73,19 @@ class Schedule:
 
 
 def parse_schedule(text: str, spec: RunSpec) -> Schedule:
-    """The schedule of a JSON file, for a resolved spec; a ConfigError tells all faults, a line each."""
-    settings, found = as_settings(parse_value(text))
-    return _build_schedule(settings, spec, found)
+    """Return the schedule of a JSON file, for a resolved spec.  Raises ConfigError with all faults, a line each."""
+    settings, faults = as_settings(parse_value(text))
+    return _build_schedule(settings, spec, faults)
 
 
 def build_builtin(name: str, spec: RunSpec) -> Schedule:
-    """A schedule by name, for a resolved spec; a ConfigError where the run is too short or lacks the blueprint."""
+    """Return a schedule by name.  Raises ConfigError if the run is too short or lacks the blueprint."""
     ops = {"wait": (), "germinate_one": ((0, Op.GERMINATE),), "full_cycle": _full_cycle(spec)}[name]
-    steps = [_step_settings(epoch, op, spec) for epoch, op in ops]
+    steps = [
+        {"epoch": epoch, "op": op.name, "slot": spec.slots[0]}
+        | ({"blueprint": Blueprint.NORM.label} if op is Op.GERMINATE else {})
+        for epoch, op in ops
+    ]
     return _build_schedule({"version": VERSION, "name": name, "steps": steps}, spec, [])
 
 
@@ -94,13 +102,13 @@ def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
 
 def _full_cycle(spec: RunSpec) -> tuple[tuple[int, Op], ...]:
     *gates, kept = seed_timeline(spec, Tempo(PLACEHOLDER[Head.TEMPO]))
-    asked = [gate.name not in spec.lifecycle.auto_forward for gate in AUTO_GATES]
-    moves = [(epoch, Op.ADVANCE) for epoch, by_hand in zip(gates, asked, strict=True) if by_hand]
+    pairs = zip(gates, AUTO_GATES, strict=True)
+    moves = [(epoch, Op.ADVANCE) for epoch, gate in pairs if gate.name not in spec.lifecycle.auto_forward]
     return (0, Op.GERMINATE), *moves, (kept, Op.FOSSILIZE)
 
 
 def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:
-    """The text of a file that gives this schedule again."""
+    """Return the text of a file with this schedule."""
     steps = [
         {"epoch": step.epoch, **name_heads(step, spec), **({} if step.env is None else {"env": step.env})}
         for step in schedule.steps
@@ -110,7 +118,7 @@ def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:
 
 
 def name_heads(step: ScheduleStep, spec: RunSpec) -> dict[str, str]:
-    """The heads that the op of a step uses, and the names of their values."""
+    """Names of the heads that the op of a step uses, and of their values."""
     used = [head for head in Head if RELEVANT[step.action[Head.OP]][head]]
     return {head.label: _value_names(head, spec)[step.action[head]] for head in used}
 
@@ -120,50 +128,50 @@ def schedule_path(policy_name: str) -> str | None:
     return policy_name.removeprefix(SCHEDULE_FILE) if policy_name.startswith(SCHEDULE_FILE) else None
 
 
-def _step_settings(epoch: int, op: Op, spec: RunSpec) -> Settings:
-    blueprint = {"blueprint": Blueprint.NORM.label} if op is Op.GERMINATE else {}
-    return {"epoch": epoch, "op": op.name, "slot": spec.slots[0], **blueprint}
-
-
 def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
     """Names of a head's values, by index."""
     if head is Head.SLOT:
         return spec.slots
-    return tuple(one.label if isinstance(one, Blueprint) else one.name for one in VALUES[head])
+    return tuple(value.label if isinstance(value, Blueprint) else value.name for value in VALUES[head])
 
 
-def _key_types(spec: RunSpec) -> dict[str, FieldType]:
-    """Keys of a step and their allowed values."""
-    names = {head.label: _value_names(head, spec) for head in Head}
-    allowed = tuple(Blueprint(code).label for code in build_limits(spec).allowed_blueprints)
-    return {
-        "epoch": Int(low=0, high=spec.episode_length - 1),
-        "env": Int(low=0, high=spec.envs - 1, null="every env"),
-        **{label: Choice(names=values) for label, values in {**names, Head.BLUEPRINT.label: allowed}.items()},
+def _step_model(op: Op | None, spec: RunSpec) -> type[BaseModel]:
+    """Return the model of a step with this op; without a valid op, a step may have every head."""
+    epoch, env = Field(ge=0, le=spec.episode_length - 1), Field(ge=0, le=spec.envs - 1)
+    fields: dict[str, Any] = {
+        "epoch": (Annotated[int, epoch], ...),
+        "env": (Annotated[int, env, Null("every env")], None),
     }
+    for head in Head:
+        names = _value_names(head, spec)
+        if head is Head.BLUEPRINT:
+            names = tuple(Blueprint(code).label for code in build_limits(spec).allowed_blueprints)
+        if op is None or RELEVANT[op][head]:
+            needed = head is Head.OP or (op is not None and head in _REQUIRED)
+            fields[head.label] = (Annotated[str, OneOf(names)], ... if needed else None)
+    return create_model("Step", __config__=CONFIG, **fields)
 
 
-def _build_schedule(settings: Any, spec: RunSpec, found: list[str]) -> Schedule:
-    if not isinstance(settings, dict):
-        raise ConfigError(f"the schedule is {format_value(settings)}; want one JSON object")
-    known = (*_TOP_KEYS, "steps")
-    unknown = [
-        f"{join_path('', name)} is unknown; want one of {', '.join(known)}" for name in settings if name not in known
-    ]
-    lines = [*found, *unknown]
-    given = {"on_illegal": "error", **settings}
-    for name, want in _TOP_KEYS.items():
-        lines += want.faults(name, given[name]) if name in given else [f"{name} is missing; want {want.text}"]
-    rows, wants = settings.get("steps"), _key_types(spec)
-    if not isinstance(rows, list):
-        lines.append(f"steps is {format_value(rows)}; want a list of steps")
-        rows = []
-    lines += [line for i, row in enumerate(rows) for line in _step_faults(f"steps[{i}]", row, wants)]
+def _model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]:
+    try:
+        model.model_validate(settings)
+    except ValidationError as error:
+        return list(list_faults(error, model, settings, path).values())
+    return []
+
+
+def _build_schedule(settings: Any, spec: RunSpec, faults: list[str]) -> Schedule:
+    models = {op.name if op is not None else None: _step_model(op, spec) for op in (*Op, None)}
+    rows = settings.get("steps") if isinstance(settings, dict) else None
+    lines = [*faults, *_model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")]
+    for i, row in enumerate(rows if isinstance(rows, list) else []):
+        op = row.get("op") if isinstance(row, dict) else None
+        lines += _model_faults(models.get(op if isinstance(op, str) else None, models[None]), row, f"steps[{i}]")
     raise_all(lines)
-    steps = [_parse_step(row, spec) for row in rows]
+    steps = [_parse_step(row, spec) for row in settings["steps"]]
     raise_all(_repeat_faults(steps))
     ordered = sorted(steps, key=lambda step: (step.epoch, -1 if step.env is None else step.env))
-    return Schedule(given["name"], tuple(ordered), given["on_illegal"])
+    return Schedule(settings["name"], tuple(ordered), settings.get("on_illegal", "error"))
 
 
 def _parse_step(row: Settings, spec: RunSpec) -> ScheduleStep:
@@ -173,31 +181,13 @@ def _parse_step(row: Settings, spec: RunSpec) -> ScheduleStep:
     return ScheduleStep(row["epoch"], tuple(action), row.get("env"))
 
 
-def _step_faults(path: str, row: Any, wants: dict[str, FieldType]) -> list[str]:
-    if not isinstance(row, dict):
-        return [f"{path} is {format_value(row)}; want an object"]
-    op = row.get("op")
-    known = isinstance(op, str) and op in Op.__members__  # an unknown op uses every head: only its name is wrong
-    idle = [head.label for head in Head if known and not RELEVANT[Op[op]][head]]
-    needed = ("epoch", "op", *(head.label for head in _REQUIRED if known and head.label not in idle))
-    lines = [f"{join_path(path, name)} is missing; want {wants[name].text}" for name in needed if name not in row]
-    for name, value in row.items():
-        if name not in wants:
-            lines.append(f"{join_path(path, name)} is unknown; want one of {', '.join(wants)}")
-        elif name in idle:
-            lines.append(f"{join_path(path, name)} is {format_value(value)}; want none, as {op} has no use for it")
-        else:
-            lines += wants[name].faults(join_path(path, name), value)
-    return lines
-
-
 def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:
     """A line for each step that declares a second action for an env in an epoch."""
-    lines, seen = [], {}
+    lines, known = [], {}
     for i, step in enumerate(steps):
-        others = seen.setdefault(step.epoch, {})
+        others = known.setdefault(step.epoch, {})
         clash = next(iter(others.values()), None) if step.env is None else others.get(step.env, others.get(None))
         if clash is not None:
-            lines.append(f"steps[{i}].epoch is {step.epoch}, as in steps[{clash}]; want one step per epoch and env")
+            lines.append(f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} as steps[{clash}]")
         others.setdefault(step.env, i)
     return lines

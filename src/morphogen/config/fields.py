@@ -1,16 +1,296 @@
-"""Fields of frozen specs: what a field accepts is said once and checked wherever a value comes in."""
+"""Field types of the specs, and one form of message for every invalid value."""
 
-import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import get_type_hints as type_hints
+
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic.fields import FieldInfo
+from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
+Settings = dict[str, Any]
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+TASK, SIZE, LEARNING, DEVICE, OUTPUT = "task", "size", "learning", "device", "logging and checkpoints"
+GROUPS = (TASK, SIZE, LEARNING, DEVICE, OUTPUT)  # titles of groups of flags in help texts
+CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+FROM_TASK = "from the task"
+
+
+class Constraint:
+    """Condition on the values of an annotated field, after the check of their type."""
+
+    expected: str  # the allowed values in words
+
+    def convert(self, value: Any) -> Any:
+        """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
+        raise NotImplementedError
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        checked = core_schema.no_info_after_validator_function(self.convert, handler(source))
+        return core_schema.no_info_before_validator_function(
+            lambda value: tuple(value) if isinstance(value, list) else value, checked
+        )
+
+
+@dataclass(frozen=True)
+class Null:
+    """None is allowed besides.  meaning: what None stands for."""
+
+    meaning: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.nullable_schema(handler(source))
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf(Constraint):
+    """A name out of a table that may grow, or the path of a file behind a prefix."""
+
+    names: Collection[str]
+    prefix: str = ""
+
+    @property
+    def expected(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The allowed values in words."""
+        return "one of " + ", ".join(self.names) + (f" or {self.prefix}FILE" if self.prefix else "")
+
+    def convert(self, value: str) -> str:
+        """Return the name."""
+        file = self.prefix and value.startswith(self.prefix) and value != self.prefix and value.isprintable()
+        if not (file or value in self.names):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Printable(Constraint):
+    """A printable string that is not empty."""
+
+    expected: str
+
+    def convert(self, value: str) -> str:
+        """Return the string."""
+        if not (value and value.isprintable()):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Names(Constraint):
+    """Distinct names, each in `among` unless `among` is empty.  Known names are stored in the order of `among`."""
+
+    among: tuple[str, ...] = ()
+    least: int = 0
+    most: int | None = None
+
+    @property
+    def expected(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The allowed values in words."""
+        known = f" out of {', '.join(self.among)}" if self.among else ""
+        count = f"exactly {self.least} " if self.least == self.most else f"at least {self.least} " * (self.least > 0)
+        return f"a list of {count}names{known}, each once"
+
+    def convert(self, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names in order."""
+        distinct = set(value)
+        count = len(value) == len(distinct) and self.least <= len(value) <= (self.most or len(value))
+        if not count or (self.among and not distinct <= set(self.among)):
+            raise ValueError
+        return tuple(name for name in self.among if name in value) if self.among else value
+
+
+class Ascending(Constraint):
+    """Two numbers in ascending order."""
+
+    def convert(self, value: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the pair."""
+        if value[0] > value[1]:
+            raise ValueError
+        return value
+
+
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+OpenShare = Annotated[float, Field(gt=0, lt=1)]
+Name = Annotated[str, Printable("a name")]
+FilePath = Annotated[str, Printable("a path")]
+Span = Annotated[tuple[T, T], Ascending(), Null(FROM_TASK)]
+
+
+def option(default: Any, flag: str = "", value: str = "", group: str = "", text: str = "") -> Any:
+    """Return a field with a default, and the flag of the command line that sets the field.
+
+    Args:
+        value: name of the value in the help.
+        group: title of the group of flags.
+        text: help of the flag.
+    """
+    return Field(default, description=text, json_schema_extra={"flag": flag, "value": value, "group": group})
+
+
+class Spec:
+    """Base of the specs: immutable, compared by value, all fields checked on construction."""
+
+    __slots__ = ("_settings",)
+    PATH: ClassVar[str] = ""
+
+    @classmethod
+    def complete(cls, settings: Settings) -> Settings:
+        """Return the settings with what follows from them added."""
+        return settings
+
+    def cross_checks(self) -> list[str]:
+        """Return faults between fields, once each field is valid by itself."""
+        return []
+
+    def __post_init__(self) -> None:
+        raise_all(self.cross_checks())
+
+    def __getstate__(self) -> Settings:
+        return vars(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return {**handler(source), "strict": False}  # a nested spec may be an object of a config file
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, Field))
+def spec(cls: C) -> C:
+    """Make a class a spec: a frozen dataclass that raises all faults as one ConfigError."""
+    made: Any = pydantic_dataclass(cls, frozen=True, config=CONFIG)
+
+    def __init__(self: Any, /, **settings: Any) -> None:
+        complete = made.complete(settings)
+        try:
+            made.__pydantic_validator__.validate_python(ArgsKwargs((), complete), self_instance=self)
+        except ValidationError:
+            raise_all(_all_faults(made, complete))
+        object.__setattr__(self, "_settings", frozenset(settings))
+
+    made.__init__ = __init__
+    return made
+
+
+def _all_faults(owner: Any, settings: Settings) -> list[str]:
+    """Validate again without the invalid settings, until only faults between fields are left to find."""
+    lines: list[str] = []
+    while True:
+        try:
+            owner.__pydantic_validator__.validate_python(ArgsKwargs((), settings))
+        except ValidationError as error:
+            faults = list_faults(error, owner, settings, owner.PATH)
+            lines += [line for steps, line in faults.items() if steps or not lines]
+            for steps in filter(None, faults):
+                settings = _without(settings, steps)
+            if () not in faults:
+                continue
+        return lines
+
+
+def _without(settings: Settings, steps: tuple[str, ...]) -> Settings:
+    name, *rest = steps
+    if rest and isinstance(settings.get(name), dict):
+        return {**settings, name: _without(settings[name], tuple(rest))}
+    return {key: value for key, value in settings.items() if key != name}
+
+
+def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
+    """Return a spec as nested dicts, lists and numbers; `explicit`: only what its constructor was given."""
+    names = [field.name for field in fields(spec)]  # type: ignore[arg-type]
+    if explicit:
+        names = [name for name in names if name in getattr(spec, "_settings", names)]
+    return {name: _plain(getattr(spec, name), explicit) for name in names}
+
+
+def _plain(value: Any, explicit: bool) -> Any:
+    if isinstance(value, Spec):
+        return to_settings(value, explicit=explicit)
+    if isinstance(value, tuple):
+        return value._asdict() if hasattr(value, "_asdict") else list(value)
+    return value
+
+
+def list_faults(error: ValidationError, owner: type, settings: Any, path: str = "") -> dict[tuple[str, ...], str]:
+    """Return a message for each invalid field of an owner (a spec, a model or a NamedTuple), by its steps."""
+    faults: dict[tuple[str, ...], str] = {}
+    for fault in error.errors(include_url=False):
+        cause = fault.get("ctx", {}).get("error")
+        steps, line = _locate(fault["loc"], owner, settings, path)
+        faults.setdefault(steps, str(cause) if isinstance(cause, ConfigError) else line)
+    return faults
+
+
+def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple[tuple[str, ...], str]:
+    """Return the names on the way to an invalid field, and the message: `ppo.clip: expected ..., got 3`."""
+    steps: list[str] = []
+    expected, got = "an object", ""
+    for name in map(str, loc):
+        known = fields_of(kind)
+        if not known or (name not in known and not isinstance(value, Mapping)):
+            break
+        steps.append(name)
+        path = join_path(path, name)
+        if name not in known:
+            expected, got = f"one of {', '.join(known)}", "an unknown name"
+            break
+        kind, expected = known[name].annotation, describe(known[name].annotation, known[name].metadata)
+        got = "nothing" if isinstance(value, Mapping) and name not in value else ""
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, value)
+    return tuple(steps), f"{path}: expected {expected}, got {got or format_value(value)}"
+
+
+def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
+    """Return the fields of a spec, a model or a NamedTuple; empty for any other type."""
+    if hasattr(kind, "_field_defaults"):
+        return {name: FieldInfo.from_annotation(hint) for name, hint in type_hints(kind, include_extras=True).items()}
+    return getattr(kind, "__pydantic_fields__", {})
+
+
+def describe(kind: Any, metadata: Iterable[Any] = ()) -> str:
+    """Return the allowed values of an annotation in words."""
+    if get_origin(kind) is Annotated:
+        kind, *inner = get_args(kind)
+        metadata = [*inner, *metadata]
+    marks = [mark for outer in metadata for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])]
+    null = next((f" or null ({mark.meaning})" for mark in marks if isinstance(mark, Null)), "")
+    rule = next((mark for mark in marks if isinstance(mark, Constraint)), None)
+    if isinstance(rule, Ascending):
+        return f"[low, high] with low <= high, each {describe(next(iter(get_args(kind))))}{null}"
+    if rule is not None:
+        return f"{rule.expected}{null}"
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [inner for inner in get_args(kind) if inner is not NoneType]
+        return describe(kinds[0], marks) if len(kinds) == 1 else " or ".join(map(describe, kinds)) + null
+    if get_origin(kind) is Literal:
+        names = list(get_args(kind))
+        return (f"one of {', '.join(names)}" if len(names) > 1 else format_value(names[0])) + null
+    if kind in (int, float):
+        return _describe_number(kind, marks) + null
+    return {bool: "true or false", str: "a string", list: "a list"}.get(kind, "an object") + null
+
+
+def _describe_number(kind: type, marks: Iterable[Any]) -> str:
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    bounds = {name: getattr(mark, name) for name in signs for mark in marks if hasattr(mark, name)}
+    if kind is int and bounds.keys() == {"ge", "le"}:
+        return f"an integer in {bounds['ge']} .. {bounds['le']}"
+    limits = [f"{signs[name]} {'2^63' if bound == 2**63 else format(bound, 'g')}" for name, bound in bounds.items()]
+    return " ".join(["an integer" if kind is int else "a number", " and ".join(limits)]).strip()
+
 
 def join_path(path: str, name: str) -> str:
-    """`ppo` and `clip` -> `ppo.clip`; a name that is no identifier is quoted."""
+    """`ppo` and `clip` -> `ppo.clip`; a name that is not an identifier is quoted."""
     segment = name if name.isascii() and name.isidentifier() else format_value(name)
     return f"{path}.{segment}" if path else segment
 
@@ -21,273 +301,19 @@ def raise_all(faults: list[str]) -> None:
         raise ConfigError("\n".join(faults))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FieldType:
-    """Allowed values of a field.  `null` says what None stands for; "" = None is refused."""
-
-    null: str = ""
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        return "a value"
-
-    def accepts(self, value: object) -> bool:
-        """Return whether a value that is not None is allowed."""
-        return True
-
-    def freeze(self, value: Any) -> Any:
-        """The form in which an accepted value is stored."""
-        return value
-
-    def plain(self, value: Any) -> Any:
-        """The form in which a stored value is written to JSON."""
-        return value
-
-    def faults(self, path: str, value: object) -> list[str]:
-        """One line for each thing that is wrong with the value."""
-        if (value is None and self.null) or (value is not None and self.accepts(value)):
-            return []
-        return [f"{path} is {format_value(value)}; want {self.text}{f' or null ({self.null})' if self.null else ''}"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Int(FieldType):
-    """An integer in low .. high.  `words` are strings that are allowed as well."""
-
-    low: int
-    high: int | None = None
-    words: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        open_ended = f"an integer >= {self.low} and < 2^63"
-        span = open_ended if self.high is None else f"an integer in {self.low} .. {self.high}"
-        return " or ".join([span, *(f'"{word}"' for word in self.words)])
-
-    def accepts(self, value: object) -> bool:
-        """An int in range; True is no number and 1.0 is no integer."""
-        if isinstance(value, str):
-            return value in self.words
-        return type(value) is int and self.low <= value < (2**63 if self.high is None else self.high + 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Real(FieldType):
-    """A finite number; `above` and `below` are bounds that are not allowed themselves."""
-
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        bounds = (("> ", self.above), (">= ", self.low), ("< ", self.below), ("<= ", self.high))
-        return " ".join(
-            ["a finite number", " and ".join(f"{sign}{b:g}" for sign, b in bounds if b is not None)]
-        ).strip()
-
-    def accepts(self, value: object) -> bool:
-        """A finite int or float within the bounds."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-            return False
-        inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
-        return inside and (self.above is None or value > self.above) and (self.below is None or value < self.below)
-
-    def freeze(self, value: Any) -> Any:
-        """A float."""
-        return None if value is None else float(value)
-
-
-def _finite(value: float) -> bool:
+def check_flag(flag: str, value: Any, rule: OneOf) -> None:
+    """Raise ConfigError unless a rule allows the value of a flag."""
     try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
+        rule.convert(value)
+    except ValueError:
+        raise ConfigError(f"{flag}: expected {rule.expected}, got {format_value(value)}") from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flag(FieldType):
-    """True or False."""
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        return "true or false"
-
-    def accepts(self, value: object) -> bool:
-        """A bool and nothing that merely looks like one."""
-        return type(value) is bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice(FieldType):
-    """One name out of a list or a table that may grow; where there is a prefix, also the path of a file behind it."""
-
-    names: Collection[str]
-    prefix: str = ""
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        return "one of " + ", ".join(self.names) + (f" or {self.prefix}FILE" if self.prefix else "")
-
-    def accepts(self, value: object) -> bool:
-        """A known name, or a path behind the prefix."""
-        if not isinstance(value, str) or not value.isprintable():
-            return False
-        return value in self.names or bool(self.prefix and value.removeprefix(self.prefix) not in (value, ""))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text(FieldType):
-    """A printable string that is not empty; `fits` decides which."""
-
-    what: str
-    fits: Callable[[str], bool] = bool
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        return self.what
-
-    def accepts(self, value: object) -> bool:
-        """A string that fits."""
-        return isinstance(value, str) and value.isprintable() and self.fits(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Names(FieldType):
-    """Distinct names; `among` () = any name.  Known names are stored in the order of `among`."""
-
-    among: tuple[str, ...] = ()
-    least: int = 0
-    most: int | None = None
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        known = f" out of {', '.join(self.among)}" if self.among else ""
-        count = f"exactly {self.least} " if self.least == self.most else f"at least {self.least} " * (self.least > 0)
-        return f"a list of {count}names{known}, each once"
-
-    def accepts(self, value: object) -> bool:
-        """A list or tuple of distinct allowed strings."""
-        if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-            return False
-        known = not self.among or all(name in self.among for name in value)
-        count = self.least <= len(value) and (self.most is None or len(value) <= self.most)
-        return known and count and len(set(value)) == len(value)
-
-    def freeze(self, value: Any) -> Any:
-        """A tuple, in the order of the known names."""
-        if value is None:
-            return None
-        return tuple(name for name in self.among if name in value) if self.among else tuple(value)
-
-    def plain(self, value: Any) -> Any:
-        """A list."""
-        return None if value is None else list(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Span(FieldType):
-    """A range `[low, high]` with low <= high; both ends are checked by `of`."""
-
-    of: Int | Real
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        return f"[low, high] with low <= high, each {self.of.text}"
-
-    def accepts(self, value: object) -> bool:
-        """Two allowed numbers in ascending order."""
-        pair = isinstance(value, list | tuple) and len(value) == 2 and all(self.of.accepts(end) for end in value)
-        return pair and value[0] <= value[1]
-
-    def freeze(self, value: Any) -> Any:
-        """A tuple of two numbers."""
-        return None if value is None else tuple(self.of.freeze(end) for end in value)
-
-    def plain(self, value: Any) -> Any:
-        """A list of two numbers."""
-        return None if value is None else list(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerKey(FieldType):
-    """A number for each of some names: stored as a tuple in their order, written as an object; absent = default."""
-
-    names: tuple[str, ...]
-    defaults: tuple[float, ...]
-    each: tuple[Real, ...]
-
-    def faults(self, path: str, value: object) -> list[str]:
-        """Faults of each entry, and of names that do not exist."""
-        if isinstance(value, tuple) and len(value) == len(self.names):
-            value = dict(zip(self.names, value, strict=True))
-        if not isinstance(value, Mapping):
-            return [f"{path} is {format_value(value)}; want an object with keys out of {', '.join(self.names)}"]
-        wants = dict(zip(self.names, self.each, strict=True))
-        unknown = [name for name in value if name not in wants]
-        found = [f"{join_path(path, str(name))} is unknown; want one of {', '.join(self.names)}" for name in unknown]
-        return found + [line for n, w in wants.items() if n in value for line in w.faults(join_path(path, n), value[n])]
-
-    def freeze(self, value: Any) -> Any:
-        """A tuple of floats in the order of the names."""
-        if isinstance(value, tuple):
-            value = dict(zip(self.names, value, strict=True))
-        return tuple(float(value.get(n, d)) for n, d in zip(self.names, self.defaults, strict=True))
-
-    def plain(self, value: Any) -> Any:
-        """An object with every name."""
-        return dict(zip(self.names, value, strict=True))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group(FieldType):
-    """A nested spec."""
-
-    spec: type
-
-    @property
-    def text(self) -> str:
-        """The allowed values in words."""
-        return f"a {self.spec.__name__}"
-
-    def accepts(self, value: object) -> bool:
-        """An instance of the spec."""
-        return isinstance(value, self.spec)
-
-
-def spec_field(default: Any, wanted: FieldType) -> Any:
-    """A dataclass field with a default and a rule for its values."""
-    return field(default=default, metadata={"want": wanted})
-
-
-def nested(spec: type) -> dict[str, FieldType]:
-    """Metadata of a dataclass field that holds a nested spec."""
-    return {"want": Group(spec=spec)}
-
-
-class Spec:
-    """Base of the specs: every field is checked on construction, and all faults are told together."""
-
-    PATH: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        wants: dict[str, FieldType] = {one.name: one.metadata["want"] for one in fields(self)}  # type: ignore[arg-type]
-        raise_all(
-            [line for name, w in wants.items() for line in w.faults(join_path(self.PATH, name), getattr(self, name))]
-        )
-        for name, wanted in wants.items():
-            object.__setattr__(self, name, wanted.freeze(getattr(self, name)))
-        raise_all(self.cross_checks())
-
-    def cross_checks(self) -> list[str]:
-        """Faults between fields, once each field is right by itself."""
-        return []
+def merge_settings(lower: Settings, upper: Settings) -> Settings:
+    """Return the settings of both; where both set a field, the upper one counts."""
+    both = {
+        name: merge_settings(lower[name], value)
+        for name, value in upper.items()
+        if isinstance(value, dict) and isinstance(lower.get(name), dict)
+    }
+    return {**lower, **upper, **both}

@@ -1,150 +1,191 @@
 """The groups of a run's configuration: one frozen dataclass per subject, every field with default and range."""
 
 import re
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from morphogen.config.fields import Choice, Flag, Int, Names, PerKey, Real, Spec, Text, nested, spec_field
-from morphogen.config.instance_spec import FROM_TASK
+from pydantic import Field
+
+from morphogen.config.fields import (
+    DEVICE,
+    FROM_TASK,
+    LEARNING,
+    OUTPUT,
+    SIZE,
+    TASK,
+    Count,
+    FilePath,
+    Names,
+    Natural,
+    NonNegative,
+    Null,
+    OneOf,
+    OpenShare,
+    Positive,
+    PositiveShare,
+    Share,
+    Spec,
+    option,
+    spec,
+)
 from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.vocab.action import HEADS, SIZES, Head, Op
+from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY, RULES
 from morphogen.vocab.text import format_value
 
-POSITIVE = Real(above=0)
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
-_MODES = (COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD, "max-autotune")
-AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # where the training split lies
+AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # place of the training split
 CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
-_CUDA = re.compile("cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
+_DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
-@dataclass(frozen=True)
+@spec
 class DataSpec(Spec):
     """Place of the data, and the way in which it is served."""
 
     PATH: ClassVar[str] = "data"
 
-    dir: str | None = spec_field(None, Text(what="a path", null="$MORPHOGEN_DATA, else ./data"))
-    placement: str = spec_field(AUTO, Choice(names=(AUTO, RESIDENT, STREAMED)))  # of the training split
-    resident_limit_gib: float = spec_field(4.0, POSITIVE)  # size of all splits up to which auto is resident
-    prefetch: int = spec_field(3, Int(low=1, high=64))  # minibatches read ahead of streamed data
-    batch: int = spec_field(None, Int(low=1, high=65_536, null=FROM_TASK))
-    minibatches: int = spec_field(None, Int(low=1, high=100_000, null=FROM_TASK))
-    val_samples: int | str | None = spec_field("task", Int(low=1, words=("task",), null="all"))
-    augment: bool = spec_field(True, Flag())
+    dir: Annotated[FilePath | None, Null("$MORPHOGEN_DATA, else ./data")] = option(
+        None, "--data-dir", "DIR", TASK, "folder of CIFAR (default $MORPHOGEN_DATA, else ./data)"
+    )
+    placement: Literal["auto", "resident", "streamed"] = option(
+        AUTO,
+        "--placement",
+        "P",
+        DEVICE,
+        "training data on the device (resident) or read ahead from the host (streamed); default auto: by its size",
+    )
+    resident_limit_gib: Positive = 4.0  # size of all splits up to which auto is resident
+    prefetch: Annotated[int, Field(ge=1, le=64)] = 3  # minibatches read ahead of streamed data
+    batch: Annotated[int, Field(ge=1, le=65_536), Null(FROM_TASK)] = option(
+        None, "--batch", "N", SIZE, "samples per optimiser step of a host"
+    )
+    minibatches: Annotated[int, Field(ge=1, le=100_000), Null(FROM_TASK)] = option(
+        None, "--minibatches", "N", SIZE, "optimiser steps of a host per epoch"
+    )
+    val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = "task"
+    augment: bool = option(True, "--no-augment", "", TASK, "train on the images as they are")
 
 
-@dataclass(frozen=True)
+@spec
 class HostSpec(Spec):
     """The host networks and the optimiser that trains hosts and seeds."""
 
     PATH: ClassVar[str] = "host"
 
-    lr: float = spec_field(None, Real(above=0, high=10, null=FROM_TASK))
-    seed_lr: float = spec_field(None, Real(above=0, high=10, null=FROM_TASK))
-    momentum: float = spec_field(0.9, Real(low=0, below=1))
-    weight_decay: float = spec_field(5e-4, Real(low=0, high=1))
-    max_grad_norm: float | None = spec_field(1.0, Real(above=0, null="no clipping"))
-    norm: str = spec_field("group", Choice(names=("group", "batch")))
-    width: int = spec_field(None, Int(low=1, high=4_096, null=FROM_TASK))  # channels of the first block
+    lr: Annotated[float, Field(gt=0, le=10), Null(FROM_TASK)] = option(None)
+    seed_lr: Annotated[float, Field(gt=0, le=10), Null(FROM_TASK)] = option(None)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Share = 5e-4
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
+    norm: Literal["group", "batch"] = "group"
+    width: Annotated[int, Field(ge=1, le=4_096), Null(FROM_TASK)] = option(None)  # channels of the first block
 
 
-@dataclass(frozen=True)
+@spec
 class LifecycleSpec(Spec):
     """Conditions for the moves of a seed: gates, cooling, pruning."""
 
     PATH: ClassVar[str] = "lifecycle"
 
-    permissive_gates: bool = spec_field(True, Flag())
-    auto_forward: tuple[str, ...] = spec_field((), Names(among=tuple(gate.name for gate in AUTO_GATES)))
-    min_prune_age: int = spec_field(5, Int(low=0))  # epochs
-    embargo_epochs: int = spec_field(5, Int(low=1))
-    min_training_epochs: int = spec_field(10, Int(low=0))
-    min_blending_epochs: int = spec_field(10, Int(low=0))
-    min_improvement: float = spec_field(0.5, Real())  # percentage points
-    min_gradient_ratio: float = spec_field(0.1, Real(low=0))
-    min_gradient_health: float = spec_field(0.7, Real(low=0, high=1))
-    min_contribution: float = spec_field(1.0, Real())  # percentage points
-    vanishing: float = spec_field(1e-7, POSITIVE)  # gradient norm
-    exploding: float = spec_field(10.0, Real())
+    permissive_gates: bool = True
+    auto_forward: Annotated[tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))] = ()
+    min_prune_age: Natural = 5  # epochs
+    embargo_epochs: Count = 5
+    min_training_epochs: Natural = 10
+    min_blending_epochs: Natural = 10
+    min_improvement: float = 0.5  # percentage points
+    min_gradient_ratio: NonNegative = 0.1
+    min_gradient_health: Share = 0.7
+    min_contribution: float = 1.0  # percentage points
+    vanishing: Positive = 1e-7  # gradient norm
+    exploding: float = 10.0
 
     def cross_checks(self) -> list[str]:
         """The two gradient limits are in order."""
         if self.vanishing < self.exploding:
             return []
-        return [f"lifecycle.exploding is {self.exploding}; want > lifecycle.vanishing, which is {self.vanishing}"]
+        return [f"lifecycle.exploding: expected > lifecycle.vanishing ({self.vanishing}), got {self.exploding}"]
 
 
-@dataclass(frozen=True)
+@spec
 class GovernorSpec(Spec):
     """Conditions for rolling an env back to its last healthy snapshot."""
 
     PATH: ClassVar[str] = "governor"
 
-    enabled: bool = spec_field(True, Flag())  # false: signs are reported, nothing is rolled back
-    sensitivity: float = spec_field(6.0, POSITIVE)  # standard deviations
-    multiplier: float = spec_field(1.5, Real(low=1))  # of the mean loss
-    chance_band: float = spec_field(0.065, Real(above=0, below=1))  # share of the loss of guessing
-    good_below: float = spec_field(0.6, Real(above=0, below=1))
-    warmup_limit: float = spec_field(2.0, Real(above=1))  # of the loss of guessing
-    window: int = spec_field(20, Int(low=2, high=10_000))  # losses
-    min_samples: int = spec_field(10, Int(low=2))
-    panics: int = spec_field(3, Int(low=1))  # anomalous epochs in a row
-    snapshot_every: int = spec_field(5, Int(low=1))  # epochs
-    max_rollbacks: int | None = spec_field(
-        None, Int(low=1, null="no limit")
-    )  # in one episode; then an env is left alone
+    enabled: bool = True  # false: signs are reported, nothing is rolled back
+    sensitivity: Positive = 6.0  # standard deviations
+    multiplier: Annotated[float, Field(ge=1)] = 1.5  # of the mean loss
+    chance_band: OpenShare = 0.065  # share of the loss of guessing
+    good_below: OpenShare = 0.6
+    warmup_limit: Annotated[float, Field(gt=1)] = 2.0  # of the loss of guessing
+    window: Annotated[int, Field(ge=2, le=10_000)] = 20  # losses
+    min_samples: Annotated[int, Field(ge=2, lt=2**63)] = 10
+    panics: Count = 3  # anomalous epochs in a row
+    snapshot_every: Count = 5  # epochs
+    max_rollbacks: Annotated[Count | None, Null("no limit")] = None  # in one episode; then an env is left alone
 
     def cross_checks(self) -> list[str]:
         """Bands and counts fit each other."""
         band = self.chance_band
         checks = {
-            "good_below": (self.good_below < 1 - band, f"< 1 - governor.chance_band, which is {1 - band:g}"),
-            "warmup_limit": (self.warmup_limit > 1 + band, f"> 1 + governor.chance_band, which is {1 + band:g}"),
-            "window": (self.window >= self.min_samples, f">= governor.min_samples, which is {self.min_samples}"),
+            "good_below": (self.good_below < 1 - band, f"< 1 - governor.chance_band ({1 - band:g})"),
+            "warmup_limit": (self.warmup_limit > 1 + band, f"> 1 + governor.chance_band ({1 + band:g})"),
+            "window": (self.window >= self.min_samples, f">= governor.min_samples ({self.min_samples})"),
         }
-        return [f"governor.{n} is {getattr(self, n)}; want {text}" for n, (ok, text) in checks.items() if not ok]
+        return [
+            f"governor.{name}: expected {text}, got {getattr(self, name)}"
+            for name, (valid, text) in checks.items()
+            if not valid
+        ]
 
 
-@dataclass(frozen=True)
+@spec
 class SignalSpec(Spec):
     """Limits from which a host counts as on a plateau, or as stable."""
 
     PATH: ClassVar[str] = "signal"
 
-    plateau_points: float = spec_field(0.5, Real(low=0))  # percentage points
-    stable_gain: float = spec_field(0.03, POSITIVE)  # share of the previous loss
-    stable_regression: float = spec_field(0.05, POSITIVE)
-    stable_epochs: int = spec_field(3, Int(low=0))  # 0 = stable from reset on
+    plateau_points: NonNegative = 0.5  # percentage points
+    stable_gain: Positive = 0.03  # share of the previous loss
+    stable_regression: Positive = 0.05
+    stable_epochs: Natural = 3  # 0 = stable from reset on
 
 
-@dataclass(frozen=True)
+@spec
 class AttributionSpec(Spec):
     """Frequency and resolution of the measurement of contributions."""
 
     PATH: ClassVar[str] = "attribution"
 
-    every: int = spec_field(1, Int(low=1))  # epochs
-    permutation_pairs: int = spec_field(2, Int(low=1, high=64))  # used with more than 4 live seeds
+    every: Count = 1  # epochs
+    permutation_pairs: Annotated[int, Field(ge=1, le=64)] = 2  # used with more than 4 live seeds
 
 
-@dataclass(frozen=True)
+@spec
 class RewardSpec(Spec):
     """Reward rule and its parameters."""
 
     PATH: ClassVar[str] = "reward"
 
-    rule: str = spec_field("delta", Choice(names=RULES))
-    potential_scale: float = spec_field(1.0, Real(low=0, high=2))
-    governor_penalty: float = spec_field(None, Real(low=0, null="1, legacy rules 10"))
-    op_cost: float = spec_field(0.0, Real(low=0, high=0.01))
-    return_scale: str = spec_field("running", Choice(names=("running", "fixed")))
-    legacy: LegacyRewardSpec = field(default_factory=LegacyRewardSpec, metadata=nested(LegacyRewardSpec))
+    rule: Annotated[str, OneOf(RULES)] = option(
+        "delta",
+        "--reward",
+        "RULE",
+        LEARNING,
+        f"reward of the policy: {', '.join(RULES)}, or another rule that `morphogen rewards` lists "
+        "(default: value on digits, else delta)",
+    )
+    potential_scale: Annotated[float, Field(ge=0, le=2)] = 1.0
+    governor_penalty: Annotated[NonNegative, Null("1, legacy rules 10")] = option(None)
+    op_cost: Annotated[float, Field(ge=0, le=0.01)] = 0.0
+    return_scale: Literal["running", "fixed"] = "running"
+    legacy: LegacyRewardSpec = LegacyRewardSpec()
 
     def fill_defaults(self) -> "RewardSpec":
-        """The same with every field set that the rule decides; filling twice changes nothing."""
+        """Set the fields that depend on the rule; filling twice changes nothing."""
         penalty = 10.0 if RULES.get(self.rule) == LEGACY else 1.0
         dripped = 0.7 if self.rule == "basic_plus" else 0.0
         legacy = self.legacy
@@ -155,90 +196,133 @@ class RewardSpec(Spec):
         )
 
 
-_CHOICES = {head: 1 if head is Head.SLOT else SIZES[head] for head in Head}  # slots: checked against the run
-_FLOORS = PerKey(
-    names=HEADS,
-    defaults=tuple(0.005 if head is Head.OP else 0.01 for head in Head),
-    each=tuple(Real(low=0, high=0.5 / _CHOICES[head]) for head in Head),
-)
-_OPS = tuple(op.name for op in Op)
-# A policy that has learned nothing yet lets seeds live and keeps them, so that it sees what whole lives are worth.
-_INITIAL_OP_BIAS = {Op.SET_ALPHA_TARGET: -2.0, Op.PRUNE: -3.0, Op.FOSSILIZE: 1.0}
-_BIASES = PerKey(
-    names=_OPS, defaults=tuple(_INITIAL_OP_BIAS.get(op, 0.0) for op in Op), each=(Real(low=-10, high=10),) * len(_OPS)
-)
-_FACTORS = PerKey(names=HEADS, defaults=(1.0,) * len(HEADS), each=(Real(low=0),) * len(HEADS))
+class HeadFloors(NamedTuple):
+    """Floor under the probability of each legal choice, per head; at most half of the probability in all."""
+
+    op: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.OP])] = 0.005
+    slot: Annotated[float, Field(ge=0, le=0.5)] = 0.01  # times the slots of the run: checked there
+    blueprint: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.BLUEPRINT])] = 0.01
+    style: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.STYLE])] = 0.01
+    tempo: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.TEMPO])] = 0.01
+    alpha_target: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_TARGET])] = 0.01
+    alpha_speed: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_SPEED])] = 0.01
+    alpha_curve: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_CURVE])] = 0.01
 
 
-@dataclass(frozen=True)
+class HeadFactors(NamedTuple):
+    """Factor of the entropy coefficient, per head."""
+
+    op: NonNegative = 1.0
+    slot: NonNegative = 1.0
+    blueprint: NonNegative = 1.0
+    style: NonNegative = 1.0
+    tempo: NonNegative = 1.0
+    alpha_target: NonNegative = 1.0
+    alpha_speed: NonNegative = 1.0
+    alpha_curve: NonNegative = 1.0
+
+
+LogOdds = Annotated[float, Field(ge=-10, le=10)]
+
+
+class OpBias(NamedTuple):
+    """Log-odds of each op before training.
+
+    An untrained policy lets seeds live and keeps them, so that returns of complete lives are observed.
+    """
+
+    WAIT: LogOdds = 0.0
+    GERMINATE: LogOdds = 0.0
+    SET_ALPHA_TARGET: LogOdds = -2.0
+    PRUNE: LogOdds = -3.0
+    FOSSILIZE: LogOdds = 1.0
+    ADVANCE: LogOdds = 0.0
+
+
+@spec
 class PolicySpec(Spec):
-    """The policy network and the floor under the probability of each legal choice, per head in `HEADS` order."""
+    """The policy network and its probabilities before training."""
 
     PATH: ClassVar[str] = "policy"
 
-    hidden: int = spec_field(128, Int(low=8, high=4_096))
-    blueprint_dim: int = spec_field(4, Int(low=1, high=64))
-    floor: tuple[float, ...] = spec_field(_FLOORS.defaults, _FLOORS)
-    op_bias: tuple[float, ...] = spec_field(
-        _BIASES.defaults, _BIASES
-    )  # log-odds of each op before training, in `Op` order
-    full_bias: float = spec_field(2.0, Real(low=-10, high=10))  # log-odds of the alpha target FULL before training
+    hidden: Annotated[int, Field(ge=8, le=4_096)] = 128
+    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = 4
+    floor: HeadFloors = HeadFloors()
+    op_bias: OpBias = OpBias()
+    full_bias: LogOdds = 2.0  # log-odds of the alpha target FULL before training
 
 
-@dataclass(frozen=True)
+@spec
 class PpoSpec(Spec):
     """The update of the policy.  Schedules count rounds."""
 
     PATH: ClassVar[str] = "ppo"
 
-    epochs: int = spec_field(4, Int(low=1, high=1_000))
-    minibatches: int = spec_field(None, Int(low=1, null="gcd(4, envs)"))
-    lr: float = spec_field(1e-3, POSITIVE)
-    lr_end: float | None = spec_field(None, Real(above=0, null="constant"))
-    lr_anneal_rounds: int = spec_field(0, Int(low=0))
-    ratio: str = spec_field("head", Choice(names=("head", "joint")))
-    clip: float = spec_field(0.2, Real(above=0, high=1))
-    target_kl: float | None = spec_field(0.03, Real(above=0, null="no stop"))  # nats; stop at 1.5 times
-    gamma: float = spec_field(0.995, Real(above=0, high=1))
-    gae_lambda: float = spec_field(0.95, Real(low=0, high=1))
-    entropy_coef: float = spec_field(0.05, Real(low=0))
-    entropy_coef_end: float | None = spec_field(0.01, Real(low=0, null="constant"))
-    entropy_anneal_rounds: int = spec_field(40, Int(low=0))
-    entropy_coef_head: tuple[float, ...] = spec_field(_FACTORS.defaults, _FACTORS)
-    value_coef: float = spec_field(0.5, Real(low=0))
-    value_warmup_rounds: int = spec_field(0, Int(low=0))
-    price_warmup_rounds: int = spec_field(0, Int(low=0))  # in which prices of instances rise
-    contribution_coef: float = spec_field(0.0, Real(low=0))  # 0: no such head
-    max_grad_norm: float | None = spec_field(1.0, Real(above=0, null="no clipping"))
-    weight_decay: float = spec_field(0.0, Real(low=0))
+    epochs: Annotated[int, Field(ge=1, le=1_000)] = option(
+        4, "--ppo-epochs", "N", LEARNING, "passes over a round in the update of the policy"
+    )
+    minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(None)
+    lr: Positive = option(1e-3, "--lr", "X", LEARNING, "learning rate of the policy")
+    lr_end: Annotated[Positive | None, Null("constant")] = None
+    lr_anneal_rounds: Natural = 0
+    ratio: Literal["head", "joint"] = "head"
+    clip: PositiveShare = 0.2
+    target_kl: Annotated[Positive | None, Null("no stop")] = 0.03  # nats; stop at 1.5 times
+    gamma: PositiveShare = 0.995
+    gae_lambda: Share = 0.95
+    entropy_coef: NonNegative = 0.05
+    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = 0.01
+    entropy_anneal_rounds: Natural = option(
+        40, "--entropy-anneal-rounds", "N", LEARNING, "rounds until the entropy coefficient is least"
+    )
+    entropy_coef_head: HeadFactors = HeadFactors()
+    value_coef: NonNegative = 0.5
+    value_warmup_rounds: Natural = option(
+        0, "--value-warmup-rounds", "N", LEARNING, "rounds until the critic counts in full"
+    )
+    price_warmup_rounds: Natural = 0  # in which prices of instances rise
+    contribution_coef: NonNegative = 0.0  # 0: no such head
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
+    weight_decay: NonNegative = 0.0
 
 
-@dataclass(frozen=True)
+@spec
 class EngineSpec(Spec):
     """Devices, threads and compile mode of a run."""
 
     PATH: ClassVar[str] = "engine"
 
-    devices: tuple[str, ...] = spec_field(("auto",), Names(least=1, most=1))
-    threads: int | None = spec_field(None, Int(low=1, high=4_096, null="one per core"))
-    compile: str = spec_field(COMPILE_OFF, Choice(names=_MODES))
-    max_graphs: int = spec_field(32, Int(low=1, high=1_024))  # sizes of plans that are compiled; others run eager
-    phase_profile: bool = spec_field(True, Flag())  # where the time of each round goes
+    devices: Annotated[tuple[str, ...], Names(least=1, most=1)] = option(
+        ("auto",), "--device", "D", DEVICE, "auto (default: a GPU if there is one), cpu, cuda, cuda:N"
+    )
+    threads: Annotated[int | None, Field(ge=1, le=4_096), Null("one per core")] = option(
+        None, "--threads", "N", DEVICE, "CPU threads (default: 1 on digits, else one per core)"
+    )
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
+        COMPILE_OFF, "--compile", "MODE", DEVICE, "off (default), default, reduce-overhead, max-autotune"
+    )
+    max_graphs: Annotated[int, Field(ge=1, le=1_024)] = 32  # sizes of plans that are compiled; others run eager
+    phase_profile: bool = option(
+        True, "--no-phase-profile", "", DEVICE, "do not measure the time of the phases of a round"
+    )
 
     def cross_checks(self) -> list[str]:
-        """Every device has a name that can exist; whether it does is found out when it is opened."""
-        known = [one for one in self.devices if one in ("auto", "cpu", "cuda") or _CUDA.fullmatch(one)]
-        wrong = [one for one in self.devices if one not in known]
-        return [f"engine.devices is {format_value(one)}; want auto, cpu, cuda or cuda:0 .. cuda:99" for one in wrong]
+        """Every device has a valid name; its existence is checked when it is opened."""
+        wrong = [name for name in self.devices if not _DEVICE_NAME.fullmatch(name)]
+        return [f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}" for n in wrong]
 
 
-@dataclass(frozen=True)
+@spec
 class CheckpointSpec(Spec):
     """Frequency and retention of checkpoints."""
 
     PATH: ClassVar[str] = "checkpoint"
 
-    every_rounds: int | None = spec_field(10, Int(low=1, null="only at the end"))
-    every_minutes: float | None = spec_field(None, Real(above=0, null="not by the clock"))  # also inside a round
-    keep: int = spec_field(3, Int(low=1, high=1_000))  # newest ones; the best one stays besides
-    on_failure: str = spec_field(CONTINUE, Choice(names=(CONTINUE, STOP)))  # where one but the last cannot be written
+    every_rounds: Annotated[Count | None, Null("only at the end")] = option(
+        10, "--checkpoint-every", "N", OUTPUT, "save a checkpoint every N rounds (default 10)"
+    )
+    every_minutes: Annotated[Positive | None, Null("not by the clock")] = None  # also inside a round
+    keep: Annotated[int, Field(ge=1, le=1_000)] = option(
+        3, "--keep", "N", OUTPUT, "checkpoints to keep, besides the best one (default 3)"
+    )
+    on_failure: Literal["continue", "stop"] = CONTINUE  # where one but the last cannot be written

@@ -1,42 +1,40 @@
 """Instances: the ranges from which the parameters of one env's task are drawn at reset."""
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import fields
+from typing import Annotated, ClassVar
 
-from morphogen.config.fields import Int, Real, Span, Spec, spec_field
+from pydantic import Field
 
-FROM_TASK = "from the task"
+from morphogen.config.fields import Natural, NonNegative, PositiveShare, Share, Span, Spec, option, spec
+
+Classes = Annotated[int, Field(ge=2, lt=2**63)]
 WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
 
 
-def _range_field(of: Int | Real) -> Any:
-    return spec_field(None, Span(of=of, null=FROM_TASK))
-
-
-@dataclass(frozen=True)
+@spec
 class InstanceSpec(Spec):
     """Ranges `(low, high)`, equal = constant.  None = from the task; a resolved spec has none left."""
 
     PATH: ClassVar[str] = "instance"
 
-    width: tuple[float, float] = _range_field(Real(above=0, high=1))  # share of the host's channels in use
-    data_share: tuple[float, float] = _range_field(Real(above=0, high=1))  # share of the training samples, log-uniform
-    label_noise: tuple[float, float] = _range_field(Real(low=0, high=1))  # share of training labels replaced, uniform
-    classes: tuple[int, int] = _range_field(Int(low=2))  # how many classes, uniform; which ones is drawn too
-    reach: tuple[int, int] = _range_field(Int(low=0))  # pixels that a kernel of the host sees to each side
-    param_price: tuple[float, float] = _range_field(Real(low=0))  # price of the whole parameter budget, log-uniform
+    width: Span[PositiveShare] = option(None)  # share of the host's channels in use
+    data_share: Span[PositiveShare] = option(None)  # share of the training samples, log-uniform
+    label_noise: Span[Share] = option(None)  # share of training labels replaced, uniform
+    classes: Span[Classes] = option(None)  # number of classes, uniform; a random subset of that size is drawn
+    reach: Span[Natural] = option(None)  # pixels that a kernel of the host sees to each side
+    param_price: Span[NonNegative] = option(None)  # price of the whole parameter budget, log-uniform
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
-        found = []
-        if self.width and self.width[0] < self.width[1] and any(end % WIDTH_STEP for end in self.width):
-            found.append(f"instance.width is {list(self.width)}; want multiples of {WIDTH_STEP}, or low == high")
-        if self.param_price and self.param_price[0] == 0 < self.param_price[1]:
-            found.append(f"instance.param_price is {list(self.param_price)}; want low > 0 where low < high")
-        return found
+        faults, width, price = [], self.width, self.param_price
+        if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
+            faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
+        if price and price[0] == 0 < price[1]:
+            faults.append(f"instance.param_price: expected low > 0 where low < high, got {list(price)}")
+        return faults
 
 
-INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # in the order of records
+INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # type: ignore[arg-type]  # order of records
 
 
 def reference_instance(classes: int, kernel: int) -> InstanceSpec:

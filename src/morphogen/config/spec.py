@@ -1,10 +1,25 @@
 """RunSpec: everything about a run, set once and validated as a whole before anything else happens."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
-from morphogen.config.fields import Choice, Int, Names, Spec, nested, spec_field
+from pydantic import Field
+
+from morphogen.config.fields import (
+    FROM_TASK,
+    SIZE,
+    TASK,
+    Names,
+    Null,
+    OneOf,
+    Settings,
+    Spec,
+    merge_settings,
+    option,
+    spec,
+    to_settings,
+)
 from morphogen.config.groups import (
     AttributionSpec,
     CheckpointSpec,
@@ -18,10 +33,10 @@ from morphogen.config.groups import (
     RewardSpec,
     SignalSpec,
 )
-from morphogen.config.instance_spec import FROM_TASK, InstanceSpec, reference_instance
+from morphogen.config.instance_spec import InstanceSpec, reference_instance
 from morphogen.config.legacy_rewards import LegacyRewardSpec
 from morphogen.config.preset import PRESETS
-from morphogen.config.task import TASKS, find_task
+from morphogen.config.task import DEFAULT_TASK, TASKS, find_task
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count
@@ -57,7 +72,7 @@ __all__ = [
     "resolve",
 ]
 
-# Who decides: the policy that PPO trains, or a baseline on the very same path.
+# Policies of a run: the one that PPO trains, and baselines on the same path.
 POLICIES: dict[str, str] = {
     "ppo": "the policy network, trained by PPO after every round",
     "wait": "never does anything: what the bare host reaches",
@@ -66,11 +81,11 @@ POLICIES: dict[str, str] = {
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
-SPLITS = VALIDATION, TEST = ("validation", "test")  # of the samples, on which networks are judged
+SPLITS = VALIDATION, TEST = ("validation", "test")  # of the samples, for the accuracy of an evaluation
 BASELINES = tuple(name for name in POLICIES if name != "ppo")
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
-RIVALS = ("wait", "random", "heuristic")  # who every policy is compared with
-# What may change when a run goes on: it changes no number of it, or only its last bits.
+RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
+# Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     "rounds",
     "engine.devices",
@@ -86,65 +101,101 @@ _DISABLEABLE_OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 
 def may_change_on_resume(path: str) -> bool:
     """Return whether a setting may change when a run is resumed."""
-    return any(path == one or path.startswith(f"{one}.") for one in RESUME_MUTABLE)
+    return any(f"{path}.".startswith(f"{name}.") for name in RESUME_MUTABLE)
 
 
-@dataclass(frozen=True)
+@spec
 class RunSpec(Spec):
-    """The configuration of a run.  None = from the task, until `resolve` fills it in."""
+    """The configuration of a run.
+
+    Fields that are not given come from the preset, then from the defaults of the task, then from the class.  Fields
+    that are None come from the task as well, when `resolve` fills them in.
+    """
 
     PATH: ClassVar[str] = ""
 
-    task: str = spec_field("digits", Choice(names=tuple(TASKS)))
-    seed: int = spec_field(0, Int(low=0, high=2**63 - 1))
-    rounds: int = spec_field(50, Int(low=1, high=1_000_000))
-    envs: int = spec_field(32, Int(low=1, high=65_536))
-    episode_length: int = spec_field(None, Int(low=1, high=10_000, null=FROM_TASK))  # epochs
-    slots: tuple[str, ...] = spec_field(None, Names(least=1, null=FROM_TASK))
-    max_seeds: int = spec_field(0, Int(low=0, high=10_000))  # 0 = no limit
-    blueprints: tuple[str, ...] = spec_field((), Names(among=tuple(b.label for b in CNN_BLUEPRINTS)))  # () = all
-    disabled_ops: tuple[str, ...] = spec_field((), Names(among=_DISABLEABLE_OPS))
-    instances: str = spec_field("task", Choice(names=("task", "single")))
-    instance: InstanceSpec = field(default_factory=InstanceSpec, metadata=nested(InstanceSpec))
-    policy_name: str = spec_field("ppo", Choice(names=tuple(POLICIES), prefix=SCHEDULE_FILE))
-    final_episodes: int = spec_field(None, Int(low=0, high=1_000_000, null="as many as envs"))
-    preset: str | None = spec_field(None, Choice(names=tuple(PRESETS), null="none"))
-    data: DataSpec = field(default_factory=DataSpec, metadata=nested(DataSpec))
-    host: HostSpec = field(default_factory=HostSpec, metadata=nested(HostSpec))
-    lifecycle: LifecycleSpec = field(default_factory=LifecycleSpec, metadata=nested(LifecycleSpec))
-    governor: GovernorSpec = field(default_factory=GovernorSpec, metadata=nested(GovernorSpec))
-    signal: SignalSpec = field(default_factory=SignalSpec, metadata=nested(SignalSpec))
-    attribution: AttributionSpec = field(default_factory=AttributionSpec, metadata=nested(AttributionSpec))
-    reward: RewardSpec = field(default_factory=RewardSpec, metadata=nested(RewardSpec))
-    policy: PolicySpec = field(default_factory=PolicySpec, metadata=nested(PolicySpec))
-    ppo: PpoSpec = field(default_factory=PpoSpec, metadata=nested(PpoSpec))
-    engine: EngineSpec = field(default_factory=EngineSpec, metadata=nested(EngineSpec))
-    telemetry: TelemetrySpec = field(default_factory=TelemetrySpec, metadata=nested(TelemetrySpec))
-    checkpoint: CheckpointSpec = field(default_factory=CheckpointSpec, metadata=nested(CheckpointSpec))
+    task: Annotated[str, OneOf(TASKS)] = option(
+        DEFAULT_TASK, "--task", "NAME", TASK, f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}"
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
+        0, "--seed", "N", SIZE, "fixes every random number of the run (default 0)"
+    )
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = option(
+        50, "--rounds", "N", SIZE, "rounds; each plays one episode per env, then updates the policy"
+    )
+    envs: Annotated[int, Field(ge=1, le=65_536)] = option(32, "--envs", "N", SIZE, "host networks trained side by side")
+    episode_length: Annotated[int, Field(ge=1, le=10_000), Null(FROM_TASK)] = option(
+        None, "--episode-length", "N", SIZE, "epochs in the life of a host, one action each"
+    )
+    slots: Annotated[tuple[str, ...], Names(least=1), Null(FROM_TASK)] = option(
+        None, "--slots", "ID", TASK, "places in the host where seeds may grow, e.g. r0c0 r1c0"
+    )
+    max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
+        0, "--max-seeds", "N", TASK, "most seeds in one host at a time; 0 = no limit (default: 1 on digits, else 0)"
+    )
+    blueprints: Annotated[tuple[str, ...], Names(among=tuple(b.label for b in CNN_BLUEPRINTS))] = ()  # () = all
+    disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = ()
+    instances: Literal["task", "single"] = option(
+        "task", "--instances", "MODE", TASK, "task = hosts and data vary (default), single = all alike"
+    )
+    instance: InstanceSpec = InstanceSpec()
+    policy_name: Annotated[str, OneOf(POLICIES, SCHEDULE_FILE)] = "ppo"
+    final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
+        None, "--final-episodes", "N", SIZE, "held-out episodes played at the end; 0 = none"
+    )
+    preset: Annotated[Annotated[str, OneOf(PRESETS)] | None, Null("none")] = option(
+        None, "--preset", "NAME", TASK, "start from a named set of settings: " + ", ".join(PRESETS)
+    )
+    data: DataSpec = DataSpec()
+    host: HostSpec = HostSpec()
+    lifecycle: LifecycleSpec = LifecycleSpec()
+    governor: GovernorSpec = GovernorSpec()
+    signal: SignalSpec = SignalSpec()
+    attribution: AttributionSpec = AttributionSpec()
+    reward: RewardSpec = RewardSpec()
+    policy: PolicySpec = PolicySpec()
+    ppo: PpoSpec = PpoSpec()
+    engine: EngineSpec = EngineSpec()
+    telemetry: TelemetrySpec = TelemetrySpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+    @classmethod
+    def complete(cls, settings: Settings) -> Settings:
+        """Put the settings of the preset, then the defaults of the task, beneath the given ones."""
+        explicit = {
+            name: to_settings(value, explicit=True) if isinstance(value, Spec) else value
+            for name, value in settings.items()
+        }
+        preset = _row(PRESETS, explicit.get("preset"), {})
+        given = merge_settings(preset, explicit)
+        task = _row(TASKS, given.get("task", DEFAULT_TASK), None)  # an unknown name is reported with the other faults
+        return given if task is None else merge_settings(task.defaults, given)
 
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
         known = [slot.name for slot in cnn_spec(self).all_slots]
         slots = self.slots or TASKS[self.task].slots
-        found = [
-            f"slots names {format_value(name)}; this host has {', '.join(known)}" for name in slots if name not in known
+        faults = [
+            f"slots: expected names out of {', '.join(known)}, got {format_value(n)}" for n in slots if n not in known
         ]
         if self.ppo.minibatches is not None and self.envs % self.ppo.minibatches:
-            found.append(f"ppo.minibatches is {self.ppo.minibatches}; want a divisor of envs, which is {self.envs}")
+            faults.append(f"ppo.minibatches: expected a divisor of envs ({self.envs}), got {self.ppo.minibatches}")
         floor = self.policy.floor[Head.SLOT]
         if floor * len(slots) > 0.5:
-            found.append(f"policy.floor.slot is {floor}; want <= {0.5 / len(slots):g} with {len(slots)} slots")
-        return found + _instance_faults(self)
+            faults.append(f"policy.floor.slot: expected <= {0.5 / len(slots):g} with {len(slots)} slots, got {floor}")
+        most, classes = TASKS[self.task].host.classes, self.instance.classes
+        if classes and classes[1] > most:
+            faults.append(f"instance.classes: expected at most {most} with the task {self.task}, got {list(classes)}")
+        ranges = vars(self.instance) if self.instances == "single" else {}
+        return faults + [
+            f'instance.{name}: expected low == high where instances is "single", got {list(span)}'
+            for name, span in ranges.items()
+            if span and span[0] != span[1]
+        ]
 
 
-def _instance_faults(spec: RunSpec) -> list[str]:
-    most = TASKS[spec.task].host.classes
-    found = []
-    if spec.instance.classes and spec.instance.classes[1] > most:
-        found.append(f"instance.classes is {list(spec.instance.classes)}; want at most the {most} of {spec.task}")
-    spans = vars(spec.instance) if spec.instances == "single" else {}
-    wide = [(name, list(span)) for name, span in spans.items() if span and span[0] != span[1]]
-    return found + [f'instance.{n} is {span}; want low == high where instances is "single"' for n, span in wide]
+def _row(table: dict[str, Any], name: Any, otherwise: Any) -> Any:
+    return table.get(name, otherwise) if isinstance(name, str) else otherwise
 
 
 def cnn_spec(spec: RunSpec) -> CnnSpec:
@@ -185,36 +236,27 @@ def param_budget(spec: RunSpec) -> int:
 
 
 def resolve(spec: RunSpec) -> RunSpec:
-    """The same run with every field set that the task or the reward rule decides; resolving twice changes nothing."""
+    """Set every field that the task or the reward rule decides; resolving twice changes nothing."""
     task, cnn = find_task(spec.task), cnn_spec(spec)
-    data, host, ppo, told = spec.data, spec.host, spec.ppo, spec.telemetry
+    samples = task.val_samples if spec.data.val_samples == "task" else spec.data.val_samples
     return replace(
         spec,
-        episode_length=_if_none(spec.episode_length, task.episode_length),
+        episode_length=spec.episode_length or task.episode_length,
         slots=tuple(slot.name for slot in cnn.pick_slots(spec.slots or task.slots)),
-        final_episodes=_if_none(spec.final_episodes, spec.envs),
+        final_episodes=spec.envs if spec.final_episodes is None else spec.final_episodes,
         instance=instance_ranges(spec),
-        data=replace(
-            data,
-            batch=_if_none(data.batch, task.batch),
-            minibatches=_if_none(data.minibatches, task.minibatches),
-            val_samples=task.val_samples if data.val_samples == "task" else data.val_samples,
-        ),
-        host=replace(
-            host,
-            lr=_if_none(host.lr, task.lr),
-            seed_lr=_if_none(host.seed_lr, task.seed_lr),
-            width=_if_none(host.width, cnn.base),
-        ),
+        data=replace(_fill(spec.data, batch=task.batch, minibatches=task.minibatches), val_samples=samples),
+        host=_fill(spec.host, lr=task.lr, seed_lr=task.seed_lr, width=cnn.base),
         reward=spec.reward.fill_defaults(),
-        ppo=replace(ppo, minibatches=_if_none(ppo.minibatches, math.gcd(4, spec.envs))),
-        telemetry=replace(
-            told,
-            plateau_threshold=_if_none(told.plateau_threshold, task.plateau_threshold),
-            improvement_threshold=_if_none(told.improvement_threshold, task.improvement_threshold),
+        ppo=_fill(spec.ppo, minibatches=math.gcd(4, spec.envs)),
+        telemetry=_fill(
+            spec.telemetry,
+            plateau_threshold=task.plateau_threshold,
+            improvement_threshold=task.improvement_threshold,
         ),
     )
 
 
-def _if_none(value: Any, otherwise: Any) -> Any:
-    return otherwise if value is None else value
+def _fill(group: Any, **defaults: Any) -> Any:
+    """Replace the fields that are None."""
+    return replace(group, **{name: value for name, value in defaults.items() if getattr(group, name) is None})

@@ -1,12 +1,81 @@
 """Tasks: what is learned, by which host, with which slots and numbers.  Data and networks are made elsewhere."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from morphogen.config.fields import Settings
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.slot import CnnSpec
 
-CLASSIFICATION, ANALYTIC = "classification", "analytic"  # what is measured: networks, or a formula
+DEFAULT_TASK = "digits"
+CLASSIFICATION, ANALYTIC = "classification", "analytic"  # accuracy of networks, or of a formula
+_SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
+_HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
+# Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
+# host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
+# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it is too dear.  Blueprints
+# that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
+_DIGITS_DEFAULTS: Settings = {
+    "rounds": 70,
+    "envs": 64,
+    "max_seeds": 1,
+    "blueprints": ["norm", "conv_light", "depthwise", "conv_small", "attention", "conv_heavy"],
+    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
+    "final_episodes": 64,
+    "host": {"norm": "batch"},
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "reward": {"rule": "value"},
+    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "ppo": {
+        "lr": 2e-3,
+        "lr_end": 2e-4,
+        "lr_anneal_rounds": 70,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": None,
+        "price_warmup_rounds": 30,
+    },
+    "engine": {"threads": 1},
+}
+# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
+# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
+_WHITEBOX_DEFAULTS: Settings = {
+    "rounds": 90,
+    "envs": 256,
+    "max_seeds": 1,
+    "final_episodes": 256,
+    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "disabled_ops": ["SET_ALPHA_TARGET"],
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "policy": {
+        "hidden": 64,
+        "floor": {
+            "op": 0.001,
+            "slot": 0.001,
+            "blueprint": 0.002,
+            "style": 0.002,
+            "tempo": 0.002,
+            "alpha_target": 0.002,
+        },
+        "op_bias": {"WAIT": 0.0, "GERMINATE": -1.5, "PRUNE": -3.0, "FOSSILIZE": 1.0},
+        "full_bias": 5.0,
+    },
+    "ppo": {
+        "lr": 3e-3,
+        "lr_end": 3e-4,
+        "lr_anneal_rounds": 90,
+        "epochs": 6,
+        "target_kl": 0.1,
+        "gamma": 1.0,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": 0.0,
+        "entropy_anneal_rounds": 25,
+    },
+    "engine": {"threads": 1},
+    "telemetry": {"level": "off"},
+    "checkpoint": {"every_rounds": 20},
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +106,7 @@ class TaskSpec:
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
     topology: str = "cnn"
     kind: str = CLASSIFICATION
+    defaults: Settings = field(default_factory=dict, hash=False)  # of the run, in the form of a config file
 
 
 _DIGITS = TaskSpec(
@@ -67,6 +137,7 @@ _DIGITS = TaskSpec(
     flip=False,
     val_samples=None,
     param_budget=100,
+    defaults=_DIGITS_DEFAULTS,
 )
 _CIFAR = TaskSpec(
     name="cifar_baseline",
@@ -96,6 +167,7 @@ _CIFAR = TaskSpec(
     flip=True,
     val_samples=2000,
     plateau_threshold=0.4,
+    defaults=_HIGH_ENTROPY,
 )
 _WHITEBOX = TaskSpec(
     name="whitebox",
@@ -126,20 +198,23 @@ _WHITEBOX = TaskSpec(
     val_samples=1,
     param_budget=300,
     kind=ANALYTIC,
+    defaults=_WHITEBOX_DEFAULTS,
 )
 
 
-def _cifar_task(name: str, question: str, slots: tuple[str, ...], **host: int) -> TaskSpec:
-    return replace(_CIFAR, name=name, question=question, slots=slots, host=replace(_CIFAR.host, **host))
-
-
-def _row_slots(row: int, count: int) -> tuple[str, ...]:
-    return tuple(f"r{row}c{col}" for col in range(count))
+def _cifar_task(name: str, question: str, slots: tuple[str, ...], defaults: Settings, **host: int) -> TaskSpec:
+    host_spec = replace(_CIFAR.host, **host)
+    return replace(_CIFAR, name=name, question=question, slots=slots, host=host_spec, defaults=defaults)
 
 
 _DEEP_HOST = {"blocks": 5, "pools": 5}
+_ROW_0, _ROW_1 = (tuple(f"r{row}c{col}" for col in range(5)) for row in range(2))
+_SCALE: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.08}, "telemetry": {"plateau_threshold": 0.35}}
+_THREE_SEEDS, _SIX_SEEDS = {"max_seeds": 3, **_SMALL_STEPS}, {"max_seeds": 6, **_SMALL_STEPS}
 _WHICH_SLOT = "which place in the host is the best?"
-_MANY_SLOTS = "what does a controller do with many slots?"
+_MANY_SLOTS = "how does a controller use many slots?"
+_IMPAIRED = "can seeds rescue a host that sees almost nothing?"
+_UNPOOLED = "can seeds rescue a host without pooling?"
 _TASKS = (
     _DIGITS,
     replace(
@@ -153,26 +228,20 @@ _TASKS = (
     ),
     _WHITEBOX,
     _CIFAR,
-    _cifar_task("cifar_scale", "can seeds add to a deep host?", _row_slots(0, 5), **_DEEP_HOST),
-    _cifar_task(
-        "cifar_impaired", "can seeds rescue a host that sees almost nothing?", _row_slots(0, 3), base=1, kernel=1
-    ),
-    _cifar_task(
-        "cifar_minimal", "can seeds rescue a host without pooling?", _row_slots(0, 3), base=2, kernel=1, pools=0
-    ),
-    _cifar_task("cifar_multichannel", _WHICH_SLOT, _row_slots(0, 3) + _row_slots(1, 3)),
-    _cifar_task("cifar_postpool", _WHICH_SLOT, _row_slots(1, 3), base=16),
-    _cifar_task("cifar_highres", _WHICH_SLOT, _row_slots(0, 3), base=16),
-    _cifar_task("cifar_deep_multichannel", _MANY_SLOTS, _row_slots(0, 5) + _row_slots(1, 5), **_DEEP_HOST),
-    _cifar_task(
-        "cifar_deep_impaired", _MANY_SLOTS, _row_slots(0, 5) + _row_slots(1, 5), base=2, kernel=1, **_DEEP_HOST
-    ),
+    _cifar_task("cifar_scale", "can seeds add to a deep host?", _ROW_0, _SCALE, **_DEEP_HOST),
+    _cifar_task("cifar_impaired", _IMPAIRED, _ROW_0[:3], _HIGH_ENTROPY, base=1, kernel=1),
+    _cifar_task("cifar_minimal", _UNPOOLED, _ROW_0[:3], _HIGH_ENTROPY, base=2, kernel=1, pools=0),
+    _cifar_task("cifar_multichannel", _WHICH_SLOT, _ROW_0[:3] + _ROW_1[:3], _THREE_SEEDS),
+    _cifar_task("cifar_postpool", _WHICH_SLOT, _ROW_1[:3], _THREE_SEEDS, base=16),
+    _cifar_task("cifar_highres", _WHICH_SLOT, _ROW_0[:3], _THREE_SEEDS, base=16),
+    _cifar_task("cifar_deep_multichannel", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, **_DEEP_HOST),
+    _cifar_task("cifar_deep_impaired", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, base=2, kernel=1, **_DEEP_HOST),
 )
 TASKS: dict[str, TaskSpec] = {task.name: task for task in _TASKS}
 
 
 def find_task(name: str) -> TaskSpec:
-    """The task of that name; an unknown name is a ConfigError that lists the known ones."""
+    """Return the task of that name.  Raises ConfigError for an unknown name."""
     if name not in TASKS:
-        raise ConfigError(f"task is {name!r}; want one of {', '.join(TASKS)}")
+        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, got {name!r}")
     return TASKS[name]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from morphogen.config.config_files import Settings, dump_config, flatten_settings, to_settings
+from morphogen.config.config_files import dump_config, flatten_settings
+from morphogen.config.fields import Settings, to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError

@@ -14,7 +14,7 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import CheckpointFailed, SinkFailed
 
-SPEC = resolve(RunSpec(rounds=4, episode_length=24))
+SPEC = resolve(RunSpec(rounds=4, envs=32, episode_length=24))
 ROWS = [
     {"policy": "wait", "network value": 0.81, "parameters": 438},
     {"policy": "ppo", "network value": None, "parameters": 12_345},

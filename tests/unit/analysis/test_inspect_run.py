@@ -12,7 +12,7 @@ import morphogen as mg
 from morphogen.analysis.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
 from morphogen.analysis.views import VIEWS
 from morphogen.cli import main
-from morphogen.config.config_files import to_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.storage.checkpoint_files import save_checkpoint
 

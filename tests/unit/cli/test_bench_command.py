@@ -63,7 +63,7 @@ def test_a_task_of_the_grid_brings_its_own_defaults():
 def test_all_faults_of_a_grid_are_told_at_once_and_each_once():
     with pytest.raises(ConfigError) as caught:
         points("--grid", "envs=0,1,2", "data.batch=0,4")
-    assert [line.split(";")[0] for line in str(caught.value).splitlines()] == ["envs is 0", "data.batch is 0"]
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["envs", "data.batch"]
 
 
 def found_by(spec):

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from morphogen.cli import main, options, parser
-from morphogen.config.config_files import build_spec, dump_config, merge_layers
+from morphogen.config.config_files import dump_config
 from morphogen.config.preset import PRESETS
-from morphogen.config.spec import resolve
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
 from morphogen.telemetry.dispatch import NO_LOSSES, Losses
@@ -169,8 +169,9 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == build_spec(merge_layers([{"preset": "digits"}]))
-    assert spec_of("--task", "digits_impaired").preset is None
+    assert spec_of() == RunSpec(preset="digits")
+    assert spec_of("--task", "digits_impaired") == RunSpec(task="digits_impaired")
+    assert spec_of("--task", "digits") == RunSpec(task="digits")
 
 
 def test_who_decides_is_said_by_word_flag_or_file(tmp_path):
@@ -293,28 +294,28 @@ WRONG = [
     (["train", "walk"], "walk"),
     (["train", "--rounds"], "--rounds"),
     (["train", "--round", "3"], "--round"),
-    (["train", "--rounds", "many"], 'rounds is "many"; want an integer in 1 .. 1000000'),
-    (["train", "--rounds", "2.0"], "rounds is 2.0; want an integer"),
-    (["train", "--lr", "nan"], 'ppo.lr is "nan"; want a finite number > 0'),
-    (["train", "--task", "mnist"], 'task is "mnist"; want one of digits'),
-    (["train", "--preset", "big"], 'preset is "big"; want one of digits'),
-    (["train", "--slots", "r9c9"], "this host has r0c0, r1c0, r0c1"),
-    (["train", "--device", "tpu"], 'engine.devices is "tpu"; want auto, cpu, cuda or cuda:0 .. cuda:99'),
+    (["train", "--rounds", "many"], 'rounds: expected an integer in 1 .. 1000000, got "many"'),
+    (["train", "--rounds", "2.0"], "rounds: expected an integer in 1 .. 1000000, got 2.0"),
+    (["train", "--lr", "nan"], 'ppo.lr: expected a number > 0, got "nan"'),
+    (["train", "--task", "mnist"], "task: expected one of digits"),
+    (["train", "--preset", "big"], "preset: expected one of digits"),
+    (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, got"),
+    (["train", "--device", "tpu"], 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"'),
     (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
     (
         ["train", "heuristic", "--policy", "ppo"],
-        '--policy is "ppo"; want one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE',
+        '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE, got "ppo"',
     ),
     (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
     (["train", "--config", "."], "--config is ., which cannot be read"),
-    (["train", "--reward", "gold"], 'reward.rule is "gold"; want one of sparse, delta, value, rent, loss, shaped'),
-    (["bench", "--envs", "0"], "envs is 0; want an integer in 1 .. 65536"),
+    (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, shaped"),
+    (["bench", "--envs", "0"], "envs: expected an integer in 1 .. 65536, got 0"),
     (["bench", "--out", "x"], "unrecognized arguments: --out x"),
     (["bench", "--rounds", "1"], "rounds is 1; want >= 2 to measure, of which the first one warms up"),
     (["bench", "--grid", "envs"], '--grid is "envs"; want KEY=V1,V2, as in --grid envs=1,8'),
     (["bench", "--grid", "envs="], '--grid is "envs="; want KEY=V1,V2, as in --grid envs=1,8'),
-    (["bench", "--grid", "envs=1,lots"], 'envs is "lots"; want an integer in 1 .. 65536'),
-    (["bench", "--grid", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
+    (["bench", "--grid", "envs=1,lots"], 'envs: expected an integer in 1 .. 65536, got "lots"'),
+    (["bench", "--grid", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
     (["bench", "--grid", "envs=1,2,1"], "--grid has envs=1 twice; want it once"),
     (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], "--grid has envs twice; want it once"),
     (["bench", "--json", "/dev/null"], "--json is /dev/null, which exists; want a new file"),
@@ -322,8 +323,8 @@ WRONG = [
     (["rewards", "delta"], "unrecognized arguments: delta"),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "RUN is /dev/null, whose config.json cannot be read"),
-    (["train", "--set", "rounds"], "want KEY=VALUE, as in --set ppo.clip=0.1"),
-    (["train", "--set", "ppo.clap=1"], "ppo.clap is unknown; want one of epochs, minibatches, lr"),
+    (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
+    (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
 ]
 
 
@@ -342,12 +343,8 @@ def test_all_faults_of_a_command_are_told_at_once(tmp_path, capsys):
     file = tmp_path / "config.json"
     file.write_text('{"envs": 0, "epochs": 3}')
     assert main.main(["train", "--config", str(file), "--rounds", "x", "--set", "ppo.clip=7"]) == 2
-    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == [
-        "epochs",
-        "rounds",
-        "envs",
-        "ppo.clip",
-    ]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[2] for line in lines] == ["rounds:", "envs:", "ppo.clip:", "epochs:"]
 
 
 def test_a_directory_that_is_in_use_is_refused_before_anything_loads(started, tmp_path, capsys):
@@ -489,3 +486,14 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path):
     command = f"set -o pipefail; {sys.executable} -m morphogen train --print-config | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_missing_kernels_are_reported_in_one_line(started, tmp_path, monkeypatch, capsys, available):
+    monkeypatch.setattr("morphogen.kernels.AVAILABLE", available)
+    monkeypatch.setattr("morphogen.cli.bench.measure_points", lambda specs, path: iter(()))
+    for words in (["train", "--out", str(tmp_path / "run")], ["bench"]):
+        assert main.main(words) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("morphogen: note:")]
+        assert len(lines) == (not available)
+        assert all("compiled kernels are missing, plain torch is slower" in line for line in lines)

@@ -121,41 +121,39 @@ def test_heads_that_are_not_named_have_their_defaults():
 
 
 ADVANCE = {"epoch": 3, "op": "ADVANCE", "slot": "r0c0"}
+ADVANCE_KEYS = "expected one of epoch, env, op, slot, got an unknown name"
+CLASH = "expected one step per epoch and env, got"
 WRONG = [
-    ([{**GROW, "epoch": 20}], {}, "steps[0].epoch is 20; want an integer in 0 .. 19"),
-    ([{**GROW, "epoch": -1}], {}, "steps[0].epoch is -1; want an integer in 0 .. 19"),
-    ([{**GROW, "epoch": True}], {}, "steps[0].epoch is true; want an integer in 0 .. 19"),
-    ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch is missing; want an integer in 0 .. 19"),
-    ([{"epoch": 1}], {}, "steps[0].op is missing; want one of WAIT, GERMINATE, SET_ALPHA_TARGET"),
-    ([{**GROW, "op": "germinate"}], {}, 'steps[0].op is "germinate"; want one of WAIT, GERMINATE'),
-    ([{**GROW, "op": ["WAIT"]}], {}, 'steps[0].op is ["WAIT"]; want one of WAIT'),
-    ([{**GROW, "op": None}], {}, "steps[0].op is null; want one of WAIT"),
-    ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot is "r9c9"; want one of r0c0, r0c1, r1c0'),
-    ([{**GROW, "slot": 0}], {}, "steps[0].slot is 0; want one of r0c0, r0c1, r1c0"),
-    ([{"epoch": 1, "op": "ADVANCE"}], {}, "steps[0].slot is missing; want one of r0c0, r0c1, r1c0"),
-    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint is missing; want one of conv_light"),
-    ([{**GROW, "blueprint": "noop"}], {}, 'steps[0].blueprint is "noop"; want one of conv_light'),
-    ([{**GROW, "blueprint": "lora"}], {}, 'steps[0].blueprint is "lora"; want one of conv_light'),
-    ([{**GROW, "tempo": "QUICK"}], {}, 'steps[0].tempo is "QUICK"; want one of FAST, STANDARD, SLOW'),
-    ([{**ADVANCE, "blueprint": "norm"}], {}, 'steps[0].blueprint is "norm"; want none, as ADVANCE has no use for it'),
-    (
-        [{**GROW, "alpha_speed": "FAST"}],
-        {},
-        'steps[0].alpha_speed is "FAST"; want none, as GERMINATE has no use for it',
-    ),
-    ([{"epoch": 1, "op": "WAIT", "slot": "r0c0"}], {}, 'steps[0].slot is "r0c0"; want none, as WAIT has no use for it'),
-    ([{**GROW, "speed": 3}], {}, "steps[0].speed is unknown; want one of epoch, env, op, slot, blueprint"),
-    ([{**GROW, "env": 3}], {}, "steps[0].env is 3; want an integer in 0 .. 2"),
-    ([GROW, 3], {}, "steps[1] is 3; want an object"),
-    ([GROW, ADVANCE, {**ADVANCE}], {}, "steps[2].epoch is 3, as in steps[1]; want one step per epoch and env"),
-    ([GROW, {**GROW, "env": 1}], {}, "steps[1].epoch is 0, as in steps[0]; want one step per epoch and env"),
-    ([{**GROW, "env": 1}, GROW], {}, "steps[1].epoch is 0, as in steps[0]; want one step per epoch and env"),
-    ([{**GROW, "env": 1}, {**GROW, "env": 1}], {}, "steps[1].epoch is 0, as in steps[0]; want one step"),
-    ([], {"version": 2}, "version is 2; want an integer in 1 .. 1"),
-    ([], {"name": ""}, 'name is ""; want a name'),
-    ([], {"on_illegal": "skip"}, 'on_illegal is "skip"; want one of error, wait'),
-    ([], {"steps": {}}, "steps is {}; want a list of steps"),
-    ([], {"speed": 1}, "speed is unknown; want one of version, name, on_illegal, steps"),
+    ([{**GROW, "epoch": 20}], {}, "steps[0].epoch: expected an integer in 0 .. 19, got 20"),
+    ([{**GROW, "epoch": -1}], {}, "steps[0].epoch: expected an integer in 0 .. 19, got -1"),
+    ([{**GROW, "epoch": True}], {}, "steps[0].epoch: expected an integer in 0 .. 19, got true"),
+    ([GROW, {"op": "WAIT"}], {}, "steps[1].epoch: expected an integer in 0 .. 19, got nothing"),
+    ([{"epoch": 1}], {}, "steps[0].op: expected one of WAIT, GERMINATE, SET_ALPHA_TARGET"),
+    ([{**GROW, "op": "germinate"}], {}, "steps[0].op: expected one of WAIT, GERMINATE"),
+    ([{**GROW, "op": ["WAIT"]}], {}, "steps[0].op: expected one of WAIT"),
+    ([{**GROW, "op": None}], {}, "steps[0].op: expected one of WAIT"),
+    ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot: expected one of r0c0, r0c1, r1c0, got "r9c9"'),
+    ([{**GROW, "slot": 0}], {}, "steps[0].slot: expected one of r0c0, r0c1, r1c0, got 0"),
+    ([{"epoch": 1, "op": "ADVANCE"}], {}, "steps[0].slot: expected one of r0c0, r0c1, r1c0, got nothing"),
+    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected one of conv_light"),
+    ([{**GROW, "blueprint": "noop"}], {}, "steps[0].blueprint: expected one of conv_light"),
+    ([{**GROW, "blueprint": "lora"}], {}, "steps[0].blueprint: expected one of conv_light"),
+    ([{**GROW, "tempo": "QUICK"}], {}, 'steps[0].tempo: expected one of FAST, STANDARD, SLOW, got "QUICK"'),
+    ([{**ADVANCE, "blueprint": "norm"}], {}, f"steps[0].blueprint: {ADVANCE_KEYS}"),
+    ([{**GROW, "alpha_speed": "FAST"}], {}, "steps[0].alpha_speed: expected one of epoch, env, op, slot, blueprint"),
+    ([{"epoch": 1, "op": "WAIT", "slot": "r0c0"}], {}, "steps[0].slot: expected one of epoch, env, op, got an unknown"),
+    ([{**GROW, "speed": 3}], {}, "steps[0].speed: expected one of epoch, env, op, slot, blueprint"),
+    ([{**GROW, "env": 3}], {}, "steps[0].env: expected an integer in 0 .. 2 or null (every env), got 3"),
+    ([GROW, 3], {}, "steps[1]: expected an object, got 3"),
+    ([GROW, ADVANCE, {**ADVANCE}], {}, f"steps[2].epoch: {CLASH} 3 as steps[1]"),
+    ([GROW, {**GROW, "env": 1}], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
+    ([{**GROW, "env": 1}, GROW], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
+    ([{**GROW, "env": 1}, {**GROW, "env": 1}], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
+    ([], {"version": 2}, "version: expected an integer in 1 .. 1, got 2"),
+    ([], {"name": ""}, 'name: expected a name, got ""'),
+    ([], {"on_illegal": "skip"}, 'on_illegal: expected one of error, wait, got "skip"'),
+    ([], {"steps": {}}, "steps: expected a list, got {}"),
+    ([], {"speed": 1}, "speed: expected one of version, name, on_illegal, steps, got an unknown name"),
 ]
 
 
@@ -170,11 +168,11 @@ def test_a_wrong_schedule_is_refused_by_step_and_field(steps, top, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "the schedule is []; want one JSON object"),
+        ("[]", "schedule: expected an object, got []"),
         ("{", "not JSON"),
-        ('{"version": 1, "name": "x", "steps": [], "steps": []}', "steps is given twice"),
-        ('{"steps": []}', "version is missing; want an integer in 1 .. 1\nname is missing; want a name"),
-        ('{"version": 1, "name": "x"}', "steps is null; want a list of steps"),
+        ('{"version": 1, "name": "x", "steps": [], "steps": []}', "steps: expected once, got twice"),
+        ('{"steps": []}', "version: expected an integer in 1 .. 1, got nothing\nname: expected a name, got nothing"),
+        ('{"version": 1, "name": "x"}', "steps: expected a list, got nothing"),
     ],
 )
 def test_a_file_of_another_form_is_refused(text, message):
@@ -186,14 +184,14 @@ def test_a_file_of_another_form_is_refused(text, message):
 def test_all_faults_of_a_schedule_are_told_at_once():
     with pytest.raises(ConfigError) as caught:
         parsed({**GROW, "epoch": 99, "tempo": "QUICK"}, {"epoch": 1, "op": "FLY"}, on_illegal="skip")
-    named = [line.split(" is ")[0] for line in str(caught.value).splitlines()]
+    named = [line.split(":")[0] for line in str(caught.value).splitlines()]
     assert named == ["on_illegal", "steps[0].epoch", "steps[0].tempo", "steps[1].op"]
 
 
 def test_only_the_blueprints_of_the_run_can_be_declared():
     few = tiny(blueprints=("norm", "attention"))
     assert parsed(GROW, spec=few).steps[0].action[Head.BLUEPRINT] == 3
-    with pytest.raises(ConfigError, match=r"want one of attention, norm$"):
+    with pytest.raises(ConfigError, match=r"expected one of attention, norm, got"):
         parsed({**GROW, "blueprint": "conv_light"}, spec=few)
 
 
@@ -217,11 +215,15 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("full_cycle", {"episode_length": 7}, r"policy_name is full_cycle: steps\[4\].epoch is 8; want .* 0 .. 6"),
+        (
+            "full_cycle",
+            {"episode_length": 7},
+            r"is full_cycle: steps\[4\].epoch: expected .* 0 .. 6, got 8",
+        ),
         (
             "germinate_one",
             {"blueprints": ("attention",)},
-            r'germinate_one: steps\[0\].blueprint is "norm"; want one of',
+            r'germinate_one: steps\[0\].blueprint: expected one of .*, got "norm"',
         ),
         ("schedule:nowhere.json", {}, "policy_name: expected a readable file, got schedule:nowhere.json: No such file"),
     ],
@@ -397,5 +399,5 @@ def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_u
     assert "epoch 2, env 0 (as in 3 more envs): the schedule mine asks for op FOSSILIZE" in capsys.readouterr().err
     write(tmp_path, {**GROW, "slot": "r7c7"})
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "d")]) == 2
-    assert 'steps[0].slot is "r7c7"' in capsys.readouterr().err
+    assert "steps[0].slot: expected one of r0c0, r0c1, r1c0" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()

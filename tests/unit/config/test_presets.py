@@ -1,11 +1,11 @@
 """The tables of tasks and presets, against numbers written out by hand."""
 
+import hashlib
 import json
-from dataclasses import replace
 
 import pytest
 
-from morphogen.config.config_files import build_spec, merge_layers
+from morphogen.config.config_files import build_spec, dump_config, merge_layers
 from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import InstanceSpec, RunSpec, cnn_spec, resolve
 from morphogen.config.task import TASKS, find_task
@@ -27,6 +27,9 @@ ROWS = {
     "cifar_deep_multichannel": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
+# sha256 of the complete text of a config: a run directory keeps this text.
+DEFAULT_CONFIG = "6a66081ce9a7ffd489001a01330fde921dd59249dbaa3c148365e9627ecabd81"
+STABLE_CONFIG = "4a6a56f46cb2ba003510fb362dd42244451101c1bcfa98281fa187b56cda57f6"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -61,7 +64,7 @@ def test_a_task_runs_on_its_single_instance_too(name):
 
 
 def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="task is 'mnist'; want one of digits, digits_impaired"):
+    with pytest.raises(ConfigError, match=r"task: expected one of digits, digits_impaired.* got 'mnist'"):
         find_task("mnist")
 
 
@@ -72,9 +75,8 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
     assert spec.task == PRESETS[name]["task"]
 
 
-def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
-    spec, plain = build_spec(merge_layers([{"preset": DEFAULT_PRESET}])), RunSpec(preset="digits")
-    groups = {name: getattr(spec, name) for name in ("host", "lifecycle", "reward", "policy", "ppo", "engine")}
+def test_the_default_settings_set_what_learning_needs_and_nothing_else():
+    spec = RunSpec(preset=DEFAULT_PRESET)
     run = {
         "rounds": 70,
         "envs": 64,
@@ -82,8 +84,8 @@ def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
         "final_episodes": 64,
         "disabled_ops": ("SET_ALPHA_TARGET", "PRUNE"),
     }
-    kinds = ("conv_light", "attention", "norm", "depthwise", "conv_small", "conv_heavy")
-    assert spec == replace(plain, **run, blueprints=kinds, **groups)
+    assert {name: getattr(spec, name) for name in run} == run
+    assert spec.blueprints == ("conv_light", "attention", "norm", "depthwise", "conv_small", "conv_heavy")
     tuned = {
         "host": {"norm"},
         "lifecycle": {"auto_forward", "min_training_epochs"},
@@ -94,10 +96,21 @@ def test_the_default_preset_sets_what_learning_needs_and_nothing_else():
             "price_warmup_rounds",
         },
         "engine": {"threads"},
+        **{group: set() for group in ("data", "governor", "signal", "attribution", "telemetry", "checkpoint")},
     }
     for group, names in tuned.items():
-        found, default = vars(getattr(spec, group)), vars(getattr(plain, group))
-        assert {name for name in default if found[name] != default[name]} == names
+        values, default = vars(getattr(spec, group)), vars(type(getattr(spec, group))())
+        assert {name for name in default if values[name] != default[name]} == names
+
+
+def test_the_text_of_the_default_config_is_the_recorded_one():
+    text = dump_config(resolve(RunSpec(preset=DEFAULT_PRESET)))
+    assert hashlib.sha256(text.encode()).hexdigest() == DEFAULT_CONFIG
+
+
+def test_the_text_of_a_complete_config_of_another_task_is_the_recorded_one():
+    text = dump_config(resolve(RunSpec(preset="cifar_baseline_stable")))
+    assert hashlib.sha256(text.encode()).hexdigest() == STABLE_CONFIG
 
 
 def test_presets_set_what_their_table_says():

@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_runs import plain
 
 from morphogen.config.instance_spec import InstanceSpec
-from morphogen.config.spec import DataSpec, RunSpec
+from morphogen.config.spec import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import feed as feeds
 from morphogen.data.dataset import open_dataset
@@ -29,7 +30,7 @@ LEAVES = ("index", "labels", "row", "column")
 def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
     """Parts of a state that a feed reads: keys, instances, clock."""
     key, when = rng.env_keys(seed, first, envs), torch.full((envs,), episode)
-    spec = spec or RunSpec(data=DATA)
+    spec = spec or plain(data=DATA)
     instance = draw_instances(key, when, task=TASK, spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE)
     clock = SimpleNamespace(episode=when, epoch=torch.full((envs,), epoch))
     return SimpleNamespace(key=key, instance=instance, clock=clock)
@@ -37,7 +38,7 @@ def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
 
 def single(**ranges):
     fixed = {"width": (1.0, 1.0), "data_share": (1.0, 1.0), "classes": (10, 10), "label_noise": (0.0, 0.0)}
-    return RunSpec(data=DATA, instance=InstanceSpec(**{**fixed, **ranges}))
+    return plain(data=DATA, instance=InstanceSpec(**{**fixed, **ranges}))
 
 
 def test_a_batch_holds_normalised_images_and_labels_in_use():

@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_runs import plain
 
 from morphogen.config.instance_spec import InstanceSpec
-from morphogen.config.spec import DataSpec, PpoSpec, RunSpec
+from morphogen.config.spec import DataSpec, PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.data.instances import draw_instances
 from morphogen.state import rng
@@ -17,7 +18,7 @@ from morphogen.vocab.purpose import Purpose
 
 TASK = TASKS["digits"]
 LABELS = rng.bounded_ints(rng.random_bits(rng.stream(rng.env_keys(9, 0, 1), Purpose.SPLIT), 300)[0], 10)
-WIDE = RunSpec(data=DataSpec(batch=8))
+WIDE = plain(data=DataSpec(batch=8))
 LEAVES = (
     "width",
     "data_share",

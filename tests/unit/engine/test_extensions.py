@@ -85,8 +85,8 @@ def test_an_offered_name_is_known_before_anything_is_imported(tmp_path, monkeypa
     assert "thrift_rules" not in sys.modules
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("greed"))
     assert (code, len(lines)) == (2, 1)
-    assert lines[0].startswith('morphogen: error: reward.rule is "greed"; want one of sparse, delta, ')
-    assert lines[0].endswith(", thrift")
+    assert lines[0].startswith("morphogen: error: reward.rule: expected one of sparse, delta, ")
+    assert lines[0].endswith(', thrift, got "greed"')
 
 
 @usable

@@ -161,8 +161,8 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--out", "new.json", "--on", "0"], "--on is 0; want an integer in 1"),
-        (["--out", "new.json", "--worlds", "one"], '--worlds is "one"; want an integer in 2'),
+        (["--out", "new.json", "--on", "0"], "--on: expected an integer in 1"),
+        (["--out", "new.json", "--worlds", "one"], "--worlds: expected an integer in 2"),
         (["--out", "there.json"], "--out is there.json, which exists; want a new file"),
         (["--out", "half.json"], "the portfolio is half.portfolio.json, which exists; want a new file"),
         (["--out", "."], "--out is ., which exists; want a new file"),

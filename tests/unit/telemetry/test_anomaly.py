@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.telemetry_spec import LIMITS, TelemetrySpec
+from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec
 from morphogen.telemetry.anomaly import (
     AnomalyState,
     EpochReport,
@@ -23,6 +23,8 @@ from morphogen.telemetry.anomaly import (
 from morphogen.telemetry.watcher import DetectionState, detect
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.stage import Stage
+
+LIMITS = AnomalyLimits()._asdict()
 
 SPEC = TelemetrySpec(plateau_threshold=0.5, improvement_threshold=2.0)
 CALM = RoundCounts(round=3, envs=8, rollbacks=2, free=100, waits=95)

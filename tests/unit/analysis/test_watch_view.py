@@ -177,6 +177,7 @@ def test_a_run_that_is_resumed_is_over_no_more():
 
 def test_progress_counts_the_rounds_that_a_resumed_run_was_extended_to():
     before = seen(whole()[:-1])
+    assert before.started is not None
     extended = Envelope(
         RunResumed(checkpoint="checkpoints/x", cut_bytes=0, skipped=(), rounds=2 * before.started.rounds)
     )

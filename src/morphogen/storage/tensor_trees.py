@@ -20,7 +20,7 @@ from morphogen.storage.safe_read import check_depth, error_line, open_regular
 
 Tree = dict[str, Any]
 T = TypeVar("T")
-REFERENCE = "$tensor"  # key of the name that replaces a tensor in the JSON
+REFERENCE, ORDER = "$tensor", "$order"  # keys in place of a tensor in the JSON: its name, and its axes as in memory
 ZIP_MAGIC = b"PK"  # first bytes of the files of formats 1 to 3
 
 
@@ -93,8 +93,9 @@ def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, Tensor):
         if path in tensors:
             raise ValueError(f"two tensors have the path {path}")
-        tensors[path] = tree.contiguous()
-        return {REFERENCE: path}
+        order = sorted(range(tree.ndim), key=lambda axis: -tree.stride(axis))  # kept: sums depend on it to the last bit
+        tensors[path] = tree.permute(order).contiguous()
+        return {REFERENCE: path} if order == sorted(order) else {REFERENCE: path, ORDER: order}
     above = f"{path}." if path else ""
     if isinstance(tree, dict):
         return {key: _take_tensors(value, f"{above}{key}", tensors) for key, value in tree.items()}
@@ -134,11 +135,15 @@ def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
     """Return the tree of a JSON text, each of `tensors` in the one place that refers to it."""
 
     def place(entry: Tree) -> Any:
-        if entry.keys() != {REFERENCE}:
+        if REFERENCE not in entry or not entry.keys() <= {REFERENCE, ORDER}:
             return entry
         if entry[REFERENCE] not in tensors:
             raise ValueError(f"the tensor {ascii(entry[REFERENCE])[:60]} is missing or has two places")
-        return tensors.pop(entry[REFERENCE])
+        tensor = tensors.pop(entry[REFERENCE])
+        order = entry.get(ORDER, [*range(tensor.ndim)])
+        if sorted(order) != [*range(tensor.ndim)]:
+            raise ValueError(f"the tensor {ascii(entry[REFERENCE])[:60]} has the axes {ascii(order)[:60]}")
+        return tensor.permute([order.index(axis) for axis in range(tensor.ndim)])
 
     try:
         tree = json.loads(text, object_hook=place)

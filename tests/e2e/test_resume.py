@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from support.small_runs import tiny
 
 from morphogen import kernels
 from morphogen.analysis import run_log
-from morphogen.config.spec import CheckpointSpec, DataSpec, PpoSpec, TelemetrySpec
+from morphogen.config.spec import CheckpointSpec, DataSpec, TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
 from morphogen.run.train import resume, train_ppo_vectorized
@@ -130,7 +131,7 @@ def test_settings_that_do_not_fit_are_refused_in_a_list(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     before = (run / "events.jsonl").read_bytes()
     with pytest.raises(CheckpointError) as refused:
-        resume(run, ppo=PpoSpec(lr=0.5, minibatches=4), seed=7, telemetry=TelemetrySpec(level="debug"))
+        resume(run, ppo=replace(spec().ppo, lr=0.5), seed=7, telemetry=TelemetrySpec(level="debug"))
     _, *lines = str(refused.value).splitlines()
     assert lines == ["seed: expected 0, got 7", "ppo.lr: expected 0.001, got 0.5"]
     with pytest.raises(CheckpointError, match="rounds: expected at least 2, got 1"):

@@ -52,11 +52,11 @@ class GraphCounter:
     def _on_round(self, summary: Any, scheduler: Scheduler) -> None:
         self.early_graphs = self.graphs if summary.round < EARLY_ROUNDS else self.early_graphs
 
-    def _count_rows(self, fit: Callable[[Plan, int], FittedPlan]) -> Callable[[Plan, int], FittedPlan]:
-        def watched(plan: Plan, envs: int) -> FittedPlan:
-            found = fit(plan, envs)
+    def _count_rows(self, fit: Callable[[Plan], FittedPlan]) -> Callable[[Plan], FittedPlan]:
+        def watched(plan: Plan) -> FittedPlan:
+            found = fit(plan)
             for at, one in enumerate((plan, found.plan)):
-                self.rows["train"][at] += envs + sum(crew.size for crew in one.train)
+                self.rows["train"][at] += self.scheduler.setup.spec.envs + sum(crew.size for crew in one.train)
                 self.rows["validate"][at] += one.rows[-1] + sum(crew.size for crew in one.evaluate)
             return found
 

@@ -234,9 +234,7 @@ def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three
 def test_an_observation_that_is_lost_for_all_envs_teaches_nothing_and_ends_the_run():
     run = Run(SETUP)
     before = learned(run)
-    with pytest.raises(
-        TrainingDiverged, match="4 of 4 envs had non-finite or huge rewards"
-    ):
+    with pytest.raises(TrainingDiverged, match="4 of 4 envs had non-finite or huge rewards"):
         run.rounds(3, shown(torch.nan, None, None))
     assert learned(run) == before
     assert all(leaf.isfinite().all() for leaf in leaves(run.scheduler.learner).values())

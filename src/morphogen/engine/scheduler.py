@@ -157,7 +157,7 @@ class Scheduler:
         self.timer.collect()
         self.reporter.add_record(record, (self.round, t))
         if self.control is not None:
-            self.control.check_missed(record["missed"], t, f"round {self.round}")
+            self.control.check_missed(record["missed"], t, f"round {self.round + 1}")
 
     def _elapsed_s(self) -> float:
         """Seconds of the clock without those of compiling."""
@@ -224,7 +224,7 @@ def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> st
     """Explain why the policy takes no steps, from the metrics of the last round."""
     count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
     return (
-        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round}. In this round "
+        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round + 1}. In this round "
         f"{count['rollout']} of {envs} envs had non-finite or huge rewards, values or log-probabilities, and of "
         f"{int(metrics['steps_skipped'])} steps {count['loss']} had a non-finite loss, {count['gradient']} a "
         f"non-finite gradient and {count['step']} a non-finite result. The policy network is unchanged since then"

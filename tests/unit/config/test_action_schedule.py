@@ -236,7 +236,7 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_writ
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="which is not UTF-8 text"):
+    with pytest.raises(ConfigError, match="expected a file of UTF-8 text"):
         load_schedule(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
 
 
@@ -318,7 +318,9 @@ def test_a_step_for_one_env_is_for_that_env_wherever_it_runs(tmp_path):
 @pytest.mark.parametrize("epoch", [1, 5])
 def test_an_illegal_action_stops_the_run_and_is_named(tmp_path, epoch):
     name = write(tmp_path, GROW, {**TOO_EARLY, "epoch": epoch, "env": 3})
-    with pytest.raises(ScheduleError, match=f"round 0, epoch {epoch}, env 3: the schedule mine asks for") as caught:
+    with pytest.raises(
+        ScheduleError, match=f"round 1, epoch {epoch}, env 3: schedule mine: expected a legal action"
+    ) as caught:
         train_ppo_vectorized(tiny(policy_name=name), out=tmp_path / "run")
     assert "op FOSSILIZE slot r0c0" in str(caught.value)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
@@ -337,14 +339,19 @@ def test_an_illegal_action_is_waited_through_where_the_schedule_says_so(tmp_path
 
 def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
     name = write(tmp_path, GROW)
-    with pytest.raises(ScheduleError, match=r"env 0 \(as in 3 more envs\).*op GERMINATE slot r0c0 blueprint norm"):
+    with pytest.raises(ScheduleError, match=r"env 0 \(and 3 more envs\).*op GERMINATE slot r0c0 blueprint norm"):
         train_ppo_vectorized(tiny(policy_name=name, disabled_ops=("GERMINATE",)))
 
 
 def test_an_illegal_action_on_held_out_instances_is_told_as_well():
     control = build_control(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
     setup = build_setup(SPEC)
-    with torch.no_grad(), pytest.raises(ScheduleError, match="held-out instances, epoch 2, env 1: the schedule mine"):
+    with (
+        torch.no_grad(),
+        pytest.raises(
+            ScheduleError, match="held-out instances, epoch 2, env 1: schedule mine: expected a legal action"
+        ),
+    ):
         play(
             setup,
             Transfers(setup.device, time.perf_counter),
@@ -396,7 +403,10 @@ def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_u
     capsys.readouterr()
     write(tmp_path, GROW, TOO_EARLY)
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "c")]) == 2
-    assert "epoch 2, env 0 (as in 3 more envs): the schedule mine asks for op FOSSILIZE" in capsys.readouterr().err
+    assert (
+        "round 1, epoch 2, env 0 (and 3 more envs): schedule mine: expected a legal action, got op FOSSILIZE"
+        in capsys.readouterr().err
+    )
     write(tmp_path, {**GROW, "slot": "r7c7"})
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "d")]) == 2
     assert "steps[0].slot: expected one of r0c0, r0c1, r1c0" in capsys.readouterr().err

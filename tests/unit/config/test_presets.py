@@ -28,8 +28,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "6a66081ce9a7ffd489001a01330fde921dd59249dbaa3c148365e9627ecabd81"
-STABLE_CONFIG = "4a6a56f46cb2ba003510fb362dd42244451101c1bcfa98281fa187b56cda57f6"
+DEFAULT_CONFIG = "6deee05d76440c821a8dcef60923a1e9613e952eaf2d288328cc3bab0422e9dd"
+STABLE_CONFIG = "66955d373189a13282f694f6c95740b82ebdba0c58a55148b86df57069c6c5dd"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -220,7 +220,7 @@ def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three
     run = Run(SETUP)
     broken_policy(run, leaf, value, at)
     before = learned(run.rounds(1))
-    with pytest.raises(TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 2"):
+    with pytest.raises(TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 3"):
         run.rounds(2)
     assert [found["skip_streak"] for found in run.metrics] == [1, 2, 3]
     assert [found["steps_done"] for found in run.metrics] == [0, 0, 0]

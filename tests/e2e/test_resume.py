@@ -243,7 +243,7 @@ def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
         for leaf in scheduler.learner.params["net"].values():
             leaf.fill_(torch.nan)
 
-    with pytest.raises(TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 3"):
+    with pytest.raises(TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 4"):
         train_ppo_vectorized(spec(rounds=6), out=tmp_path / "run", on_round=spoil)
     saved = [one["data"] for one in events(tmp_path / "run") if one["event"] == "CheckpointSaved"]
     assert (saved[-1]["kind"], saved[-1]["path"]) == ("stop", f"checkpoints/{checkpoint_store.checkpoint_name(4, 0)}")

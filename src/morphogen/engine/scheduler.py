@@ -224,8 +224,8 @@ def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> st
     """Explain why the policy takes no steps, from the metrics of the last round."""
     count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
     return (
-        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round + 1}. In this round "
-        f"{count['rollout']} of {envs} envs had non-finite or huge rewards, values or log-probabilities, and of "
+        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round + 1}. In this "
+        f"round {count['rollout']} of {envs} envs had non-finite or huge rewards, values or log-probabilities, and of "
         f"{int(metrics['steps_skipped'])} steps {count['loss']} had a non-finite loss, {count['gradient']} a "
         f"non-finite gradient and {count['step']} a non-finite result. The policy network is unchanged since then"
     )

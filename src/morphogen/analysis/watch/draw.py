@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from morphogen.analysis.console import format_duration
+from morphogen.analysis.tables import round_number
 from morphogen.analysis.watch import cells
 from morphogen.analysis.watch.cells import ScreenFrame, format_amount
 from morphogen.analysis.watch.view import EnvView, Note, RunView
@@ -61,7 +62,7 @@ def _header(started: RunStarted, view: RunView, run: str) -> Text:
 
 def _progress_row(started: RunStarted, view: RunView) -> Table:
     share, summary, left = view.progress, view.summary, view.seconds_left
-    where = f"round {(view.round or 0) + 1}/{started.rounds}  epoch {(view.epoch or 0) + 1}/{started.epochs} "
+    where = f"round {round_number(view.round or 0)}/{started.rounds}  epoch {(view.epoch or 0) + 1}/{started.epochs} "
     rate = "" if summary is None else f"  {format_amount(summary.env_epochs_per_s, ',.0f')} env-epochs/s"
     eta = "" if left is None or view.ended is not None else f"  ETA {format_duration(left)}"
     grid = Table.grid(padding=(0, 1))
@@ -96,7 +97,7 @@ def _end_lines(view: RunView) -> list[str]:
     if (ended := view.ended) is not None:
         found.append(f"{ended.rounds_done} rounds in {format_duration(ended.run_s or 0.0)}")
         if ended.best_round is not None:
-            found[-1] += f", best round {ended.best_round + 1}: {format_amount(ended.best_accuracy)} %"
+            found[-1] += f", best round {round_number(ended.best_round)}: {format_amount(ended.best_accuracy)} %"
         found += [f"error: {ended.error}"] if ended.error else []
     return found
 

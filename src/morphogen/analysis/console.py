@@ -118,9 +118,10 @@ class Console:
         if self._quiet:
             return
         back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
+        accuracy, value = format_number(summary.accuracy_mean, 1), format_number(summary.network_value_mean)
         self._say(
-            f"round {round_number(summary.round)}/{self._rounds}  "
-            f"accuracy {format_number(summary.accuracy_mean, 1)} %  return {format_number(summary.return_mean)}  value {format_number(summary.network_value_mean)}  "
+            f"round {round_number(summary.round)}/{self._rounds}  accuracy {accuracy} %  "
+            f"return {format_number(summary.return_mean)}  value {value}  "
             f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
             f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )

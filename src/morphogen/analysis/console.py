@@ -8,6 +8,7 @@ from typing import Any, Self, TextIO
 
 from rich import box, console, progress, table
 
+from morphogen.analysis.tables import mean_known, round_number
 from morphogen.config.spec import RunSpec
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
@@ -95,7 +96,7 @@ class Console:
         self._say(LEGEND)
         if self._err.is_terminal:
             self._bar = progress.Progress(*COLUMNS, console=self._err, refresh_per_second=4, transient=True)
-            self._bar.add_task("", total=1.0, where=f"round 1/{self._rounds}", numbers="")
+            self._bar.add_task("", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers="")
             self._bar.start()
 
     def end_epoch(self, round: int, epoch: int, done_share: float) -> None:
@@ -103,7 +104,7 @@ class Console:
         self._done = done_share
         if self._bar is None:
             return
-        where = f"round {round + 1}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
+        where = f"round {round_number(round)}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
         spent = self._clock() - self._start_s
         new = done_share - self._done_before
         rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
@@ -117,9 +118,10 @@ class Console:
         if self._quiet:
             return
         back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
+        accuracy, value = format_number(summary.accuracy_mean, 1), format_number(summary.network_value_mean)
         self._say(
-            f"round {summary.round + 1}/{self._rounds}  accuracy {format_number(summary.accuracy_mean, 1)} %  "
-            f"return {format_number(summary.return_mean)}  value {format_number(summary.network_value_mean)}  "
+            f"round {round_number(summary.round)}/{self._rounds}  accuracy {accuracy} %  "
+            f"return {format_number(summary.return_mean)}  value {value}  "
             f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
             f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )
@@ -128,7 +130,7 @@ class Console:
         """Take events: the accuracy of the epoch, and what is out of the ordinary in the run as a whole."""
         for event in events:
             if isinstance(event.data, EpochCompleted):
-                self._accuracy = _mean_known(event.data.val_acc)
+                self._accuracy = mean_known(event.data.val_acc)
             if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
                 self._say(f"{event.severity}: {describe(event)}")
 
@@ -193,7 +195,7 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
     best = max(history, key=lambda summary: summary.accuracy_mean)
     numbers = {"return": "return_mean", "network value": "network_value_mean", "accuracy %": "accuracy_mean"}
     trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
-    where = f"best round: {best.round + 1} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
+    where = f"best round: {round_number(best.round)} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
     odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
     anomalies = [f"rounds with anomalies: {odd}"] if odd else []
     return [f"{len(history)} rounds in {format_duration(seconds)}", *trends, where, *anomalies]
@@ -204,10 +206,5 @@ def _trend(values: list[float | None]) -> str:
     edge = min(EDGE_ROUNDS, len(values) // 2)
     if not edge:
         return format_number(values[0])
-    first, last = format_number(_mean_known(values[:edge])), format_number(_mean_known(values[-edge:]))
+    first, last = format_number(mean_known(values[:edge])), format_number(mean_known(values[-edge:]))
     return f"{first} in the first {edge} rounds, {last} in the last {edge}" if edge > 1 else f"{first}, then {last}"
-
-
-def _mean_known(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -1,4 +1,4 @@
-"""Analytics: the events of a run folded into tables.  No tensors.
+"""Analytics: the events of a run folded into tables, in which rounds count from 1.  No tensors.
 
 tables = fold(events)                    # or one by one, by update: the same tables
 tables = merge(fold(first), fold(rest))  # wherever the log is split
@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.jsonl import ROUND_FIELDS
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies
 
@@ -88,14 +89,23 @@ def merge(first: Tables, rest: Tables) -> Tables:
     return Tables(rows, add_tallies(first.blueprints, rest.blueprints) if rest.blueprints else first.blueprints)
 
 
+def round_number(round: int) -> int:
+    """Number of a round as people read it: rounds count from 1."""
+    return round + 1
+
+
 def _table_row(event: Envelope) -> tuple[str, Row] | None:
-    """The table that an event belongs to, and its row there."""
+    """Table of an event and the event's row in it; None without a table."""
     if event.name in PAYLOAD_TABLES:
-        return PAYLOAD_TABLES[event.name], {**event.where, "severity": event.severity, **event.data.payload()}
-    if event.name not in ROW_REDUCERS:
+        table, row = PAYLOAD_TABLES[event.name], {"severity": event.severity, **event.data.payload()}
+    elif event.name in ROW_REDUCERS:
+        table, reduce_data = ROW_REDUCERS[event.name]
+        row = reduce_data(event.data)
+    else:
         return None
-    table, reduced = ROW_REDUCERS[event.name]
-    return table, {**event.where, **reduced(event.data)}
+    row = {**event.where, **row}
+    rounds = {name: row[name] for name in ("round", ROUND_FIELDS.get(event.name, "round")) if row.get(name) is not None}
+    return table, row | {name: round_number(value) for name, value in rounds.items()}
 
 
 def _epoch_row(data: EpochCompleted) -> Row:

@@ -1,27 +1,37 @@
-"""Arms of an evaluation: one table from a name to its player."""
+"""Arms of an evaluation: a table from names to players, the static baseline and the hindsight oracle."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
 
+from morphogen.config.action_schedule import Schedule
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import ORACLE, POLICIES, SCHEDULE_FILE, STATIC, STATIC_COST
 from morphogen.device.transfers import Transfers
-from morphogen.engine.episodes import Array, EpisodeTraces
+from morphogen.engine import phases
+from morphogen.engine.action_control import build_per_env_control
+from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, rollout_on_device
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
-from morphogen.evaluation.hindsight_oracle import play_hindsight_oracle
+from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.play import ArmResult, build_result, play
-from morphogen.evaluation.static_baseline import first_epoch_at_cost, train_static_baseline
+from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
+from morphogen.nets import plan as plans
+from morphogen.state.env import EnvState
+from morphogen.steps.reset import place_fossils
 from morphogen.vocab.text import format_value
 
-ORACLE_WORLDS = 2  # siblings of a world in which an oracle looks for the best schedule
-# Setup, crossings, episodes, and the results so far, the policy of the run first -> result.
+ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
+# Setup, transfers, episodes, and the results so far, the policy of the run first -> result.
 ArmPlayer = Callable[[Setup, Transfers, int, Mapping[str, ArmResult]], ArmResult]
 
 
@@ -35,7 +45,7 @@ def play_policy_arm(
     label: str | None = None,
     greedy: bool = False,
 ) -> ArmResult:
-    """The arm behind a name, on held-out instances; it needs to know of nobody else.  `mode`: it acts greedily."""
+    """Play a named policy on held-out instances.  `greedy`: take the most likely actions; `results` has no effect."""
     del results
     arm = build_arm(name, setup)
     arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
@@ -43,34 +53,109 @@ def play_policy_arm(
 
 
 def play_static_arm(setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
-    """The networks that the first arm ended with, trained from scratch for the same minibatches."""
+    """Train the final networks of the first arm from scratch, with the same number of minibatches."""
     del episodes
-    began, lives = time.perf_counter(), next(iter(results.values())).traces
-    found = train_static_baseline(setup, transfers, fossil_blueprint=lives.fossil_blueprint, algorithm=lives.algorithm)
-    return build_result(setup, found, name=STATIC, seconds=time.perf_counter() - began)
+    start_s, grown = time.perf_counter(), next(iter(results.values())).traces
+    traces = train_static_baseline(setup, transfers, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm)
+    return build_result(setup, traces, name=STATIC, seconds=time.perf_counter() - start_s)
 
 
 def play_static_cost_arm(
     setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]
 ) -> ArmResult:
-    """The same, stopped when as many parameter-epochs were spent as on the grown network."""
+    """Static arm, stopped after as many parameter-epochs as the grown networks took."""
     grown = next(iter(results.values()))
-    whole = results[STATIC] if STATIC in results else play_static_arm(setup, transfers, episodes, results)
-    epoch = first_epoch_at_cost(whole.traces, grown.param_epochs)
-    then = {
-        name: np.take_along_axis(rows, epoch[None], axis=0)[0] for name, rows in _per_epoch_values(whole.traces).items()
-    }
-    minibatches = (epoch + 1) * setup.spec.data.minibatches
-    success = (then["committed_accuracy"] >= setup.task.success).astype(np.float64)
-    return replace(whole, policy=STATIC_COST, success_share=success, minibatches=minibatches, **then)
+    static = results[STATIC] if STATIC in results else play_static_arm(setup, transfers, episodes, results)
+    traces, epoch = static.traces, first_epoch_at_cost(static.traces, grown.param_epochs)
+    value, accuracy, cost = (
+        np.take_along_axis(rows, epoch[None], axis=0)[0]
+        for rows in (traces.network_value, traces.committed_acc, traces.cost)
+    )
+    return replace(
+        static,
+        policy=STATIC_COST,
+        network_value=value,
+        committed_accuracy=accuracy,
+        param_epochs=cost,
+        success_share=(accuracy >= setup.task.success).astype(np.float64),
+        minibatches=(epoch + 1) * setup.spec.data.minibatches,
+    )
 
 
-def _per_epoch_values(traces: EpisodeTraces) -> dict[str, Array]:
-    return {
-        "network_value": traces.network_value,
-        "committed_accuracy": traces.committed_acc,
-        "param_epochs": traces.cost,
-    }
+def train_static_baseline(
+    setup: Setup, transfers: Transfers, *, fossil_blueprint: Array, algorithm: Array
+) -> EpisodeTraces:
+    """Train the final networks of held-out episodes from scratch, in their worlds, for the same minibatches.
+
+    Shapes: fossil_blueprint int [n, S], blueprint of each fossil, -1 without one; algorithm int [n, S].  Placing the
+    fossils takes one `plan` transfer more than an episode.
+    """
+    sets = held_out_instance_sets(setup.spec, len(fossil_blueprint))
+    edges = np.cumsum([len(instances.tasks) for instances in sets])[:-1]
+    fossils = np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1)
+    parts = [_train_from_fossils(setup, transfers, *pair) for pair in zip(sets, fossils, strict=True)]
+    return fetch_traces(transfers, parts)
+
+
+def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
+    """First epoch at whose end `cost` parameter-epochs were spent, or else the last epoch.  int [n]."""
+    enough = traces.cost >= cost
+    return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
+
+
+def _train_from_fossils(setup: Setup, transfers: Transfers, instances: InstanceSet, fossils: Array) -> TensorDict:
+    """Run episodes that only wait.  fossils int [2, n, S]."""
+    control = build_arm("wait", setup).control
+    world = VectorEnv(setup, transfers, instances=instances.purpose, envs=instances.tasks, control=control)
+    blueprint, algorithm = torch.from_numpy(fossils).to(setup.device).unbind()
+    with closing(world), torch.no_grad():
+        return rollout_on_device(world, start_with_fossils(world, instances.episode, blueprint, algorithm))
+
+
+def start_with_fossils(world: VectorEnv, episode: int, blueprint: Tensor, algorithm: Tensor) -> EnvState:
+    """Envs of an episode with fossils from the start, measured.  blueprint, algorithm int64 [E, S]."""
+    setup = world.setup
+    state = place_fossils(world.init_state(episode), blueprint, algorithm)
+    born = blueprint > 0
+    coalitions = phases.requested_coalitions(state, world.key, setup=setup)
+    plan = world.read_plan(plans.plan_counts(state.slots, *coalitions, born, net=setup.net))
+    return world.start_episode(phases.init_new_seeds(state, born, world.key, plan, setup=setup), episode, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class HindsightResult:
+    """Schedule that was picked for each episode, and the traces of the episodes."""
+
+    schedules: tuple[Schedule, ...]  # all candidates; the first one grows nothing
+    pick: Array  # int [n], index of the candidate
+    traces: EpisodeTraces
+
+
+def play_hindsight_oracle(
+    setup: Setup,
+    transfers: Transfers,
+    portfolio: Sequence[Schedule],
+    *,
+    episodes: int,
+    worlds: int = 2,
+    rows: int = 256,
+) -> HindsightResult:
+    """Play each held-out instance under the schedule with the best mean in `worlds` siblings of its world.
+
+    The pick is played in a world where it was never tried, so its value is not that of a lucky draw.
+    """
+    idle = build_schedule((), setup.spec)
+    schedules = (idle, *(schedule for schedule in portfolio if schedule.sha256 != idle.sha256))
+    sets, picks, parts = held_out_instance_sets(setup.spec, episodes), [], []
+    for instances in sets:
+        values = score_schedules(setup, transfers, schedules, instances, worlds=range(1, worlds + 1), rows=rows)
+        picks.append(values.mean(axis=1).argmax(axis=0))
+    for instances, pick in zip(sets, picks, strict=True):
+        control = build_per_env_control(schedules, pick.tolist(), setup.spec, setup.device)
+        world = VectorEnv(setup, transfers, instances=instances.purpose, envs=instances.tasks, control=control)
+        with closing(world), torch.no_grad():
+            parts.append(rollout_on_device(world, world.reset(instances.episode)))
+    return HindsightResult(schedules, np.concatenate(picks), fetch_traces(transfers, parts))
 
 
 def play_oracle_arm(
@@ -82,13 +167,11 @@ def play_oracle_arm(
     *,
     worlds: int = ORACLE_WORLDS,
 ) -> ArmResult:
-    """The best schedule of a portfolio for each instance, found in siblings of its world."""
+    """Play the best schedule of a portfolio for each instance, searched in siblings of its world."""
     del results
-    began = time.perf_counter()
-    found = play_hindsight_oracle(
-        setup, transfers, read_portfolio(Path(file), setup.spec), episodes=episodes, worlds=worlds
-    )
-    return build_result(setup, found.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - began)
+    start_s, portfolio = time.perf_counter(), read_portfolio(Path(file), setup.spec)
+    result = play_hindsight_oracle(setup, transfers, portfolio, episodes=episodes, worlds=worlds)
+    return build_result(setup, result.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - start_s)
 
 
 ARM_PLAYERS: dict[str, ArmPlayer] = {
@@ -102,15 +185,15 @@ ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
 def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
-    What is behind them is opened once now, so that what is wrong with a file is told before anybody plays.
+    Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     """
-    asked = dict.fromkeys(names)
-    raise_all(
-        [_describe_unknown_arm(name) for name in asked if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
-    )
-    for name in asked.keys() & POLICIES.keys():
+    players = dict.fromkeys(names)
+    allowed = ", ".join([*ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
+    unknown = [name for name in players if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
+    raise_all([f"--arms has {format_value(name)}; want {allowed}" for name in unknown])
+    for name in players.keys() & POLICIES.keys():
         build_arm(name, setup)
-    return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in asked}
+    return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in players}
 
 
 def _open_arm(name: str, setup: Setup) -> ArmPlayer:
@@ -120,8 +203,3 @@ def _open_arm(name: str, setup: Setup) -> ArmPlayer:
         return partial(play_oracle_arm, file)
     build_arm(name, setup)
     return partial(play_policy_arm, name)
-
-
-def _describe_unknown_arm(name: str) -> str:
-    expected = ", ".join([*ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
-    return f"--arms has {format_value(name)}; want {expected}"

@@ -1,4 +1,4 @@
-"""`morphogen evaluate`: the policy of a run and its rivals on the same held-out instances, and what follows."""
+"""Evaluate the policy of a run and other arms on the same held-out instances: statistics, tables, `evaluation.json`."""
 
 import math
 import time
@@ -19,13 +19,11 @@ from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms, play_policy_arm
 from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improvement_probability, interval, iqm
-from morphogen.evaluation.final_evaluation import share_table, shares_of_optimum
-from morphogen.evaluation.play import ArmResult
+from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
 from morphogen.storage import atomic_write, run_directory
 
 TRAINED_ARM = "trained"  # the policy of the run
-PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: profiles begin and end at a multiple; points of a profile
-SIGN_FORMATS = {"difference": "+"}  # numbers that are written with their sign
+PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: both ends of a profile are multiples; points of a profile
 Row = dict[str, Any]
 Results = Mapping[str, ArmResult]
 
@@ -40,43 +38,55 @@ def evaluate(
     split: str = VALIDATION,
     report: Callable[[str], None] = print,
 ) -> tuple[dict[str, list[Row]], Row]:
-    """Play, and write `evaluation.json` in the run directory; the tables and what the file holds.
+    """Play all arms and write `evaluation.json` to the run directory; return the tables and the contents of the file.
 
-    `seed` of the held-out instances: default that of the run; `greedy`: the policy of the run takes its likeliest
-    action; `split`: of the samples, `validation` or `test`.  `told` hears of every arm that is done.
+    Args:
+        run: run directory.
+        names: arms beside the policy of the run.
+        episodes: held-out episodes per arm.
+        seed: of the held-out instances; default: the seed of the run.
+        greedy: the policy of the run takes its most likely actions.
+        split: samples for accuracies, `validation` or `test`.
+        report: receives a line after each arm.
     """
-    folder, spec, said = run_directory.open_directory(run)
+    folder, spec, manifest = run_directory.open_directory(run)
     run_directory.check_writable("RUN", run)
-    setup = select_split(
-        split, build_setup(evaluation_spec(spec, seed=spec.seed if seed is None else seed, envs=spec.envs))
-    )
-    rivals = open_arms((f"{TRAINED_PREFIX}{run}", *names), setup)
-    rivals.pop(f"{TRAINED_PREFIX}{run}")
-    all_of_them = {
-        TRAINED_ARM: partial(play_policy_arm, f"{TRAINED_PREFIX}{run}", label=TRAINED_ARM, greedy=greedy),
-        **rivals,
-    }
-    fences, results = Transfers(setup.device, time.perf_counter), {}
+    seed, trained = spec.seed if seed is None else seed, f"{TRAINED_PREFIX}{run}"
+    setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
+    players = open_arms((trained, *names), setup)
+    del players[trained]
+    players = {TRAINED_ARM: partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy), **players}
+    transfers, results = Transfers(setup.device, time.perf_counter), {}
     with torch.no_grad():
-        for name, player in all_of_them.items():
-            results[name] = player(setup, fences, episodes, results)
+        for name, player in players.items():
+            results[name] = player(setup, transfers, episodes, results)
             report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
-        reached = shares_of_optimum(setup, fences, tuple(results.values()))
-    found = {"run_id": said["run_id"], "greedy": greedy, "split": split, **_evaluation_facts(setup, results, episodes)}
-    if reached:
-        found["share_of_optimal"] = reached
-    atomic_write.write_atomic(folder.path / run_directory.EVALUATION, atomic_write.json_bytes(found))
-    best = {SHARE_TITLE: share_table({_short_name(name): share for name, share in reached.items()})} if reached else {}
-    return {**evaluation_tables(results, found["statistics"], split), **best}, found
+        shares = shares_of_optimum(setup, transfers, tuple(results.values()))
+    contents = {
+        "run_id": manifest["run_id"],
+        "greedy": greedy,
+        "split": split,
+        "episodes": episodes,
+        "seed": seed,
+        "arms": {name: {**result.per_episode(), **result.costs()} for name, result in results.items()},
+        "statistics": {name: arm_statistics(arm, results[TRAINED_ARM], seed=seed) for name, arm in results.items()},
+        "profiles": performance_profiles({name: arm.network_value for name, arm in results.items()}, seed=seed),
+        **({"share_of_optimal": shares} if shares else {}),
+    }
+    atomic_write.write_atomic(folder.path / run_directory.EVALUATION, atomic_write.json_bytes(contents))
+    tables = evaluation_tables(results, contents["statistics"], split)
+    if shares:
+        tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})
+    return tables, contents
 
 
 def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
-    """A run as it is evaluated: seed and envs decide the worlds, so that two runs of one pair meet the same."""
+    """Spec for an evaluation: seed and envs set the worlds, so that both runs of a pair see the same worlds."""
     return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
 def select_split(split: str, setup: Setup) -> Setup:
-    """A setup whose envs are judged on these samples, epoch by epoch; a ConfigError where there are none."""
+    """Setup with accuracies on the samples of a split; raise ConfigError for a task without samples."""
     if split == VALIDATION:
         return setup
     if is_known(setup):
@@ -84,84 +94,72 @@ def select_split(split: str, setup: Setup) -> Setup:
     return replace(setup, dataset=setup.dataset.on_test_split())
 
 
-def _evaluation_facts(setup: Setup, results: Results, episodes: int) -> Row:
-    seed = setup.spec.seed
-    return {
-        "episodes": episodes,
-        "seed": seed,
-        "arms": {name: {**one.per_episode(), **one.costs()} for name, one in results.items()},
-        "statistics": {name: arm_statistics(one, results[TRAINED_ARM], seed=seed) for name, one in results.items()},
-        "profiles": performance_profiles({name: one.network_value for name, one in results.items()}, seed=seed),
-    }
-
-
 def arm_statistics(result: ArmResult, reference: ArmResult, *, seed: int) -> dict[str, Row | None]:
-    """Network value: mean, interquartile mean, and of the run's own policy how much and how often it is better."""
-    pair = (reference.network_value, result.network_value)
-    found = {"mean": interval(result.network_value, seed=seed), "iqm": iqm(result.network_value, seed=seed)}
-    behind = None if result is reference else interval(pair[0] - pair[1], seed=seed)
-    better = None if result is reference else improvement_probability(*pair, seed=seed)
-    every = {**found, "difference": behind, "improvement": better}
-    return {name: None if value is None else value._asdict() for name, value in every.items()}
+    """Network value: mean, interquartile mean, difference of the reference, and how often the reference is better."""
+    ours, theirs = reference.network_value, result.network_value
+    paired = result is not reference
+    estimates = {
+        "mean": interval(theirs, seed=seed),
+        "iqm": iqm(theirs, seed=seed),
+        "difference": interval(ours - theirs, seed=seed) if paired else None,
+        "improvement": improvement_probability(ours, theirs, seed=seed) if paired else None,
+    }
+    return {name: None if estimate is None else estimate._asdict() for name, estimate in estimates.items()}
 
 
 def performance_profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: int) -> Row:
-    """The share of episodes with a network value above tau, for each arm [n], over a common grid."""
-    ends = [float(find([find(one) for one in values.values()])) for find in (np.min, np.max)]
+    """Share of episodes with a network value above tau, for each arm [n], over a common grid."""
+    low, high = min(map(np.min, values.values())), max(map(np.max, values.values()))
     grid = np.linspace(
-        PROFILE_STEP * math.floor(ends[0] / PROFILE_STEP),
-        PROFILE_STEP * math.ceil(ends[1] / PROFILE_STEP),
+        PROFILE_STEP * math.floor(float(low) / PROFILE_STEP),
+        PROFILE_STEP * math.ceil(float(high) / PROFILE_STEP),
         PROFILE_POINTS,
     )
-    found = {name: exceedance_profile(one, grid, seed=seed) for name, one in values.items()}
-    bands = {name: {end: [getattr(at, end) for at in one] for end in Estimate._fields} for name, one in found.items()}
-    return {"tau": grid.tolist(), "arms": bands}
+    profiles = {name: exceedance_profile(numbers, grid, seed=seed) for name, numbers in values.items()}
+    arms = {
+        name: {end: [getattr(point, end) for point in profile] for end in Estimate._fields}
+        for name, profile in profiles.items()
+    }
+    return {"tau": grid.tolist(), "arms": arms}
 
 
 def evaluation_tables(
     results: Results, statistics: Mapping[str, Mapping[str, Row | None]], split: str
 ) -> dict[str, list[Row]]:
-    """Title -> a row per arm: what was reached, and what it took."""
-    shown = {name: _format_statistics(one) for name, one in statistics.items()}
+    """Title -> a row per arm: values, and costs."""
+    values, costs = [], []
+    for name, result in results.items():
+        texts = {
+            statistic: "" if estimate is None else format_estimate(estimate, "+" if statistic == "difference" else "")
+            for statistic, estimate in statistics[name].items()
+        }
+        values.append(
+            {
+                "arm": _short_name(name),
+                "network value (95 % interval)": texts["mean"],
+                "interquartile mean": texts["iqm"],
+                f"{TRAINED_ARM} minus arm": texts["difference"],
+            }
+        )
+        costs.append(
+            {
+                "arm": _short_name(result.policy),
+                f"P({TRAINED_ARM} is better)": texts["improvement"],
+                "accuracy %": float(result.committed_accuracy.mean()),
+                "parameters": round(float(result.params.mean())),
+                "parameter-epochs": round(float(result.param_epochs.mean())),
+                "minibatches": round(float(result.minibatches.mean())),
+                "seconds": float(result.seconds),
+            }
+        )
     title = f"{len(results[TRAINED_ARM].network_value)} held-out instances, the same for every arm; {split} samples"
-    return {
-        title: [_value_row(name, shown[name]) for name in results],
-        "means of an instance; seconds of all": [_cost_row(one, shown[name]) for name, one in results.items()],
-    }
-
-
-def _format_statistics(statistics: Mapping[str, Row | None]) -> dict[str, str]:
-    return {
-        name: "" if one is None else format_estimate(one, SIGN_FORMATS.get(name, ""))
-        for name, one in statistics.items()
-    }
-
-
-def _value_row(name: str, texts: Mapping[str, str]) -> Row:
-    return {
-        "arm": _short_name(name),
-        "network value (95 % interval)": texts["mean"],
-        "interquartile mean": texts["iqm"],
-        f"{TRAINED_ARM} minus it": texts["difference"],
-    }
+    return {title: values, "means per instance; seconds in total": costs}
 
 
 def _short_name(name: str) -> str:
-    """The name of an arm in a table: of a file without its folders."""
+    """Name of an arm in a table: a file without its folders."""
     head, colon, place = name.rpartition(":")
     return f"{head}{colon}{Path(place).name}"
-
-
-def _cost_row(result: ArmResult, texts: Mapping[str, str]) -> Row:
-    return {
-        "arm": _short_name(result.policy),
-        f"P({TRAINED_ARM} is better)": texts["improvement"],
-        "accuracy %": float(result.committed_accuracy.mean()),
-        "parameters": round(float(result.params.mean())),
-        "parameter-epochs": round(float(result.param_epochs.mean())),
-        "minibatches": round(float(result.minibatches.mean())),
-        "seconds": float(result.seconds),
-    }
 
 
 def format_estimate(estimate: Mapping[str, float], sign: str = "") -> str:

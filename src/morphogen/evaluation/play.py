@@ -1,21 +1,23 @@
-"""Evaluation: a frozen policy on held-out instances, through the same epochs as training.
+"""Play frozen policies on held-out instances, through the same epochs as training; the evaluation at a run's end.
 
-Every policy meets the same instances, hosts and batches (common random numbers), so that differences between policies
-are paired.
+All policies see the same instances, hosts and batches (common random numbers), so that differences are paired.
 """
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from morphogen.config.spec import RIVALS
 from morphogen.data.instances import HELD_OUT_EPISODE
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import ScheduleControl
 from morphogen.engine.episodes import EpisodeTraces, fetch_traces, rollout_on_device
-from morphogen.engine.policies import Arm
+from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
+from morphogen.engine.policies import Arm, build_arm
+from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.bootstrap import interval, stability
@@ -57,8 +59,8 @@ class ArmResult:
 
     def to_event(self, *, split: str, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
-        found = {name: interval(getattr(self, name), seed=seed) for name in PLAY_METRICS}
-        stats = {name: dict(zip(("mean", "low", "high"), row, strict=True)) for name, row in found.items()}
+        ends = {name: interval(getattr(self, name), seed=seed) for name in PLAY_METRICS}
+        stats = {name: dict(zip(("mean", "low", "high"), row, strict=True)) for name, row in ends.items()}
         return Evaluated(episodes=len(self.network_value), split=split, **stats)
 
     def table_row(self, reference: "ArmResult", *, seed: int) -> dict[str, object]:
@@ -72,7 +74,9 @@ class ArmResult:
             "accuracy %": float(self.committed_accuracy.mean()),
             "parameters": round(float(self.params.mean())),
             "x host": float(self.params_ratio.mean()),
-            f"{reference.policy} minus it": "" if reference is self else f"{behind:+.3f} ({least:+.3f} .. {most:+.3f})",
+            f"{reference.policy} minus arm": ""
+            if reference is self
+            else f"{behind:+.3f} ({least:+.3f} .. {most:+.3f})",
         }
 
     def per_episode(self) -> dict[str, list[float]]:
@@ -81,8 +85,8 @@ class ArmResult:
 
     def costs(self) -> dict[str, Any]:
         """Costs for a file: per episode, and the seconds of all."""
-        found = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches")}
-        return {**found, "kept": self.traces.fossil_blueprint.tolist(), "seconds": self.seconds}
+        costs = {name: getattr(self, name).tolist() for name in ("param_epochs", "minibatches")}
+        return {**costs, "kept": self.traces.fossil_blueprint.tolist(), "seconds": self.seconds}
 
 
 def play(
@@ -94,10 +98,12 @@ def play(
     with closing(world):
         starts = range(split.first_episode, split.first_episode - (-episodes // envs))
         parts = [rollout_on_device(world, world.reset(episode), arm.policy, arm.params) for episode in starts]
-    lives = fetch_traces(transfers, parts, episodes)
-    if arm.control is not None:
-        _check_missed_actions(arm.control, lives.missed, envs, split.label)
-    return build_result(setup, lives, name=name, seconds=time.perf_counter() - began)
+    traces = fetch_traces(transfers, parts, episodes)
+    if arm.control is not None:  # raises ScheduleError where a declared action was not legal
+        for epoch, missed in enumerate(traces.missed):
+            for first in range(0, len(missed), envs):
+                arm.control.check_missed(missed[first : first + envs], epoch, split.label)
+    return build_result(setup, traces, name=name, seconds=time.perf_counter() - began)
 
 
 def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: float) -> ArmResult:
@@ -119,8 +125,33 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
     )
 
 
-def _check_missed_actions(control: ScheduleControl, missed: Array, envs: int, label: str) -> None:
-    """A ScheduleError where a declared action was not legal.  missed bool [T, n], `envs` episodes at a time."""
-    for epoch, row in enumerate(missed):
-        for first in range(0, len(row), envs):
-            control.check_missed(row[first : first + envs], epoch, label)
+def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[ArmResult, ...] | None:
+    """Results of the baselines, then of the policy of the run; empty without final episodes.
+
+    `halt()` is called before each arm; True ends the evaluation with None.
+    """
+    setup, results = scheduler.setup, []
+    spec = setup.spec
+    rivals = (*RIVALS, OPTIMAL) if is_known(setup) else RIVALS
+    for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
+        if halt():
+            return None
+        if not spec.final_episodes:
+            continue
+        trained = name == spec.policy_name
+        arm = Arm(scheduler.policy, scheduler.control, scheduler.params) if trained else build_arm(name, setup)
+        results.append(play(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes))
+    return tuple(results)
+
+
+def shares_of_optimum(setup: Setup, transfers: Transfers, results: Sequence[ArmResult]) -> dict[str, float]:
+    """Mean network value over the mean optimum of the same instances, by policy; empty for an unknown optimum."""
+    if not results or not is_known(setup):
+        return {}
+    most = optimal_returns(setup, transfers, len(results[0].network_value)).mean()
+    return {result.policy: float(np.mean(result.network_value) / most) for result in results}
+
+
+def share_table(shares: Mapping[str, float]) -> list[dict[str, object]]:
+    """A row per policy; empty for an unknown optimum."""
+    return [{"policy": name, "share": share} for name, share in shares.items()]

@@ -14,7 +14,7 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
 - `sink_checks`: `check_sinks` raises before the run if a sink cannot be opened
 
 An epoch is `engine.epoch`, the order of rounds is `engine.scheduler`; the comparison on held-out instances after the
-last round is `evaluation.final_evaluation`; reading a finished run back is `analysis`.
+last round is `evaluation.play`; reading a finished run back is `analysis`.
 
 Imports every package below `cli`.  Importing the package or `sink_checks` loads no torch; the other modules do.
 """

@@ -16,8 +16,7 @@ from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.final_evaluation import run_final_evaluation, share_table, shares_of_optimum
-from morphogen.evaluation.play import ArmResult
+from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer

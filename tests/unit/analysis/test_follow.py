@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.handwritten_logs import saved
 
-from morphogen.analysis.watch.follow import Cursor, FollowBatch, read_new_events
+from morphogen.analysis.watch.loop import Cursor, FollowBatch, read_new_events
 from morphogen.errors import ConfigError
 from morphogen.telemetry.jsonl import encode
 

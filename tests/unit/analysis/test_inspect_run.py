@@ -4,12 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+from pkgutil import resolve_name
 
 import pytest
 from support import generated_logs
 
 import morphogen as mg
 from morphogen.analysis.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
+from morphogen.analysis.run_log import read_run
 from morphogen.analysis.views import VIEWS
 from morphogen.cli import main
 from morphogen.config.fields import to_settings
@@ -51,7 +53,7 @@ def test_long_tables_are_cut_to_the_latest_rows(run):
     found = inspect_path(run).tables
     assert set(TABLE_COLUMNS) <= set(VIEWS)
     rounds = found[f"rounds, the last {MAX_ROWS} of 12"]
-    assert [row["round"] for row in rounds] == list(range(2, 12))
+    assert [row["round"] for row in rounds] == list(range(3, 13))
     assert all(set(row) == set(TABLE_COLUMNS["rounds"]) for row in rounds)
 
 
@@ -63,7 +65,7 @@ def test_every_column_that_is_shown_exists(run):
 def test_tables_of_a_run_are_at_hand_in_python(run):
     found = mg.tables(run)
     assert len(found["episodes"]) == 24
-    assert found["rounds"][3]["round"] == 3
+    assert found["rounds"][3]["round"] == 4
     assert json.loads(json.dumps(found)) is not None
 
 
@@ -75,6 +77,19 @@ def test_the_command_prints_the_tables_and_loads_no_torch(run):
     for heading in ("completed, 12 rounds done", "rounds, the last 10 of 12", "contribution", "took effect"):
         assert heading in done.stdout
     assert "…" not in done.stdout
+
+
+def test_rounds_are_shown_from_one(run):
+    rounds = [event.data.round for event in read_run(run).events(lambda line: '"RoundCompleted"' in line)]
+    assert rounds == list(range(12))
+    shown = tables(run)
+    for name in ("rounds", "updates", "throughput"):
+        assert [row["round"] for row in shown[name]] == list(range(1, 13)), name
+    assert inspect_path(run).facts["best round"].split()[1] in map(str, range(1, 13))
+    for name in ("learning:LEARNING", "acting:REWARDS", "running:HEALTH"):
+        rows = resolve_name(f"morphogen.analysis.plots.{name}").rows(read_run(run))
+        numbers = {row.get("round", row.get("x")) for row in rows if row.get("panel") != "epoch"}
+        assert (min(numbers), max(numbers)) == (1, 12), name
 
 
 def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):

@@ -32,11 +32,9 @@ from support.handwritten_logs import (
 )
 
 from morphogen.analysis import console
-from morphogen.analysis.watch import cells, loop
-from morphogen.analysis.watch.cells import ScreenFrame
-from morphogen.analysis.watch.draw import draw
-from morphogen.analysis.watch.fold import update_view
-from morphogen.analysis.watch.view import RunView
+from morphogen.analysis.watch import loop
+from morphogen.analysis.watch.draw import ScreenFrame, draw, sparkline
+from morphogen.analysis.watch.view import RunView, update_view
 from morphogen.cli import main
 from morphogen.errors import ConfigError
 from morphogen.run import train
@@ -150,14 +148,14 @@ def test_a_terminal_without_other_characters_gets_ascii():
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1e9, 1e9)), max_size=50), st.integers(1, 30))
 def test_a_sparkline_has_a_character_for_each_of_its_newest_values(values, width):
-    shown = cells.sparkline(values, width)
+    shown = sparkline(values, width)
     assert len(shown) == min(len(values), width)
     assert [one == " " for one in shown] == [value is None for value in values[-width:]]
 
 
 def test_a_sparkline_goes_from_the_least_to_the_largest():
-    assert cells.sparkline([0.0, 7.0, 3.0], 3) == "▁█▄"
-    assert cells.sparkline([5.0, 5.0], 3) == "▅▅"
+    assert sparkline([0.0, 7.0, 3.0], 3) == "▁█▄"
+    assert sparkline([5.0, 5.0], 3) == "▅▅"
 
 
 def run_of(path, config=None):

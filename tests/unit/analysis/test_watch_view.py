@@ -26,7 +26,6 @@ from support.handwritten_logs import (
 from support.random_records import SLOTS as PLACES
 from support.random_records import facts, following, live
 
-from morphogen.analysis.watch.fold import update_view
 from morphogen.analysis.watch.view import (
     MAX_ACTIONS,
     MAX_ALARMS,
@@ -36,6 +35,7 @@ from morphogen.analysis.watch.view import (
     ActionView,
     BoundedSeries,
     RunView,
+    update_view,
 )
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunResumed, TelemetryDropped

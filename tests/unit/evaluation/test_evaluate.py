@@ -101,7 +101,7 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
     assert any(slot >= 0 for kept in found["arms"]["trained"]["kept"] for slot in kept), "something was kept at all"
     assert json.loads(extra.read_bytes()) == found
     shown = capsys.readouterr()
-    assert "trained minus it" in shown.out
+    assert "trained minus arm" in shown.out
     assert "random: 5 episodes in" in shown.err
 
 

@@ -23,8 +23,7 @@ from morphogen.engine.optimum import optimal_policy, optimal_returns
 from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.final_evaluation import shares_of_optimum
-from morphogen.evaluation.play import play
+from morphogen.evaluation.play import play, shares_of_optimum
 from morphogen.learn.whitebox_policy import OptimalPolicy
 from morphogen.rules.whitebox import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.run.train import train_ppo_vectorized

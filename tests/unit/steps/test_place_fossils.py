@@ -17,11 +17,15 @@ from morphogen.engine.episodes import run_episodes
 from morphogen.engine.epoch import run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.vector_env import VectorEnv
-from morphogen.evaluation.arms import play_static_cost_arm
-from morphogen.evaluation.hindsight_oracle import play_hindsight_oracle
+from morphogen.evaluation.arms import (
+    first_epoch_at_cost,
+    play_hindsight_oracle,
+    play_static_cost_arm,
+    start_with_fossils,
+    train_static_baseline,
+)
 from morphogen.evaluation.play import build_result
 from morphogen.evaluation.schedule_search import GrowthStep, build_schedule, held_out_instance_sets
-from morphogen.evaluation.static_baseline import first_epoch_at_cost, start_with_fossils, train_static_baseline
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.reset import place_fossils

@@ -14,7 +14,7 @@ INTERVAL_COLUMNS = ("value", "low", "high")
 PANELS = {  # statistic -> title, axis
     "mean": ("Network value", "mean"),
     "iqm": ("The middle half of the episodes", "interquartile mean of network value"),
-    "difference": ("The trained policy minus it", "difference in network value"),
+    "difference": ("Trained policy minus arm", "difference in network value"),
 }
 REFERENCE_LINES = {"difference": 0.0}  # where nothing is better or worse
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, RunRows
 from morphogen.analysis.run_log import RunLog
-from morphogen.analysis.tables import Row
+from morphogen.analysis.tables import Row, round_number
 from morphogen.telemetry.events import Envelope
 from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import Stage
@@ -46,7 +46,7 @@ def lifecycle_rows(log: RunLog) -> list[Row]:
 def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
     here = f'"round":{round},'
     events = log.events(lambda line: here in line and any(f'"{name}"' in line for name in LIFECYCLE_EVENTS))
-    mine = [event for event in events if event.round == round]
+    mine = [event for event in events if event.round is not None and round_number(event.round) == round]
     start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
     places = [(env, slot) for env in range(min(MAX_ENVS, start["envs"])) for slot in start["slots"]]
     spans = [

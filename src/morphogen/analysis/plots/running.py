@@ -75,9 +75,9 @@ def _draw_health(found: RunRows) -> Figure:
 def _plot_anomalies(ax: Axes, found: RunRows) -> None:
     """A row per kind, a cross per anomaly."""
     kinds = sorted({row["anomaly"] for rows in found.values() for row in rows if row["anomaly"] is not None})
-    last = max((row["round"] for rows in found.values() for row in rows), default=0)
+    last = max((row["round"] for rows in found.values() for row in rows), default=1)
     canvas.set_integer_x(ax)
-    ax.set_xlim(-0.5, last + 0.5)
+    ax.set_xlim(0.5, last + 0.5)
     if not kinds:
         canvas.show_no_data(ax, "none")
         ax.set_yticks([])

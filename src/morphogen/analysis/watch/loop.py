@@ -1,35 +1,94 @@
-"""`morphogen watch`: read what is new, fold it, draw it; until the run has ended, or Ctrl-C."""
+"""`morphogen watch`: read new events, fold them, draw the view; until the run ends, or Ctrl-C."""
 
 import contextlib
+import errno
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 from morphogen.analysis.console import open_console
-from morphogen.analysis.watch.cells import ScreenFrame
-from morphogen.analysis.watch.draw import draw
-from morphogen.analysis.watch.fold import update_view
-from morphogen.analysis.watch.follow import Cursor, FollowBatch, read_new_events
-from morphogen.analysis.watch.view import RunView
+from morphogen.analysis.watch.draw import ScreenFrame, draw
+from morphogen.analysis.watch.view import RunView, update_view
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
-from morphogen.storage.safe_read import error_line, parse_json, read_bytes
+from morphogen.storage.safe_read import MAX_BYTES, error_line, open_regular, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.fit import find_misfit
+from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.kinds.run import RunStarted
 
-POLL_S = 0.5  # seconds between two looks at a file that has nothing new
+POLL_S = 0.5  # seconds between two reads of a file without new events
+CHUNK_BYTES = 1 << 20  # bytes of one read
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Position in a file; `last`: the line that ends there, which identifies the file."""
+
+    offset: int = 0  # bytes
+    last: bytes = b""
+
+
+class FollowBatch(NamedTuple):
+    """Events of one read."""
+
+    events: tuple[Envelope, ...] = ()
+    unreadable: int = 0  # lines that are not events
+    restarted: bool = False  # the file was cut or replaced: all its events come again
+
+
+def read_lines(path: Path, cursor: Cursor, *, chunk: int = CHUNK_BYTES) -> tuple[tuple[bytes, ...], Cursor | None]:
+    """Return the next complete lines, about a chunk, and the cursor after them; None for a file cut or replaced."""
+    try:
+        found = _read_bytes(path, cursor, chunk)
+    except FileNotFoundError:
+        return (), cursor if cursor == Cursor() else None
+    if not found.startswith(cursor.last):
+        return (), None
+    fresh = found[len(cursor.last) : found.rfind(b"\n") + 1]
+    lines = fresh.splitlines(keepends=True)
+    return tuple(lines), Cursor(cursor.offset + len(fresh), lines[-1]) if lines else cursor
+
+
+def _read_bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
+    """Read the last line before the cursor and about a chunk more, to the end of a line or of the file."""
+    with open_regular(path) as file:
+        file.seek(cursor.offset - len(cursor.last))
+        found = file.read(len(cursor.last) + chunk)
+        more = b"" if b"\n" in found[len(cursor.last) :] else file.readline(MAX_BYTES)
+    if len(more) == MAX_BYTES:
+        raise OSError(errno.EFBIG, f"a line of more than {MAX_BYTES} bytes")
+    return found + more
+
+
+def read_new_events(path: Path, cursor: Cursor, *, chunk: int = CHUNK_BYTES) -> tuple[FollowBatch, Cursor]:
+    """Read the next events of a file that may be absent, grow, be cut by a resume, or end inside a line."""
+    try:
+        lines, after = read_lines(path, cursor, chunk=chunk)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error_line(error)}; want the event file of a run") from error
+    if after is None:
+        return FollowBatch(restarted=True), Cursor()
+    events = tuple(event for event in map(_decode_event, lines) if event is not None)
+    return FollowBatch(events, unreadable=len(lines) - len(events)), after
+
+
+def _decode_event(line: bytes) -> Envelope | None:
+    try:
+        return decode(line.decode("ascii"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def event_file(run: Path) -> Path:
-    """The event file of a run directory, there yet or not; a ConfigError where there will be none."""
+    """Path of the event file of a run directory; raise ConfigError for a run without one."""
     config = run / run_directory.CONFIG
     try:
         telemetry = parse_json(read_bytes(config)).get("telemetry", {})
@@ -37,22 +96,22 @@ def event_file(run: Path) -> Path:
     except FileNotFoundError:
         return run / run_directory.EVENTS  # the run has not begun
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        told = f"RUN is {run}, whose {config.name} cannot be read: {error_line(error)}; want a run directory"
-        raise ConfigError(told) from error
+        message = f"RUN is {run}, whose {config.name} cannot be read: {error_line(error)}; want a run directory"
+        raise ConfigError(message) from error
     if level == "off":
         raise ConfigError(f"RUN is {run}, whose telemetry.level is off; want minimal, normal or debug")
     return folder / run_directory.EVENTS
 
 
 def fold_batch(view: RunView, batch: FollowBatch) -> RunView:
-    """The view after a batch."""
+    """Fold a batch into the view."""
     if batch.restarted:
         return RunView()
     return reduce(_apply_event, batch.events, replace(view, unreadable=view.unreadable + batch.unreadable))
 
 
 def _apply_event(view: RunView, event: Envelope) -> RunView:
-    """The view after an event; one that does not fit the run is none."""
+    """Fold an event into the view; count an event that does not fit the run as unreadable."""
     start = event.data if isinstance(event.data, RunStarted) else view.started
     if start is not None and find_misfit(start, event):
         return replace(view, unreadable=view.unreadable + 1)
@@ -60,7 +119,7 @@ def _apply_event(view: RunView, event: Envelope) -> RunView:
 
 
 def follow_views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Iterator[RunView]:
-    """The view after each portion of the events, to the end of the run; `once`: to the end of what is there now."""
+    """Yield the view after each batch, to the end of the run; `once`: to the current end of the file."""
     cursor, view = Cursor(), RunView()
     while True:
         batch, cursor = read_new_events(event_file(run), cursor)
@@ -76,9 +135,9 @@ def follow_views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Ite
 def watch(
     run: Path, *, once: bool = False, out: TextIO | None = None, wait: Callable[[float], None] = time.sleep
 ) -> None:
-    """Show a run while it goes on, then its last screen, on `out` (stdout); `once`: only as it stands now.
+    """Show a run until it ends, then its last screen, on `out` (stdout); `once`: show the current state only.
 
-    A terminal has one screen that is kept up to date; elsewhere there is a screen for every round that is over.
+    A terminal shows one screen, updated in place; other outputs get a screen per completed round.
     """
     screen, view, events = open_console(out or sys.stdout), RunView(), event_file(run)
     if events.parent != run:
@@ -91,7 +150,7 @@ def watch(
 
 @contextlib.contextmanager
 def _open_display(screen: Console, run: Path, once: bool) -> Iterator[Callable[[RunView], None]]:
-    """Open the display for views before the last one."""
+    """Open the display for all views but the last."""
     if once:
         yield lambda view: None
     elif screen.is_terminal and not screen.is_dumb_terminal:
@@ -102,7 +161,7 @@ def _open_display(screen: Console, run: Path, once: bool) -> Iterator[Callable[[
 
 
 class _RoundDisplay:
-    """Shows a view for every round that is over; the end of the run is not its business."""
+    """Show a view per completed round, except after the end of the run."""
 
     def __init__(self, show: Callable[[RunView], None]) -> None:
         self._show, self._shown = show, 0
@@ -119,7 +178,7 @@ def _render(view: RunView, run: Path, screen: Console, *, height: int | None = N
 
 
 def _idle_seconds(run: Path) -> float:
-    """Seconds since the last event was written."""
+    """Seconds since the last write to the event file."""
     with contextlib.suppress(OSError, ValueError):
         return time.time() - event_file(run).stat().st_mtime
     return 0.0

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from morphogen.analysis.tables import Row, Tables, mean_known
+from morphogen.analysis.console import mean_known
+from morphogen.analysis.tables import Row, Tables
 from morphogen.config.task import TASKS
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op

@@ -152,8 +152,8 @@ REFUSED = {
     "--arms wait,schedule:{run}/config.json": (2, "config.json: steps: expected a list, got nothing"),
     "--arms trained:none": (4, "policy file none is missing"),
     "--episodes 0": (2, "--episodes: expected an integer in 1 .. 10000, got 0"),
-    "--episodes few": (2, "--episodes is "),
-    "--seed -1": (2, "--seed is -1"),
+    "--episodes few": (2, "--episodes: expected "),
+    "--seed -1": (2, "--seed: expected "),
     "--json {run}/config.json": (2, "which exists; want a new file"),
 }
 

@@ -6,10 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import StrMethodFormatter
 
+from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, add_legend, label_panel
 from morphogen.analysis.run_log import RunLog
-from morphogen.analysis.tables import Row, mean_known
+from morphogen.analysis.tables import Row
 from morphogen.analysis.views import op_epoch_table, op_table, verdict_table
 from morphogen.vocab.action import Op
 

@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Patch
 
+from morphogen.analysis.console import round_number
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, label_panel
 from morphogen.analysis.run_log import RunLog
-from morphogen.analysis.tables import Row, round_number
+from morphogen.analysis.tables import Row
 from morphogen.analysis.views import blueprint_table, rows_of_round
 from morphogen.telemetry.events import Envelope
 from morphogen.vocab import stage as stages

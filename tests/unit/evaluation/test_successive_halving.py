@@ -129,7 +129,7 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
         ("{}", "want a portfolio of version 1"),
         ('{"version": 2, "schedules": []}', "want a portfolio of version 1"),
         ('{"version": 1, "schedules": {}}', "want a portfolio of version 1"),
-        ('{"version": 1, "schedules": [{"version": 1, "name": "x", "steps": 3}]}', r"schedules\[0\]: steps is 3"),
+        ('{"version": 1, "schedules": [{"version": 1, "name": "x", "steps": 3}]}', r"schedules\[0\]: steps: expected a list"),
     ],
 )
 def test_a_portfolio_that_is_none_is_refused_by_name(tmp_path, text, said):

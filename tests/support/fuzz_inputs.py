@@ -19,9 +19,8 @@ from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, 
 from support.malicious_pickles import pickles
 
 from morphogen.analysis.console import Console
-from morphogen.analysis.inspect_run import inspect_path
-from morphogen.analysis.overview import overview
-from morphogen.analysis.plots.figure_table import PLOTS
+from morphogen.analysis.inspect_run import inspect_path, overview
+from morphogen.analysis.report import import_plots
 from morphogen.analysis.run_log import read_run
 from morphogen.analysis.views import build_views
 from morphogen.analysis.watch.loop import watch
@@ -284,7 +283,7 @@ class Runs:
         print(*facts.items(), overview(log), build_views(log.tables), sep="\n", file=shown)
         for title, rows in tables.items():
             Console(out=shown).print_table(rows, title=title)
-        for plot in PLOTS:
+        for plot in import_plots():
             list(map(str, [*plot.rows(log), *plot.table(log)]))
 
     def watched(self):

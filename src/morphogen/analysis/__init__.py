@@ -3,12 +3,12 @@
 For readers who ask "what happened in a run?".  Entry points:
 
     run_log        `read_run`: config, manifest, results and events of a run directory
-    tables         tables folded from events; `views`: derived tables; `front`: Pareto front
-    inspect_run    the command `inspect`: contents of a run directory or a checkpoint
+    tables         tables folded from events, rounds counted from 1
+    views          tables derived from these, and the Pareto front
+    inspect_run    the command `inspect`: contents of a run directory or a checkpoint; the head of a report
     report, page   the command `report`: one self-contained page; `plots` draws its pictures
     watch          the command `watch`: a fold over the growing event file, drawn on the terminal
     console        output of the commands: progress, tables, summary
-    overview       the head of a report
 
 Numbers are read from the event file, from `result.json` and from `evaluation.json`.
 A damaged or foreign file is a DataError that names the file and the line.

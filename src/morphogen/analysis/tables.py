@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
-from statistics import fmean
 from typing import Any
 
+from morphogen.analysis.console import mean_known, round_number
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import ROUND_FIELDS
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
@@ -89,11 +89,6 @@ def merge(first: Tables, rest: Tables) -> Tables:
     return Tables(rows, add_tallies(first.blueprints, rest.blueprints) if rest.blueprints else first.blueprints)
 
 
-def round_number(round: int) -> int:
-    """Number of a round as people read it: rounds count from 1."""
-    return round + 1
-
-
 def _table_row(event: Envelope) -> tuple[str, Row] | None:
     """Table of an event and the event's row in it; None without a table."""
     if event.name in PAYLOAD_TABLES:
@@ -148,12 +143,6 @@ def _gradient_row(data: SlotsMeasured) -> Row:
 def _payment_row(data: RewardsPaid) -> Row:
     """Rewards of an epoch, means over the envs."""
     return {"components": {name: mean_known(row[i] for row in data.components) for i, name in enumerate(data.names)}}
-
-
-def mean_known(values: Iterable[float | None]) -> float | None:
-    """The mean of what was measured."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 # Events with a number for every env -> their table, and what is kept of them.

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from morphogen.analysis.front import Point, hypervolume, pareto_front
-from morphogen.analysis.tables import Row, Tables, mean_known
+from morphogen.analysis.console import mean_known
+from morphogen.analysis.tables import Row, Tables
 from morphogen.config.task import TASKS
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
@@ -150,6 +151,55 @@ def mask_table(tables: Tables) -> list[Row]:
 
 
 MASK_COLUMNS = ("choices_mean", "single_share")
+
+
+class Point(NamedTuple):
+    """Result of an episode: its accuracy and its size."""
+
+    accuracy: float  # committed, percent
+    params_ratio: float  # of the delivered network, over the host's
+    stability: float  # (0, 1]
+
+
+class Reference(NamedTuple):
+    """The worst accuracy and the worst ratio that still count."""
+
+    accuracy: float = 0.0
+    params_ratio: float = 2.0
+
+
+REFERENCE = Reference()
+
+
+def dominates(point: Point, other: Point) -> bool:
+    """Nowhere worse, somewhere better."""
+    nowhere_worse = (
+        point.accuracy >= other.accuracy
+        and point.params_ratio <= other.params_ratio
+        and point.stability >= other.stability
+    )
+    return nowhere_worse and point != other
+
+
+def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
+    """Indices of the points that none dominates, ascending; equal points stay together."""
+    best_first = sorted(range(len(points)), key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]))
+    found: list[int] = []
+    for i in best_first:  # whoever dominates a point stands before it
+        if not any(dominates(points[j], points[i]) for j in found):
+            found.append(i)
+    return tuple(sorted(found))
+
+
+def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> float:
+    """Area of (accuracy, params_ratio) that is no better than some point and better than the reference."""
+    inside = [one for one in points if one.accuracy > reference.accuracy and one.params_ratio < reference.params_ratio]
+    area, width = 0.0, reference.params_ratio
+    for one in sorted(inside, key=lambda point: (-point.accuracy, point.params_ratio)):
+        if one.params_ratio < width:
+            area += (one.accuracy - reference.accuracy) * (width - one.params_ratio)
+            width = one.params_ratio
+    return area
 
 
 def episode_table(tables: Tables) -> list[Row]:

@@ -2,7 +2,8 @@
 
 For readers who ask "is the policy better than a fixed schedule?".  Entry points:
 
-    play                 `play`: episodes of one arm on held-out instances; the evaluation at the end of a run
+    play                 `play`: episodes of one arm on held-out instances;
+                         the evaluation at the end of a run
     arms                 table from names to players; grown networks trained from their start (static baseline);
                          the best schedule of a portfolio for each instance (hindsight oracle)
     evaluate             the command `evaluate`: all arms in the same worlds, tables and `evaluation.json`

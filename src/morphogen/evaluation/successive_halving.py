@@ -1,4 +1,4 @@
-"""The tuner: which fixed schedule is best on training instances, and which few are best between them."""
+"""Search for the best fixed schedule on training instances, and for a portfolio of schedules."""
 
 import json
 import math
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,8 +31,8 @@ PlayCandidates = Callable[[Sequence[Candidate], int], Array]  # lines, instances
 PORTFOLIO_VERSION = 1
 PORTFOLIO_SIZE = 6  # schedules of a portfolio
 TRIAL_DIVISORS = (12, 3, 1)  # a trial plays one in so many of the instances
-SURVIVOR_COUNTS = (24, 16)  # lines that go on to the next trial
-NEIGHBOUR_PARENTS = 6  # lines whose neighbours join the second trial
+SURVIVOR_COUNTS = (24, 16)  # candidates that stay for the next trial
+NEIGHBOUR_PARENTS = 6  # candidates whose neighbours join the second trial
 ENVS_FACTOR = 4  # times the envs of a run that are played side by side
 
 
@@ -60,12 +59,12 @@ def search_schedules(spec: RunSpec, *, instances: int, worlds: int, report: Call
             "(episode_length), a shorter training (lifecycle.min_training_epochs), or fewer disabled_ops"
         )
     setup = build_setup(spec)
-    fences = Transfers(setup.device, time.perf_counter)
+    transfers = Transfers(setup.device, time.perf_counter)
 
     def play(lines: Sequence[Candidate], count: int) -> Array:
         schedules = [build_schedule(line, spec) for line in lines]
         ground = training_instances(spec, count)
-        return score_schedules(setup, fences, schedules, ground, worlds=range(worlds), rows=ENVS_FACTOR * spec.envs)
+        return score_schedules(setup, transfers, schedules, ground, worlds=range(worlds), rows=ENVS_FACTOR * spec.envs)
 
     return halve_candidates(spec, play, instances=instances, report=report)
 
@@ -75,15 +74,15 @@ def halve_candidates(
 ) -> SearchResult:
     """Successive halving: all lines on a few instances, then the better ones and what is near them on more.
 
-    A line goes on for its mean, because it is the best one on some instances, or as the best one of its kind: what is
-    dear and worth it for few instances is not lost where these are not among the first ones.
+    A candidate stays for its mean, as the best on some instances, or as the best of its blueprints, so that seeds
+    that pay on few instances are not lost if the first trials lack these instances.
     """
     lines = initial_candidates(spec)
     tried = set(lines)
-    for share, kept in zip(TRIAL_DIVISORS, SURVIVOR_COUNTS, strict=False):
+    for share, count in zip(TRIAL_DIVISORS, SURVIVOR_COUNTS, strict=False):
         values = _run_trial(play, lines, math.ceil(instances / share), report)
         lines = [
-            lines[i] for i in dict.fromkeys([*_select_promising(values, kept), *_best_per_blueprints(lines, values)])
+            lines[i] for i in dict.fromkeys([*_select_promising(values, count), *_best_per_blueprints(lines, values)])
         ]
         near = neighbours(lines[:NEIGHBOUR_PARENTS], spec) if share == TRIAL_DIVISORS[0] else []
         lines = list(dict.fromkeys([*lines, *near]))
@@ -157,7 +156,7 @@ def cross_world_value(values: Array) -> float:
 def write_schedules(result: SearchResult, spec: RunSpec, best: Path, portfolio: Path) -> None:
     """The two files: the schedule as `--policy schedule:FILE` takes it, and the portfolio."""
     schedules = [json.loads(dump_schedule(build_schedule(line, spec), spec)) for line in result.portfolio]
-    told = {
+    contents = {
         "version": PORTFOLIO_VERSION,
         "task": spec.task,
         "seed": spec.seed,
@@ -172,56 +171,52 @@ def write_schedules(result: SearchResult, spec: RunSpec, best: Path, portfolio: 
     }
     for path, text in (
         (best, dump_schedule(build_schedule(result.best, spec), spec).encode()),
-        (portfolio, atomic_write.json_bytes(told)),
+        (portfolio, atomic_write.json_bytes(contents)),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write.write_atomic(path, text)
 
 
 def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
-    """The schedules of a portfolio file, for a resolved spec; a ConfigError tells what is wrong with it."""
+    """Read the schedules of a portfolio file for a resolved spec; raise ConfigError for an invalid file."""
     try:
-        told = parse_json(read_bytes(path))
+        contents = parse_json(read_bytes(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
-    rows = told.get("schedules")
-    if not isinstance(rows, list) or told.get("version") != PORTFOLIO_VERSION:
+    rows = contents.get("schedules")
+    if not isinstance(rows, list) or contents.get("version") != PORTFOLIO_VERSION:
         raise ConfigError(
-            f"{path} is {format_value(told)}; want a portfolio of version {PORTFOLIO_VERSION} "
+            f"{path} is {format_value(contents)}; want a portfolio of version {PORTFOLIO_VERSION} "
             "that `morphogen tune` wrote"
         )
-    return tuple(_parse_portfolio_row(row, i, path, spec) for i, row in enumerate(rows))
-
-
-def _parse_portfolio_row(row: Any, index: int, path: Path, spec: RunSpec) -> Schedule:
-    try:
-        return parse_schedule(json.dumps(row), spec)
-    except ConfigError as error:
-        lines = str(error).splitlines()
-        raise ConfigError("\n".join(f"{path}, schedules[{index}]: {line}" for line in lines)) from None
+    schedules = []
+    for i, row in enumerate(rows):
+        try:
+            schedules.append(parse_schedule(json.dumps(row), spec))
+        except ConfigError as error:
+            lines = str(error).splitlines()
+            raise ConfigError("\n".join(f"{path}, schedules[{i}]: {line}" for line in lines)) from None
+    return tuple(schedules)
 
 
 def portfolio_table(result: SearchResult) -> list[dict[str, object]]:
     """A row per schedule of the portfolio."""
     rows = zip(result.portfolio, result.means, result.portfolio_values, strict=True)
     return [
-        {
-            "schedule": "; ".join(growth.label for growth in line) or "nothing",
-            "network value": mean,
-            "best so far": cover,
-        }
-        for line, mean, cover in rows
+        {"schedule": _candidate_label(line), "network value": mean, "best so far": cover} for line, mean, cover in rows
     ]
+
+
+def _candidate_label(candidate: Candidate) -> str:
+    return "; ".join(growth.label for growth in candidate) or "nothing"
 
 
 def summary_lines(result: SearchResult) -> list[str]:
     """Result of a search in words."""
-    name = "; ".join(growth.label for growth in result.best) or "nothing"
     return [
-        f"the best of {result.candidate_count} schedules grows {name}",
+        f"the best of {result.candidate_count} schedules grows {_candidate_label(result.best)}",
         f"network value {result.best_mean:.4f}, and {result.idle_mean:.4f} without growing: "
-        f"mean over {result.instances} "
-        f"training instances, {result.worlds} worlds each",
+        f"mean over {result.instances} training instances, {result.worlds} worlds each",
         f"the best of the portfolio for each instance: {result.portfolio_values[-1]:.4f}, "
         "judged where it was not picked",
     ]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.analysis.front import Point, Reference, hypervolume, pareto_front
+from morphogen.analysis.views import Point, Reference, hypervolume, pareto_front
 
 # Few values, so that points are often equal in something.
 coarse = st.builds(

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import SubFigure
 from matplotlib.ticker import StrMethodFormatter
 
+from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, label_panel
+from morphogen.analysis.plots.canvas import Plot, add_legend, label_panel
 from morphogen.analysis.run_log import RunLog
-from morphogen.analysis.tables import Row, mean_known
+from morphogen.analysis.tables import Row
 from morphogen.analysis.views import op_epoch_table, op_table, verdict_table
 from morphogen.vocab.action import Op
 
@@ -42,10 +43,6 @@ def action_rows(log: RunLog) -> list[Row]:
         for row in (op_table(tables) if tables["actions"] else [])
     ]
     return [*rounds, *epochs, *told, *rates]
-
-
-def _draw_actions(found: RunRows) -> Figure:
-    return canvas.stack_runs(found, _plot_actions, lambda rows: 6.4)
 
 
 def _plot_actions(part: SubFigure, rows: Sequence[Row]) -> None:
@@ -155,10 +152,6 @@ def _shaping_share(row: Row) -> float | None:
     return sums[SHAPING] / total if SHAPING in sums and total else None
 
 
-def _draw_rewards(found: RunRows) -> Figure:
-    return canvas.stack_runs(found, _plot_rewards, lambda rows: 6.0)
-
-
 def _plot_rewards(part: SubFigure, rows: Sequence[Row]) -> None:
     over_rounds, share, over_epochs = canvas.add_panels(part, (2, 1), (1,))
     label_panel(over_rounds, "Components of the reward, over rounds", "round", "reward per episode")
@@ -190,12 +183,12 @@ ACTIONS = Plot(
     "Shares count what took effect: an action that could not be executed counts as WAIT. Legal: share of the steps in "
     "which the op was allowed somewhere.",
     action_rows,
-    _draw_actions,
+    canvas.stack_runs(_plot_actions, 6.4),
 )
 REWARDS = Plot(
     "rewards",
     "Rewards",
     "Components add up to the reward. Bars below zero are what was taken.",
     reward_rows,
-    _draw_rewards,
+    canvas.stack_runs(_plot_rewards, 6.0),
 )

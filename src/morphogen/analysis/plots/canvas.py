@@ -1,4 +1,4 @@
-"""Figures that look alike everywhere: a fixed style, colours that everybody can tell apart, no global state."""
+"""Common style of all figures: colours for every kind of colour vision, no global state."""
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from morphogen.analysis.tables import Row
 
 RunRows = Mapping[str, Sequence[Row]]  # run -> rows
 WIDTH, DPI = 11.0, 100  # inches, pixels per inch
-# Okabe and Ito: told apart with every kind of colour vision.
+# Okabe and Ito: distinct for every kind of colour vision.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, YELLOW, GREY, PALE = "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999", "#DDDDDD"
 CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES = ("-", "--", ":", "-.")
-HATCHES = ("", "///", "...", "xxx")  # where there are more kinds than colours
+HATCHES = ("", "///", "...", "xxx")  # for more kinds than colours
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -44,17 +44,17 @@ STYLE = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot of the report.  `rows`: its numbers for one run; `draw`: the picture of the runs that have any."""
+    """Plot of the report.  `rows`: numbers of one run; `draw`: picture of the runs that have rows."""
 
     name: str
     title: str
     text: str  # how to read it
     rows: Callable[[RunLog], list[Row]]
     draw: Callable[[RunRows], Figure]
-    table: Callable[[RunLog], list[Row]] = lambda log: []  # that stands below it on the page
+    table: Callable[[RunLog], list[Row]] = lambda log: []  # below the picture
 
     def render_png(self, runs: RunRows) -> bytes:
-        """The picture, whatever the user's settings of matplotlib; the same rows give the same bytes."""
+        """Draw the picture, independent of the user's matplotlib settings; the same rows give the same bytes."""
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(STYLE)
@@ -69,29 +69,33 @@ def new_figure(height: float) -> Figure:
 
 
 def stack_runs(
-    runs: RunRows, draw: Callable[[SubFigure, Sequence[Row]], None], height: Callable[[Sequence[Row]], float]
-) -> Figure:
-    """A picture of every run, one below the other.  height: of one, in inches."""
-    heights = [height(rows) for rows in runs.values()]
-    page = new_figure(sum(heights))
-    parts = page.subfigures(len(runs), squeeze=False, height_ratios=heights)[:, 0]
-    for part, (run, rows) in zip(parts, runs.items(), strict=True):
-        draw(part, rows)
-        if len(runs) > 1:
-            part.suptitle(run, x=0.01, ha="left", fontweight="bold")
-    return page
+    draw: Callable[[SubFigure, Sequence[Row]], None], height: float | Callable[[Sequence[Row]], float]
+) -> Callable[[RunRows], Figure]:
+    """Drawing of the runs of a plot, one below the other.  height: of one run, in inches."""
+
+    def draw_runs(runs: RunRows) -> Figure:
+        heights = [height(rows) if callable(height) else height for rows in runs.values()]
+        page = new_figure(sum(heights))
+        parts = page.subfigures(len(runs), squeeze=False, height_ratios=heights)[:, 0]
+        for part, (run, rows) in zip(parts, runs.items(), strict=True):
+            draw(part, rows)
+            if len(runs) > 1:
+                part.suptitle(run, x=0.01, ha="left", fontweight="bold")
+        return page
+
+    return draw_runs
 
 
 def add_panels(
     part: Figure | SubFigure, *widths: Sequence[float], heights: Sequence[float] | None = None
 ) -> list[Axes]:
-    """Panels in rows, from the top left; widths: of the panels of every row.  Rows have margins of their own."""
+    """Add rows of panels from the top left; widths: of the panels of each row.  Each row has its own margins."""
     rows = part.subfigures(len(widths), 1, squeeze=False, height_ratios=heights)[:, 0]
-    return [ax for row, own in zip(rows, widths, strict=True) for ax in _panel_row(row, own)]
-
-
-def _panel_row(part: SubFigure, widths: Sequence[float]) -> Sequence[Axes]:
-    return part.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    panels = (
+        row.subplots(1, len(width), squeeze=False, width_ratios=width)[0]
+        for row, width in zip(rows, widths, strict=True)
+    )
+    return [ax for row in panels for ax in row]
 
 
 def label_panel(ax: Axes, title: str, x: str, y: str) -> None:
@@ -102,30 +106,30 @@ def label_panel(ax: Axes, title: str, x: str, y: str) -> None:
 
 
 def set_integer_x(ax: Axes) -> None:
-    """Rounds and epochs have no halves."""
+    """Set integer ticks, for rounds and epochs."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def add_legend(ax: Axes) -> None:
-    """A legend beside the panel, where it hides nothing; none where there is nothing to tell apart."""
+    """Add a legend beside the panel if it has several entries."""
     if len(ax.get_legend_handles_labels()[0]) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
 
 
 def show_no_data(ax: Axes, text: str = "no data") -> None:
-    """Say in place of a curve that there is none."""
+    """Show a text in place of a curve."""
     ax.set(xticks=(), yticks=())
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)
 
 
 def draw_line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bool:
-    """A curve, broken where nothing was measured; whether there was anything."""
+    """Draw a curve with gaps for missing values; return whether any value is known."""
     known = [(row[x], row[y]) for row in rows if row.get(y) is not None]
     if not known:
         return False
     values = [float("nan") if row.get(y) is None else row[y] for row in rows]
-    lonely = len(known) <= 2 or len(known) < len(rows) / 2  # dots, or nothing would be seen
-    ax.plot([row[x] for row in rows], values, **{"marker": "o" if lonely else None, "markersize": 3.5, **style})
+    sparse = len(known) <= 2 or len(known) < len(rows) / 2  # isolated values need dots
+    ax.plot([row[x] for row in rows], values, **{"marker": "o" if sparse else None, "markersize": 3.5, **style})
     return True
 
 
@@ -141,10 +145,10 @@ def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = 
     drawn = False
     for i, (run, rows) in enumerate(runs.items()):
         for j, (column, name) in enumerate(series.items()):
-            one = len(runs) == 1
-            turn = j // len(CYCLE) if one else j
-            style = {"color": cycle_colour(j if one else i), "linestyle": DASHES[turn % len(DASHES)]}
-            label = name if one else f"{run} {name}" if len(series) > 1 else run
+            single = len(runs) == 1
+            dash = j // len(CYCLE) if single else j
+            style = {"color": cycle_colour(j if single else i), "linestyle": DASHES[dash % len(DASHES)]}
+            label = name if single else f"{run} {name}" if len(series) > 1 else run
             drawn |= draw_line(ax, rows, x, column, label=label, **style)
     set_integer_x(ax)
     if not drawn:

@@ -6,10 +6,11 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, draw_curves, label_panel
 from morphogen.analysis.run_log import RunLog
-from morphogen.analysis.tables import Row, mean_known
+from morphogen.analysis.tables import Row
 from morphogen.analysis.views import flatten_row, rows_of_round
 
 KL_STOP = 1.5  # an update stops at so many times `ppo.target_kl`

@@ -6,10 +6,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, draw_curves, label_panel
 from morphogen.analysis.run_log import RunLog
-from morphogen.analysis.tables import Row, mean_known
+from morphogen.analysis.tables import Row
 from morphogen.analysis.views import VIEWS, rows_of_round
 
 GRADIENT_COLUMNS = ("gradient_health", "gradient_health_min", "host_gradient_norm", "skipped")

@@ -1,185 +1,27 @@
-"""Delivered networks: against their size, their instance, and the baselines."""
+"""Policies on held-out instances: the policy of a run against the baselines, and the arms of `morphogen evaluate`."""
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean, stdev
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.figure import SubFigure
 
-from morphogen.analysis.front import hypervolume
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Plot, RunRows, add_legend, label_panel
-from morphogen.analysis.plots.seed_plots import last_ablations
+from morphogen.analysis.plots.canvas import Plot, add_legend, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
-from morphogen.analysis.views import flatten_row, front_episodes, pareto_points, rows_of_round
 
 SIGMAS = 1.96  # standard errors to either side of a mean in a 95 % interval
-BINS = 5
 TIE_TOLERANCE = 1e-9
-MARKERS = ("s", "^", "D", "v", "P", "X")
-FRONT_COLUMNS = (
-    "round",
-    "env",
-    "committed_accuracy",
-    "params",
-    "params_ratio",
-    "stability",
-    "network_value",
-    "fossilized",
-)
 METRICS = {"network_value": "network value", "committed_accuracy": "committed accuracy, points"}
-
-
-def frontier_rows(log: RunLog) -> list[Row]:
-    """Episodes, the front among them, the hypervolume of every round, and policies on held-out instances."""
-    tables = log.tables
-    names = ("round", "env", "committed_accuracy", "params_ratio", "stability")
-    front = {row["episode"] for row in front_episodes(tables)}
-    episodes = [
-        {"panel": "episode", "name": None, **{name: row[name] for name in names}, "front": row["episode"] in front}
-        for row in tables["episodes"]
-        if pareto_points([row])
-    ]
-    rounds = dict.fromkeys(row["round"] for row in tables["episodes"])
-    volumes = [
-        {
-            "panel": "hypervolume",
-            "round": round,
-            "value": hypervolume(pareto_points(rows_of_round(tables["episodes"], round))),
-        }
-        for round in rounds
-    ]
-    held_out = [
-        {"panel": "held-out", "name": name, **{metric: fmean(found[metric]) for metric in names[2:]}}
-        for name, found in log.result.get("policies", {}).items()
-    ]
-    return [
-        {**dict.fromkeys(("panel", "name", *names, "front", "value")), **row}
-        for row in [*episodes, *volumes, *held_out]
-    ]
-
-
-def front_table(log: RunLog) -> list[Row]:
-    """The episodes of the front, most accurate first."""
-    rows = [{name: row[name] for name in FRONT_COLUMNS} for row in front_episodes(log.tables)]
-    return sorted(rows, key=lambda row: -row["committed_accuracy"])
-
-
-def _draw_frontier(found: RunRows) -> Figure:
-    return canvas.stack_runs(found, _plot_frontier, lambda rows: 4.2)
-
-
-def _plot_frontier(part: SubFigure, rows: Sequence[Row]) -> None:
-    plane, volume = part.subplots(1, 2, width_ratios=(1.6, 1.0))
-    label_panel(
-        plane,
-        "Every episode: accuracy against size",
-        "parameters of the delivered network, × host",
-        "committed accuracy, %",
-    )
-    label_panel(volume, "Hypervolume of a round", "round", "covered area, % × host")
-    episodes = [row for row in rows if row["panel"] == "episode"]
-    if episodes:
-        _plot_episodes(plane, episodes)
-    for i, row in enumerate(one for one in rows if one["panel"] == "held-out"):
-        style = {"marker": MARKERS[i % len(MARKERS)], "color": canvas.CYCLE[i % len(canvas.CYCLE)]}
-        plane.plot(
-            *_plane_points([row]),
-            linestyle="",
-            markersize=8,
-            markeredgecolor="white",
-            label=f"{row['name']}, held-out mean",
-            **style,
-        )
-    add_legend(plane)
-    canvas.draw_curves(volume, {"": [row for row in rows if row["panel"] == "hypervolume"]}, {"value": "hypervolume"})
-
-
-def _plot_episodes(ax: Axes, rows: Sequence[Row]) -> None:
-    """A dot per episode, coloured by round; the front circled, its edge drawn."""
-    rounds = [row["round"] for row in rows]
-    span = {"vmin": min(rounds), "vmax": max(*rounds, min(rounds) + 1)}
-    dots = ax.scatter(*_plane_points(rows), c=rounds, s=14, cmap="cividis", alpha=0.8, linewidths=0, **span)
-    ax.figure.colorbar(dots, ax=ax, label="round", ticks=MaxNLocator(integer=True), location="left", pad=0.02)
-    front = sorted((row for row in rows if row["front"]), key=lambda row: row["params_ratio"])
-    ax.scatter(*_plane_points(front), s=34, facecolors="none", edgecolors=canvas.BLACK, label="not dominated")
-    ax.step(*_plane_points(_front_edge(front)), where="post", color=canvas.BLACK, linewidth=1.0)
-
-
-def _plane_points(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    return [row["params_ratio"] for row in rows], [row["committed_accuracy"] for row in rows]
-
-
-def _front_edge(front: Sequence[Row]) -> list[Row]:
-    """Of the front by size, those that are better than all smaller ones: its edge in the plane."""
-    found: list[Row] = []
-    for row in front:
-        if not found or row["committed_accuracy"] > found[-1]["committed_accuracy"]:
-            found.append(row)
-    return found
-
-
-def instance_rows(log: RunLog) -> list[Row]:
-    """Gain of growing in every episode, beside the parameters of its instance."""
-    found = []
-    for row in log.tables["episodes"]:
-        measured = last_ablations(log, row)
-        if measured is not None:
-            gain = measured["accuracy"] - measured["host_acc"]
-            found.append({"round": row["round"], "env": row["env"], "gain": gain, **flatten_row(row, "instance")})
-    return found
-
-
-def _draw_instances(found: RunRows) -> Figure:
-    return canvas.stack_runs(found, _plot_instances, lambda rows: 2.9 * math.ceil(len(_varying_columns(rows)) / 3))
-
-
-def _varying_columns(rows: Sequence[Row]) -> dict[str, str]:
-    """The parameters that differ between instances, or the first one."""
-    names = canvas.prefixed_columns(rows, "instance")
-    varied = {column: name for column, name in names.items() if len({row[column] for row in rows}) > 1}
-    return varied or dict(list(names.items())[:1])
-
-
-def _plot_instances(part: SubFigure, rows: Sequence[Row]) -> None:
-    names = _varying_columns(rows)
-    axes = list(part.subplots(math.ceil(len(names) / 3), min(3, len(names)), squeeze=False, sharey=True).flat)
-    for ax, (column, name) in zip(axes, names.items(), strict=False):
-        label_panel(ax, f"Gain by {name.replace('_', ' ')}", UNITS.get(name, name), "over the host alone, points")
-        ax.scatter(
-            [row[column] for row in rows], [row["gain"] for row in rows], s=9, color=canvas.SKY, linewidths=0, alpha=0.6
-        )
-        ax.plot(*_bin_means(rows, column), color=canvas.BLUE, marker="o", label="means of groups")
-        ax.axhline(0, color=canvas.BLACK, linewidth=0.8)
-    for ax in axes[len(names) :]:
-        ax.set_visible(False)
-
-
-UNITS = {
-    "width": "share of the host's channels in use",
-    "data_share": "share of the training samples",
-    "label_noise": "share of labels replaced",
-    "classes": "number of classes",
-    "reach": "pixels that a kernel sees to each side",
-    "param_price": "price of the parameter budget",
+INTERVAL_COLUMNS = ("value", "low", "high")
+PANELS = {  # statistic -> title, axis
+    "mean": ("Network value", "mean"),
+    "iqm": ("The middle half of the episodes", "interquartile mean of network value"),
+    "difference": ("Trained policy minus arm", "difference in network value"),
 }
-
-
-def _bin_means(rows: Sequence[Row], column: str) -> tuple[list[float], list[float]]:
-    """Means of both over groups by the column: of one value each where there are few, else of equal size."""
-    ordered = sorted(rows, key=lambda row: row[column])
-    values = sorted({row[column] for row in rows})
-    edges = [round(i * len(ordered) / BINS) for i in range(BINS + 1)]
-    groups = [ordered[low:high] for low, high in pairwise(edges) if high > low]
-    if len(values) <= BINS:
-        groups = [[row for row in rows if row[column] == value] for value in values]
-    return [fmean(row[column] for row in group) for group in groups], [
-        fmean(row["gain"] for row in group) for group in groups
-    ]
+REFERENCE_LINES = {"difference": 0.0}  # where nothing is better or worse
 
 
 def comparison_rows(log: RunLog) -> list[Row]:
@@ -211,10 +53,6 @@ def _paired_difference(pairs: Sequence[float]) -> Row:
     return {"difference": middle, **dict(zip(PAIRED_COLUMNS, (*ends, *counts), strict=True))}
 
 
-def _draw_comparison(found: RunRows) -> Figure:
-    return canvas.stack_runs(found, _plot_comparison, lambda rows: 1.3 + 0.45 * len({row["rival"] for row in rows}))
-
-
 def _plot_comparison(part: SubFigure, rows: Sequence[Row]) -> None:
     for ax, (metric, name) in zip(part.subplots(1, len(METRICS), sharey=True), METRICS.items(), strict=True):
         label_panel(ax, "This policy minus ...", f"difference in {name}", "")
@@ -239,28 +77,95 @@ def _plot_comparison(part: SubFigure, rows: Sequence[Row]) -> None:
         ax.margins(y=0.25)
 
 
-FRONTIER = Plot(
-    "frontier",
-    "Accuracy against size",
-    "Circled: no other episode is at least as good in accuracy, size and stability and better in one. Hypervolume: the "
-    "area that the episodes of a round cover, from an accuracy of 0 and twice the size of the host.",
-    frontier_rows,
-    _draw_frontier,
-    front_table,
-)
-INSTANCES = Plot(
-    "instances",
-    "Gain by instance",
-    "Final accuracy minus that of the same host with all seeds switched off, a point per episode; the line joins means "
-    "of groups of episodes.",
-    instance_rows,
-    _draw_instances,
-)
+def arm_rows(log: RunLog) -> list[Row]:
+    """Every statistic of every arm that has it, with its interval."""
+    found = log.evaluation.get("statistics", {})
+    return [
+        {"arm": arm, "statistic": name, **{end: held[end] for end in INTERVAL_COLUMNS}}
+        for arm, one in found.items()
+        for name, held in one.items()
+        if held is not None
+    ]
+
+
+def arm_table(log: RunLog) -> list[Row]:
+    """An arm a row: its means, and what it took."""
+    arms = log.evaluation.get("statistics", {})
+    names = dict.fromkeys(name for one in arms.values() for name in one)
+    return [
+        {"arm": arm, **{name: held["value"] if (held := one.get(name)) else None for name in names}}
+        for arm, one in arms.items()
+    ]
+
+
+def _arm_names(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["arm"] for row in rows))
+
+
+def _plot_arms(part: SubFigure, rows: Sequence[Row]) -> None:
+    names = _arm_names(rows)
+    for ax, (statistic, (title, axis)) in zip(part.subplots(1, len(PANELS), sharey=True), PANELS.items(), strict=True):
+        label_panel(ax, title, axis, "")
+        for row in (one for one in rows if one["statistic"] == statistic):
+            _plot_interval(ax, row, names.index(row["arm"]))
+        if statistic in REFERENCE_LINES:
+            ax.axvline(REFERENCE_LINES[statistic], color=canvas.BLACK, linewidth=0.8)
+        if ax.get_subplotspec().is_first_col():
+            ax.set_yticks(range(len(names)), names)
+            ax.invert_yaxis()
+        ax.margins(y=0.2)
+
+
+def _plot_interval(ax: Axes, row: Row, place: int) -> None:
+    value, low, high = (row[end] for end in INTERVAL_COLUMNS)
+    ax.hlines(place, low, high, color=canvas.cycle_colour(place), linewidth=2.0)
+    ax.plot([value], [place], "o", color=canvas.cycle_colour(place))
+
+
+def profile_rows(log: RunLog) -> list[Row]:
+    """The share of episodes above every tau, for every arm."""
+    found = log.evaluation.get("profiles", {"tau": (), "arms": {}})
+    return [
+        {"arm": arm, "tau": tau, **dict(zip(INTERVAL_COLUMNS, shares, strict=True))}
+        for arm, band in found["arms"].items()
+        for tau, *shares in zip(found["tau"], *(band[end] for end in INTERVAL_COLUMNS), strict=True)
+    ]
+
+
+def _plot_profiles(part: SubFigure, rows: Sequence[Row]) -> None:
+    ax = part.subplots()
+    label_panel(ax, "Performance profiles", "network value tau", "share of episodes above tau")
+    for i, arm in enumerate(_arm_names(rows)):
+        own = [row for row in rows if row["arm"] == arm]
+        tau, value, low, high = ([row[name] for row in own] for name in ("tau", *INTERVAL_COLUMNS))
+        dash = canvas.DASHES[i // len(canvas.CYCLE) % len(canvas.DASHES)]
+        ax.plot(tau, value, color=canvas.cycle_colour(i), linestyle=dash, label=arm)
+        ax.fill_between(tau, low, high, color=canvas.cycle_colour(i), alpha=0.15, linewidth=0)
+    ax.set_ylim(-0.02, 1.02)
+    add_legend(ax)
+
+
 COMPARISON = Plot(
     "comparison",
     "Against the baselines",
     "Differences on the same held-out instances, a stroke per instance; the dot is the mean with its 95 % interval.",
     comparison_rows,
-    _draw_comparison,
+    canvas.stack_runs(_plot_comparison, lambda rows: 1.3 + 0.45 * len({row["rival"] for row in rows})),
     lambda log: [row for row in comparison_rows(log) if row["pair"] is None],
+)
+ARMS = Plot(
+    "arms",
+    "On held-out instances",
+    "Every arm of the last `morphogen evaluate` on the same instances: the dot is the estimate, the line its 95 % "
+    "interval. Paired differences have the smaller intervals: all arms meet the same easy and hard instances.",
+    arm_rows,
+    canvas.stack_runs(_plot_arms, lambda rows: 1.3 + 0.3 * len(_arm_names(rows))),
+    arm_table,
+)
+PROFILES = Plot(
+    "profiles",
+    "How often a value is passed",
+    "A curve that is higher everywhere is better whatever value counts; the band is a 95 % interval at each point.",
+    profile_rows,
+    canvas.stack_runs(_plot_profiles, 4.0),
 )

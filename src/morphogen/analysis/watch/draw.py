@@ -8,8 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from morphogen.analysis.console import format_duration
-from morphogen.analysis.tables import round_number
+from morphogen.analysis.console import format_duration, round_number
 from morphogen.analysis.watch.view import ActionView, EnvView, Note, RunView, SlotView
 from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.telemetry.messages import format_counts

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from morphogen.analysis.tables import mean_known
+from morphogen.analysis.console import mean_known
 from morphogen.telemetry.events import Envelope, Event, Json
 from morphogen.telemetry.kinds.env import EpisodeCompleted
 from morphogen.telemetry.kinds.epoch import EpochCompleted

@@ -3,7 +3,7 @@
 import errno
 import threading
 
-from morphogen.telemetry.batch import EventBatch, PendingEvents
+from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.env import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -38,7 +38,7 @@ def summary(round=0):
 
 
 def batch(*events, level="normal"):
-    return EventBatch(PendingEvents(lambda: events), level)
+    return PendingEvents(lambda: events).select(level)
 
 
 class Keep:

@@ -11,7 +11,7 @@ from typing import Any
 
 from morphogen.engine.setup import Setup
 from morphogen.storage.codec import Tree, pack
-from morphogen.telemetry.batch import PendingEvents
+from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.derive import derive_details, derive_events
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
 from morphogen.telemetry.episode_events import completed_episodes

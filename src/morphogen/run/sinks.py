@@ -12,7 +12,7 @@ from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
-from morphogen.telemetry.batch import parse_saved_event
+from morphogen.telemetry.sink_thread import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
 from morphogen.telemetry.scalars import LOGGER_FILES, ScalarSink, check_loggers, truncate_files

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.telemetry.anomaly import EpochReport, escalate_level
-from morphogen.telemetry.batch import EventBatch, EventLines, PendingEvents
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.run import SinkFailed, TelemetryEscalated
-from morphogen.telemetry.sink_thread import SinkWorker
+from morphogen.telemetry.sink_thread import EventLines, PendingEvents, SinkWorker
 from morphogen.telemetry.writer import CallbackSink, FilePosition, JsonlSink, LoggerPosition, Sink, SinkPosition
 
 RECORDED_EPOCHS = 5  # epochs that the flight recorder keeps
@@ -116,7 +115,7 @@ class Dispatcher:
 
     def _put(self, moment: PendingEvents, workers: Iterable[SinkWorker], *, late: bool = False) -> None:
         level = self._spec.level if late else self._level
-        batch = EventBatch(moment, level, lifecycle_only=self._spec.lifecycle_only, late=late)
+        batch = moment.select(level, lifecycle_only=self._spec.lifecycle_only, late=late)
         for worker in workers:
             worker.put(batch)
 

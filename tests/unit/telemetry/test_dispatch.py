@@ -9,7 +9,7 @@ from support.faulty_sinks import DONE, Broken, Keep, lived, passing, summary
 
 from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
 from morphogen.telemetry.anomaly import EpochReport
-from morphogen.telemetry.batch import PendingEvents
+from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import RewardsPaid

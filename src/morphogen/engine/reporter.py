@@ -11,7 +11,6 @@ from typing import Any
 
 from morphogen.engine.setup import Setup
 from morphogen.storage.codec import Tree, pack
-from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.derive import derive_details, derive_events
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
 from morphogen.telemetry.episode_events import completed_episodes
@@ -24,6 +23,7 @@ from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, update_me
 from morphogen.telemetry.round_events import Scale, normaliser_scale, round_events
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
+from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.telemetry_state import TelemetryState, unpack_state
 from morphogen.telemetry.watcher import AnomalyMonitor
 

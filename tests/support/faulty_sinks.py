@@ -4,7 +4,7 @@ import errno
 import threading
 
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.env import HostStabilized, RolledBack
+from morphogen.telemetry.kinds.epoch import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
 from morphogen.telemetry.sink_thread import PendingEvents

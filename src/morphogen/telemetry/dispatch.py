@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.telemetry.anomaly import EpochReport, escalate_level
@@ -59,7 +59,7 @@ class Dispatcher:
     def add_sinks(self, sinks: Iterable[AnySink]) -> None:
         """Add sinks, which receive all later events."""
         for item in sinks if self._spec.level != LEVEL_OFF else ():
-            sink: Sink = item if hasattr(item, "write") else CallbackSink(item)
+            sink: Any = item if hasattr(item, "write") else CallbackSink(item)
             worker = SinkWorker(
                 sink,
                 name=getattr(sink, "name", type(sink).__name__),

@@ -22,7 +22,7 @@ from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 from morphogen.storage.safe_read import error_line, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.fit import find_misfit
+from morphogen.telemetry.jsonl import find_misfit
 from morphogen.telemetry.kinds.run import RunStarted
 
 POLL_S = 0.5  # seconds between two looks at a file that has nothing new

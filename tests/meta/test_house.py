@@ -57,9 +57,7 @@ TORCH_FREE = (
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
 SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
-    "env.py": "state of an env; events of an env",
     "epoch.py": "one epoch of the engine; events of an epoch",
-    "slot.py": "place of a slot; events of a slot",
     "train.py": "training step; training run",
     "reward.py": "names of reward rules; laws of reward rules",
 }

@@ -3,11 +3,11 @@
 import errno
 import threading
 
-from morphogen.telemetry.batch import EventBatch, PendingEvents
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.env import HostStabilized, RolledBack
+from morphogen.telemetry.kinds.epoch import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
+from morphogen.telemetry.sink_thread import PendingEvents
 
 BACK = RolledBack(
     reason="nonfinite", loss=None, loss_limit=None, streak=1, penalty=1.0, seeds_pruned=0, snapshot_epoch=-1
@@ -38,7 +38,7 @@ def summary(round=0):
 
 
 def batch(*events, level="normal"):
-    return EventBatch(PendingEvents(lambda: events), level)
+    return PendingEvents(lambda: events).select(level)
 
 
 class Keep:

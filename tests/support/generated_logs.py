@@ -13,8 +13,18 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.spec import resolve
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
-from morphogen.telemetry.kinds.env import EpisodeCompleted, RolledBack
-from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
+from morphogen.telemetry.kinds.epoch import (
+    AblationsMeasured,
+    EpisodeCompleted,
+    EpochCompleted,
+    RewardsPaid,
+    RolledBack,
+    SeedFossilized,
+    SeedGerminated,
+    SeedPruned,
+    SlotsMeasured,
+    StageChanged,
+)
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import (
     ActionCounts,
@@ -28,7 +38,6 @@ from morphogen.telemetry.kinds.round import (
     Throughput,
 )
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunStarted
-from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedPruned, StageChanged
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage

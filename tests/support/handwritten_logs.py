@@ -6,12 +6,17 @@ from support import generated_logs
 
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
-from morphogen.telemetry.kinds.env import EpisodeCompleted, RolledBack
-from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.epoch import (
+    EpisodeCompleted,
+    EpochCompleted,
+    RolledBack,
+    SeedFossilized,
+    SeedGerminated,
+    StageChanged,
+)
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
 from morphogen.telemetry.kinds.run import CheckpointSaved, Evaluated, RunCompleted
-from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, StageChanged
 
 SLOTS = ("r0c0", "r0c1")
 

@@ -18,8 +18,7 @@ from morphogen.storage import run_directory
 from morphogen.storage.safe_read import error_line, parse_json, read_bytes, read_lines
 from morphogen.storage.type_check import build_check
 from morphogen.telemetry.events import Envelope, tidy
-from morphogen.telemetry.fit import find_misfit
-from morphogen.telemetry.jsonl import decode
+from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.vocab.text import format_value

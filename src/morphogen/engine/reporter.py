@@ -11,19 +11,24 @@ from typing import Any
 
 from morphogen.engine.setup import Setup
 from morphogen.storage.codec import Tree, pack
-from morphogen.telemetry.batch import PendingEvents
-from morphogen.telemetry.derive import derive_details, derive_events
+from morphogen.telemetry.derive import completed_episodes, derive_details, derive_events
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
-from morphogen.telemetry.episode_events import completed_episodes
 from morphogen.telemetry.event_tally import Record
 from morphogen.telemetry.events import Envelope, Event, RoundEvent
-from morphogen.telemetry.kinds.env import EpisodeCompleted
+from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.kinds.ppo import ppo_event
 from morphogen.telemetry.kinds.round import BatchSummary, BlueprintScores
 from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, update_memory
-from morphogen.telemetry.round_events import Scale, normaliser_scale, round_events
-from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
+from morphogen.telemetry.round_summary import (
+    RoundCosts,
+    Scale,
+    normaliser_scale,
+    round_events,
+    summarise,
+    throughput_events,
+)
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
+from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.telemetry_state import TelemetryState, unpack_state
 from morphogen.telemetry.watcher import AnomalyMonitor
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from morphogen.config.spec import RunSpec
@@ -12,11 +11,11 @@ from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
-from morphogen.telemetry.batch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
 from morphogen.telemetry.scalars import LOGGER_FILES, ScalarSink, check_loggers, truncate_files
-from morphogen.telemetry.writer import UNOPENED, JsonlSink, LoggerPosition, Sink, SinkPosition
+from morphogen.telemetry.sink_thread import parse_saved_event
+from morphogen.telemetry.writer import UNOPENED, JsonlSink, Sink, SinkPosition
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
@@ -69,22 +68,18 @@ def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: 
     for name, place in position.loggers.items():
         if name in spec.telemetry.loggers and name in LOGGER_FILES:
             truncate_files(folder.path / METRICS_FOLDER, name, place.files)
-    file = JsonlSink(path, first_seq=position.seq)
+    sinks, file = list[Sink](), JsonlSink(path, first_seq=position.seq)
     if lost:
         file.write(lost)
-    return (*_open_loggers(spec, folder, position.loggers), file)
+    metrics, epochs = folder.path / METRICS_FOLDER, spec.episode_length
+    for name in spec.telemetry.loggers:
+        place = position.loggers.get(name, UNOPENED)
+        sinks.append(ScalarSink(name, metrics, spec.telemetry, epochs=epochs, position=place))
+    return (*sinks, file)
 
 
 def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
     return run_directory.events_folder(folder.path, spec.telemetry.dir) / EVENTS
-
-
-def _open_loggers(spec: RunSpec, folder: RunDirectory, positions: Mapping[str, LoggerPosition]) -> Iterator[ScalarSink]:
-    metrics = folder.path / METRICS_FOLDER
-    for name in spec.telemetry.loggers:
-        yield ScalarSink(
-            name, metrics, spec.telemetry, epochs=spec.episode_length, position=positions.get(name, UNOPENED)
-        )
 
 
 def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:
@@ -104,17 +99,18 @@ def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> 
         raise CheckpointError(
             f"event file {path}: byte {position.bytes}: expected the end of a line, got {format_value(ascii(end))}"
         )
-    torn = (
-        not begin.endswith(b"\n") and path.parent == folder.path
-    )  # left by a process that died while writing its first line
-    if size and not torn:
+    # A torn first line is left by a process that died while writing it.
+    if size and (begin.endswith(b"\n") or path.parent != folder.path):
         _check_first_line(path, begin, position, folder)
     return size - position.bytes
 
 
 def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, folder: RunDirectory) -> None:
     """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one of the numbering."""
-    run = _read_run_id(folder)
+    try:
+        run = folder.read_manifest()["run_id"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error
     try:
         head = json.loads(first_line)
         name, seq = head["event"], head["seq"]
@@ -124,10 +120,3 @@ def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, fol
     if not fits:
         text = format_value(first_line.decode("ascii", "backslashreplace"))
         raise CheckpointError(f"event file {path}: first line: expected the RunStarted of run {run}, got {text}")
-
-
-def _read_run_id(folder: RunDirectory) -> str:
-    try:
-        return folder.read_manifest()["run_id"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error

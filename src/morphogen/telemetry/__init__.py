@@ -3,9 +3,9 @@
 For readers who ask "what is reported, and where does it go?".  Entry points:
 
     events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic; `jsonl` reads and writes
-                        lines (format 3, rounds count from 1); `fit` compares an event with its run
-    derive              record of an epoch -> events; `epoch_events`, `episode_events`, `round_events` hold the parts
-    round_summary       `BatchSummary`, the summary of a round
+                        lines (format 3, rounds count from 1) and compares an event with its run
+    derive              record of an epoch -> events; `record_memory` holds what it needs of the epochs before
+    round_summary       events at the end of a round; `BatchSummary` is its summary
     anomaly, watcher    rules on rounds and epochs, suspicious seeds; causes that raise the level
     dispatch            level, flight recorder, and one `SinkWorker` (thread, queue) per sink (`sink_thread`)
     writer, scalars     the event file and positions in it; csv, tensorboard, wandb, mlflow

@@ -1,24 +1,59 @@
-"""Events of an epoch: a pure function of its record and a small memory.  No tensors.
+"""Events of an epoch: a pure function of its record and a small memory.  numpy, no tensors.
 
-A record is a mapping from leaf names to arrays [E, ...]; its schema is `run.record.record`.
+A record is a mapping from leaf names to arrays [E, ...]; its schema is `engine.record.record`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from morphogen.telemetry import epoch_events as epochs
-from morphogen.telemetry.episode_events import completed_episodes, final_topologies
-from morphogen.telemetry.event_tally import Array, Record
-from morphogen.telemetry.events import Envelope, Event
-from morphogen.telemetry.kinds.env import AnomalySeen, HostStabilized, RolledBack, SnapshotTaken
-from morphogen.telemetry.kinds.slot import GateEvaluated, SeedFossilized, SeedGerminated, SeedPruned, StageChanged
-from morphogen.telemetry.record_memory import STAGE_POINTS, EpisodeMemory, RunFacts
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
+from morphogen.telemetry.event_tally import (
+    HEAD_USED,
+    HEAD_VALUES,
+    Array,
+    Record,
+    choice_names,
+    enum_names,
+    mask_invalid,
+)
+from morphogen.telemetry.events import Envelope, Event, tidy
+from morphogen.telemetry.jsonl import manifest_hash
+from morphogen.telemetry.kinds.epoch import (
+    AblationsMeasured,
+    ActionsTaken,
+    AnomalySeen,
+    AttributionMissing,
+    EpisodeCompleted,
+    EpochCompleted,
+    GateEvaluated,
+    HostStabilized,
+    RewardsPaid,
+    RolledBack,
+    SeedFossilized,
+    SeedGerminated,
+    SeedPruned,
+    SlotsMeasured,
+    SnapshotTaken,
+    StageChanged,
+    TopologyRecorded,
+)
+from morphogen.telemetry.record_memory import (
+    STAGE_POINTS,
+    EpisodeMemory,
+    RunFacts,
+    delivered_params,
+    in_stages,
+    stability,
+)
+from morphogen.vocab.action import Head, Op, Outcome, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.fault import Fault
-from morphogen.vocab.stage import Algorithm, Check, Gate, Panic, Removal, Stage
+from morphogen.vocab.reward import DETECTORS
+from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Gate, Panic, Removal, Stage
 
 CAUSES = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
 PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
@@ -26,7 +61,7 @@ PENALTY = "governor"  # the reward component that a rollback pays; a rule withou
 
 @dataclass(frozen=True, slots=True)
 class DeriveContext:
-    """One epoch as it is being told."""
+    """Record of one epoch, and its context."""
 
     record: Record
     memory: EpisodeMemory  # as of the end of the epoch before, germinations of this one noted
@@ -52,21 +87,18 @@ def derive_events(
 ) -> tuple[Envelope, ...]:
     """The events of the epoch at (round, epoch) up to the normal level; memories: as `remember` returns them.
 
-    What is about all envs comes first, then env by env what happened, in its order.
+    Events about all envs come first, then those of each env, in order.
     """
-    (round, epoch), (told, after) = position, memories
-    step = DeriveContext(record, told, round, epoch, facts)
-    found = [
-        *_gate_events(step),
-        *_stage_events(step),
-        *_rollback_events(step),
-        *_anomaly_events(step),
-        *_stabilization_events(step),
-    ]
+    (round, epoch), (before, after) = position, memories
+    step = DeriveContext(record, before, round, epoch, facts)
+    state = [Envelope(epoch_event(record), round=round, epoch=epoch)]
+    rules = (_gate_events, _stage_events, _rollback_events, _anomaly_events, _stabilization_events)
+    events = [event for rule in rules for event in rule(step)]
     if epoch == facts.epochs - 1:
-        found += [step.envelope(env, data) for env, data in completed_episodes(record, after, facts)]
-        found += [step.envelope(env, data) for env, data in final_topologies(record, after, facts)]
-    return (*_epoch_events(step), *sorted(found, key=lambda event: event.env or 0))
+        state.append(Envelope(ablations_event(record), round=round, epoch=epoch, level="normal"))
+        events += [step.envelope(env, data) for env, data in completed_episodes(record, after, facts)]
+        events += [step.envelope(env, data) for env, data in final_topologies(record, after, facts)]
+    return (*state, *sorted(events, key=lambda event: event.env or 0))
 
 
 def derive_details(
@@ -74,19 +106,15 @@ def derive_details(
 ) -> tuple[Envelope, ...]:
     """The events of an epoch that only the debug level writes.  memory: that after the epoch."""
     round, epoch = position
-    found = [*epochs.debug_events(record, memory, facts)]
+    data = [*debug_events(record, memory, facts)]
     if epoch < facts.epochs - 1:
-        found.append(epochs.ablations_event(record))
-    kept = _snapshot_events(DeriveContext(record, memory, round, epoch, facts))
-    return (*(Envelope(data, round=round, epoch=epoch) for data in found), *kept)
-
-
-def _epoch_events(step: DeriveContext) -> Iterator[Envelope]:
-    """State of all envs; after the last epoch of a round also the contribution of every seed."""
-    yield Envelope(epochs.epoch_event(step.record), round=step.round, epoch=step.epoch)
-    if step.epoch == step.facts.epochs - 1:
-        worth = epochs.ablations_event(step.record)
-        yield Envelope(worth, round=step.round, epoch=step.epoch, level="normal")
+        data.append(ablations_event(record))
+    events = [Envelope(part, round=round, epoch=epoch) for part in data]
+    step = DeriveContext(record, memory, round, epoch, facts)
+    fossils = (record["stage"] == Stage.FOSSILIZED).sum(axis=1)
+    for (env,) in _indices(record["snapshot_taken"]):
+        events.append(step.envelope(env, SnapshotTaken(loss=record["val_loss"][env], fossils=fossils[env])))
+    return tuple(events)
 
 
 def _indices(mask: Array) -> list[list[int]]:
@@ -106,68 +134,54 @@ def _gate_events(step: DeriveContext) -> Iterator[Envelope]:
 
 
 def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
-    """Every change of stage, in order, each followed by what it means."""
+    """Every change of stage, in order, each followed by the event of its seed."""
+    record, memory = step.record, step.memory
     for cause, (before, after) in zip(CAUSES, pairwise(STAGE_POINTS), strict=True):
-        for env, slot in _indices(step.record[before] != step.record[after]):
-            here, there = (Stage(int(step.record[when][env, slot])) for when in (before, after))
-            yield step.envelope(env, _stage_change(step, (env, slot), (here, there), cause), slot)
-            yield from (step.envelope(env, data, slot) for data in _seed_events(step, (env, slot), there, cause))
+        for env, slot in _indices(record[before] != record[after]):
+            at = env, slot
+            start, old, new = (Stage(int(record[point][at])) for point in ("stage_before", before, after))
+            change = StageChanged(
+                from_=old.name,
+                to=new.name,
+                cause=cause,
+                blueprint=None if old is Stage.DORMANT else _blueprint_label(record, at),
+                alpha=memory.alpha[at],
+                age=0 if start is Stage.DORMANT else memory.age[at],
+                epochs_in_stage=0 if old != start else memory.epochs_in_stage[at],  # 0: its second move in this epoch
+            )
+            yield step.envelope(env, change, slot)
+            if new in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED):
+                yield step.envelope(env, _seed_event(step, at, new, cause), slot)
 
 
-def _stage_change(step: DeriveContext, at: tuple[int, int], move: tuple[Stage, Stage], cause: str) -> StageChanged:
+def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str) -> Event:
+    """A seed that germinates, or as of the last epoch before its move."""
     record, memory = step.record, step.memory
-    start = Stage(int(record["stage_before"][at]))
-    moved = move[0] != start  # for the second time in this epoch
-    return StageChanged(
-        from_=move[0].name,
-        to=move[1].name,
-        cause=cause,
-        blueprint=None if move[0] is Stage.DORMANT else _blueprint_label(step, at),
-        alpha=memory.alpha[at],
-        age=0 if start is Stage.DORMANT else memory.age[at],
-        epochs_in_stage=0 if moved else memory.epochs_in_stage[at],
-    )
-
-
-def _seed_events(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str) -> Iterator[Event]:
+    blueprint, accuracy = _blueprint_label(record, at), record["acc_before"][at[0]]
     if to is Stage.GERMINATED:
-        yield _germination(step, at)
-    elif to is Stage.FOSSILIZED:
-        yield SeedFossilized(**_seed_before_move(step, at), shapley=_valid_value(step, at, step.memory.shapley))
-    elif to is Stage.PRUNED:
-        yield SeedPruned(**_seed_before_move(step, at), reason=CAUSES[cause].name.lower())
-
-
-def _germination(step: DeriveContext, at: tuple[int, int]) -> SeedGerminated:
-    record = step.record
-    return SeedGerminated(
-        blueprint=_blueprint_label(step, at),
-        params=record["params"][at],
-        algorithm=Algorithm(int(record["algorithm"][at])).name,
-        tempo=record["tempo"][at],
-        alpha_target=record["blend_target"][at],
-        accuracy=record["acc_before"][at[0]],
-    )
-
-
-def _seed_before_move(step: DeriveContext, at: tuple[int, int]) -> dict[str, object]:
-    """A seed as of the last epoch before it moved."""
-    record, memory = step.record, step.memory
-    return {
-        "blueprint": _blueprint_label(step, at),
+        return SeedGerminated(
+            blueprint=blueprint,
+            params=record["params"][at],
+            algorithm=Algorithm(int(record["algorithm"][at])).name,
+            tempo=record["tempo"][at],
+            alpha_target=record["blend_target"][at],
+            accuracy=accuracy,
+        )
+    measured = memory.contribution_valid[at]
+    before: dict[str, Any] = {
+        "blueprint": blueprint,
         "params": max(memory.params[at], record["params"][at]),  # counted in the epoch before, or first in this one
         "age": memory.age[at] if record["stage_before"][at] != Stage.DORMANT else 0,
-        "contribution": _valid_value(step, at, memory.contribution),
-        "accuracy_change": float(record["acc_before"][at[0]]) - float(memory.germination_accuracy[at]),
+        "contribution": memory.contribution[at] if measured else None,
+        "accuracy_change": float(accuracy) - float(memory.germination_accuracy[at]),
     }
+    if to is Stage.FOSSILIZED:
+        return SeedFossilized(**before, shapley=memory.shapley[at] if measured else None)
+    return SeedPruned(**before, reason=CAUSES[cause].name.lower())
 
 
-def _valid_value(step: DeriveContext, at: tuple[int, int], values: Array) -> float | None:
-    return values[at] if step.memory.contribution_valid[at] else None
-
-
-def _blueprint_label(step: DeriveContext, at: tuple[int, int]) -> str:
-    return Blueprint(int(step.record["blueprint"][at])).label
+def _blueprint_label(record: Record, at: tuple[int, int]) -> str:
+    return Blueprint(int(record["blueprint"][at])).label
 
 
 def _rollback_events(step: DeriveContext) -> Iterator[Envelope]:
@@ -202,15 +216,185 @@ def _anomaly_events(step: DeriveContext) -> Iterator[Envelope]:
         yield step.envelope(env, data)
 
 
-def _snapshot_events(step: DeriveContext) -> Iterator[Envelope]:
-    record = step.record
-    for (env,) in _indices(record["snapshot_taken"]):
-        fossils = (record["stage"][env] == Stage.FOSSILIZED).sum()
-        yield step.envelope(env, SnapshotTaken(loss=record["val_loss"][env], fossils=fossils))
-
-
 def _stabilization_events(step: DeriveContext) -> Iterator[Envelope]:
     record = step.record
     for (env,) in _indices(record["stabilized"] & ~step.memory.stabilized):
         data = HostStabilized(stable_epochs=record["stable_epochs"][env], loss=record["val_loss"][env])
         yield step.envelope(env, data)
+
+
+MAX_OTHERS = 2  # ops that are reported besides the chosen one
+
+
+def epoch_event(record: Record) -> EpochCompleted:
+    """State of every env."""
+    trained, seed = record["train_valid"], in_stages(record["stage"], OCCUPIED)
+    return EpochCompleted(
+        train_loss=mask_invalid(record["train_loss"], trained),
+        train_acc=mask_invalid(record["train_acc"], trained),
+        val_loss=record["val_loss"],
+        val_acc=record["val_acc"],
+        committed_acc=record["committed_acc"],
+        reward=record["reward"],
+        host_gradient_norm=mask_invalid(record["host_gradient_norm"], trained),
+        params_ratio=delivered_params(record) / record["host_params"],
+        skipped=record["skipped"],
+        forwards=record["forwards"],
+        op_effective=enum_names(record["op_effective"], Op),
+        success=record["success"],
+        stage=enum_names(record["stage"], Stage),
+        alpha=record["alpha"],
+        contribution=mask_invalid(record["contribution"], record["contribution_valid"] & seed),
+    )
+
+
+def ablations_event(record: Record) -> AblationsMeasured:
+    """Contribution of every seed."""
+    pairs = record["interaction_valid"]
+    return AblationsMeasured(
+        acc_table=mask_invalid(record["acc_table"], record["exact"][:, None]),
+        exact=record["exact"],
+        host_acc=mask_invalid(record["host_acc"], record["measured"]),
+        shapley=mask_invalid(record["shapley"], record["contribution_valid"]),
+        interaction_sum=mask_invalid(record["interaction_sum"], pairs),
+        boost_received=mask_invalid(record["boost_received"], pairs),
+    )
+
+
+def debug_events(
+    record: Record, memory: EpisodeMemory, facts: RunFacts
+) -> Iterator[ActionsTaken | SlotsMeasured | AttributionMissing | RewardsPaid]:
+    """Events of an epoch at level debug.  memory: after it."""
+    yield actions_event(record, facts.slots)
+    yield slots_event(record, memory)
+    missing = attribution_event(record)
+    if any(any(row) for row in missing.reason):
+        yield missing
+    yield RewardsPaid(names=facts.components, components=record["components"], totals=memory.components)
+
+
+def actions_event(record: Record, slots: tuple[str, ...]) -> ActionsTaken:
+    """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
+    action = record["action"]
+    used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
+    names = {**HEAD_VALUES, Head.SLOT: slots}
+    free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
+    likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
+    return ActionsTaken(
+        **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
+        op_prob=record["op_prob"],
+        op_legal=record["op_legal"],
+        others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
+        log_prob=record["log_prob"],
+        entropy=record["entropy"],
+        value=record["value"],
+        outcome=enum_names(record["outcome"], Outcome),
+        reason=enum_names(record["reason"], Reason),
+        forced=record["forced"],
+    )
+
+
+def slots_event(record: Record, memory: EpisodeMemory) -> SlotsMeasured:
+    """Gradients and progress of every seed."""
+    graded = record["gradient_valid"]
+    return SlotsMeasured(
+        gradient_norm=mask_invalid(record["gradient_norm"], graded),
+        gradient_health=mask_invalid(record["gradient_health"], graded),
+        gradient_ratio=mask_invalid(record["gradient_ratio"], record["gradient_ratio_valid"]),
+        vanishing=np.where(graded, record["vanishing"], None),
+        exploding=np.where(graded, record["exploding"], None),
+        velocity=mask_invalid(record["velocity"], record["velocity_valid"]),
+        interaction=mask_invalid(record["interaction_sum"], record["interaction_valid"]),
+        age=memory.age,
+        epochs_in_stage=memory.epochs_in_stage,
+    )
+
+
+def attribution_event(record: Record) -> AttributionMissing:
+    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not measured."""
+    seed, fresh = in_stages(record["stage"], OCCUPIED), record["contribution_valid"]
+    player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
+    reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
+    reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
+    missing = seed & ~(fresh & record["interaction_valid"])
+    return AttributionMissing(reason=np.where(missing, reason, None))
+
+
+CONTRIBUTING_POINTS = 1.0  # points of contribution from which a fossil counts as contributing
+
+
+def completed_episodes(
+    record: Record, memory: EpisodeMemory, facts: RunFacts
+) -> Iterator[tuple[int, EpisodeCompleted]]:
+    """(env, event) for every env; record of the last epoch, memory after it.
+
+    After a rollback in the last epoch, accuracies and rewards are those of the restored state.
+    """
+    committed = [float(accuracy) for accuracy in record["final_committed"]]
+    fossil = record["stage"] == Stage.FOSSILIZED
+    worth = fossil & memory.contribution_valid & (memory.contribution >= CONTRIBUTING_POINTS)
+    live = in_stages(record["stage"], OCCUPIED) & ~fossil
+    delivered = delivered_params(record)
+    for env in range(record["stage"].shape[0]):
+        yield (
+            env,
+            EpisodeCompleted(
+                accuracy=record["final_acc"][env],
+                committed_accuracy=committed[env],
+                initial_accuracy=memory.initial_accuracy[env],
+                best_accuracy=record["best_acc"][env],
+                loss=record["final_loss"][env],
+                success=committed[env] >= facts.success_accuracy,
+                stability=stability(memory.recent[env]),
+                reward=memory.reward[env],
+                discounted_return=memory.discounted[env],
+                network_value=record["network_value"][env],
+                components=dict(zip(facts.components, memory.components[env], strict=True)),
+                unmeasured_steps=memory.unmeasured[env],
+                detectors=dict(zip(DETECTORS, memory.detectors[env], strict=True)),
+                params=delivered[env],
+                params_ratio=delivered[env] / record["host_params"][env],
+                germinated=memory.germinated[env],
+                fossilized=memory.fossilized[env],
+                contributing=worth[env].sum(),
+                pruned=memory.pruned[env],
+                live=live[env].sum(),
+                rollbacks=memory.rollbacks[env],
+                ops={op.name: memory.ops[env, op] for op in Op},
+                instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
+                topology=[
+                    _seed_manifest(record, memory, facts, (env, slot)) for slot in np.flatnonzero((live | fossil)[env])
+                ],
+            ),
+        )
+
+
+def _seed_manifest(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "slot": facts.slots[at[1]],
+        "blueprint": _blueprint_label(record, at),
+        "stage": Stage(int(record["stage"][at])).name,
+        "alpha": record["alpha"][at],
+        "contribution": memory.contribution[at] if memory.contribution_valid[at] else None,
+    }
+
+
+def final_topologies(record: Record, memory: EpisodeMemory, facts: RunFacts) -> Iterator[tuple[int, TopologyRecorded]]:
+    """(env, event) for every env that ends with a fossil: its manifest and the hash of it."""
+    fossil = record["stage"] == Stage.FOSSILIZED
+    for env in np.flatnonzero(fossil.any(axis=1)).tolist():
+        slots = []
+        for slot in np.flatnonzero(fossil[env]):
+            seed = _seed_manifest(record, memory, facts, (env, slot))
+            del seed["contribution"]
+            algorithm = Algorithm(int(record["algorithm"][env, slot])).name
+            slots.append(
+                {
+                    **seed,
+                    "algorithm": algorithm,
+                    "tempo": record["tempo"][env, slot],
+                    "params": record["params"][env, slot],
+                }
+            )
+        manifest = tidy({"task": facts.task, "host": facts.host, "slots": slots})
+        yield env, TopologyRecorded(sha256=manifest_hash(manifest), manifest=manifest)

@@ -4,15 +4,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.telemetry.anomaly import EpochReport, escalate_level
-from morphogen.telemetry.batch import EventBatch, EventLines, PendingEvents
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.run import SinkFailed, TelemetryEscalated
-from morphogen.telemetry.sink_thread import SinkWorker
+from morphogen.telemetry.sink_thread import EventLines, PendingEvents, SinkWorker
 from morphogen.telemetry.writer import CallbackSink, FilePosition, JsonlSink, LoggerPosition, Sink, SinkPosition
 
 RECORDED_EPOCHS = 5  # epochs that the flight recorder keeps
@@ -47,7 +46,7 @@ class DispatchState(NamedTuple):
 
 
 class Dispatcher:
-    """All sinks of a run, the level, and the flight recorder.  At level off there are no sinks."""
+    """Sinks of a run, the level, and the flight recorder.  At level off there are no sinks."""
 
     def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec, *, epochs: int) -> None:
         """epochs: of an episode."""
@@ -59,19 +58,17 @@ class Dispatcher:
 
     def add_sinks(self, sinks: Iterable[AnySink]) -> None:
         """Add sinks, which receive all later events."""
-        for sink in sinks if self._spec.level != LEVEL_OFF else ():
-            self._add(sink if hasattr(sink, "write") else CallbackSink(sink))
-
-    def _add(self, sink: Sink) -> None:
-        worker = SinkWorker(
-            sink,
-            name=getattr(sink, "name", type(sink).__name__),
-            size=self._spec.queue,
-            timeout_s=self._spec.close_timeout_s,
-            on_failure=self._sink_failed,
-            retries=isinstance(sink, JsonlSink),
-        )
-        self._workers = (*self._workers, worker)
+        for item in sinks if self._spec.level != LEVEL_OFF else ():
+            sink: Any = item if hasattr(item, "write") else CallbackSink(item)
+            worker = SinkWorker(
+                sink,
+                name=getattr(sink, "name", type(sink).__name__),
+                size=self._spec.queue,
+                timeout_s=self._spec.close_timeout_s,
+                on_failure=self._sink_failed,
+                retries=isinstance(sink, JsonlSink),
+            )
+            self._workers = (*self._workers, worker)
 
     @property
     def has_sinks(self) -> bool:
@@ -91,9 +88,9 @@ class Dispatcher:
         recent = (PendingEvents.from_lines(lines, f"{where}.recent[{i}]") for i, lines in enumerate(state.recent))
         self._recent = deque(recent, maxlen=RECORDED_EPOCHS)
 
-    def emit(self, found: Sequence[Envelope], *more: Callable[[], Envelope]) -> None:
+    def emit(self, events: Sequence[Envelope], *more: Callable[[], Envelope]) -> None:
         """Emit events about a round or the run; `more` are made in the thread that writes first."""
-        self._put(PendingEvents(lambda: (*found, *(make() for make in more))), self._workers)
+        self._put(PendingEvents(lambda: (*events, *(make() for make in more))), self._workers)
 
     def emit_epoch(self, moment: PendingEvents, report: EpochReport) -> None:
         """Emit the events of an epoch; report: its causes that may raise the level."""
@@ -116,15 +113,14 @@ class Dispatcher:
 
     def _put(self, moment: PendingEvents, workers: Iterable[SinkWorker], *, late: bool = False) -> None:
         level = self._spec.level if late else self._level
-        batch = EventBatch(moment, level, lifecycle_only=self._spec.lifecycle_only, late=late)
+        batch = moment.select(level, lifecycle_only=self._spec.lifecycle_only, late=late)
         for worker in workers:
             worker.put(batch)
 
     def _sink_failed(self, worker: SinkWorker, error: str) -> None:
         """Report a failure to the other sinks, and to a sink that is tried again."""
-        told = Envelope(SinkFailed(sink=worker.name, error=error))
-        others = (one for one in self._workers if one is not worker or one.retries)
-        self._put(PendingEvents(lambda: (told,)), others)
+        event = Envelope(SinkFailed(sink=worker.name, error=error))
+        self._put(PendingEvents(lambda: (event,)), [w for w in self._workers if w is not worker or w.retries])
 
     def flush(self) -> None:
         """Make written events durable; a file that could not be written is tried again."""
@@ -137,7 +133,8 @@ class Dispatcher:
         Sinks that keep files are waited for, all together at most as long as one is at closing; others are not.
         """
         self.flush()
-        until, loggers, found = time.monotonic() + self._spec.close_timeout_s, dict[str, LoggerPosition](), None
+        until, loggers = time.monotonic() + self._spec.close_timeout_s, dict[str, LoggerPosition]()
+        position = None
         for worker in self._workers:
             local = getattr(worker.sink, "local", False)
             place, missing, dropped = worker.wait_for_flush(until if local else 0.0)
@@ -145,14 +142,14 @@ class Dispatcher:
                 loggers[worker.name] = place
             if isinstance(place, FilePosition):
                 pending = tuple(encode(event, seq=0, time=0.0) for event in missing)
-                found = SinkPosition(*place, pending, dropped, self._spec.dir, loggers)
-        return found
+                position = SinkPosition(*place, pending, dropped, self._spec.dir, loggers)
+        return position
 
     def close(self, *last: Event) -> Losses:
-        """Write the last events and close all sinks, the event file after the others: it tells what became of them."""
-        words = PendingEvents(lambda: map(Envelope, last))
-        for worker in sorted(self._workers, key=lambda one: one.retries):
-            self._put(words, (worker,))
+        """Write the last events and close all sinks; the event file, which reports their failures, comes last."""
+        events = PendingEvents(lambda: map(Envelope, last))
+        for worker in sorted(self._workers, key=lambda worker: worker.retries):
+            self._put(events, (worker,))
             worker.close()
         return Losses(
             dropped={one.name: dict(one.dropped) for one in self._workers if one.dropped},

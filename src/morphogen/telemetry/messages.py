@@ -1,7 +1,7 @@
 """Messages: one line per event that people should see during a run.  Rounds and epochs count from 1."""
 
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.env import RolledBack
+from morphogen.telemetry.kinds.epoch import RolledBack, SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.telemetry.kinds.round import AnomalyDetected, PerformanceDropped, TrendDetected
 from morphogen.telemetry.kinds.run import (
     CheckpointFailed,
@@ -11,7 +11,6 @@ from morphogen.telemetry.kinds.run import (
     TelemetryDropped,
     TelemetryEscalated,
 )
-from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedPruned
 
 
 def describe(event: Envelope) -> str | None:

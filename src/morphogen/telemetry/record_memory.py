@@ -9,7 +9,7 @@ import numpy as np
 from morphogen.telemetry import event_tally
 from morphogen.telemetry.event_tally import Array, Record, RoundTally
 from morphogen.vocab.action import Op
-from morphogen.vocab.stage import OCCUPIED, Stage
+from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
 STABILITY_EPOCHS = 20  # differences of accuracy that stability looks at
 
@@ -167,3 +167,15 @@ def stage_entries(record: Record, stage: Stage) -> Array:
 def in_stages(stage: Array, stages: tuple[Stage, ...]) -> Array:
     """Return whether the stage is one of `stages`, a range of codes: bool [E, S]."""
     return (stage >= int(stages[0])) & (stage <= int(stages[-1]))
+
+
+def stability(accuracies: Array) -> float:
+    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below two of them."""
+    steps = np.diff(accuracies[~np.isnan(accuracies)])
+    return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
+
+
+def delivered_params(record: Record) -> Array:
+    """Parameters of the host with the seeds that are blended in, int64 [E]."""
+    blended = in_stages(record["stage"], BLENDED)
+    return record["host_params"] + np.where(blended, record["params"], 0).sum(axis=1)

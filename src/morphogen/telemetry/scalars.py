@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
 from typing import Any
 
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -60,8 +59,7 @@ class ScalarSink:
     def _logger(self) -> Any:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        loggers = importlib.import_module("torchrl.record.loggers")
-        return _OPEN[self.name](loggers, self._folder, self._spec, self._position.id)
+        return _open_logger(self.name, self._folder, self._spec, self._position.id)
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of a batch."""
@@ -117,9 +115,8 @@ def event_scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, in
     elif isinstance(data, AnomalyDetected):
         yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round + 1
     elif event.name in NAME_PREFIXES:
-        yield from (
-            (name, value, event.round + 1) for name, value in _flatten(NAME_PREFIXES[event.name], data.payload())
-        )
+        numbers = _flatten(NAME_PREFIXES[event.name], data.payload())
+        yield from ((name, value, event.round + 1) for name, value in numbers)
 
 
 def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -130,37 +127,26 @@ def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
         yield path, float(value)
 
 
-def _open_csv(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
-    return loggers.CSVLogger(exp_name="csv", log_dir=str(folder))
-
-
-def _open_tensorboard(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
-    return loggers.TensorboardLogger(exp_name="tensorboard", log_dir=str(folder))
-
-
-def _open_wandb(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
-    own = spec.wandb
+def _open_logger(name: str, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
+    loggers, place = importlib.import_module("torchrl.record.loggers"), folder.absolute()
+    if name == "csv":
+        return loggers.CSVLogger(exp_name=name, log_dir=str(folder))
+    if name == "tensorboard":
+        return loggers.TensorboardLogger(exp_name=name, log_dir=str(folder))
+    if name == "mlflow":
+        if id is not None:
+            os.environ["MLFLOW_RUN_ID"] = id  # of the run that is started next
+        uris = {"tracking_uri": f"sqlite:///{place / 'mlflow.db'}", "artifact_location": (place / name).as_uri()}
+        return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
+    fields = {name: getattr(spec.wandb, name) for name in ("entity", "group", "mode")}
     return loggers.WandbLogger(
-        exp_name=own.name or folder.absolute().parent.name,
+        exp_name=spec.wandb.name or place.parent.name,
         log_dir=str(folder),
-        project=own.project or PROJECT,
+        project=spec.wandb.project or PROJECT,
         log_env_packages=False,
-        entity=own.entity,
-        group=own.group,
-        tags=list(own.tags),
-        mode=own.mode,
+        tags=list(spec.wandb.tags),
         id=id,
-    )
-
-
-def _open_mlflow(loggers: ModuleType, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
-    place = folder.absolute()
-    if id is not None:
-        os.environ["MLFLOW_RUN_ID"] = id  # of the run that is started next
-    return loggers.MLFlowLogger(
-        exp_name=PROJECT,
-        tracking_uri=f"sqlite:///{place / 'mlflow.db'}",
-        artifact_location=(place / "mlflow").as_uri(),
+        **fields,
     )
 
 
@@ -169,7 +155,6 @@ def _each_file(method: str, experiment: Any) -> None:
         getattr(file, method)()
 
 
-_OPEN = {"csv": _open_csv, "tensorboard": _open_tensorboard, "wandb": _open_wandb, "mlflow": _open_mlflow}
 _CLOSE = {
     "csv": partial(_each_file, "close"),
     "tensorboard": lambda experiment: experiment.close(),

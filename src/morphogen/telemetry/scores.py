@@ -12,9 +12,8 @@ from typing import Self
 
 from morphogen.storage.codec import Ratio
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.env import EpisodeCompleted
+from morphogen.telemetry.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.telemetry.kinds.round import BlueprintScore
-from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.macs import host_macs, seed_macs
 from morphogen.vocab.slot import CnnSpec

@@ -9,7 +9,7 @@ from morphogen.errors import CheckpointError
 from morphogen.storage.codec import Tree, check_arrays, pack, unpack
 from morphogen.telemetry.dispatch import DispatchState
 from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, initial_memory
-from morphogen.telemetry.round_events import Scale
+from morphogen.telemetry.round_summary import Scale
 from morphogen.telemetry.scores import BlueprintTally
 from morphogen.telemetry.watcher import DetectionState, MonitorState
 from morphogen.vocab.blueprint import Blueprint

@@ -47,32 +47,12 @@ class Sink(Protocol):
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Take a batch."""
-        ...
 
     def flush(self) -> None:
         """Make what was taken durable."""
-        ...
 
     def close(self) -> None:
         """Take no more."""
-        ...
-
-
-class MemorySink:
-    """A sink that keeps what it takes."""
-
-    def __init__(self) -> None:
-        self.events: list[Envelope] = []
-
-    def write(self, events: Iterable[Envelope]) -> None:
-        """Keep a batch."""
-        self.events += events
-
-    def flush(self) -> None:
-        """Nothing is on its way."""
-
-    def close(self) -> None:
-        """Keep the stored events."""
 
 
 class JsonlSink:
@@ -128,7 +108,16 @@ class CallbackSink:
         self._function(list(events))
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
+
+
+class MemorySink(CallbackSink):
+    """A sink that keeps what it takes."""
+
+    def __init__(self) -> None:
+        self.events: list[Envelope] = []
+        super().__init__(self.events.extend)
+        self.name = type(self).__name__

@@ -23,12 +23,12 @@ from morphogen.storage.codec import pack
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.telemetry import scalars
 from morphogen.telemetry.anomaly import EpochReport
-from morphogen.telemetry.batch import PendingEvents
 from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.scalars import ScalarSink
+from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.writer import JsonlSink, LoggerPosition
 
 BEGIN = Envelope(started(tiny()))

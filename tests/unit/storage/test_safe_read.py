@@ -20,7 +20,7 @@ from morphogen.data.cifar import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import safe_read
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.fit import find_misfit
+from morphogen.telemetry.jsonl import find_misfit
 from morphogen.telemetry.kinds.epoch import ActionsTaken
 from morphogen.telemetry.kinds.run import RunStarted
 

@@ -11,8 +11,7 @@ from support.small_runs import live, tiny_setup, world_of
 from morphogen.config.spec import LifecycleSpec
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts
-from morphogen.telemetry.kinds.env import RolledBack
-from morphogen.telemetry.kinds.slot import GateEvaluated, StageChanged
+from morphogen.telemetry.kinds.epoch import GateEvaluated, RolledBack, StageChanged
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Gate, Removal, Stage
 

@@ -16,13 +16,12 @@ from support.random_records import COMPONENTS, SLOTS, facts, following, live
 
 from morphogen.learn import metrics
 from morphogen.telemetry import jsonl
-from morphogen.telemetry.episode_events import manifest_hash, stability
 from morphogen.telemetry.events import Envelope, tidy
-from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode
-from morphogen.telemetry.kinds.env import EpisodeCompleted
+from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode, manifest_hash
+from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
 from morphogen.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
-from morphogen.telemetry.kinds.slot import StageChanged
+from morphogen.telemetry.record_memory import stability
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.telemetry.writer import JsonlSink
 from morphogen.vocab.blueprint import Blueprint
@@ -508,7 +507,7 @@ def test_every_kind_of_event_says_its_level_and_severity():
 
 
 def test_telemetry_loads_no_torch():
-    names = ("events", "kinds", "jsonl", "record_memory", "episode_events", "derive", "round_summary", "writer")
+    names = ("events", "kinds", "jsonl", "record_memory", "derive", "round_summary", "writer")
     code = "import sys\n" + "".join(f"import morphogen.telemetry.{name}\n" for name in names)
     done = subprocess.run(
         [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True

@@ -14,8 +14,7 @@ from typing_extensions import is_typeddict
 
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode
-from morphogen.telemetry.kinds.env import RolledBack
-from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.epoch import EpochCompleted, RolledBack
 from morphogen.telemetry.kinds.run import CheckpointSaved, Evaluated, RunResumed
 
 NAMES = st.text(max_size=4)

@@ -13,7 +13,7 @@ from morphogen.telemetry.derive import derive_details
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.round import ObservationStats
 from morphogen.telemetry.record_memory import EpisodeMemory
-from morphogen.telemetry.round_events import round_events, scale_drift
+from morphogen.telemetry.round_summary import round_events, scale_drift
 from morphogen.vocab.action import HEADS, RELEVANT, Op, Outcome, Reason, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Stage

@@ -56,7 +56,7 @@ def test_behind_a_blocked_sink_what_is_never_dropped_arrives_in_order_and_the_re
         own.put(one)
     sink.free.set()
     own.close()
-    produced = [event for one in every for event in one.events]
+    produced = [event for one in every for event in one()]
     written = [event for event in sink.events if event.name != "TelemetryDropped"]
     assert [event for event in written if event.name in KEPT] == [event for event in produced if event.name in KEPT]
     assert Counter(event.name for event in written) + own.dropped == Counter(event.name for event in produced)
@@ -72,7 +72,7 @@ def test_a_sink_that_keeps_up_gets_everything_batch_by_batch():
     for one in wanted:
         own.put(one)
     own.close()
-    assert sink.batches == [list(one.events) for one in wanted]
+    assert sink.batches == [list(one()) for one in wanted]
     assert own.waited_s == 0.0
 
 

@@ -20,8 +20,7 @@ from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 from morphogen.storage.safe_read import MAX_BYTES, error_line, open_regular, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.fit import find_misfit
-from morphogen.telemetry.jsonl import decode
+from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.run import RunStarted
 
 POLL_S = 0.5  # seconds between two reads of a file without new events

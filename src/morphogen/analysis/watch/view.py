@@ -6,12 +6,16 @@ from typing import Any, NamedTuple
 
 from morphogen.analysis.console import mean_known
 from morphogen.telemetry.events import Envelope, Event, Json
-from morphogen.telemetry.kinds.env import EpisodeCompleted
-from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.epoch import (
+    EpisodeCompleted,
+    EpochCompleted,
+    SeedFossilized,
+    SeedGerminated,
+    StageChanged,
+)
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunResumed, RunStarted, TelemetryDropped
-from morphogen.telemetry.kinds.slot import SeedFossilized, SeedGerminated, StageChanged
 from morphogen.telemetry.messages import describe, format_position
 from morphogen.vocab.stage import Stage
 

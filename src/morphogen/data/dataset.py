@@ -68,8 +68,19 @@ def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> 
     """
     splits = read_splits(task, spec)
     normalise = Normalisation(task.scale, task.mean, task.std)
-    _check_shape(task, splits)
-    count = _validation_count(task, spec, len(splits.validation))
+    shape = tuple(splits.train.pixels.shape[1:])
+    expected = (task.host.channels_in, task.host.size, task.host.size)
+    if shape != expected or not len(splits.train):
+        raise DataError(
+            f"{task.dataset}: expected training images of shape {expected}, got {len(splits.train)} of shape {shape}"
+        )
+    available = len(splits.validation)
+    limit = task.val_samples if spec.val_samples == "task" else spec.val_samples
+    count = available if limit is None else int(limit)
+    if count > available:
+        raise ConfigError(
+            f"data.val_samples: expected at most {available}, the size of the validation split, got {count}"
+        )
     placement = choose_placement(splits, spec)
     train = splits.train if placement == STREAMED else splits.train.to(device)
     return Dataset(
@@ -110,26 +121,6 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
 def data_folder(spec: DataSpec) -> Path:
     """Return the folder of data files: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
     return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
-
-
-def _validation_count(task: TaskSpec, spec: DataSpec, available: int) -> int:
-    """Return the number of validation samples in use, counted from the first in split order."""
-    limit = task.val_samples if spec.val_samples == "task" else spec.val_samples
-    count = available if limit is None else int(limit)
-    if count > available:
-        raise ConfigError(
-            f"data.val_samples: expected at most {available}, the size of the validation split, got {count}"
-        )
-    return count
-
-
-def _check_shape(task: TaskSpec, splits: Splits) -> None:
-    shape = tuple(splits.train.pixels.shape[1:])
-    expected = (task.host.channels_in, task.host.size, task.host.size)
-    if shape != expected or not len(splits.train):
-        raise DataError(
-            f"{task.dataset}: expected training images of shape {expected}, got {len(splits.train)} of shape {shape}"
-        )
 
 
 def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:

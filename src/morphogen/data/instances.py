@@ -37,12 +37,15 @@ def draw_instances(
     ranges, total = instance_ranges(spec), task.host.classes
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
     classes = _uniform_int(words[:, CLASSES], ranges.classes)
-    class_of = _class_of(words[:, FIRST_CLASS:], classes)
+    used = sorting_permutation(words[:, FIRST_CLASS:]) < classes.unsqueeze(-1)
+    class_of = torch.where(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
     share = _data_share(words[:, DATA_SHARE], ranges.data_share)
     usable, samples = _usable_samples(
         key, episode, class_of, share, labels=labels, minimum=spec.data.batch, ranges=ranges
     )
-    price_share = _price_share(episode, spec.ppo.price_warmup_rounds, purpose)
+    price_share = torch.ones_like(episode, dtype=torch.float64)  # of the price range in use (log scale)
+    if purpose is Purpose.INSTANCE and spec.ppo.price_warmup_rounds:
+        price_share = ((episode + 1).double() / spec.ppo.price_warmup_rounds).clamp(max=1.0)
     noise = (round(ranges.label_noise[0] * SHARE_UNIT), round(ranges.label_noise[1] * SHARE_UNIT))
     guessing = tuple(math.log(max(n, 1)) for n in range(total + 1))  # loss by number of classes
     return Instance(
@@ -85,19 +88,6 @@ def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
     low, high = ends
     ratio = math.log(high / low) if high > low else 0.0
     return (low * torch.exp(rng.unit_floats(words).double() * ratio * share)).to(torch.float32)
-
-
-def _price_share(episode: Tensor, rounds: int, purpose: Purpose) -> Tensor:
-    """Return the share of the price range (log scale) in use; in training it grows over the warm-up rounds."""
-    if purpose is not Purpose.INSTANCE or not rounds:
-        return torch.ones_like(episode, dtype=torch.float64)
-    return ((episode + 1).double() / rounds).clamp(max=1.0)
-
-
-def _class_of(words: Tensor, classes: Tensor) -> Tensor:
-    """Choose `classes` of C uniformly and number them in ascending order; -1 for the others.  int64 [E, C]."""
-    used = sorting_permutation(words) < classes.unsqueeze(-1)
-    return torch.where(used, used.cumsum(-1) - 1, -1)
 
 
 def _usable_samples(

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.device.transfers import Transfers
-from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
+from morphogen.engine.epoch import reset_hidden, run_epoch
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
@@ -64,7 +64,10 @@ def rollout_on_device(
         for _ in range(env.setup.spec.episode_length):
             epoch = run_epoch(env, state, policy, params, hidden)
             state, hidden = epoch.score.after, reset_hidden(epoch.act.choice.hidden, epoch.score.step.terminated)
-            rows.append(_epoch_values(epoch))
+            row = {"network_value": epoch.score.step.network_value, "committed_acc": state.signals.committed_acc}
+            row |= {"accuracy": state.signals.val_acc, "missed": epoch.act.missed}
+            row["trained_params"] = epoch.score.host_params + epoch.score.seed_params.sum(-1)
+            rows.append(row)
     assert epoch is not None  # an episode has at least one epoch
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
@@ -85,15 +88,3 @@ def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int |
     leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES)) for name in names}
     arrays = transfers.read("result", TensorDict(leaves, batch_size=[])).items()
     return EpisodeTraces(**{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays})
-
-
-def _epoch_values(epoch: Epoch) -> dict[str, torch.Tensor]:
-    """Traces of one epoch; all [E]."""
-    signals = epoch.score.after.signals
-    return {
-        "network_value": epoch.score.step.network_value,
-        "committed_acc": signals.committed_acc,
-        "accuracy": signals.val_acc,
-        "trained_params": epoch.score.host_params + epoch.score.seed_params.sum(-1),
-        "missed": epoch.act.missed,
-    }

@@ -38,7 +38,6 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.stage import Stage
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
@@ -160,18 +159,15 @@ def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, se
     """Return the envs with parameters for new seeds.  born bool [E, S]."""
     rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
-    noise = [_seed_noise(state, key, row, slot, (size - gate, gate)) for row, slot, size, gate in sizes]
+    noise = []  # per slot: for its largest blueprint, then for its gate network
+    for padded, slot, size, gate in sizes:
+        row = padded.clamp(max=key.shape[0] - 1)  # a padded row belongs to no env; its noise is dropped
+        when = {"round": state.clock.episode[row], "epoch": state.clock.epoch[row]}
+        first = slot.execution * LANES_PER_SLOT
+        seed = rng.uniform(rng.stream(key[row], Purpose.SEED_INIT, **when), size - gate, first=first)
+        gates = rng.uniform(rng.stream(key[row], Purpose.GATE_INIT, **when), gate, first=first)
+        noise.append(torch.cat((seed, gates), dim=-1))
     return init_seeds(state, rows, tuple(noise), net=net)
-
-
-def _seed_noise(state: EnvState, key: Tensor, rows: Tensor, slot: SlotSpec, sizes: tuple[int, int]) -> Tensor:
-    """Noise of the new seeds: for the largest blueprint of a slot, then for its gate network.  rows int64 [R]."""
-    rows = rows.clamp(max=key.shape[0] - 1)  # a padded row belongs to no env; its noise is dropped
-    when = {"round": state.clock.episode[rows], "epoch": state.clock.epoch[rows]}
-    first = slot.execution * LANES_PER_SLOT
-    parts = zip((Purpose.SEED_INIT, Purpose.GATE_INIT), sizes, strict=True)
-    noise = [rng.uniform(rng.stream(key[rows], purpose, **when), count, first=first) for purpose, count in parts]
-    return torch.cat(noise, dim=-1)
 
 
 def score_phase(

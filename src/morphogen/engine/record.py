@@ -16,17 +16,15 @@ from morphogen.vocab.stage import Removal, Stage
 
 def build_record(epoch: Epoch) -> TensorDict:
     """Build the record, flat, all leaves [E, ...]."""
-    groups = (
-        _values_before(epoch),
-        _measurement_values(epoch),
-        _slot_values(epoch),
-        _action_values(epoch),
-        _reward_values(epoch),
-        _governor_values(epoch),
-    )
-    leaves = {name: leaf for group in groups for name, leaf in group.items()}
-    leaves["nonfinite"] = _count_nonfinite(leaves)
-    small = {name: _to_small_int(name, leaf) for name, leaf in leaves.items()}
+    signals: Signals = epoch.before.signals
+    leaves = {"loss_before": signals.val_loss, "acc_before": signals.val_acc}
+    leaves |= {**_measurement_values(epoch), **_slot_values(epoch), **_step_values(epoch), **_governor_values(epoch)}
+    reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
+    leaves["nonfinite"] = (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
+    small = {
+        name: leaf.to(_SMALL_DTYPES.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
+        for name, leaf in leaves.items()
+    }
     return unsafe_new(TensorDict, epoch.before, **small)
 
 
@@ -38,19 +36,14 @@ _INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
 _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
 
 
-def _to_small_int(name: str, leaf: Tensor) -> Tensor:
-    return leaf.to(_SMALL_DTYPES.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
-
-
-def _count_nonfinite(leaves: dict[str, Tensor]) -> Tensor:
-    """Count the non-finite numbers of the record, int64 [E]."""
-    reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
-    return (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
-
-
-def _values_before(epoch: Epoch) -> dict[str, Tensor]:
-    signals: Signals = epoch.before.signals
-    return {"loss_before": signals.val_loss, "acc_before": signals.val_acc}
+# Leaves recorded under their own names.
+_ATTRIBUTION_LEAVES = ("val_acc", "committed_acc", "host_acc", "clean_improvement", "measured", "exact", "acc_table")
+_ATTRIBUTION_LEAVES += ("contribution", "contribution_valid", "shapley", "interaction_sum", "boost_received")
+_ATTRIBUTION_LEAVES += ("interaction_valid", "forwards")
+_SLOT_LEAVES = ("gradient_norm", "gradient_health", "gradient_ratio", "gradient_valid", "gradient_ratio_valid")
+_SLOT_LEAVES += ("vanishing", "exploding", "velocity", "velocity_valid", "since_measured")
+_REWARD_LEAVES = ("reward", "components", "network_value", "param_cost", "potential", "potential_by_slot")
+_REWARD_LEAVES += ("unmeasured", "detectors", "detector_ratio", "fossil_params", "live_params")
 
 
 def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
@@ -62,20 +55,7 @@ def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
         "skipped": train.skipped,
         "host_gradient_norm": train.host_gradient_norm,
         "val_loss": validation.loss,
-        "val_acc": worth.val_acc,
-        "committed_acc": worth.committed_acc,
-        "host_acc": worth.host_acc,
-        "clean_improvement": worth.clean_improvement,
-        "measured": worth.measured,
-        "exact": worth.exact,
-        "acc_table": worth.acc_table,
-        "contribution": worth.contribution,
-        "contribution_valid": worth.contribution_valid,
-        "shapley": worth.shapley,
-        "interaction_sum": worth.interaction_sum,
-        "boost_received": worth.boost_received,
-        "interaction_valid": worth.interaction_valid,
-        "forwards": worth.forwards,
+        **{name: getattr(worth, name) for name in _ATTRIBUTION_LEAVES},
     }
 
 
@@ -102,16 +82,7 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
         "gate_passed": (gate != 0) & (failed == 0),
         "gate_failed": failed,
         "removal": removal_cause(epoch),
-        "gradient_norm": after.gradient_norm,
-        "gradient_health": after.gradient_health,
-        "gradient_ratio": after.gradient_ratio,
-        "gradient_valid": after.gradient_valid,
-        "gradient_ratio_valid": after.gradient_ratio_valid,
-        "vanishing": after.vanishing,
-        "exploding": after.exploding,
-        "velocity": after.velocity,
-        "velocity_valid": after.velocity_valid,
-        "since_measured": after.since_measured,
+        **{name: getattr(after, name) for name in _SLOT_LEAVES},
     }
 
 
@@ -124,7 +95,7 @@ def removal_cause(epoch: Epoch) -> Tensor:
     return torch.where(by_governor, int(Removal.GOVERNOR), cause)
 
 
-def _action_values(epoch: Epoch) -> dict[str, Tensor]:
+def _step_values(epoch: Epoch) -> dict[str, Tensor]:
     choice, outcome = epoch.act.choice, epoch.act.outcome
     return {
         "action": choice.action,
@@ -140,23 +111,7 @@ def _action_values(epoch: Epoch) -> dict[str, Tensor]:
         "log_prob": choice.log_prob,
         "entropy": choice.entropy,
         "value": choice.value,
-    }
-
-
-def _reward_values(epoch: Epoch) -> dict[str, Tensor]:
-    score = epoch.score.step
-    return {
-        "reward": score.reward,
-        "components": score.components,
-        "network_value": score.network_value,
-        "param_cost": score.param_cost,
-        "potential": score.potential,
-        "potential_by_slot": score.potential_by_slot,
-        "unmeasured": score.unmeasured,
-        "detectors": score.detectors,
-        "detector_ratio": score.detector_ratio,
-        "fossil_params": score.fossil_params,
-        "live_params": score.live_params,
+        **{name: getattr(epoch.score.step, name) for name in _REWARD_LEAVES},
     }
 
 

@@ -121,9 +121,13 @@ def update(
     reduced = reduce_metrics(*steps)
     moments = update_observation_stats(learner.params["observation"], rollout["observation"])
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
-    coefficients = _coefficient_metrics(weights, after.skip_streak)
+    streak = after.skip_streak
+    always = torch.ones_like(streak, dtype=torch.bool)
+    numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
+    extra: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
     done = epochs_done(steps[0], assignment.shape[0])
-    return after, assemble_metrics({**reduced, **once, **coefficients, "epochs_done": done})
+    extra |= {"skip_streak": (streak, always), "epochs_done": done}
+    return after, assemble_metrics({**reduced, **once, **extra})
 
 
 def _next_learner(
@@ -192,7 +196,7 @@ def minibatch_step(
     )
     grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(state.net)
     norm = _global_norm(list(grads.values()))
-    new = _adam_step(state, _clip_gradients(grads, norm, spec.max_grad_norm), lr=weights.lr, spec=spec)
+    new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec)
     sums = FiniteChecks(loss, norm, _global_norm([*new.net.values(), *new.v.values()]))
     ok = sums.all_finite() & (rows["known"].sum() > 0)
     limit = spec.target_kl
@@ -209,14 +213,14 @@ def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
     return count, torch.ones_like(count, dtype=torch.bool)
 
 
-def _clip_gradients(grads: ControllerParams, norm: Tensor, limit: float | None) -> ControllerParams:
-    """Clip gradients to global norm `limit`; non-finite elements become 0 before the product."""
+def _adam_step(
+    state: UpdateState, grads: ControllerParams, norm: Tensor, *, lr: float | Tensor, spec: PpoSpec
+) -> UpdateState:
+    """Clip gradients to the global norm limit, non-finite elements as 0; take a step of AdamW."""
+    limit = spec.max_grad_norm
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
     factor = torch.where(norm.isfinite(), factor, 0.0)
-    return {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
-
-
-def _adam_step(state: UpdateState, grads: ControllerParams, *, lr: float | Tensor, spec: PpoSpec) -> UpdateState:
+    grads = {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
     decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
     step = state.step + 1
     net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
@@ -263,11 +267,3 @@ def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
     health = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health
     valid = torch.arange(len(LAYER_NAMES), device=health.device) < len(signs)  # layers that a run lacks come last
     return F.pad(health, (0, len(LAYER_NAMES) - len(signs))), valid
-
-
-def _coefficient_metrics(weights: Coefficients, streak: Tensor) -> Metrics:
-    """Coefficients as metrics, and the counter after the round."""
-    always = torch.ones_like(streak, dtype=torch.bool)
-    numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    metrics: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
-    return {**metrics, "skip_streak": (streak, always)}

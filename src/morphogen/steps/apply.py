@@ -7,7 +7,7 @@ from morphogen.config.spec import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.stages import clamp_stage, clear, promote, remove, retarget
 from morphogen.state.decision import ActionOutcome, ActionSpec
-from morphogen.state.env import EnvState, Slots
+from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import constant_table, masked_update, replace, unsafe_new
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.stage import Stage
@@ -40,35 +40,25 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     # An env has one op, so the slots of all these masks are different ones.
     slots = clear(state.slots, at[Op.GERMINATE])
     slots = promote(slots, (asked & passed) | at[Op.GERMINATE] | resumed, to, accuracy)
-    slots = _germinate(slots, at[Op.GERMINATE], spec, accuracy)
-    slots = masked_update(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
-    slots = remove(slots, at_once)
-    slots = _start_ramp(slots, at[Op.SET_ALPHA_TARGET], fading, spec)
-
-    gate, failed = (torch.where(asked, codes, 0).sum(-1) for codes in (gate_before(upward), failed))
-    outcome = _build_outcome(spec, op, gate, failed)
-    signals = replace(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
-    return replace(state, slots=slots, signals=signals), outcome
-
-
-def _germinate(slots: Slots, where: Tensor, spec: ActionSpec, accuracy: Tensor) -> Slots:
-    """Fields of a new seed in a cleared slot."""
-    return masked_update(
+    slots = masked_update(
         slots,
-        where,
+        at[Op.GERMINATE],
         blueprint=spec.blueprint[:, None],
         tempo=spec.tempo[:, None],
         blend_target=spec.alpha_target[:, None],
         blend_curve=spec.curve[:, None],
         accuracy_at_germination=accuracy[:, None],
     )
-
-
-def _start_ramp(slots: Slots, retargets: Tensor, fading: Tensor, spec: ActionSpec) -> Slots:
-    """Start the ramp of alpha to the requested target, or to 0 for a seed to be removed.  Masks bool [E, S]."""
+    slots = masked_update(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
+    slots = remove(slots, at_once)
     target = spec.alpha_target[:, None].expand_as(slots.alpha).masked_fill(fading, 0.0)
     steps, shape, steepness = spec.alpha_steps[:, None], spec.curve[:, None], spec.steepness[:, None]
-    return retarget(slots, retargets | fading, target, steps=steps, shape=shape, steepness=steepness)
+    slots = retarget(slots, at[Op.SET_ALPHA_TARGET] | fading, target, steps=steps, shape=shape, steepness=steepness)
+
+    gate, failed = (torch.where(asked, codes, 0).sum(-1) for codes in (gate_before(upward), failed))
+    outcome = _build_outcome(spec, op, gate, failed)
+    signals = replace(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
+    return replace(state, slots=slots, signals=signals), outcome
 
 
 def _build_outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> ActionOutcome:

@@ -5,7 +5,7 @@ import torch
 from morphogen.config.spec import SignalSpec
 from morphogen.rules.attribution import attribution, is_measured_epoch
 from morphogen.rules.signals import update_signals
-from morphogen.state.env import EnvState, Slots
+from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, Validation
 from morphogen.state.tree_ops import replace
 
@@ -23,23 +23,20 @@ def attribute(
     full = is_measured_epoch(state.clock.epoch, every=every, episode_length=episode_length)
     measured = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
     signals = update_signals(state.signals, validation.loss, measured, spec=signal_spec)
-    return replace(state, slots=_store_measurements(state.slots, measured), signals=signals), measured
-
-
-def _store_measurements(slots: Slots, attribution: Attribution) -> Slots:
-    """Store the measurements; a velocity is the smoothed change per epoch, 0 before the second measurement."""
-    fresh, known = attribution.contribution_valid, slots.contribution_valid
-    gap = slots.since_measured + 1
-    change = (attribution.contribution - slots.contribution) / gap
+    slots = state.slots
+    fresh, known = measured.contribution_valid, slots.contribution_valid
+    # A velocity is the smoothed change per epoch, 0 before the second measurement.
+    change = (measured.contribution - slots.contribution) / (slots.since_measured + 1)
     velocity = torch.where(known, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)
-    return replace(
+    slots = replace(
         slots,
-        contribution=torch.where(fresh, attribution.contribution, slots.contribution),
+        contribution=torch.where(fresh, measured.contribution, slots.contribution),
         contribution_valid=fresh | known,
         velocity=torch.where(fresh, velocity, slots.velocity),
         velocity_valid=torch.where(fresh, known, slots.velocity_valid),
         since_measured=torch.where(known & ~fresh, slots.since_measured + 1, 0),
-        interaction_sum=attribution.interaction_sum,
-        boost_received=attribution.boost_received,
-        interaction_valid=attribution.interaction_valid,
+        interaction_sum=measured.interaction_sum,
+        boost_received=measured.boost_received,
+        interaction_valid=measured.interaction_valid,
     )
+    return replace(state, slots=slots, signals=signals), measured

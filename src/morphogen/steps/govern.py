@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.spec import GovernorSpec
 from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollback_cause
 from morphogen.rules.stages import occupied, remove
-from morphogen.state.env import EnvState, Governor, Signals
+from morphogen.state.env import EnvState
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import expand_mask, replace, select, select_slots, unsafe_new, zero_empty_slots
 from morphogen.vocab.stage import Panic, Stage
@@ -23,19 +23,34 @@ def govern(
     verdict = _assess_epoch(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
     calm = replace(state.signals, rolled_back=torch.zeros_like(back))
-    record = _record_loss(state.governor, validation.loss, verdict["anomaly"] == int(Panic.NONE))
-    record["streak"] = verdict["streak"]  # zero after a rollback: a host without its seeds has another level of losses
+    old, normal = state.governor, verdict["anomaly"] == int(Panic.NONE)
+    size = old.window.shape[1]
+    newest = torch.arange(size, device=old.window.device) == (old.count % size)[:, None]
+    window = torch.where(newest & normal[:, None], validation.loss[:, None], old.window)
+    # Zero after a rollback: a host without its seeds has another level of losses.
+    record = {"window": window, "count": old.count + normal, "streak": verdict["streak"]}
     record = {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
-    watch = replace(state.governor, **record, **_update_snapshot(state, calm, due))
+    epoch = torch.where(due, state.clock.epoch, old.snapshot_epoch)
+    parts = {name: select(due, getattr(state, name), getattr(old, name)) for name in ("host", "seeds", "slots")}
+    parts["signals"] = select(due, calm, old.signals)
+    watch = replace(old, **record, snapshot_epoch=epoch, **parts)
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
+    now = state.signals
+    restored = replace(
+        watch.signals,
+        last_op=torch.full_like(now.last_op, -1),
+        last_outcome=torch.full_like(now.last_outcome, -1),
+        rolled_back=torch.ones_like(now.rolled_back),
+        rollbacks=now.rollbacks + 1,
+    )
     after = replace(
         state,
         host=select(back, watch.host, state.host),
         seeds=zero_empty_slots(select_slots(fossils, watch.seeds, state.seeds), ~pruned),
         slots=select(fossils, watch.slots, remove(state.slots, pruned)),
-        signals=select(back, _restore_signals(watch.signals, state.signals), calm),
+        signals=select(back, restored, calm),
         governor=watch,
     )
     facts = {**verdict, "snapshot_epoch": watch.snapshot_epoch, "seeds_pruned": pruned.sum(-1)}
@@ -64,8 +79,13 @@ def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: Governor
     seen = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
     streak = next_streak(watch.streak, seen)
     alarm = rollback_cause(seen, streak, spec=spec)
+    back, signals = alarm != int(Panic.NONE), state.signals
+    if spec.max_rollbacks is None:
+        allowed = torch.full_like(signals.rolled_back, spec.enabled)
+    else:
+        allowed = (signals.rollbacks < spec.max_rollbacks) & spec.enabled
     return {
-        "rolled_back": (alarm != int(Panic.NONE)) & _may_roll_back(state.signals, spec),
+        "rolled_back": back & allowed,
         "panic": alarm,
         "limit": bounds[0],
         "streak": streak,
@@ -73,13 +93,6 @@ def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: Governor
         "loss": loss,
         "snapshot_taken": (seen == int(Panic.NONE)) & _snapshot_due(state, spec.snapshot_every) & _is_restorable(state),
     }
-
-
-def _may_roll_back(signals: Signals, spec: GovernorSpec) -> Tensor:
-    """Return whether a panic leads to a rollback.  bool [E]."""
-    if spec.max_rollbacks is None:
-        return torch.full_like(signals.rolled_back, spec.enabled)
-    return (signals.rollbacks < spec.max_rollbacks) & spec.enabled
 
 
 def _is_restorable(state: EnvState) -> Tensor:
@@ -99,30 +112,3 @@ def _snapshot_due(state: EnvState, every: int) -> Tensor:
     now, then = state.slots.stage, state.governor.slots.stage
     missing = (now == int(Stage.FOSSILIZED)) & (then != int(Stage.FOSSILIZED))
     return ((state.clock.epoch + 1) % every == 0) | missing.any(-1)
-
-
-def _record_loss(governor: Governor, loss: Tensor, normal: Tensor) -> dict[str, Tensor]:
-    """Append normal losses to the ring buffer; other losses never enter."""
-    size = governor.window.shape[1]
-    here = torch.arange(size, device=loss.device) == (governor.count % size)[:, None]
-    window = torch.where(here & normal[:, None], loss[:, None], governor.window)
-    return {"window": window, "count": governor.count + normal}
-
-
-def _update_snapshot(state: EnvState, signals: Signals, due: Tensor) -> dict:
-    """Parts of the snapshot, replaced where due."""
-    old = state.governor
-    parts = {name: select(due, getattr(state, name), getattr(old, name)) for name in ("host", "seeds", "slots")}
-    epoch = torch.where(due, state.clock.epoch, old.snapshot_epoch)
-    return {"snapshot_epoch": epoch, **parts, "signals": select(due, signals, old.signals)}
-
-
-def _restore_signals(then: Signals, now: Signals) -> Signals:
-    """Restore the signals of the snapshot; count the rollback and clear the last action."""
-    return replace(
-        then,
-        last_op=torch.full_like(now.last_op, -1),
-        last_outcome=torch.full_like(now.last_outcome, -1),
-        rolled_back=torch.ones_like(now.rolled_back),
-        rollbacks=now.rollbacks + 1,
-    )

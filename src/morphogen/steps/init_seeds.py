@@ -34,15 +34,12 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=last), s]
-            grown[slot.name] = _write_rows(grown[slot.name], where, init_seed_params(blueprint, uniform, slot=slot))
+            old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, slot=slot)
+            # An extra last row takes the padding and is cut off.
+            params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
+            params = params.index_copy(0, where, fresh.to(params.dtype))
+            grown[slot.name] = {"params": params[:-1], "momentum": momentum.index_fill(0, where, 0.0)[:-1]}
     return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
-
-
-def _write_rows(old: TensorDict, rows: Tensor, fresh: Tensor) -> dict[str, Tensor]:
-    """Write rows; an extra last row takes the padding and is cut off."""
-    params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
-    params = params.index_copy(0, rows, fresh.to(params.dtype))
-    return {"params": params[:-1], "momentum": momentum.index_fill(0, rows, 0.0)[:-1]}
 
 
 def init_seed_params(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:

@@ -44,7 +44,15 @@ def observe(
     share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
     now = (state.clock.epoch / episode_length).unsqueeze(-1)
     task = features.instance_features(state.instance, net.host.classes)
-    env, env_ok = _remove_nonfinite(torch.cat((now, *_env_features(state, limits, share, allowed)), dim=-1), "env")
+    env_groups = (
+        now,
+        features.measurement_features(state.signals),
+        features.size_features(slots, share),
+        features.occupancy_features(slots, limits),
+        allowed.any(-1).float(),
+        features.feedback_features(state.signals),
+    )
+    env, env_ok = _remove_nonfinite(torch.cat(env_groups, dim=-1), "env")
     instance, instance_ok = _remove_nonfinite(task, "instance")
     history = features.progress_features(slots, state.signals, share, cost, episode_length=episode_length)
     each, each_ok = _remove_nonfinite(torch.cat(_slot_features(slots, limits, history, allowed, net=net), -1), "slots")
@@ -61,34 +69,18 @@ def observe(
     )
 
 
-def _env_features(state: EnvState, limits: Limits, share: Tensor, allowed: Tensor) -> tuple[Tensor, ...]:
-    """Env block without the time.  share float32 [E, S], parameters / host parameters; allowed bool [E, 5, S]."""
-    return (
-        features.measurement_features(state.signals),
-        features.size_features(state.slots, share),
-        features.occupancy_features(state.slots, limits),
-        allowed.any(-1).float(),
-        features.feedback_features(state.signals),
-    )
-
-
 def _slot_features(slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net) -> tuple[Tensor, ...]:
     """The slot block.  history [E, S, 6], allowed [E, 5, S]."""
+    declared = len(net.host.all_slots)
+    static = tuple(((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots)
     return (
         features.lifecycle_features(slots, limits.enabled),
         features.contribution_features(slots),
         history,
         allowed.mT.float(),
-        _static_features(net, slots.stage),
+        constant_table(static, torch.float32, slots.stage.device).expand(slots.stage.shape[0], -1, -1),
         occupied(slots.stage).unsqueeze(-1).float(),
     )
-
-
-def _static_features(net: Net, like: Tensor) -> Tensor:
-    """Place in the execution order and channels of every slot.  like [E, S] -> float32 [E, S, 2]."""
-    declared = len(net.host.all_slots)
-    rows = tuple(((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots)
-    return constant_table(rows, torch.float32, like.device).expand(like.shape[0], -1, -1)
 
 
 def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:

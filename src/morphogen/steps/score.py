@@ -94,24 +94,16 @@ def reward_inputs(
         clean_valid=clean,
         val_loss=torch.where(sane, loss, 0.0),
         loss_valid=sane,
-        **_parameter_fields(state, have, host_params),
+        host_params=host_params,
+        fossil_params=torch.where(state.slots.stage == int(Stage.FOSSILIZED), have, 0).sum(-1),
+        live_params=have.sum(-1),
+        param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
         **_accuracy_fields(before, state, attribution, kept),
         interaction=torch.where(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )
-
-
-def _parameter_fields(state: EnvState, params: Tensor, host: Tensor) -> dict[str, Tensor]:
-    """Parameters and their price, as fields of the inputs.  state [E]; params int64 [E, S], host int64 [E]."""
-    fossil = state.slots.stage == int(Stage.FOSSILIZED)
-    return {
-        "host_params": host,
-        "fossil_params": torch.where(fossil, params, 0).sum(-1),
-        "live_params": params.sum(-1),
-        "param_price": state.instance.param_price,
-    }
 
 
 def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:

@@ -20,7 +20,12 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
     """
     accuracy, was = state.signals.val_acc, state.slots.stage
-    slots = _advance_cooling(state.slots, accuracy, lifecycle.embargo_epochs)
+    epochs = state.slots.epochs_in_stage  # completed in the stage
+    to = torch.full_like(was, int(Stage.UNKNOWN))
+    to = torch.where((was == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
+    to = torch.where((was == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs), int(Stage.RESETTING), to)
+    freed = (was == int(Stage.RESETTING)) & (epochs >= 1)
+    slots = clear(transition(state.slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
     slots, early = _auto_advance(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
     slots = advance_ramp(slots, slots.stage == int(Stage.BLENDING))
     faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
@@ -29,16 +34,6 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     removal = torch.where(faded, int(Removal.RAMP), int(Removal.NONE))
     report = unsafe_new(TickReport, state, gate=early + late, removal=removal)
     return replace(state, slots=slots, seeds=zero_empty_slots(state.seeds, occupied(slots.stage))), report
-
-
-def _advance_cooling(slots: Slots, accuracy: Tensor, embargo: int) -> Slots:
-    """PRUNED -> EMBARGOED -> RESETTING -> DORMANT, each by the epochs completed in the stage."""
-    stage, epochs = slots.stage, slots.epochs_in_stage
-    to = torch.full_like(stage, int(Stage.UNKNOWN))
-    to = torch.where((stage == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
-    to = torch.where((stage == int(Stage.EMBARGOED)) & (epochs >= embargo), int(Stage.RESETTING), to)
-    freed = (stage == int(Stage.RESETTING)) & (epochs >= 1)
-    return clear(transition(slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
 
 
 def _auto_advance(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: LifecycleSpec) -> tuple[Slots, Tensor]:

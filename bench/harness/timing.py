@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.cli import measures
-from morphogen.cli.measures import Measure, median_measure
+from morphogen.cli.bench import Measure, format_measures, machine_facts, machine_line, median_measure, write_measures
 from morphogen.device import cuda_memory
 from morphogen.device.malloc import keep_freed_memory
 
@@ -70,7 +69,7 @@ def ms_measure(name: str, seconds: Sequence[float]) -> Measure:
 
 def bench_facts(bench: Bench) -> dict[str, Any]:
     """Machine and versions of a measurement."""
-    own = measures.machine_facts(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
+    own = machine_facts(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
     return {**own, "checksums": dict(bench.checksums)}
 
 
@@ -104,7 +103,7 @@ def run_bench(doc: str | None, measure: Callable[[Bench, int], Sequence[Measure]
 def finish_bench(args: argparse.Namespace, bench: Bench, rows: Sequence[Measure]) -> None:
     """Print the table and write it where the flags say."""
     facts = bench_facts(bench)
-    print(measures.machine_line(facts))
-    print(measures.format_measures(rows))
+    print(machine_line(facts))
+    print(format_measures(rows))
     if args.json is not None:
-        measures.write_measures(args.json, facts, rows)
+        write_measures(args.json, facts, rows)

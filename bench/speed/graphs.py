@@ -18,7 +18,7 @@ import torch
 
 from bench.harness.bench_scenes import plain_spec
 from bench.harness.timing import Bench, run_bench
-from morphogen.cli.measures import Measure, median_measure
+from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import COMPILE_DEFAULT
 from morphogen.config.spec import DataSpec, EngineSpec, RunSpec, resolve
 from morphogen.engine.compile import FittedPlan

@@ -12,7 +12,7 @@ import torch
 
 from bench.harness.bench_scenes import build_scene, task_sizes
 from bench.harness.timing import Bench, run_bench
-from morphogen.cli.measures import Measure, median_measure
+from morphogen.cli.bench import Measure, median_measure
 from morphogen.device.malloc import keep_freed_memory, process_memory
 
 

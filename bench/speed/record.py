@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
-from morphogen.cli.measures import Measure
+from morphogen.cli.bench import Measure
 from morphogen.engine.epoch import run_epoch
 from morphogen.engine.record import build_record
 from morphogen.engine.reporter import build_facts

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bench.harness.bench_scenes import build_scene
 from bench.harness.timing import Bench, run_bench
-from morphogen.cli.measures import Measure, median_measure, ratio_measure
+from morphogen.cli.bench import Measure, median_measure, ratio_measure
 from morphogen.config.spec import RewardSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.harness.bench_scenes import task_sizes
 from bench.harness.timing import Bench, build_parser, finish_bench, start_bench
 from bench.speed import memory, minibatch, rollout, roofline, telemetry, validate
-from morphogen.cli.measures import Measure
+from morphogen.cli.bench import Measure
 
 RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
 README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is written

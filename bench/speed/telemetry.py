@@ -12,7 +12,7 @@ import torch
 
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, run_bench
-from morphogen.cli.measures import Measure, ratio_measure
+from morphogen.cli.bench import Measure, ratio_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
 from morphogen.telemetry.writer import JsonlSink

@@ -8,7 +8,7 @@ import torch
 
 from bench.harness.bench_scenes import BenchScene, build_scene
 from bench.harness.timing import Bench, ms_measure, run_bench
-from morphogen.cli.measures import Measure, ratio_measure
+from morphogen.cli.bench import Measure, ratio_measure
 from morphogen.vocab.stage import Stage
 
 COALITIONS = (1, 2, 4, 8)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench.harness.harvest import Array, EvaluatedRun, duplicate_seeds, learning_settings, load_runs, run_study
-from morphogen.cli.measures import machine_facts
+from morphogen.cli.bench import machine_facts
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
 from morphogen.config.spec import RunSpec

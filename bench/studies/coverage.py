@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from morphogen.cli.compare import NO_VERDICT, verdict
-from morphogen.cli.measures import machine_facts
+from morphogen.cli.bench import machine_facts
+from morphogen.cli.comparison import NO_VERDICT, verdict
 from morphogen.evaluation.bootstrap import (
     Estimate,
     improvement_probability,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.cli import measures
+from morphogen.cli.bench import machine_facts
 from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
@@ -116,7 +116,7 @@ def gains(landscape: dict[str, Any]) -> list[dict[str, Any]]:
 def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[str, Any]:
     """Everything that the file holds."""
     return {
-        "machine": measures.machine_facts(device="cpu", threads=torch.get_num_threads()),
+        "machine": machine_facts(device="cpu", threads=torch.get_num_threads()),
         "command": "python -m bench.studies.landscape",
         "preset": "digits",
         "seed": spec.seed,

@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.harness.harvest import EVALUATION_FIELDS, Array, EvaluatedRun, load_seed_runs, run_study, stack_arms
 from morphogen.analysis.plots import canvas
-from morphogen.cli.measures import machine_facts
+from morphogen.cli.bench import machine_facts
 from morphogen.evaluation.bootstrap import (
     Estimate,
     draw_resamples,

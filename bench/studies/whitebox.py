@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import measures
+from morphogen.cli.bench import machine_facts
 
 RESULTS = Path(__file__).parents[1] / "results" / "whitebox.json"
 COMMAND = ("train", "--preset", "whitebox")
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="instead of those of the preset")
     parser.add_argument("--json", type=Path, default=RESULTS)
     given = parser.parse_args()
-    facts = {"machine": measures.machine_facts(device="cpu", threads=1), "command": " ".join(("morphogen", *COMMAND))}
+    facts = {"machine": machine_facts(device="cpu", threads=1), "command": " ".join(("morphogen", *COMMAND))}
     rows: list[dict[str, Any]] = []
     given.json.parent.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds:

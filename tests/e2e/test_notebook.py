@@ -9,7 +9,7 @@ import pytest
 from support import made_up_evaluations
 
 from bench.studies import learning
-from morphogen.cli import parser
+from morphogen.cli import main
 
 ROOT = Path(__file__).parents[2]
 BOOK = json.loads((ROOT / "notebooks" / "does_it_learn.ipynb").read_text())
@@ -86,7 +86,7 @@ def test_one_flag_recomputes_everything(folder, play_notebook, monkeypatch):
     of_morphogen = [words for module, words in commands if module == "morphogen"]
     assert [words[0] for words in of_morphogen] == [*["train"] * 5, "tune", *["evaluate"] * 5]
     for words in of_morphogen:
-        parser.parse_args(words, "0")
+        main.parse_args(words, "0")
     written = json.loads((folder / "learning.json").read_text())
     assert written == json.loads((folder / "results.json").read_text()) | {"machine": written["machine"]}
 

@@ -11,7 +11,8 @@ from support.small_runs import live, tiny_setup, world_of
 import morphogen
 from bench.speed import summary
 from bench.studies import ablations, landscape, learning
-from morphogen.cli import grid, main, parser
+from morphogen.cli import main
+from morphogen.cli.bench import expand_grid
 from morphogen.config.spec import LifecycleSpec
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,7 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
 def test_the_grids_of_the_page_are_accepted(command):
-    assert grid.expand_grid(parser.parse_args(command.split(), "0"))
+    assert expand_grid(main.parse_args(command.split(), "0"))
 
 
 def test_the_table_of_costs_is_that_of_the_file():
@@ -177,7 +178,7 @@ def flags_of(parsers) -> set[str]:
 
 def test_flags_that_the_pages_name_exist():
     of_other_commands = {"--full", "--kills", "--table", "--markdown", "--no-show-source", "--hypothesis-profile"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= flags_of(parser.build_parser("0")) | of_other_commands
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= flags_of(main.build_parser("0")) | of_other_commands
 
 
 def test_type_checkers_see_the_public_names():

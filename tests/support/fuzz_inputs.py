@@ -24,7 +24,7 @@ from morphogen.analysis.report import import_plots
 from morphogen.analysis.run_log import read_run
 from morphogen.analysis.views import build_views
 from morphogen.analysis.watch.loop import watch
-from morphogen.cli import main, options, parser
+from morphogen.cli import arguments, main
 from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
@@ -66,7 +66,7 @@ class Config:
 
     def read(self, value):
         words = ["train", f"--config={self.path}", *(f"--set={text}" for text in value[1])]
-        spec = resolve(options.spec_from_args(parser.parse_args(words, "0")))
+        spec = resolve(arguments.spec_from_args(main.parse_args(words, "0")))
         assert parse_config(dump_config(spec)) == spec
 
     def names(self, value):
@@ -97,7 +97,7 @@ class Commands:
         ]
 
     def inputs(self):
-        flags = [flag.name for flag in options.FLAGS]
+        flags = [flag.name for flag in arguments.FLAGS]
         flags += [
             "--policy",
             "--config",

@@ -1,16 +1,16 @@
-"""The command `morphogen`: parsing of its flags, and the functions behind its commands.
+"""Command `morphogen`: one module per command, with its flags, its help text and its action.
 
 For users of the terminal and for readers who ask "which setting does a flag change?".  Entry points:
 
-    main           `main`: one function per command, exit codes, notes and errors as single lines
-    parser         the parser of all commands; `options`: one table from flag to config field
-    bench          the command `bench`; `grid`: its points, `probe`: one measurement in a process of its own,
-                   `explain`: forms of convolutions, `measures`: the file of results
-    rewards        the command `rewards`: every rule and its returns on scripted policies
-    compare        the command `compare`; `compare_sides`: its operands
-    stop           SIGINT and SIGTERM; `process`: threads and fresh processes
+    main           `main`: table of commands, parser, exit codes, errors as single lines
+    arguments      flags taken from the config fields; flags that several commands share
+    process        signals, threads, child processes, notes and tables on the terminal
+    train, resume, tune, bench, rewards, report, inspect, evaluate, compare, watch
+                   the commands: `PARSER` (help text), `add_arguments`, `run`
+    probe          measurements of `bench` in a child process
+    comparison     training of the sides of `compare`, and their statistics
 
-Every error of the user is one line on stderr, with the field, its value and the allowed values.
+Every error of the user is one line on stderr, with the field, the allowed values and the value.
 Exit codes: 0 done, 2 usage or config, 3 data, 4 checkpoint, 5 diverged, 6 incomplete telemetry, 130 and 143 signals.
-Loads no torch until a command needs it, so that help and refusals are fast.
+Loads no torch until a command needs it, so that help and errors are fast: commands import heavy modules by name.
 """

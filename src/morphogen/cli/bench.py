@@ -1,19 +1,35 @@
-"""The command `morphogen bench`: configurations measured one after the other, each in a process of its own.
+"""Command `bench`: configurations measured one after the other, and the form of measured numbers.
 
-So each has its own threads, its own graphs and its own peak of memory, whatever was measured before it.
+Each configuration runs in its own process, with its own threads, graphs and peak of memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import argparse
+import itertools
+import json
+import os
+import platform
+import statistics
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial, reduce
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import measures, process
-from morphogen.cli.measures import Measure
-from morphogen.config.spec import RunSpec
+from morphogen.cli import arguments, process
+from morphogen.config.config_files import as_settings, parse_value
+from morphogen.config.fields import Settings, merge_settings, raise_all
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.errors import ConfigError
+from morphogen.storage import run_directory
+from morphogen.vocab.text import format_value
 
-UNLABELLED_POINT = "as configured"  # a point that has no place in a grid
-COLUMNS = {  # of the table of numbers: heading -> measure
+CPU_INFO = Path("/proc/cpuinfo")
+ROUNDS, MIN_ROUNDS = 3, 2  # the default and the fewest, the warm-up round included
+DEFAULTS: Settings = {"rounds": ROUNDS, "engine": {"phase_profile": True}}
+UNLABELLED_POINT = "as configured"  # the point without a grid
+COLUMNS = {  # heading -> measure
     "env-epochs/s": "env_epochs_per_s",
     "samples/s": "samples_per_s",
     "first round": "warm_up_env_epochs_per_s",
@@ -23,63 +39,204 @@ COLUMNS = {  # of the table of numbers: heading -> measure
     "rolled back": "rollbacks",
     "peak MiB": "peak_memory",
 }
-SHARE_PREFIX, INTEGER_FROM = "share_", 100  # names of the measures of phases; from where a number needs no decimals
-PointMeasures = dict[str, Measure]
+SHARE_PREFIX, INTEGER_FROM = "share_", 100  # prefix of measures of phases; numbers from INTEGER_FROM have no decimals
+PARSER = {
+    "help": "measure how fast a configuration runs, and where its time goes",
+    "description": "Run a few rounds of a configuration, given as for `train`, and print the rate, where the time "
+    "goes, the time of compiling and the peak of memory. The first round is a warm-up and is reported "
+    "separately. No run directory is written.",
+    "usage": "morphogen bench [ppo|heuristic] [flags]",
+    "epilog": f"""Settings are those of `morphogen train`; {ROUNDS} rounds unless --rounds or --set says
+otherwise.
+
+examples:
+  morphogen bench --envs 8                                        the default run, with 8 hosts
+  morphogen bench --grid envs=1,8,64 engine.compile=off,default   six measurements
+  morphogen bench --task digits_impaired --rounds 6 --json x.json five rounds after the warm-up, kept in a file
+
+{arguments.POLICY_HELP}""",
+    "formatter_class": argparse.RawDescriptionHelpFormatter,
+}
 Row = dict[str, Any]
 
 
-def probe_in_process(spec: RunSpec) -> Any:
-    """Run `probe` on a spec in a process of its own."""
-    return process.run_in_process("morphogen.cli.probe", "probe", spec, threads=spec.engine.threads)
+@dataclass(frozen=True)
+class Measure:
+    """Median over the runs, and half the range between the quartiles."""
+
+    name: str
+    value: float
+    spread: float
+    runs: int
+    unit: str  # ratio, share, ms, ...
 
 
-def explain_in_process(spec: RunSpec) -> list[Row]:
-    """Measure the forms of the convolutions of a spec in a process of its own."""
-    return process.run_in_process("morphogen.cli.explain", "explain", spec, threads=spec.engine.threads)
+PointMeasures = dict[str, Measure]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `bench`."""
+    rest = arguments.add_settings(arguments.add_policy(parser))
+    grid = "measure every value of a field, as in envs=1,8,64; of several, every combination"
+    rest.add_argument("--grid", metavar="KEY=V1,V2", nargs="+", action="extend", default=[], help=grid)
+    explain = "measure only how the convolutions can be computed, and print which way is chosen"
+    either = rest.add_mutually_exclusive_group()
+    either.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
+    either.add_argument("--explain", action="store_true", help=explain)
+
+
+def run(args: Namespace, command: str) -> None:
+    """Measure every point of the grid; print the measured points even after an error."""
+    del command
+    specs = expand_grid(args)
+    if args.json is not None:
+        run_directory.check_new_file("--json", args.json)
+    process.exit_on_sigterm()
+    process.note_missing_kernels()
+    if args.explain:
+        for label, spec in specs.items():
+            process.print_tables([(label or UNLABELLED_POINT, run_probe("explain", spec))])
+        return
+    points = {}
+    try:
+        for label, point in measure_points(specs, args.json):
+            points[label] = point
+            process.print_progress(format_point(label, point))
+    finally:
+        process.print_tables(point_tables(points).items())
+
+
+def expand_grid(args: Namespace) -> dict[str, RunSpec]:
+    """Return the resolved specs by their labels in the grid, "" without a grid.  Raises ConfigError with all faults."""
+    axes = [_parse_axis(text) for text in args.grid]
+    arguments.check_unique("--grid", [axis[0][0].partition("=")[0] for axis in axes])
+    specs, faults = {}, []
+    for point in itertools.product(*axes):
+        overrides = reduce(merge_settings, [settings for _, settings in point], {})
+        try:
+            spec = resolve(arguments.spec_from_args(args, defaults=DEFAULTS, overrides=overrides))
+            if spec.rounds < MIN_ROUNDS:
+                raise ConfigError(f"rounds: expected >= {MIN_ROUNDS} with the warm-up, got {spec.rounds}")
+            specs[",".join(text for text, _ in point)] = spec
+        except ConfigError as error:
+            faults += [line for line in str(error).splitlines() if line not in faults]
+    raise_all(faults)
+    return specs
+
+
+def _parse_axis(text: str) -> list[tuple[str, Settings]]:
+    """Return the points of an axis: `envs=1,8` -> [("envs=1", {"envs": 1}), ("envs=8", {"envs": 8})]."""
+    path, equals, raw = text.partition("=")
+    values: list[Any] = []
+    if equals and raw and all(path.split(".")):
+        try:
+            values, faults = as_settings(parse_value(f"[{raw}]"), path)
+        except ConfigError:  # words and numbers instead of JSON
+            values, faults = [arguments.parse_number(word) for word in raw.split(",")], []
+        raise_all(faults)
+    if not values:
+        raise ConfigError(f"--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got {format_value(text)}")
+    labels = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for value in values]
+    arguments.check_unique("--grid", labels)
+    return [(label, arguments.nest_setting(path, value)) for label, value in zip(labels, values, strict=True)]
+
+
+def run_probe(function: str, spec: RunSpec) -> Any:
+    """Call a function of `probe` on a spec in a new process."""
+    return process.run_in_process("morphogen.cli.probe", function, spec, threads=spec.engine.threads)
+
+
+PROBE = partial(run_probe, "probe")
 
 
 def measure_points(
-    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = probe_in_process
+    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = PROBE
 ) -> Iterator[tuple[str, PointMeasures]]:
-    """The points, each as soon as it is measured.  The file at `path` holds all so far."""
-    kept: list[Measure] = []
-    sums: dict[str, float] = {}
+    """Yield every point after its measurement.  The file at `path` holds all points so far."""
+    measures: list[Measure] = []
+    checksums: dict[str, float] = {}
     for label, spec in specs.items():
-        machine, sums[label or UNLABELLED_POINT], rows = probe(spec)
-        kept += [replace(row, name=f"{row.name}[{label}]") if label else row for row in rows]
+        machine, checksums[label or UNLABELLED_POINT], rows = probe(spec)
+        measures += [replace(row, name=f"{row.name}[{label}]") if label else row for row in rows]
         if path is not None:
-            measures.write_measures(path, {**machine, "checksums": sums}, kept)
+            write_measures(path, {**machine, "checksums": checksums}, measures)
         yield label or UNLABELLED_POINT, {row.name: row for row in rows}
 
 
 def format_point(label: str, point: PointMeasures) -> str:
-    """A point in one line."""
+    """Format a point in one line."""
     rate, compiled, peak = point["env_epochs_per_s"], point["compile_s"], point.get("peak_memory")
-    parts = [f"{rate.value:,.1f} +- {rate.spread:,.1f} env-epochs/s", f"compiled for {compiled.value:,.1f} s"]
-    parts += [] if peak is None else [f"peak {peak.value:,.0f} MiB"]
-    return f"{label}: {', '.join(parts)}"
+    memory = "" if peak is None else f", peak {peak.value:,.0f} MiB"
+    times = f"{rate.value:,.1f} +- {rate.spread:,.1f} env-epochs/s, compiled for {compiled.value:,.1f} s"
+    return f"{label}: {times}{memory}"
 
 
 def point_tables(points: Mapping[str, PointMeasures]) -> dict[str, list[Row]]:
-    """Title -> rows: rates and sizes, then where the time goes; no rows where nothing was kept."""
-    return {
-        "medians over the rounds after the first": [_numbers_row(*one) for one in points.items()],
-        "share of a round": [_phase_shares_row(*one) for one in points.items() if "control_share" in one[1]],
-    }
+    """Return rows by title: rates and sizes, then the shares of phases; no rows without points."""
+    numbers, shares = [], []
+    for label, point in points.items():
+        cells = {
+            heading: _round_large(point[name].value) if name in point else None for heading, name in COLUMNS.items()
+        }
+        (heading, rate), *rest = cells.items()
+        spread = _round_large(point["env_epochs_per_s"].spread)
+        numbers.append({"point": label, heading: rate, "+-": spread, **dict(rest)})
+        if "control_share" in point:
+            phases = [name for name in point if name.startswith(SHARE_PREFIX)]
+            values = {name.removeprefix(SHARE_PREFIX): point[name].value for name in phases}
+            shares.append({"point": label, "control": point["control_share"].value, **values})
+    return {"medians over the rounds after the first": numbers, "share of a round": shares}
 
 
-def _numbers_row(label: str, point: PointMeasures) -> Row:
-    cells = {heading: _format_number(point[name].value) if name in point else None for heading, name in COLUMNS.items()}
-    (heading, rate), *rest = cells.items()
-    return {"point": label, heading: rate, "+-": _format_number(point["env_epochs_per_s"].spread), **dict(rest)}
-
-
-def _phase_shares_row(label: str, point: PointMeasures) -> Row:
-    phases = {
-        name.removeprefix(SHARE_PREFIX): row.value for name, row in point.items() if name.startswith(SHARE_PREFIX)
-    }
-    return {"point": label, "control": point["control_share"].value, **phases}
-
-
-def _format_number(value: float) -> float | int:
+def _round_large(value: float) -> float | int:
     return round(value) if value >= INTEGER_FROM or value == int(value) else value
+
+
+def median_measure(name: str, values: Sequence[float], unit: str) -> Measure:
+    """Return the median of values and half their quartile range."""
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
+    return Measure(name, statistics.median(values), (high - low) / 2, len(values), unit)
+
+
+def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
+    """Return the median of the ratios of interleaved runs."""
+    return median_measure(name, [a / b for a, b in zip(above, below, strict=True)], unit)
+
+
+def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
+    """Return machine, versions and settings of a measurement."""
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    kernels = import_module("morphogen.kernels")
+    return {
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "device": device,
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("torch", "tensordict", "torchrl")},
+        "kernels": kernels.AVAILABLE,
+        "convolutions": kernels.CAN_CONVOLVE,  # by a kernel too
+    }
+
+
+def machine_line(facts: Mapping[str, Any]) -> str:
+    """Format the machine in one line."""
+    return ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load"))
+
+
+def format_measures(measures: Iterable[Measure]) -> str:
+    """Format one line per measure."""
+    return "\n".join(
+        f"{row.name:34} {row.value:10.3f} +- {row.spread:7.3f} {row.unit:12} {row.runs:3} runs" for row in measures
+    )
+
+
+def write_measures(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> None:
+    """Write machine and table as JSON; an existing file is replaced atomically.
+
+    facts: of the machine, with checksums of the computed results.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    process.write_json(path, {"machine": facts, "measures": [asdict(row) for row in measures]})

@@ -1,143 +1,164 @@
-"""`morphogen compare`: sides that are trained on the same seeds and play the same held-out instances, and a verdict."""
+"""Command `compare`: runs, presets or reward rules as sides of a comparison, checked first."""
 
-import time
-from collections.abc import Callable, Sequence
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-
-from morphogen.cli.compare_sides import ComparisonSide
-from morphogen.config.spec import RunSpec
-from morphogen.device.transfers import Transfers
-from morphogen.engine.policies import TRAINED_PREFIX, build_arm
-from morphogen.engine.scheduler import Hooks, Parts
-from morphogen.engine.setup import build_setup
-from morphogen.evaluation.bootstrap import (
-    Array,
-    Estimate,
-    effect_size,
-    improvement_probability,
-    interval,
-    iqm,
-    seed_interval,
-)
-from morphogen.evaluation.evaluate import evaluation_spec, format_estimate
-from morphogen.evaluation.play import ArmResult, play
-from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.cli import arguments, process
+from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment
+from morphogen.config.fields import Settings, merge_settings, raise_all
+from morphogen.config.preset import DEFAULT_PRESET, PRESETS
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
+from morphogen.vocab.reward import RULES
+from morphogen.vocab.text import format_value
 
-NO_VERDICT = "no verdict"
-BOOTSTRAP_SEED = 0  # of the resamples
-COMPARED_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
-Row = dict[str, Any]
-SidePair = dict[str, str | float | Estimate | None]
-
-
-def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool]) -> None:
-    """Make the runs of a side that lack, and go on with those that were stopped; until `halt`."""
-    for run, spec in zip(side.runs, side.specs, strict=True):
-        if side.needs_training and not halt() and not _is_completed(run):
-            go = resume if (run / run_directory.CONFIG).exists() else _start_run
-            go(run, spec, console=console, parts=Parts(hooks=Hooks(should_stop=halt)))
+RULE_PREFIX, COMPARISON_FILE = "rule:", "comparison.json"
+SHARED_FIELDS = ("task", "instances", "instance")  # network values of other tasks cannot be compared
+PARSER = {
+    "help": "compare runs, presets or reward rules on the same seeds and instances",
+    "description": "Compare the first side with each of the others: on pairs of training seeds, and on the same "
+    "held-out instances. Presets and rules are trained first, a run per seed below --out; existing runs are used, or "
+    "resumed. A verdict is given only where the interval of the difference leaves out 0.",
+}
 
 
-def _start_run(run: Path, spec: RunSpec, *, console: Any, parts: Parts) -> None:
-    train_ppo_vectorized(spec, out=run, console=console, parts=parts, command="morphogen compare")
+@dataclass(frozen=True, slots=True)
+class ComparisonSide:
+    """Runs of one side, one per training seed."""
+
+    name: str
+    runs: tuple[Path, ...]
+    specs: tuple[RunSpec, ...]  # resolved
+    needs_training: bool  # missing runs are trained, stopped ones resumed
 
 
-def _is_completed(run: Path) -> bool:
-    return (run / run_directory.CONFIG).exists() and run_directory.open_directory(run)[2].get(
-        "status"
-    ) == run_directory.STATUS_COMPLETED
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `compare`."""
+    parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
+    parser.add_argument("--seeds", metavar="1,2,3", help="training seeds of presets and rules (default 0)")
+    parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
+    parser.add_argument("--set", **{**arguments.SET, "help": "any field, for all sides"})
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder of trained presets and rules: DIR/SIDE/SEED")
+    parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
 
-def compare(
-    sides: Sequence[ComparisonSide], *, episodes: int, report: Callable[[str], None] = print
-) -> tuple[list[SidePair], Row]:
-    """Play every run of every side, and judge; the pairs of sides, and every number as a file holds it.
-
-    Runs make pairs by their place: a pair plays the instances of the seed of its first run.
-    """
-    found: dict[str, list[ArmResult]] = {}
-    for side in sides:
-        for run, spec, first in zip(side.runs, side.specs, sides[0].specs, strict=True):
-            one = _play_run(run, spec, first, episodes)
-            found.setdefault(side.name, []).append(one)
-            report(f"{side.name}: {run}: {episodes} episodes in {one.seconds:.1f} s")
-    values = {name: np.stack([one.network_value for one in results]) for name, results in found.items()}
-    first, *rest = values
-    pairs = [compare_pair(first, other, values[first], values[other]) for other in rest]
-    return pairs, {
-        "episodes": episodes,
-        "seeds": [spec.seed for spec in sides[0].specs],
-        "sides": {side.name: _side_facts(side, found[side.name], values[side.name]) for side in sides},
-        "pairs": [{key: _to_json(value) for key, value in pair.items()} for pair in pairs],
-    }
-
-
-def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int) -> ArmResult:
-    setup = build_setup(evaluation_spec(spec, seed=first.seed, envs=first.envs))
-    fences = Transfers(setup.device, time.perf_counter)
-    with torch.no_grad():
-        return play(setup, fences, build_arm(f"{TRAINED_PREFIX}{run}", setup), name=str(run), episodes=episodes)
+def run(args: Namespace, command: str) -> int | None:
+    """Train the missing runs, play all of them, print the table and the verdicts."""
+    del command
+    episodes = arguments.parse_int_flag("--episodes", args.episodes, 1, arguments.MAX_EPISODES)
+    sides = read_sides(args)
+    if args.json is not None:
+        run_directory.check_new_file("--json", args.json)
+    process.prepare_compute(sides[0].specs[0].engine.threads)
+    comparison, console = import_module("morphogen.cli.comparison"), import_module("morphogen.analysis.console").Console
+    with console(quiet=args.quiet, out=sys.stderr) as screen, process.StopSignals() as stop:
+        for side in sides:
+            comparison.train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
+    if stop.exit_code is not None:
+        return stop.exit_code
+    pairs, numbers = comparison.compare(sides, episodes=episodes, report=process.print_progress)
+    for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE):
+        process.write_json(path, numbers)
+    title = f"{episodes} held-out instances for each of {len(sides[0].runs)} pairs of runs"
+    process.print_tables([(title, [comparison.pair_row(pair) for pair in pairs])])
+    print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in pairs), sep="\n")
+    return None
 
 
-def compare_pair(first: str, second: str, first_values: Array, second_values: Array) -> SidePair:
-    """A pair of sides.  ours, theirs: network values [R, n], paired.
-
-    `over seeds`: what other training seeds would do, None with one seed; where there is one, it has to leave out 0 as
-    well for a verdict.
-    """
-    found, seeds = (
-        interval(first_values - second_values, seed=BOOTSTRAP_SEED),
-        seed_interval(first_values - second_values),
+def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
+    """Return the sides of a command line.  Raises ConfigError for sides that cannot be compared."""
+    names = args.sides
+    arguments.check_unique("compare", names)
+    if len(names) < 2:
+        raise ConfigError(f"compare: expected two or more sides, got {len(names)}")
+    training = [name for name in names if _side_settings(name) is not None]
+    flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
+    if training and args.out is None:
+        raise ConfigError(f"--out: expected a directory to train {', '.join(training)} in, got nothing")
+    raise_all(
+        [
+            f"{flag}: expected a preset or rule as a side, got runs only"
+            for flag in flags
+            if flags[flag] and not training
+        ]
     )
-    return {
-        "first": first,
-        "second": second,
-        "difference": found,
-        "over seeds": seeds,
-        "effect": effect_size(first_values, second_values),
-        "P(first is better)": improvement_probability(first_values, second_values, seed=BOOTSTRAP_SEED),
-        "verdict": verdict(first, second, found, seeds),
-    }
+    first, *others = sides = [
+        _side_to_train(name, args) if name in training else _existing_side(name) for name in names
+    ]
+    faults = []
+    for side in others:
+        if len(side.runs) != len(first.runs):
+            faults.append(f"{side.name}: expected {len(first.runs)} runs, as {first.name} has, got {len(side.runs)}")
+        faults += [
+            f"{side.name}: expected the {name} of {first.name}, got another; their values cannot be compared"
+            for name in SHARED_FIELDS
+            if getattr(side.specs[0], name) != getattr(first.specs[0], name)
+        ]
+    raise_all(faults)
+    return tuple(sides)
 
 
-def verdict(first: str, second: str, difference: Estimate, seeds: Estimate | None) -> str:
-    """Name the better side if every interval of the difference excludes 0."""
-    if not all(one.excludes_zero for one in (difference, seeds) if one is not None):
-        return NO_VERDICT
-    better, worse = (first, second) if difference.value > 0 else (second, first)
-    return f"{better} is better than {worse}"
+def _side_settings(name: str) -> Settings | None:
+    """Return the settings of a preset or a rule; None for a path."""
+    if name.startswith(RULE_PREFIX):
+        rule = name.removeprefix(RULE_PREFIX)
+        if rule not in RULES:
+            raise ConfigError(f"side: expected {RULE_PREFIX} and one of {', '.join(RULES)}, got {format_value(name)}")
+        return {"reward": {"rule": rule}}
+    return {"preset": name} if name in PRESETS else None
 
 
-def pair_row(pair: SidePair) -> Row:
-    """A pair in a table."""
-    found, seeds, often = pair["difference"], pair["over seeds"], pair["P(first is better)"]
-    assert isinstance(found, Estimate)
-    assert isinstance(often, Estimate)
-    return {
-        "sides": " minus ".join(Path(str(pair[side])).name for side in ("first", "second")),
-        "network value (95 % interval)": format_estimate(found._asdict(), "+"),
-        "over seeds": f"{seeds.low:+.3f} .. {seeds.high:+.3f}" if isinstance(seeds, Estimate) else "-",
-        "effect": pair["effect"],
-        "P(first is better)": format_estimate(often._asdict()),
-    }
+def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
+    flags: list[Settings] = [parse_assignment(text) for text in args.set]
+    if args.rounds is not None:
+        flags.append({"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)})
+    defaults: Settings = {"preset": DEFAULT_PRESET, "final_episodes": 0}
+    settings = reduce(merge_settings, [*flags, _side_settings(name) or {}], defaults)
+    words = (args.seeds or "0").split(",")
+    seeds = [arguments.parse_int_flag("--seeds", word, 0, arguments.MAX_SEED) for word in words]
+    arguments.check_unique("--seeds", [str(seed) for seed in seeds])
+    specs = [resolve(build_spec(merge_layers([merge_settings(settings, {"seed": seed})]))) for seed in seeds]
+    runs = [args.out / name.replace(":", "-") / str(seed) for seed in seeds]
+    for path, spec in zip(runs, specs, strict=True):
+        if not (path / run_directory.CONFIG).exists():
+            run_directory.check_new_directory(path)
+        elif dump_config(resolve(run_directory.open_directory(path)[1])) != dump_config(spec):
+            raise ConfigError(f"--out: expected no run of another configuration, got {path}")
+    return ComparisonSide(name, tuple(runs), tuple(specs), needs_training=True)
 
 
-def _to_json(value: str | float | Estimate | None) -> object:
-    return value._asdict() if isinstance(value, Estimate) else value
+def _existing_side(name: str) -> ComparisonSide:
+    """Return the side of a run directory, or of a folder of them, in the order of their seeds."""
+    path = Path(name)
+    runs = [path] if _holds_run(path) else [entry for entry in _list_directory(path) if _holds_run(entry)]
+    if not runs:
+        known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
+        raise ConfigError(f"side: expected a run directory, a folder of them, {known}, got {format_value(name)}")
+    loaded = sorted(
+        ((resolve(run_directory.open_directory(path)[1]), path) for path in runs),
+        key=lambda pair: (pair[0].seed, pair[1]),
+    )
+    specs, paths = zip(*loaded, strict=True)
+    return ComparisonSide(name, paths, specs, needs_training=False)
 
 
-def _side_facts(side: ComparisonSide, results: Sequence[ArmResult], values: Array) -> Row:
-    """A side, every number per run and episode."""
-    return {
-        "runs": [str(run) for run in side.runs],
-        "seeds": [spec.seed for spec in side.specs],
-        "mean": interval(values, seed=BOOTSTRAP_SEED)._asdict(),
-        "iqm": iqm(values, seed=BOOTSTRAP_SEED)._asdict(),
-        "seconds": [one.seconds for one in results],
-        **{name: [getattr(one, name).tolist() for one in results] for name in COMPARED_FIELDS},
-    }
+def _holds_run(path: Path) -> bool:
+    try:
+        return (path / run_directory.CONFIG).is_file()
+    except (OSError, ValueError):  # an invalid file name
+        return False
+
+
+def _list_directory(path: Path) -> Sequence[Path]:
+    try:
+        return sorted(path.iterdir())
+    except (OSError, ValueError):
+        return ()

@@ -1,93 +1,172 @@
-"""A configuration measured: a few rounds, of which the first warms up, and what they took."""
+"""Measurements of `morphogen bench`, made in a child process: rounds of a configuration, forms of its convolutions."""
 
+import itertools
+import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.utils.benchmark import Timer
 
-from morphogen.cli import measures
-from morphogen.cli.measures import Measure, median_measure
-from morphogen.config.spec import RunSpec
+from morphogen import kernels
+from morphogen.cli.bench import Measure, machine_facts, median_measure
+from morphogen.config.spec import RunSpec, cnn_spec
 from morphogen.device.cuda_memory import device_name
 from morphogen.device.malloc import keep_freed_memory, process_memory
 from morphogen.engine import extensions
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.engine.setup import build_setup, resolve_device
 from morphogen.errors import DeviceError
+from morphogen.nets import cnn, ops
+from morphogen.nets.net import ParamLeaf
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.writer import MemorySink
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
 CONTROL_PHASES = ("head", "tail", "record_read")
 MIB = 2**20
+MIN_SECONDS = 0.02  # least time of the measurement of a form
 RoundEvents = dict[str, Any]  # name of an event -> its data
-PhaseTable = dict[str, dict[str, Any]]
 
 
 class ProbeResult(NamedTuple):
     """Measurements of one configuration, and the machine."""
 
     machine: dict[str, Any]
-    checksum: float  # of what was computed
+    checksum: float  # of the computed rewards
     rows: tuple[Measure, ...]
 
 
+class ConvLayer(NamedTuple):
+    """A convolution of all envs."""
+
+    name: str
+    channels_in: int  # of a group
+    channels: int  # output channels of an env
+    size: int
+    kernel: int
+    depthwise: bool
+
+
 def probe(spec: RunSpec) -> ProbeResult:
-    """Run all rounds of a resolved spec in this process.  What the device cannot hold is a DeviceError."""
+    """Run all rounds of a resolved spec in this process.  Raises DeviceError if the device has too little memory."""
     extensions.register_names()
     keep_freed_memory()
-    kept = MemorySink()
-    scheduler = Scheduler(build_setup(spec), Parts(sinks=(kept,)))
+    sink = MemorySink()
+    scheduler = Scheduler(build_setup(spec), Parts(sinks=(sink,)))
     try:
         with torch.no_grad():
             rounds = scheduler.run()
         scheduler.reporter.close()
     except torch.OutOfMemoryError as error:
         raise DeviceError(f"{scheduler.setup.device} has too little memory: {str(error).partition('.')[0]}") from None
-    facts = measures.machine_facts(device=device_name(scheduler.setup.device), threads=torch.get_num_threads())
-    return ProbeResult(facts, fmean(rounds[-1].env_reward), measure_rows(events_by_round(kept.events)))
+    facts = machine_facts(device=device_name(scheduler.setup.device), threads=torch.get_num_threads())
+    return ProbeResult(facts, fmean(rounds[-1].env_reward), measure_rows(events_by_round(sink.events)))
 
 
 def events_by_round(events: Iterable[Envelope]) -> list[RoundEvents]:
-    """The events about each round, by name."""
-    found: dict[int, RoundEvents] = {}
+    """Return the events about each round, by name."""
+    rounds: dict[int, RoundEvents] = {}
     for event in events:
         if event.round is not None and event.epoch is None:
-            found.setdefault(event.round, {})[event.name] = event.data
-    return [found[round] for round in sorted(found)]
+            rounds.setdefault(event.round, {})[event.name] = event.data
+    return [rounds[round] for round in sorted(rounds)]
 
 
 def measure_rows(events: Sequence[RoundEvents]) -> tuple[Measure, ...]:
-    """The rows of a table, from the events of all rounds, of which the first warms up."""
-    rounds = [one["RoundCompleted"] for one in events]
-    pace = [one["Throughput"] for one in events]
+    """Return the rows of a table from the events of all rounds; the first round is the warm-up."""
+    rounds = [data["RoundCompleted"] for data in events]
+    pace = [data["Throughput"] for data in events]
     last = events[-1].get("MemoryUsed")
     peak = process_memory("VmHWM") if last is None else last.peak_bytes
     return (
-        median_measure("env_epochs_per_s", [one.env_epochs_per_s for one in pace[1:]], "env-epochs/s"),
-        median_measure("samples_per_s", [one.samples_per_s for one in pace[1:]], "samples/s"),
+        median_measure("env_epochs_per_s", [data.env_epochs_per_s for data in pace[1:]], "env-epochs/s"),
+        median_measure("samples_per_s", [data.samples_per_s for data in pace[1:]], "samples/s"),
         median_measure("warm_up_env_epochs_per_s", [pace[0].env_epochs_per_s], "env-epochs/s"),
-        median_measure("update_s", [one.update_s for one in pace[1:]], "s"),
-        median_measure("host_wait_time_share", [one.host_wait_time_share or 0.0 for one in pace[1:]], "share"),
-        *_phase_measures([one["PhaseProfile"].phases for one in events[1:] if "PhaseProfile" in one]),
-        median_measure("compile_s", [sum(one.compile_s for one in pace)], "s"),
-        median_measure("graphs", [sum(one.graphs for one in rounds)], "count"),
-        median_measure("graph_fallbacks", [sum(one.graph_fallbacks for one in rounds)], "count"),
-        median_measure("rollbacks", [sum(one.rollbacks for one in rounds[1:])], "count"),
+        median_measure("update_s", [data.update_s for data in pace[1:]], "s"),
+        median_measure("host_wait_time_share", [data.host_wait_time_share or 0.0 for data in pace[1:]], "share"),
+        *_phase_measures([data["PhaseProfile"].phases for data in events[1:] if "PhaseProfile" in data]),
+        median_measure("compile_s", [sum(data.compile_s for data in pace)], "s"),
+        median_measure("graphs", [sum(data.graphs for data in rounds)], "count"),
+        median_measure("graph_fallbacks", [sum(data.graph_fallbacks for data in rounds)], "count"),
+        median_measure("rollbacks", [sum(data.rollbacks for data in rounds[1:])], "count"),
         *(() if peak is None else (median_measure("peak_memory", [peak / MIB], "MiB"),)),
     )
 
 
-def _phase_measures(profiles: Sequence[PhaseTable]) -> list[Measure]:
-    """Share of a round of each phase, on the clock of the device if it has one; empty without profiles."""
-    shares = [_phase_shares(phases) for phases in profiles]
+def _phase_measures(profiles: Sequence[dict[str, dict[str, Any]]]) -> list[Measure]:
+    """Return the share of each phase in a round, on the device clock if there is one; empty without profiles."""
+    shares: list[dict[str, float]] = []
+    for phases in profiles:
+        seconds = {name: row["wall_s"] if row["device_s"] is None else row["device_s"] for name, row in phases.items()}
+        shares.append({name: value / sum(seconds.values()) for name, value in seconds.items()})
     if not shares:
         return []
-    control = [sum(one[phase] for phase in CONTROL_PHASES) for one in shares]
-    found = [median_measure(f"share_{phase}", [one[phase] for one in shares], "share") for phase in shares[0]]
-    return [median_measure("control_share", control, "share"), *found]
+    control = [sum(share[name] for name in CONTROL_PHASES) for share in shares]
+    rows = [median_measure(f"share_{name}", [share[name] for share in shares], "share") for name in shares[0]]
+    return [median_measure("control_share", control, "share"), *rows]
 
 
-def _phase_shares(phases: PhaseTable) -> dict[str, float]:
-    seconds = {phase: one["wall_s"] if one["device_s"] is None else one["device_s"] for phase, one in phases.items()}
-    return {phase: value / sum(seconds.values()) for phase, value in seconds.items()}
+def explain(spec: RunSpec) -> list[dict[str, object]]:
+    """Return a row per convolution of a resolved spec: milliseconds of a training step in every form, the form chosen.
+
+    Activations have their channels innermost, so the usual form pays for two changes of layout.  A form without a
+    kernel has no time.
+    """
+    keep_freed_memory()
+    device = resolve_device(spec.engine.devices[0])
+    rows = []
+    for layer in list_conv_layers(spec):
+        x, weight, grad = _example_tensors(layer, spec, device)
+        chosen = kernels.form_of(x, weight)
+        forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
+        times = {form: measure_milliseconds(x, weight, grad, form) for form in forms}
+        shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
+        columns = {f"{form.value} ms": times.get(form) for form in kernels.Form}
+        rows.append({"convolution": layer.name, "shape": shape, **columns, "chosen": chosen.value})
+    return rows
+
+
+def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
+    """Return the convolutions of hosts and seeds, each shape once, named by its first occurrence."""
+    host = cnn_spec(spec)
+    sizes = {slot.block: slot.height for slot in reversed(host.all_slots)}
+    leaves = enumerate(leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4)
+    layers = [_conv_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in leaves]
+    for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS):
+        leaves = [leaf for leaf in cnn.seed_layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
+        layers += [_conv_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in leaves]
+    first = {layer[1:]: layer for layer in reversed(layers)}
+    return [layer for layer in layers if first[layer[1:]] is layer]
+
+
+def _conv_layer(name: str, leaf: ParamLeaf, size: int) -> ConvLayer:
+    outputs, inputs, _, kernel = leaf.shape
+    depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
+    return ConvLayer(name, inputs, outputs, size, kernel, depthwise)
+
+
+def _example_tensors(layer: ConvLayer, spec: RunSpec, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return inputs, weights and a gradient of the output, for one such network per env."""
+    rows, samples = spec.envs, spec.data.batch
+    channels = layer.channels if layer.depthwise else layer.channels_in
+    shapes = (
+        (samples, layer.size, layer.size, rows, channels),
+        (rows, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
+        (samples, layer.size, layer.size, rows, layer.channels),
+    )
+    x, weight, grad = (torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape) for shape in shapes)
+    return x, weight, grad
+
+
+def measure_milliseconds(x: Tensor, weight: Tensor, grad: Tensor, form: kernels.Form) -> float:
+    """Return the median time of forward and backward."""
+    leaves = x.requires_grad_(), weight.requires_grad_()
+
+    def step() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(ops.stacked_conv(*leaves, form=form), leaves, grad)
+
+    timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
+    return 1e3 * timer.blocked_autorange(min_run_time=MIN_SECONDS).median

@@ -1,52 +1,144 @@
-"""Processes of their own: what is set before torch is imported, and what a call leaves behind ends with them."""
+"""Process of a command: stop signals, threads, child processes, notes and tables on the terminal."""
 
+import contextlib
 import importlib
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 import traceback
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from morphogen.device import malloc
 from morphogen.errors import DeviceError
+from morphogen.storage import atomic_write
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_MESSAGE = b"morphogen: stopping after this epoch; once more stops at once\n"
+STDERR_FD = 2
+TERMINATED = 128 + signal.SIGTERM  # exit code
 _SPAWN = multiprocessing.get_context("spawn")
 
 
+class StopSignals:
+    """Context that receives SIGINT and SIGTERM; without effect outside the main thread.
+
+    The first signal sets `exit_code` to 130 or 143: a run stops where it can resume.  The second one raises
+    KeyboardInterrupt or SystemExit(143).  Ignored signals stay ignored, as Ctrl-C in the background.
+    """
+
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+        self._previous_handlers: dict[int, Callable[[int, FrameType | None], Any] | int] = {}
+
+    def __enter__(self) -> "StopSignals":
+        for number in SIGNALS if threading.current_thread() is threading.main_thread() else ():
+            before = signal.getsignal(number)
+            if before not in (None, signal.SIG_IGN):  # None: a handler outside Python, which cannot be restored
+                self._previous_handlers[number] = before
+                signal.signal(number, self._handle_signal)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        while self._previous_handlers:
+            signal.signal(*self._previous_handlers.popitem())
+
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        code = 128 + number
+        if self.exit_code is None:
+            self.exit_code = code
+            with contextlib.suppress(OSError):  # past Python's buffers, which the signal may have interrupted
+                os.write(STDERR_FD, b"\n" * os.isatty(STDERR_FD) + STOP_MESSAGE)  # below the ^C of a terminal
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        else:
+            raise SystemExit(code)
+
+
+def exit_on_sigterm() -> None:
+    """End the process on SIGTERM by SystemExit(143), so that contexts are left properly."""
+    signal.signal(signal.SIGTERM, _exit_terminated)
+
+
+def _exit_terminated(number: int, frame: FrameType | None) -> None:
+    sys.exit(TERMINATED)
+
+
 def set_threads(threads: int | None) -> None:
-    """Torch reads these when it is imported; without a number it takes one thread per core."""
+    """Set the environment that torch reads at import; without a number torch takes one thread per core."""
     if threads is not None:
         os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
 
 
+def prepare_compute(threads: int | None) -> None:
+    """Set the threads and the memory retention of a command that computes."""
+    set_threads(threads)
+    malloc.keep_freed_memory()
+
+
 def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:
-    """Call `home.name(*given)` in a new process that has imported nothing yet, and return or raise its result."""
+    """Call `module.function(*args)` in a new process without imports, and return or raise its result."""
     ours, theirs = _SPAWN.Pipe(duplex=False)
     process = _SPAWN.Process(target=_serve_call, args=(theirs, module, function, args, threads))
     process.start()
     theirs.close()
     try:
-        found, error = ours.recv()
+        result, error = ours.recv()
     except EOFError:
         process.join()
-        raise DeviceError(f"a process ended with {process.exitcode}; -9 is how one ends for want of memory") from None
-    except BaseException:  # whoever waits here is stopped, and nobody else wants the answer
+        raise DeviceError(f"worker exited with {process.exitcode} (-9: usually out of memory)") from None
+    except BaseException:  # the command is stopped, and the result has no other reader
         process.terminate()
         raise
     process.join()
     if error is not None:
         raise error
-    return found
+    return result
 
 
 def _serve_call(pipe: Connection, module: str, function: str, args: tuple[Any, ...], threads: int | None) -> None:
-    """The whole life of such a process.  What interrupts the command ends it from outside."""
+    """Body of a child process.  SIGINT is left to the parent, which terminates the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_threads(threads)
-    found, error = None, None
+    result, error = None, None
     try:
-        found = getattr(importlib.import_module(module), function)(*args)
+        result = getattr(importlib.import_module(module), function)(*args)
     except Exception as cause:
         cause.add_note(traceback.format_exc())
         error = cause
-    pipe.send((found, error))
+    pipe.send((result, error))
+
+
+def print_notes(lines: Iterable[str]) -> None:
+    """Print notes, which do not stop a command, to stderr."""
+    for line in lines:
+        print(f"morphogen: note: {line}", file=sys.stderr)
+
+
+def note_missing_kernels() -> None:
+    """Print a note if the compiled kernels are missing."""
+    if not importlib.import_module("morphogen.kernels").AVAILABLE:
+        print_notes(["compiled kernels are missing, plain torch is slower: install a C compiler, then morphogen again"])
+
+
+def print_progress(line: str) -> None:
+    """Print a line to stderr at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
+    """Print tables to stdout.  tables: titles and rows."""
+    console = importlib.import_module("morphogen.analysis.console").Console()
+    for title, rows in tables:
+        console.print_table(rows, title=title)
+
+
+def write_json(path: Path | None, value: Any) -> None:
+    """Write a JSON file if a path is set."""
+    if path is not None:
+        atomic_write.write_atomic(path, atomic_write.json_bytes(value))

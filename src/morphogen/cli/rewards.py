@@ -1,52 +1,70 @@
-"""The command `morphogen rewards`: every rule with its meaning, and what each pays the archetypes."""
+"""Command `rewards`: every reward rule, and its returns on scripted policies."""
 
+from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from importlib import import_module
 from itertools import groupby
 from typing import Any
 
+from morphogen.cli import process
 from morphogen.config.spec import RewardSpec
 from morphogen.engine import extensions
-from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_returns
-from morphogen.rules.rewards.table import Rule, describe_rule
 from morphogen.vocab.reward import RULES
 
-RULES_PER_TABLE = 6  # rules side by side in a table
+RULES_PER_TABLE = 6
+PARSER = {
+    "help": "list the reward rules and compare what they pay",
+    "description": "List the reward rules, those of installed packages included, and print what each of them pays "
+    "scripted policies on synthetic learning curves.",
+}
 
 
-def load_rules() -> tuple[dict[str, Rule], list[str]]:
-    """Every rule of the table on the terms of the archetypes, and a line for each that cannot be used."""
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add no flags: `rewards` has none."""
+    del parser
+
+
+def run(args: Namespace, command: str) -> None:
+    """Print every rule with its origin and description, then the tables of returns."""
+    del args, command
+    rules, faults = load_rules()
+    describe = import_module("morphogen.rules.rewards.table").describe_rule
+    name_width, origin_width = (max(map(len, names), default=0) for names in (rules, [RULES[name] for name in rules]))
+    for name in rules:
+        print(f"{name:<{name_width}}  {RULES[name]:<{origin_width}}  {describe(name)}")
+    process.print_tables(return_tables(rules))
+    process.print_notes(faults)
+
+
+def load_rules() -> tuple[dict[str, Any], list[str]]:
+    """Return every rule of the table on the terms of the archetypes, and a line for each that cannot be used."""
+    build_rule = import_module("morphogen.engine.reward_rule").build_rule
+    terms = asdict(import_module("morphogen.rules.rewards.archetypes").TERMS)
     rules, faults = {}, list(extensions.unusable_extensions().values())
     for name in tuple(RULES):
         try:
-            rules[name] = build_rule(RewardSpec(rule=name), **asdict(TERMS))
+            rules[name] = build_rule(RewardSpec(rule=name), **terms)
         except ConfigError as error:
             faults.append(str(error))
     return rules, faults
 
 
-def rule_lines(rules: dict[str, Rule]) -> list[str]:
-    """A line for each rule: its name, whose it is, what it pays."""
-    wide, side = (max(map(len, column), default=0) for column in (rules, [RULES[name] for name in rules]))
-    return [f"{name:<{wide}}  {RULES[name]:<{side}}  {describe_rule(name)}" for name in rules]
-
-
-def return_tables(rules: dict[str, Rule]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Tables of discounted returns, a title and rows for each: archetypes down, rules of one origin across."""
-    policies = list(ARCHETYPES.values())
-    first = [_archetype_row(name) for name in ARCHETYPES]
-    paid = {name: archetype_returns(rule, policies).tolist() for name, rule in rules.items()}
-    found = []
-    for whose, group in groupby(rules, key=RULES.__getitem__):
+def return_tables(rules: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return titles and rows of the discounted returns: archetypes down, rules of one origin across."""
+    archetypes = import_module("morphogen.rules.rewards.archetypes")
+    policies = archetypes.ARCHETYPES
+    returns = {
+        name: archetypes.archetype_returns(rule, list(policies.values())).tolist() for name, rule in rules.items()
+    }
+    first = [
+        {"policy": name, "committed": None if policy.rollback_step else policy.committed_accuracy(archetypes.STEPS)}
+        for name, policy in policies.items()
+    ]
+    tables = []
+    for source, group in groupby(rules, key=RULES.__getitem__):
         names = list(group)
         for part in (names[i : i + RULES_PER_TABLE] for i in range(0, len(names), RULES_PER_TABLE)):
-            rows = [{**row, **{name: paid[name][i] for name in part}} for i, row in enumerate(first)]
-            found.append((f"discounted returns, {whose}", rows))
-    return found
-
-
-def _archetype_row(name: str) -> dict[str, Any]:
-    """A policy, and the accuracy that it delivers, if it gets that far."""
-    policy = ARCHETYPES[name]
-    return {"policy": name, "committed": None if policy.rollback_step else policy.committed_accuracy(STEPS)}
+            rows = [{**row, **{name: returns[name][i] for name in part}} for i, row in enumerate(first)]
+            tables.append((f"discounted returns, {source}", rows))
+    return tables

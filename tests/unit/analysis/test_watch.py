@@ -277,7 +277,7 @@ def test_ctrl_c_is_no_error(tmp_path):
 
 
 def test_the_command_waits_for_a_run_and_refuses_what_is_none(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main.main(["watch", str(tmp_path / "none"), "--once"]) == 0
     assert "waiting for the run to begin" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "file").write_text("")

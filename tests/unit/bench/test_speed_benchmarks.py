@@ -28,7 +28,7 @@ from bench.speed import (
     summary,
     telemetry,
 )
-from morphogen.cli.measures import Measure, format_measures, median_measure, ratio_measure, write_measures
+from morphogen.cli.bench import Measure, format_measures, median_measure, ratio_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
 from morphogen.kernels import CAN_CONVOLVE

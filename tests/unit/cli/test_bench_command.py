@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from support.small_runs import tiny
 
-from morphogen.cli import bench, grid, main, measures, parser, probe, process
-from morphogen.cli.measures import Measure, median_measure
+from morphogen.cli import bench, main, probe, process
+from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.spec import DataSpec, EngineSpec
 from morphogen.errors import ConfigError, DeviceError, TrainingDiverged
 
@@ -18,7 +18,7 @@ PHASES = ("reset", "head", "plan_wait", "data", "train", "validate", "tail", "re
 
 
 def points(*words):
-    return grid.expand_grid(parser.parse_args(["bench", *words], "0"))
+    return bench.expand_grid(main.parse_args(["bench", *words], "0"))
 
 
 def test_without_a_grid_there_is_one_point_of_three_rounds_with_its_phases():
@@ -151,7 +151,7 @@ def test_tables_have_a_row_per_point_and_no_shares_where_no_time_was_kept(told):
 
 def test_the_command_measures_in_a_process_of_its_own_and_writes_nothing_but_the_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     words = ["--preset", "smoke", "--rounds", "2", "--envs", "2", "--episode-length", "2", "--set", "ppo.epochs=1"]
     assert main.main(["bench", *words, "--threads", "1", "--json", "found.json"]) == 0
     shown = capsys.readouterr()
@@ -173,7 +173,7 @@ def test_what_was_measured_is_shown_and_kept_when_a_later_point_fails(tmp_path, 
         return found_by(spec)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(process, "run_in_process", lambda home, name, spec, threads: fails(spec))
     assert main.main(["bench", "--grid", "envs=4,8", "--json", "found.json"]) == 5
     shown = capsys.readouterr()
@@ -197,7 +197,7 @@ def test_a_call_apart_returns_raises_and_tells_of_a_process_that_was_killed(monk
     with pytest.raises(ZeroDivisionError) as caught:
         process.run_in_process("operator", "truediv", 1, 0, threads=None)
     assert "Traceback" in caught.value.__notes__[0]
-    with pytest.raises(DeviceError, match="ended with -9"):
+    with pytest.raises(DeviceError, match="exited with -9"):
         process.run_in_process("signal", "raise_signal", signal.SIGKILL, threads=None)
 
 
@@ -211,8 +211,8 @@ def test_a_device_that_is_too_small_is_told_as_one(monkeypatch):
 
 
 def test_the_machine_is_told_with_its_versions(monkeypatch, tmp_path):
-    monkeypatch.setattr(measures, "CPU_INFO", tmp_path / "none")
-    facts = measures.machine_facts(device="cpu", threads=3)
+    monkeypatch.setattr(bench, "CPU_INFO", tmp_path / "none")
+    facts = bench.machine_facts(device="cpu", threads=3)
     assert facts["threads"] == 3
     assert facts["cpu"]
-    assert measures.machine_line(facts).startswith(f"cpu {facts['cpu']}, cores ")
+    assert bench.machine_line(facts).startswith(f"cpu {facts['cpu']}, cores ")

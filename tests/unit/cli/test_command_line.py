@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from morphogen.cli import main, options, parser
+from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
 from morphogen.config.preset import PRESETS
 from morphogen.config.spec import RunSpec, resolve
@@ -99,7 +99,7 @@ each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, i
 
 
 def spec_of(*words):
-    return options.spec_from_args(parser.parse_args(["train", *words], "0"))
+    return arguments.spec_from_args(main.parse_args(["train", *words], "0"))
 
 
 def config_of(*words):
@@ -126,8 +126,8 @@ def differences(one, other, path=""):
 
 
 def test_every_flag_of_the_table_is_tried_here():
-    assert {flag.name for flag in options.FLAGS} == {row[0] for row in FLAGS}
-    assert {flag.path for flag in options.FLAGS} == {row[2] for row in FLAGS}
+    assert {flag.name for flag in arguments.FLAGS} == {row[0] for row in FLAGS}
+    assert {flag.path for flag in arguments.FLAGS} == {row[2] for row in FLAGS}
 
 
 @each_flag
@@ -201,10 +201,12 @@ def started(monkeypatch):
             raise calls.raises
         return SimpleNamespace(losses=calls.losses, stopped=False)
 
-    real = main._load
+    real = importlib.import_module
     fake = SimpleNamespace(train_ppo_vectorized=train)
-    monkeypatch.setattr(main, "_load", lambda name: fake if name == "morphogen.run.train" else real(name))
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(
+        "morphogen.cli.train.import_module", lambda name: fake if name == "morphogen.run.train" else real(name)
+    )
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     return calls
 
 
@@ -284,7 +286,7 @@ def test_interruption_ends_with_130(started, tmp_path, capsys):
 
 def test_termination_ends_with_143():
     with pytest.raises(SystemExit) as caught:
-        main._terminated(15, None)
+        process._exit_terminated(15, None)
     assert caught.value.code == 143
 
 
@@ -301,23 +303,23 @@ WRONG = [
     (["train", "--preset", "big"], "preset: expected one of digits"),
     (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, got"),
     (["train", "--device", "tpu"], 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"'),
-    (["train", "--policy", "wait"], "--policy is 'wait'; it goes with `morphogen train heuristic`"),
+    (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic`, got ppo and 'wait'"),
     (
         ["train", "heuristic", "--policy", "ppo"],
         '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE, got "ppo"',
     ),
-    (["train", "--config", "nowhere.json"], "--config is nowhere.json, which cannot be read: No such file"),
-    (["train", "--config", "."], "--config is ., which cannot be read"),
+    (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
+    (["train", "--config", "."], "--config: expected a readable file, got ."),
     (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, shaped"),
     (["bench", "--envs", "0"], "envs: expected an integer in 1 .. 65536, got 0"),
     (["bench", "--out", "x"], "unrecognized arguments: --out x"),
-    (["bench", "--rounds", "1"], "rounds is 1; want >= 2 to measure, of which the first one warms up"),
-    (["bench", "--grid", "envs"], '--grid is "envs"; want KEY=V1,V2, as in --grid envs=1,8'),
-    (["bench", "--grid", "envs="], '--grid is "envs="; want KEY=V1,V2, as in --grid envs=1,8'),
+    (["bench", "--rounds", "1"], "rounds: expected >= 2 with the warm-up, got 1"),
+    (["bench", "--grid", "envs"], '--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got "envs"'),
+    (["bench", "--grid", "envs="], '--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got "envs="'),
     (["bench", "--grid", "envs=1,lots"], 'envs: expected an integer in 1 .. 65536, got "lots"'),
     (["bench", "--grid", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
-    (["bench", "--grid", "envs=1,2,1"], "--grid has envs=1 twice; want it once"),
-    (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], "--grid has envs twice; want it once"),
+    (["bench", "--grid", "envs=1,2,1"], '--grid: expected every name once, got "envs=1" twice'),
+    (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], '--grid: expected every name once, got "envs" twice'),
     (["bench", "--json", "/dev/null"], "--json is /dev/null, which exists; want a new file"),
     (["bench", "--json", "/dev/null/x.json"], "--json is /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
@@ -369,7 +371,7 @@ def test_print_config_shows_the_complete_config_on_stdout(capsys):
 
 def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main.main(["train", "--preset", "smoke", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "2 rounds of 8 epochs with 4 envs" in shown
@@ -380,7 +382,7 @@ def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monk
 
 def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main.main(["train", "--task", "cifar_baseline", "--data-dir", "photos", "--dry-run"]) == 3
     assert "photos" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -388,7 +390,7 @@ def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, ca
 
 def test_a_device_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main.main(["train", "--device", "cuda:99"]) == 2
     assert "cuda:99" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -396,7 +398,7 @@ def test_a_device_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys):
 
 def test_more_validation_samples_than_there_are_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     assert main.main(["train", "--set", "data.val_samples=301", "--dry-run"]) == 2
     assert "data.val_samples: expected at most 300" in capsys.readouterr().err
 
@@ -459,7 +461,7 @@ def shown_help(capsys, *words):
 
 def test_help_of_train_explains_every_flag_task_preset_and_exit_code(capsys):
     text = shown_help(capsys, "train")
-    for flag in options.FLAGS:
+    for flag in arguments.FLAGS:
         assert f"{flag.name} " in text
         assert " ".join(flag.text.split()) in text.replace("- ", "-") or flag.text.split()[0] in text
     for word in (*TASKS, *PRESETS, "sparse", "delta", "wait", "random", "heuristic", "exit codes", "examples"):

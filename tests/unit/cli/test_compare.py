@@ -8,10 +8,9 @@ import pytest
 from support.small_runs import tiny
 
 from morphogen.analysis.run_log import read_rounds
-from morphogen.cli import compare as compare_command
-from morphogen.cli import main
-from morphogen.cli.compare import NO_VERDICT, compare_pair
-from morphogen.cli.compare_sides import ComparisonSide
+from morphogen.cli import comparison, main
+from morphogen.cli.compare import ComparisonSide
+from morphogen.cli.comparison import NO_VERDICT, compare_pair
 from morphogen.evaluation.bootstrap import Estimate
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage import run_directory
@@ -88,9 +87,9 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
     side = ComparisonSide("mine", (place,), (spec,), needs_training=True)
-    compare_command.train_side(side, console=None, halt=lambda: True)
+    comparison.train_side(side, console=None, halt=lambda: True)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    compare_command.train_side(side, console=None, halt=lambda: False)
+    comparison.train_side(side, console=None, halt=lambda: False)
     assert run_directory.open_directory(place)[2]["status"] == "completed"
     assert len(read_rounds(place)) == 2
 
@@ -121,20 +120,20 @@ def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
 
 
 REFUSED = {
-    "smoke": "compare has 1 side; want two or more",
-    "smoke smoke --out {new}": 'compare has "smoke" twice; want it once',
-    "smoke rule:nothing --out {new}": '"rule:nothing" names no reward rule; want one of sparse, delta',
-    "smoke nowhere --out {new}": 'side "nowhere" is no run directory',
-    "smoke rule:delta": "--out is missing; smoke, rule:delta has to be trained",
-    "smoke rule:delta --seeds 1,1 --out {new}": "--seeds is ",
+    "smoke": "compare: expected two or more sides, got 1",
+    "smoke smoke --out {new}": 'compare: expected every name once, got "smoke" twice',
+    "smoke rule:nothing --out {new}": "side: expected rule: and one of sparse, delta",
+    "smoke nowhere --out {new}": "side: expected a run directory, a folder of them, a preset",
+    "smoke rule:delta": "--out: expected a directory to train smoke, rule:delta in, got nothing",
+    "smoke rule:delta --seeds 1,1 --out {new}": '--seeds: expected every name once, got "1" twice',
     "smoke rule:delta --seeds 1,x --out {new}": "--seeds: expected an integer",
     "smoke rule:delta --rounds 0 --out {new}": "--rounds: expected an integer in 1 .. 1000000, got 0",
     "smoke rule:delta --episodes 0 --out {new}": "--episodes: expected an integer in 1 .. 10000, got 0",
     "smoke rule:delta --set ppo.clip=7 --out {new}": "ppo.clip: expected a number > 0 and <= 1, got 7",
-    "smoke cifar_minimal --out {new}": "cifar_minimal has another task than smoke",
-    "{run} smoke --seeds 1,2 --out {new}": "smoke has 2 runs and {run} 1",
-    "{run} {other} --seeds 1": "--seeds goes with presets and rules; all sides are runs",
-    "rule:delta rule:sparse --out {trained} --seeds 5": "holds a run of another configuration; want another --out",
+    "smoke cifar_minimal --out {new}": "cifar_minimal: expected the task of smoke, got another",
+    "{run} smoke --seeds 1,2 --out {new}": "smoke: expected 1 runs, as {run} has, got 2",
+    "{run} {other} --seeds 1": "--seeds: expected a preset or rule as a side, got runs only",
+    "rule:delta rule:sparse --out {trained} --seeds 5": "--out: expected no run of another configuration, got ",
     "{run} {other} --json {run}/config.json": "which exists; want a new file",
 }
 

@@ -1,14 +1,14 @@
 """`morphogen bench --explain` tells how every convolution is computed."""
 
 from morphogen import kernels
-from morphogen.cli import explain, main
+from morphogen.cli import main, probe
 from morphogen.config.spec import RunSpec, resolve
 
 SPEC = resolve(RunSpec(envs=2, slots=("r0c0", "r0c1")))
 
 
 def test_every_shape_of_a_convolution_is_there_once():
-    found = explain.list_conv_layers(SPEC)
+    found = probe.list_conv_layers(SPEC)
     assert [layer.name for layer in found[:3]] == ["host, block0.conv", "host, block1.conv", "r0c0, conv_light.conv"]
     assert len({layer[1:] for layer in found}) == len(found)
     assert [layer.size for layer in found if layer.name.startswith("host")] == [8, 4]
@@ -20,7 +20,7 @@ def test_rows_tell_all_forms_and_the_chosen_one(capsys):
     assert main.main(["bench", "--envs", "2", "--slots", "r0c0", "--explain"]) == 0
     told = capsys.readouterr().out
     assert "host, block0.conv" in told
-    rows = explain.explain(resolve(RunSpec(envs=2, slots=("r0c0",))))
+    rows = probe.explain(resolve(RunSpec(envs=2, slots=("r0c0",))))
     assert [row["convolution"] in told for row in rows] == [True] * len(rows)
     ours = [row for row in rows if row["chosen"] == "kernel"]
     assert bool(ours) == kernels.CAN_CONVOLVE

@@ -74,15 +74,15 @@ def test_a_run_that_is_over_is_told_and_can_be_extended(alone, tmp_path, capsys)
     os.symlink(alone.parent, tmp_path / "place")
     run = str(tmp_path / "place" / "run")
     assert main.main(["resume", run, "--quiet"]) == 0
-    assert "all 3 rounds are over; want --extend-rounds N for more" in capsys.readouterr().err
+    assert "all 3 rounds are completed; add rounds with --extend-rounds N" in capsys.readouterr().err
 
 
 REFUSED = {
     "--rounds 2": (4, "rounds: expected "),
     "--extend-rounds 0": (2, "--extend-rounds: expected an integer in 1"),
-    "--extend-rounds 1 --rounds 9": (2, "both --rounds and --extend-rounds are given"),
+    "--extend-rounds 1 --rounds 9": (2, "--rounds, --extend-rounds: expected one of them, got both"),
     "--set seed=5 --set ppo.lr=0.1": (4, "ppo.lr: expected "),
-    "--checkpoint x": (2, "--checkpoint and --out go together"),
+    "--checkpoint x": (2, "--checkpoint, --out: expected both or neither, got one"),
     "--checkpoint x --out other": (4, "--checkpoint: expected one of round-000003-epoch-0000"),
     "--envs 3": (2, "unrecognized arguments"),
 }

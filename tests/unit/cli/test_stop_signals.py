@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from support.subprocess_env import OURS
 
-from morphogen.cli import stop
-from morphogen.cli.stop import StopSignals
+from morphogen.cli import process
+from morphogen.cli.process import StopSignals
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 WORKS = """
 import sys
-from morphogen.cli.stop import StopSignals
+from morphogen.cli.process import StopSignals
 with StopSignals() as stop:
     print("begun", flush=True)
     for line in sys.stdin:
@@ -51,19 +51,19 @@ def working(*, ignored=False) -> Any:
         "stderr": subprocess.PIPE,
         "env": OURS,
     }
-    process: Any = subprocess.Popen([sys.executable, "-c", WORKS], text=True, preexec_fn=prepared, **pipes)
-    assert process.stdout.readline() == "begun\n"
-    return process
+    child: Any = subprocess.Popen([sys.executable, "-c", WORKS], text=True, preexec_fn=prepared, **pipes)
+    assert child.stdout.readline() == "begun\n"
+    return child
 
 
 @each_signal
 def test_the_first_signal_is_noted_and_told_once_while_the_work_goes_on(number):
-    process = working()
-    process.send_signal(number)
-    out, error = process.communicate("one\ntwo\n", timeout=20)
+    child = working()
+    child.send_signal(number)
+    out, error = child.communicate("one\ntwo\n", timeout=20)
     assert out == f"{CODES[number]}\n" * 2
     assert error == "morphogen: stopping after this epoch; once more stops at once\n"
-    assert process.returncode == CODES[number]
+    assert child.returncode == CODES[number]
 
 
 def test_nothing_is_asked_where_no_signal_came(capfd):
@@ -118,15 +118,15 @@ def test_one_inside_another_hears_alone_and_gives_back(number):
 
 
 def test_what_is_ignored_in_the_background_stays_ignored():
-    process = working(ignored=True)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
-    process.stdin.write("one\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "None\n"
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate("two\n", timeout=20)
-    assert (out, process.returncode) == ("143\n", 143)
+    child = working(ignored=True)
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGINT)
+    child.stdin.write("one\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "None\n"
+    child.send_signal(signal.SIGTERM)
+    out, _ = child.communicate("two\n", timeout=20)
+    assert (out, child.returncode) == ("143\n", 143)
 
 
 def test_another_thread_than_the_main_one_changes_no_handler():
@@ -144,7 +144,7 @@ def test_another_thread_than_the_main_one_changes_no_handler():
 
 
 def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
-    monkeypatch.setattr(stop, "STDERR_FD", 9999)
+    monkeypatch.setattr(process, "STDERR_FD", 9999)
     with StopSignals() as heard:
         send(signal.SIGTERM)
     assert heard.exit_code == 143
@@ -152,16 +152,16 @@ def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
 
 def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
     ours, theirs = os.openpty()
-    monkeypatch.setattr(stop, "STDERR_FD", theirs)
+    monkeypatch.setattr(process, "STDERR_FD", theirs)
     with StopSignals():
         send(signal.SIGTERM)
-    assert os.read(ours, 200).decode().splitlines()[:2] == ["", stop.STOP_MESSAGE.decode().strip()]
+    assert os.read(ours, 200).decode().splitlines()[:2] == ["", process.STOP_MESSAGE.decode().strip()]
     os.close(ours)
     os.close(theirs)
 
 
 def test_hearing_signals_loads_nothing_heavy():
     told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
-    code = "import sys, morphogen.cli.stop, morphogen.storage.lock; print(*sys.modules)"
+    code = "import sys, morphogen.cli.process, morphogen.storage.lock; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], **told).stdout.split()
     assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)

@@ -393,7 +393,7 @@ def test_a_policy_in_training_can_be_held_to_a_schedule():
 def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_usage_errors(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)  # the handler of a run is not for the test process
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the handler of a run is not for the test process
     words = ["train", "heuristic", "--preset", "smoke", "--rounds", "1", "--final-episodes", "0", "--quiet"]
     good = write(tmp_path, GROW)
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "a")]) == 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import noise, observation, tables
 from support.small_runs import live, tiny_setup, world_of
 
-from morphogen.cli import options, parser
+from morphogen.cli import arguments, main
 from morphogen.config.spec import LifecycleSpec, resolve
 from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.learn.baselines import RandomPolicy
@@ -190,7 +190,7 @@ def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed
 def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     """Settings as they are typed: `--set disabled_ops=...` and `--set blueprints=...`."""
     words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
-    spec = resolve(options.spec_from_args(parser.parse_args(["train", "--preset", "smoke", *words], "0")))
+    spec = resolve(arguments.spec_from_args(main.parse_args(["train", "--preset", "smoke", *words], "0")))
     held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
     masks = action_masks(make_slots([[{}, held, held]]), limits_of_spec(spec))
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]

@@ -1,0 +1,164 @@
+"""Flags of the command line, taken from the fields of the config, and the settings that they make."""
+
+import re
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from morphogen.config.config_files import build_spec, merge_layers, parse_assignment, parse_settings
+from morphogen.config.fields import GROUPS, Names, OneOf, Settings, check_flag, fields_of, merge_settings, raise_all
+from morphogen.config.preset import DEFAULT_PRESET
+from morphogen.config.spec import BASELINES, POLICIES, SCHEDULE_FILE, RunSpec
+from morphogen.errors import ConfigError
+from morphogen.storage.safe_read import read_bytes
+from morphogen.vocab.text import format_value
+
+_INTEGER = re.compile("[+-]?[0-9]{1,30}")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+MAX_SEED, MAX_EPISODES = 2**63 - 1, 10_000  # MAX_EPISODES: held-out episodes of an arm
+POLICY_HELP = f"""policies of heuristic:
+{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
+  {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
+NEW_RUN, QUIET = "run directory, new or empty", "no progress, only the closing table"
+SET: dict[str, Any] = {  # the flag --set
+    "metavar": "KEY=VALUE",
+    "action": "append",
+    "default": [],
+    "help": "any field; the value is JSON",
+}
+_READ = {
+    "word": str,
+    "number": lambda text: parse_number(text),
+    "words": list,
+    "one": lambda text: [text],
+    "on": lambda text: True,
+    "off": lambda text: False,
+}
+
+
+@dataclass(frozen=True)
+class CommandFlag:
+    """A flag, the config field that it sets, and its help."""
+
+    name: str
+    path: str
+    kind: str  # a key of _READ; one: a list of one, on and off: no value, true and false
+    value: str  # name of the value in the help
+    group: str
+    text: str
+
+
+def _list_flags(kind: type, above: str = "") -> Iterator[CommandFlag]:
+    for name, info in fields_of(kind).items():
+        path, extra = f"{above}{name}", info.json_schema_extra
+        if hasattr(info.annotation, "PATH"):
+            yield from _list_flags(info.annotation, f"{path}.")
+        elif isinstance(extra, dict) and extra["flag"]:
+            texts = {key: str(extra[key]) for key in ("value", "group")}
+            yield CommandFlag(str(extra["flag"]), path, _flag_kind(info), text=str(info.description), **texts)
+
+
+def _flag_kind(info: FieldInfo) -> str:
+    if info.annotation is bool:
+        return "off" if info.default else "on"
+    names = next((mark for mark in info.metadata if isinstance(mark, Names)), None)
+    if names is not None:
+        return "one" if names.most == 1 else "words"
+    kinds = get_args(info.annotation) or (info.annotation,)
+    return "number" if getattr(kinds[0], "__origin__", kinds[0]) in (int, float) else "word"
+
+
+FLAGS: tuple[CommandFlag, ...] = tuple(_list_flags(RunSpec))
+
+
+def add_policy(parser: ArgumentParser) -> ArgumentParser:
+    """Add the choice of the policy; return the parser."""
+    parser.add_argument("who", choices=("ppo", "heuristic"), metavar="ppo|heuristic", help="default: ppo")
+    parser.add_argument("--policy", metavar="NAME", help="with heuristic: another baseline or a schedule, see below")
+    return parser
+
+
+def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
+    """Add flags and files that make a config; return the group for further flags."""
+    add_flags(parser, FLAGS)
+    rest = parser.add_argument_group("settings and output")
+    rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")
+    rest.add_argument("--set", **SET)
+    return rest
+
+
+def add_flags(parser: ArgumentParser, flags: Sequence[CommandFlag]) -> None:
+    """Add flags in their groups."""
+    groups = {name: parser.add_argument_group(name) for name in GROUPS if name in {flag.group for flag in flags}}
+    for flag in flags:
+        more: dict[str, Any] = {"metavar": flag.value, **({"nargs": "+"} if flag.kind == "words" else {})}
+        if flag.kind in ("on", "off"):
+            more = {"action": "store_const", "const": flag.kind}
+        groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
+
+
+def parse_number(text: str) -> int | float | str:
+    """Return the number in `text`; any other text stays text, and the field refuses it."""
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _REAL.fullmatch(text) else text
+
+
+def parse_int_flag(flag: str, text: str, low: int, high: int = 1_000_000) -> int:
+    """Return the integer of a flag that is no setting.  Raises ConfigError unless it is in low .. high."""
+    number = parse_number(text)
+    if not isinstance(number, int) or not low <= number <= high:
+        raise ConfigError(f"{flag}: expected an integer in {low} .. {high}, got {format_value(number)}")
+    return number
+
+
+def check_unique(flag: str, names: Sequence[str]) -> None:
+    """Raise a ConfigError for every name that occurs twice."""
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    raise_all([f"{flag}: expected every name once, got {format_value(name)} twice" for name in repeated])
+
+
+def flag_settings(args: Namespace) -> Settings:
+    """Return the settings of `--set` and of the flags in use."""
+    values = vars(args)
+    flags = [flag for flag in FLAGS if values.get(flag.path) is not None]
+    layers = [nest_setting(flag.path, _READ[flag.kind](values[flag.path])) for flag in flags]
+    return reduce(merge_settings, [*map(parse_assignment, args.set), *layers], {})
+
+
+def nest_setting(key: str, value: Any) -> Settings:
+    """Nest a value: `ppo.clip`, 0.1 -> {"ppo": {"clip": 0.1}}."""
+    return reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
+
+
+def spec_from_args(args: Namespace, *, defaults: Settings | None = None, overrides: Settings | None = None) -> RunSpec:
+    """Return the spec of a command line: defaults < preset < file < `defaults` < flags < `overrides`."""
+    if args.who == "ppo":
+        if args.policy is not None:
+            raise ConfigError(f"--policy: expected `morphogen train heuristic`, got ppo and {args.policy!r}")
+        policy = {"policy_name": "ppo"} if args.named else {}
+    else:
+        policy = {"policy_name": args.policy or "heuristic"}
+        check_flag("--policy", policy["policy_name"], OneOf(BASELINES, SCHEDULE_FILE))
+    flags = reduce(merge_settings, [flag_settings(args), policy, overrides or {}])
+    settings, faults = _read_config(args.config) if args.config else ({}, [])
+    bare = args.config is None and "preset" not in flags and "task" not in flags
+    base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
+    return build_spec(merge_layers([base, settings, defaults or {}, flags]), faults)
+
+
+def _read_config(path: Path) -> tuple[Settings, list[str]]:
+    """Return the settings of a config file and its faults.  Raises ConfigError for an unreadable file."""
+    try:
+        return parse_settings(read_bytes(path).decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config: expected a readable file, got {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--config: expected UTF-8 text, got {path}") from None
+    except ConfigError as error:
+        raise ConfigError(f"--config: {path}: {error}") from None

@@ -1,0 +1,54 @@
+"""Command `evaluate`: the policy of a run against other arms on the same held-out instances."""
+
+from argparse import ArgumentParser, Namespace
+from importlib import import_module
+from pathlib import Path
+
+from morphogen.cli import arguments, process
+from morphogen.config.spec import ORACLE, POLICIES, RIVALS, SCHEDULE_FILE, SPLITS, STATIC, STATIC_COST
+from morphogen.storage import run_directory
+
+PARSER = {
+    "help": "play a trained policy against others on the same held-out instances",
+    "description": "Play held-out instances with the policy of a run and with others, each of them the same worlds: "
+    "network value with 95 % intervals, sizes and costs, paired differences. Prints a table and writes "
+    "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
+    "epilog": f"arms: {', '.join(name for name in POLICIES if name != 'ppo')}, {SCHEDULE_FILE}FILE, trained:PATH for "
+    f"the policy of another run or policy file, {STATIC} for the networks that were grown, trained from scratch for "
+    f"the same minibatches, {STATIC_COST} for as many parameter-epochs, {ORACLE}FILE for the best schedule of a "
+    "portfolio for each instance",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `evaluate`."""
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.safetensors")
+    parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
+    arms = ",".join(RIVALS)
+    parser.add_argument("--arms", metavar="A,B", default=arms, help="arms to compare (default %(default)s)")
+    parser.add_argument("--greedy", action="store_true", help="the policy of the run takes its likeliest action")
+    split = "data split for the accuracy (default %(default)s)"
+    parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
+    parser.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
+
+
+def run(args: Namespace, command: str) -> None:
+    """Play all arms and print the tables."""
+    del command
+    episodes = arguments.parse_int_flag("--episodes", args.episodes, 1, arguments.MAX_EPISODES)
+    seed = None if args.seed is None else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
+    if args.json is not None:
+        run_directory.check_new_file("--json", args.json)
+    process.prepare_compute(run_directory.open_directory(args.run)[1].engine.threads)
+    tables, numbers = import_module("morphogen.evaluation.evaluate").evaluate(
+        args.run,
+        [name for name in args.arms.split(",") if name],
+        episodes=episodes,
+        seed=seed,
+        greedy=args.greedy,
+        split=args.split,
+        report=process.print_progress,
+    )
+    process.write_json(args.json, numbers)
+    process.print_tables(tables.items())

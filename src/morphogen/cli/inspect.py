@@ -1,0 +1,26 @@
+"""Command `inspect`: facts and tables of a run directory or a checkpoint."""
+
+from argparse import ArgumentParser, Namespace
+from importlib import import_module
+from pathlib import Path
+
+from morphogen.cli import process
+
+PARSER = {
+    "help": "print what a run directory or a checkpoint holds",
+    "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, actions, anomalies; or "
+    "the position of a checkpoint and its files.",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `inspect`."""
+    parser.add_argument("path", metavar="PATH", type=Path, help="run directory, or a checkpoint in one")
+
+
+def run(args: Namespace, command: str) -> None:
+    """Print the facts, then the tables."""
+    del command
+    facts, tables = import_module("morphogen.analysis.inspect_run").inspect_path(args.path)
+    print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
+    process.print_tables(tables.items())

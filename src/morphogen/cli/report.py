@@ -1,0 +1,24 @@
+"""Command `report`: an HTML page with the pictures of runs, and their numbers as CSV."""
+
+from argparse import ArgumentParser, Namespace
+from importlib import import_module
+from pathlib import Path
+
+PARSER = {
+    "help": "draw runs: one HTML page with every picture, and their numbers as CSV",
+    "description": "Write a page with learning curves, lives of the seeds, actions, rewards, sizes and health of a "
+    "run, or of several side by side; every picture as PNG and its numbers as CSV beside it. Works on a run that "
+    "is not over. Needs the extra morphogen[report].",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `report`."""
+    parser.add_argument("runs", metavar="RUN_DIR", nargs="+", type=Path, help="run directories")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="output folder (default: report/ in the first of them)")
+
+
+def run(args: Namespace, command: str) -> None:
+    """Write the report and print its path."""
+    del command
+    print(import_module("morphogen.analysis.report").report(*args.runs, out=args.out))

@@ -1,0 +1,62 @@
+"""Command `resume`: continuation of a run, in its directory or in a new one."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from morphogen.cli import arguments, process
+from morphogen.cli.train import run_training
+from morphogen.config.config_files import build_spec
+from morphogen.config.fields import merge_settings, to_settings
+from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
+from morphogen.errors import ConfigError
+from morphogen.storage import run_directory
+
+PARSER = {
+    "help": "resume a run that was stopped or killed, or add rounds",
+    "description": "Resume a run from its newest valid checkpoint. The result is that of a run without interruption: "
+    "hosts, policy, metrics and events are the same to the bit, on the same machine with the same number of "
+    "threads and the same versions. Settings that cannot change in between are refused.",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `resume`."""
+    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="its run directory")
+    more = "run N additional rounds (--rounds sets the total)"
+    parser.add_argument("--extend-rounds", metavar="N", help=more)
+    older = "resume from this older one, in a new run directory (--out)"
+    parser.add_argument("--checkpoint", metavar="NAME", help=older)
+    arguments.add_flags(parser, [flag for flag in arguments.FLAGS if may_change_on_resume(flag.path)])
+    output = parser.add_argument_group("settings and output")
+    output.add_argument("--set", **arguments.SET)
+    output.add_argument("--out", metavar="DIR", type=Path, help=f"with --checkpoint: {arguments.NEW_RUN}")
+    output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+
+
+def run(args: Namespace, command: str) -> int | None:
+    """Resume a run with the changes of the command line."""
+    del command
+    _, previous, manifest = run_directory.open_directory(args.run)
+    spec = resolve(read_changes(args, previous))
+    if (args.checkpoint is None) != (args.out is None):
+        raise ConfigError(
+            "--checkpoint, --out: expected both or neither, got one; an older checkpoint needs a new run directory"
+        )
+    if args.out is not None:
+        run_directory.check_new_directory(args.out)
+    older = {"checkpoint": args.checkpoint, "out": args.out}
+    code = run_training(args, spec, lambda train, **hooks: train.resume(args.run, spec, **older, **hooks))
+    completed = manifest.get("status") == run_directory.STATUS_COMPLETED
+    if completed and args.out is None and spec.rounds == previous.rounds:
+        process.print_notes([f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"])
+    return code
+
+
+def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
+    """Return the spec of a resumed run: `previous` with the settings of the command line."""
+    flags = arguments.flag_settings(args)
+    if args.extend_rounds is not None:
+        if "rounds" in flags:
+            raise ConfigError("--rounds, --extend-rounds: expected one of them, got both")
+        flags["rounds"] = previous.rounds + arguments.parse_int_flag("--extend-rounds", args.extend_rounds, 1)
+    return build_spec(merge_settings(to_settings(previous), flags))

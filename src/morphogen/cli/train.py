@@ -1,0 +1,84 @@
+"""Command `train`: a new run of a policy or a baseline."""
+
+import argparse
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from morphogen.cli import arguments, process
+from morphogen.config.config_files import dump_config
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.engine import extensions
+from morphogen.run import sink_checks
+from morphogen.storage import run_directory
+
+INCOMPLETE = 6  # exit code: events are lost
+_EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
+Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
+
+exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint, 5 training diverged,
+6 done, but lines of the event file are missing, 130 and 143 stopped by a signal.
+
+examples:
+  morphogen train                              train a policy on digits
+  morphogen train --preset smoke               the same, very short, to see that everything works
+  morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
+  morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
+
+{arguments.POLICY_HELP}"""
+PARSER = {
+    "help": "train a policy, or run a baseline on the same path",
+    "description": "Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train heuristic`).",
+    "usage": "morphogen train [ppo|heuristic] [flags]",
+    "epilog": _EPILOG,
+    "formatter_class": argparse.RawDescriptionHelpFormatter,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `train`."""
+    output = arguments.add_settings(arguments.add_policy(parser))
+    output.add_argument("--out", metavar="DIR", type=Path, help=f"{arguments.NEW_RUN} (default: one in runs/)")
+    output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
+    output.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+
+
+def run(args: Namespace, command: str) -> int | None:
+    """Check everything, then train."""
+    spec = resolve(arguments.spec_from_args(args))
+    if args.print_config:
+        sys.stdout.write(dump_config(spec))
+        return None
+    process.print_notes([line for name, line in extensions.unusable_extensions().items() if name == spec.reward.rule])
+    out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
+    run_directory.check_new_directory(out)
+    sink_checks.check_sinks(spec)
+    if args.dry_run:
+        process.set_threads(spec.engine.threads)
+        setup = import_module("morphogen.engine.setup")
+        sizes = setup.describe_run(setup.build_setup(spec))
+        print(f"{command} would run:")
+        for name, text in {**sizes, "run directory": str(out)}.items():
+            print(f"  {name:<22}{text}")
+        return None
+    return run_training(
+        args, spec, lambda train, **hooks: train.train_ppo_vectorized(spec, out=out, command=command, **hooks)
+    )
+
+
+def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
+    """Call `start(morphogen.run.train, console=, parts=)` until it ends or a signal stops it; return the exit code."""
+    process.exit_on_sigterm()
+    process.prepare_compute(spec.engine.threads)
+    train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
+    process.note_missing_kernels()
+    console = import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)
+    with console, process.StopSignals() as stop:
+        hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
+        result = start(train, console=console, parts=engine.Parts(hooks=hooks))
+    process.print_notes(result.losses.lines())
+    return stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None

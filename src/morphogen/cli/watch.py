@@ -1,0 +1,28 @@
+"""Command `watch`: a live view of a run in the terminal."""
+
+import contextlib
+from argparse import ArgumentParser, Namespace
+from importlib import import_module
+from pathlib import Path
+
+from morphogen.cli import process
+
+PARSER = {
+    "help": "follow a running run in the terminal",
+    "description": "Follow a run in the terminal: its envs with slots and alphas, curves, actions, anomalies. The run "
+    "may start later; the view ends with the run, or with Ctrl-C, which does not affect the run.",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `watch`."""
+    parser.add_argument("run", metavar="RUN", type=Path, help="its run directory")
+    parser.add_argument("--once", action="store_true", help="print the current state, and end")
+
+
+def run(args: Namespace, command: str) -> None:
+    """Follow a run until it ends or Ctrl-C is pressed."""
+    del command
+    process.exit_on_sigterm()
+    with contextlib.suppress(KeyboardInterrupt):
+        import_module("morphogen.analysis.watch.loop").watch(args.run, once=args.once)

@@ -52,7 +52,7 @@ TORCH_FREE = (
     "morphogen.analysis.report",
     "morphogen.analysis.watch.loop",
     "morphogen.analysis.console",
-    "morphogen.run.sink_checks",
+    "morphogen.run.sinks",
     "morphogen.cli.main",
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")

@@ -12,7 +12,6 @@ from morphogen.cli import arguments, process
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine import extensions
-from morphogen.run import sink_checks
 from morphogen.storage import run_directory
 
 INCOMPLETE = 6  # exit code: events are lost
@@ -56,7 +55,7 @@ def run(args: Namespace, command: str) -> int | None:
     process.print_notes([line for name, line in extensions.unusable_extensions().items() if name == spec.reward.rule])
     out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
     run_directory.check_new_directory(out)
-    sink_checks.check_sinks(spec)
+    import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
         process.set_threads(spec.engine.threads)
         setup = import_module("morphogen.engine.setup")

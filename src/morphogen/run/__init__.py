@@ -10,11 +10,11 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
   `describe_reproducibility` what is promised for the rest of the run, `branch_run` copies a run up to a checkpoint
 - `manifest`: `build_manifest` (contents of `manifest.json`), `environment_fingerprint` (all that the last bits of
   results depend on besides the config: versions, processor, threads, device, compile mode, native kernels)
-- `sinks`: `open_sinks` opens the event file and the loggers at the position of a checkpoint
-- `sink_checks`: `check_sinks` raises before the run if a sink cannot be opened
+- `sinks`: `open_sinks` opens the event file and the loggers at the position of a checkpoint, `check_sinks` raises
+  before the run if a sink cannot be opened
 
 An epoch is `engine.epoch`, the order of rounds is `engine.scheduler`; the comparison on held-out instances after the
 last round is `evaluation.play`; reading a finished run back is `analysis`.
 
-Imports every package below `cli`.  Importing the package or `sink_checks` loads no torch; the other modules do.
+Imports every package below `cli`.  Importing the package or `sinks` loads no torch; the other modules do.
 """

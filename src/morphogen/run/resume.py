@@ -2,18 +2,17 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from morphogen.config.config_files import dump_config, flatten_settings
-from morphogen.config.fields import Settings, to_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
 from morphogen.run import sinks
-from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.checkpoint_files import load_checkpoint
@@ -74,12 +73,13 @@ def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup:
         original: config of the run, compared if no checkpoint was saved.
     """
     requested, fingerprint = setup.spec, setup.dataset.fingerprint
-    lines = list(
-        _setting_differences(
-            to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"],
-            to_settings(requested),
-        )
-    )
+    saved = to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"]
+    before, now = dict(flatten_settings(saved)), dict(flatten_settings(to_settings(requested)))
+    lines = [
+        f"{name}: expected {format_value(before.get(name))}, got {format_value(now.get(name))}"
+        for name in {**before, **now}
+        if not may_change_on_resume(name) and before.get(name) != now.get(name)
+    ]
     if resume_point is not None and resume_point.manifest["data_sha256"] != fingerprint:
         lines.append(f"sha256 of the data: expected {resume_point.manifest['data_sha256']}, got {fingerprint}")
     if resume_point is not None and resume_point.position > (requested.rounds, 0):
@@ -88,13 +88,6 @@ def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup:
     if lines:
         source = "the run" if resume_point is None else f"checkpoint {resume_point.path}"
         raise CheckpointError("\n".join([f"{source} has other settings:", *lines]))
-
-
-def _setting_differences(original: Settings, requested: Settings) -> Iterator[str]:
-    before, now = dict(flatten_settings(original)), dict(flatten_settings(requested))
-    for name in {**before, **now}:
-        if not may_change_on_resume(name) and before.get(name) != now.get(name):
-            yield f"{name}: expected {format_value(before.get(name))}, got {format_value(now.get(name))}"
 
 
 def describe_reproducibility(original: Mapping[str, str], current: Mapping[str, str]) -> str:
@@ -137,6 +130,6 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> RunDirectory:
         shutil.copytree(path, branch.checkpoints / name)
         if source.events.is_file():
             shutil.copyfile(source.events, branch.events)
-        if (source.path / METRICS_FOLDER).is_dir():
-            shutil.copytree(source.path / METRICS_FOLDER, branch.path / METRICS_FOLDER)
+        if (source.path / sinks.METRICS_FOLDER).is_dir():
+            shutil.copytree(source.path / sinks.METRICS_FOLDER, branch.path / sinks.METRICS_FOLDER)
     return branch

@@ -18,10 +18,9 @@ from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
-from morphogen.run.checkpointer import Checkpointer, SaveKind
+from morphogen.run.checkpointer import Checkpointer
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
-from morphogen.run.sink_checks import METRICS_FOLDER
-from morphogen.run.sinks import open_sinks
+from morphogen.run.sinks import METRICS_FOLDER, open_sinks
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
@@ -67,28 +66,22 @@ class Session:
         self.history: list[BatchSummary] = []
         self.losses, self.checkpointer = NO_LOSSES, None
         if context is not None:
-            self.checkpointer = Checkpointer(
-                self.scheduler, context.folder, facts=self._checkpoint_facts(context), clock=self.clock
-            )
-            self._start(context) if context.resume_point is None else self._resume(context, context.resume_point)
-
-    def _checkpoint_facts(self, context: RunContext) -> Tree:
-        """Return the entries that the manifests of all checkpoints have in common."""
-        config = dump_config(self.setup.spec)
-        return {
-            "run_id": context.manifest["run_id"],
-            "config": json.loads(config),
-            "config_sha256": run_directory.config_hash(config),
-            "data_sha256": self.setup.dataset.fingerprint,
-            "world": 1,
-            "made": manifest.environment_fingerprint(self.setup),
-        }
-
-    def _start(self, context: RunContext) -> None:
-        """Start a run; metrics of a run that stopped before its first checkpoint are deleted."""
-        shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
-        self._open_files(context, None)
-        self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
+            config = dump_config(setup.spec)
+            facts = {  # in the manifests of all checkpoints
+                "run_id": context.manifest["run_id"],
+                "config": json.loads(config),
+                "config_sha256": run_directory.config_hash(config),
+                "data_sha256": setup.dataset.fingerprint,
+                "world": 1,
+                "made": manifest.environment_fingerprint(setup),
+            }
+            self.checkpointer = Checkpointer(self.scheduler, context.folder, facts=facts, clock=self.clock)
+            if context.resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
+                shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
+                self._open_files(context, None)
+                self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
+            else:
+                self._resume(context, context.resume_point, self.checkpointer)
 
     def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
         """Open the sinks at their positions and update the config; return the bytes cut from the event file."""
@@ -102,7 +95,7 @@ class Session:
         self.scheduler.reporter.add_sinks(sinks)
         return cut
 
-    def _resume(self, context: RunContext, resume_point: ResumePoint) -> None:
+    def _resume(self, context: RunContext, resume_point: ResumePoint, checkpointer: Checkpointer) -> None:
         """Restore a checkpoint; everything written after it is deleted, since the run computes it again."""
         snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
         cut = self._open_files(context, resume_point.snapshot.sink_positions)
@@ -110,8 +103,7 @@ class Session:
         self.history += read_rounds(context.folder.path)
         if resume_point.snapshot.sink_positions is None:  # no event was emitted before
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
-        assert self.checkpointer is not None
-        self.checkpointer.resume(resume_point.manifest)
+        checkpointer.resume(resume_point.manifest)
         name, rounds = resume_point.path.name, self.setup.spec.rounds
         self.scheduler.reporter.emit(
             RunResumed(checkpoint=name, cut_bytes=cut, skipped=resume_point.skipped, rounds=rounds)
@@ -141,15 +133,15 @@ class Session:
         return replace(result, losses=self.losses)
 
     def _train(self) -> TrainResult:
-        scheduler, spec = self.scheduler, self.setup.spec
+        scheduler, save = self.scheduler, self.checkpointer.save if self.checkpointer is not None else lambda kind: None
         self._print_start()
         try:
             scheduler.run()
         except TrainingDiverged:
-            self._save("stop")
+            save("stop")
             raise
-        stopped = scheduler.round < spec.rounds
-        self._save("stop" if stopped else "final")
+        stopped = scheduler.round < self.setup.spec.rounds
+        save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
         history = tuple(self.history)
         return TrainResult(history, scheduler.params, results or (), self._path, stopped=results is None)
@@ -192,10 +184,6 @@ class Session:
             self.checkpointer.end_round(summary)
         verdict = None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
         return False if self.hooks.should_stop() else verdict
-
-    def _save(self, kind: SaveKind) -> None:
-        if self.checkpointer is not None:
-            self.checkpointer.save(kind)
 
     def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """Save and evaluate the policy after the last round; None if the evaluation was stopped."""

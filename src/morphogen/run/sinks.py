@@ -7,7 +7,6 @@ from pathlib import Path
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
-from morphogen.run.sink_checks import METRICS_FOLDER
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
@@ -18,7 +17,15 @@ from morphogen.telemetry.sink_thread import parse_saved_event
 from morphogen.telemetry.writer import UNOPENED, JsonlSink, Sink, SinkPosition
 from morphogen.vocab.text import format_value
 
+METRICS_FOLDER = "metrics"  # folder of the loggers in a run directory
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
+
+
+def check_sinks(spec: RunSpec) -> None:
+    """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its file exists."""
+    check_loggers(spec.telemetry.loggers)
+    if spec.telemetry.dir is not None:
+        run_directory.check_new_file("telemetry.dir", Path(spec.telemetry.dir) / EVENTS)
 
 
 def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:

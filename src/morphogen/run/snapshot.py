@@ -36,8 +36,13 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     the hidden state of the policy and the marks of segments; between rounds they are not needed.
     """
     scheduler.read_pending_record()
-    crossing = TensorDict(_snapshot_tensors(scheduler), batch_size=[])
-    trees = to_nested_dict(scheduler.transfers.fetch_state(crossing))
+    envs: dict[str, Any] = {} if scheduler.state is None else {"state": scheduler.state}
+    if scheduler.epoch:
+        envs["hidden"], envs["segment"] = scheduler.hidden, scheduler.segment
+        envs["rollout"] = scheduler.rollout.rows[: scheduler.epoch]
+    shared = {} if scheduler.learner is None else {"learner": scheduler.learner}
+    tensors = TensorDict({"envs": envs, "shared": shared}, batch_size=[])
+    trees = to_nested_dict(scheduler.transfers.fetch_state(tensors))
     written = scheduler.reporter.drain()
     host = {
         "telemetry": scheduler.reporter.state(),
@@ -45,14 +50,6 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
         "compiled": pack(scheduler.compiled.padding_state()),
     }
     return RunSnapshot({"state": {}, **trees.get("envs", {})}, {"learner": {}, **trees.get("shared", {}), **host})
-
-
-def _snapshot_tensors(scheduler: Scheduler) -> dict[str, Any]:
-    envs = {} if scheduler.state is None else {"state": scheduler.state}
-    if scheduler.epoch:
-        envs["hidden"], envs["segment"] = scheduler.hidden, scheduler.segment
-        envs["rollout"] = scheduler.rollout.rows[: scheduler.epoch]
-    return {"envs": envs, "shared": {} if scheduler.learner is None else {"learner": scheduler.learner}}
 
 
 def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int) -> None:

@@ -15,9 +15,9 @@ from morphogen.engine.setup import build_setup
 from morphogen.run import manifest, snapshot
 from morphogen.run.resume import branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
-from morphogen.run.sink_checks import check_sinks
+from morphogen.run.sinks import check_sinks
 from morphogen.storage import run_directory
-from morphogen.storage.lock import own_directory
+from morphogen.storage.run_directory import own_directory
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
 

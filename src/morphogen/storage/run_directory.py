@@ -1,13 +1,18 @@
-"""Run directory: names of its files, creation, opening, and its manifest.  No torch."""
+"""Run directory: names of its files, creation, opening, its manifest, and its lock.  No torch.
+
+One process at a time holds the lock; the lock of a dead process is ignored.
+"""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,14 +21,23 @@ from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.storage import atomic_write, safe_read
-from morphogen.storage.lock import LOCK, own_directory
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
 CHECKPOINTS, POLICY = "checkpoints", "policy.safetensors"
+LOCK, MAX_OWNER_BYTES = "lock", 4096  # bytes of the lock file that are read
 STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """Process that holds a lock, or died while holding it."""
+
+    pid: int
+    host: str
+    since: str  # UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,43 +100,41 @@ def choose_path(out: Path | None, *, task: str, config: str, now: float | None =
 
 def check_new_directory(path: Path) -> None:
     """Raise a ConfigError unless a run directory is new or empty, in a writable place."""
+    fault = f"out: expected a new or empty directory, got {path}"
     try:
-        _check_free(path)
-        _check_parent("out", path, "a new or empty directory")
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{fault}, which is a file")
+        if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
+            hint = f"; resume the run in it with `morphogen resume {path}`" if (path / CONFIG).exists() else ""
+            raise ConfigError(f"{fault}, which is not empty{hint}")
+        _check_parent(path, fault)
     except OSError as error:
-        raise ConfigError(f"out is {path}; it cannot be used: {error.strerror}") from error
+        raise ConfigError(f"{fault}: {error.strerror}") from error
 
 
 def check_new_file(name: str, path: Path) -> None:
-    """Raise a ConfigError unless a file is new, in a writable place; `name` is the option that asks for it."""
+    """Raise a ConfigError unless a file is new, in a writable place.  name: the option that sets the file."""
+    fault = f"{name}: expected a new file, got {path}"
     try:
         if path.exists():
-            raise ConfigError(f"{name} is {path}, which exists; want a new file")
-        _check_parent(name, path, "a new file")
+            raise ConfigError(f"{fault}, which exists")
+        _check_parent(path, fault)
     except OSError as error:
-        raise ConfigError(f"{name} is {path}; it cannot be used: {error.strerror}") from error
+        raise ConfigError(f"{fault}: {error.strerror}") from error
 
 
 def check_writable(name: str, path: Path) -> None:
     """Raise a ConfigError unless a directory can be written to."""
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name} is {path}, which cannot be written to; want a directory with write permission")
+        raise ConfigError(f"{name}: expected a writable directory, got {path}")
 
 
-def _check_parent(name: str, path: Path, expected: str) -> None:
+def _check_parent(path: Path, fault: str) -> None:
     above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not above.is_dir():
-        raise ConfigError(f"{name} is {path}, but {above} is a file; want {expected}")
+        raise ConfigError(f"{fault}, but {above} is a file")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name} is {path}, but {above} cannot be written to; want a directory with write permission")
-
-
-def _check_free(path: Path) -> None:
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"out is {path}, which is a file; want a new or empty directory")
-    if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
-        hint = f" (`morphogen resume {path}` goes on with the run in it)" if (path / CONFIG).exists() else ""
-        raise ConfigError(f"out is {path}, which is not empty; want a new or empty directory{hint}")
+        raise ConfigError(f"{fault}, but {above} is not writable")
 
 
 @contextlib.contextmanager
@@ -134,39 +146,91 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
     check_new_directory(path)
     missing = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
     try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _remove_folders(missing)
-        raise _write_error(path, error) from error
-    filled = False
-    try:
+        with _write_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
         with own_directory(path):
             check_new_directory(path)  # another process may have filled it before the lock was taken
-            _write_files(path, config, manifest)
-            filled = True
+            with _write_errors(path, CONFIG, MANIFEST):
+                atomic_write.write_atomic(path / CONFIG, config.encode())
+                atomic_write.write_atomic(path / MANIFEST, atomic_write.json_bytes(manifest))
+            missing = []
             yield RunDirectory(path)
     finally:
-        _remove_folders([] if filled else missing)
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
-def _write_files(path: Path, config: str, manifest: Mapping[str, Any]) -> None:
+@contextlib.contextmanager
+def _write_errors(path: Path, *names: str) -> Iterator[None]:
+    """Raise a ConfigError for an OSError, and delete the files `names`."""
     try:
-        atomic_write.write_atomic(path / CONFIG, config.encode())
-        atomic_write.write_atomic(path / MANIFEST, atomic_write.json_bytes(manifest))
+        yield
     except OSError as error:
-        for name in (CONFIG, MANIFEST):
+        for name in names:
             (path / name).unlink(missing_ok=True)
-        raise _write_error(path, error) from error
+        raise ConfigError(f"out: expected a writable directory, got {path}: {error.strerror}") from error
 
 
-def _write_error(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"out is {path}; it cannot be written: {error.strerror}")
+@contextlib.contextmanager
+def own_directory(folder: Path) -> Iterator[LockOwner | None]:
+    """Hold the lock of a run directory; yield the previous owner if that process died, None otherwise.
 
-
-def _remove_folders(folders: list[Path]) -> None:
-    for folder in folders:
+    The operating system releases the lock when the owner ends in any way; the file only names the owner.
+    Raises: ConfigError if the directory is in use or cannot be locked.
+    """
+    path = folder / LOCK
+    try:
+        handle = _acquire(path)
+    except BlockingIOError:
+        owner = None
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            owner = _parse_owner(file.read(MAX_OWNER_BYTES))
+        name = f"process {owner.pid} on host {owner.host} since {owner.since}" if owner else "another process"
+        raise ConfigError(f"run directory {folder} is in use by {name}") from None
+    except OSError as error:
+        raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
+    try:
+        previous = _parse_owner(os.pread(handle, MAX_OWNER_BYTES, 0))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, atomic_write.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
+        yield previous
+    finally:
         with contextlib.suppress(OSError):
-            folder.rmdir()
+            path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
+        os.close(handle)
+
+
+def _acquire(path: Path) -> int:
+    """Return a handle that holds the lock of the file at `path`, created if missing."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise
+        if _is_current(handle, path):
+            return handle
+        os.close(handle)  # deleted by its owner between open and flock
+
+
+def _is_current(handle: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=False))
+    return False
+
+
+def _parse_owner(data: bytes) -> LockOwner | None:
+    """Return the owner that a lock file names; None if its content is invalid."""
+    try:
+        match json.loads(data):
+            case {"pid": int(pid), "host": str(host), "since": str(since)}:
+                return LockOwner(pid, host, since)
+    except (ValueError, RecursionError):
+        pass
+    return None
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:

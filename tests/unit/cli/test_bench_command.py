@@ -187,7 +187,7 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
     path = tmp_path / "mine.json"
     path.write_text("mine")
     assert main.main(["bench", "--json", str(path)]) == 2
-    assert capsys.readouterr().err == f"morphogen: error: --json is {path}, which exists; want a new file\n"
+    assert capsys.readouterr().err == f"morphogen: error: --json: expected a new file, got {path}, which exists\n"
     assert path.read_text() == "mine"
 
 

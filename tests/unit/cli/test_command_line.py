@@ -268,7 +268,7 @@ def test_a_logger_without_its_package_is_refused_before_anything_loads(started, 
 def test_an_event_file_of_another_run_is_left_alone(started, tmp_path, capsys):
     (tmp_path / "events.jsonl").write_text("mine")
     assert main.main(["train", "--telemetry-dir", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
-    assert f"telemetry.dir is {tmp_path}/events.jsonl, which exists; want a new file" in capsys.readouterr().err
+    assert f"telemetry.dir: expected a new file, got {tmp_path}/events.jsonl, which exists" in capsys.readouterr().err
     assert started.spec is None
 
 
@@ -320,8 +320,8 @@ WRONG = [
     (["bench", "--grid", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
     (["bench", "--grid", "envs=1,2,1"], '--grid: expected every name once, got "envs=1" twice'),
     (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], '--grid: expected every name once, got "envs" twice'),
-    (["bench", "--json", "/dev/null"], "--json is /dev/null, which exists; want a new file"),
-    (["bench", "--json", "/dev/null/x.json"], "--json is /dev/null/x.json"),
+    (["bench", "--json", "/dev/null"], "--json: expected a new file, got /dev/null, which exists"),
+    (["bench", "--json", "/dev/null/x.json"], "--json: expected a new file, got /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "RUN is /dev/null, whose config.json cannot be read"),
@@ -352,7 +352,7 @@ def test_all_faults_of_a_command_are_told_at_once(tmp_path, capsys):
 def test_a_directory_that_is_in_use_is_refused_before_anything_loads(started, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
     assert main.main(["train", "--out", str(tmp_path)]) == 2
-    assert "is not empty; want a new or empty directory" in capsys.readouterr().err
+    assert "which is not empty" in capsys.readouterr().err
     assert started.spec is None
 
 

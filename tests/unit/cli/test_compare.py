@@ -134,7 +134,7 @@ REFUSED = {
     "{run} smoke --seeds 1,2 --out {new}": "smoke: expected 1 runs, as {run} has, got 2",
     "{run} {other} --seeds 1": "--seeds: expected a preset or rule as a side, got runs only",
     "rule:delta rule:sparse --out {trained} --seeds 5": "--out: expected no run of another configuration, got ",
-    "{run} {other} --json {run}/config.json": "which exists; want a new file",
+    "{run} {other} --json {run}/config.json": "which exists",
 }
 
 

@@ -59,7 +59,7 @@ def offer(folder, monkeypatch, *, points, source=SOURCE, name="thrift_rules", ve
 @pytest.fixture(autouse=True)
 def no_traces(monkeypatch):
     """No signal handler is set, and importing a package writes no cache."""
-    monkeypatch.setattr(main.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 

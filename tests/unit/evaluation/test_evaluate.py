@@ -154,7 +154,7 @@ REFUSED = {
     "--episodes 0": (2, "--episodes: expected an integer in 1 .. 10000, got 0"),
     "--episodes few": (2, "--episodes: expected an integer"),
     "--seed -1": (2, "--seed: expected an integer"),
-    "--json {run}/config.json": (2, "which exists; want a new file"),
+    "--json {run}/config.json": (2, "which exists"),
 }
 
 

@@ -196,7 +196,7 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     second.close()
     new = tmp_path / "else/events.jsonl"
     assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
-    with pytest.raises(ConfigError, match=r"telemetry.dir is .*else/events.jsonl, which exists"):
+    with pytest.raises(ConfigError, match=r"telemetry.dir: expected a new file, got .*else/events.jsonl, which exists"):
         open_sinks(spec, folder, pack(at))
     third, cut = open_sinks(spec, folder, pack(then))
     assert (cut > 0, numbers(new)) == (True, [5, 6])

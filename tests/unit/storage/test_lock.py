@@ -15,13 +15,13 @@ import pytest
 from support.subprocess_env import OURS
 
 from morphogen.errors import ConfigError
-from morphogen.storage import lock
-from morphogen.storage.lock import own_directory
+from morphogen.storage import run_directory
+from morphogen.storage.run_directory import own_directory
 
 HOLD = """
 import sys
 from pathlib import Path
-from morphogen.storage.lock import own_directory
+from morphogen.storage.run_directory import own_directory
 with own_directory(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -29,7 +29,7 @@ with own_directory(Path(sys.argv[1])):
 TRY = """
 import sys
 from pathlib import Path
-from morphogen.storage.lock import own_directory
+from morphogen.storage.run_directory import own_directory
 for _ in range(int(sys.argv[2])):
     try:
         with own_directory(Path(sys.argv[1])):
@@ -69,7 +69,7 @@ def test_a_directory_that_another_process_owns_is_refused_with_who_it_is(tmp_pat
 def test_an_owner_that_leaves_leaves_nothing(tmp_path):
     with own_directory(tmp_path) as left:
         assert left is None
-        assert [entry.name for entry in tmp_path.iterdir()] == [lock.LOCK]
+        assert [entry.name for entry in tmp_path.iterdir()] == [run_directory.LOCK]
     assert not list(tmp_path.iterdir())
     with own_directory(tmp_path) as left:
         assert left is None
@@ -87,11 +87,11 @@ def test_the_lock_of_a_killed_process_is_free_at_once_and_says_whose_it_was(tmp_
     with holder(tmp_path) as process:
         process.send_signal(number)
         process.wait()
-    assert (tmp_path / lock.LOCK).exists()
+    assert (tmp_path / run_directory.LOCK).exists()
     with own_directory(tmp_path) as left:
         assert left is not None
         assert (left.pid, left.host) == (process.pid, socket.gethostname())
-        assert json.loads((tmp_path / lock.LOCK).read_bytes())["pid"] == os.getpid()
+        assert json.loads((tmp_path / run_directory.LOCK).read_bytes())["pid"] == os.getpid()
 
 
 def test_a_process_does_not_own_a_directory_twice(tmp_path):
@@ -140,26 +140,26 @@ def test_one_at_a_time_is_inside_however_many_try(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "1"}', '{"pid": 1, "host": null, "since": 3}', "[" * 9999])
 def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(tmp_path, text):
-    (tmp_path / lock.LOCK).write_text(text)
+    (tmp_path / run_directory.LOCK).write_text(text)
     with own_directory(tmp_path) as left:
         assert left is None
-        (tmp_path / lock.LOCK).write_text(text)
+        (tmp_path / run_directory.LOCK).write_text(text)
         with pytest.raises(ConfigError, match=r"is in use by another process$"):
             own_directory(tmp_path).__enter__()
 
 
 def test_a_longer_text_of_a_dead_owner_leaves_no_rest(tmp_path):
-    (tmp_path / lock.LOCK).write_text('{"pid": 1, "host": "h", "since": "s"}' + " " * 900)
+    (tmp_path / run_directory.LOCK).write_text('{"pid": 1, "host": "h", "since": "s"}' + " " * 900)
     with own_directory(tmp_path) as left:
-        assert left == lock.LockOwner(1, "h", "s")
-        assert json.loads((tmp_path / lock.LOCK).read_bytes())["pid"] == os.getpid()
-        assert (tmp_path / lock.LOCK).stat().st_size < 900
+        assert left == run_directory.LockOwner(1, "h", "s")
+        assert json.loads((tmp_path / run_directory.LOCK).read_bytes())["pid"] == os.getpid()
+        assert (tmp_path / run_directory.LOCK).stat().st_size < 900
 
 
 def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "precious").write_text("kept")
-    (tmp_path / "run" / lock.LOCK).symlink_to(tmp_path / "precious")
+    (tmp_path / "run" / run_directory.LOCK).symlink_to(tmp_path / "precious")
     with pytest.raises(ConfigError, match="cannot be locked"):
         own_directory(tmp_path / "run").__enter__()
     assert (tmp_path / "precious").read_text() == "kept"
@@ -168,6 +168,6 @@ def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
 def test_a_place_that_cannot_be_locked_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"run directory .*gone cannot be locked: No such file"):
         own_directory(tmp_path / "gone").__enter__()
-    (tmp_path / lock.LOCK).mkdir()
+    (tmp_path / run_directory.LOCK).mkdir()
     with pytest.raises(ConfigError, match="cannot be locked: Is a directory"):
         own_directory(tmp_path).__enter__()

@@ -177,7 +177,7 @@ def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, c
 def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
     for word_ in ("a\0b", "\udcff", "\x1b[2J", "a\nb", "--envs=--"):
         assert main.main(["train", "--print-config", "--out", word_]) == main.USAGE
-        assert "morphogen: error: argument 4 is " in capsys.readouterr().err
+        assert "morphogen: error: argument 4: expected printable text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["inspect", "watch --once", "report"])

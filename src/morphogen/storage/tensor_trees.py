@@ -20,7 +20,7 @@ from morphogen.storage.safe_read import check_depth, error_line, open_regular
 
 Tree = dict[str, Any]
 T = TypeVar("T")
-REFERENCE, ORDER = "$tensor", "$order"  # keys in place of a tensor in the JSON: its name, and its axes as in memory
+REFERENCE, ORDER = "$tensor", "$order"  # keys in place of a tensor in the JSON: name, order of the axes in memory
 ZIP_MAGIC = b"PK"  # first bytes of the files of formats 1 to 3
 
 
@@ -94,7 +94,7 @@ def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         if path in tensors:
             raise ValueError(f"two tensors have the path {path}")
         order = sorted(range(tree.ndim), key=lambda axis: -tree.stride(axis))  # kept: sums depend on it to the last bit
-        tensors[path] = tree.permute(order).contiguous()
+        tensors[path] = tree.contiguous()
         return {REFERENCE: path} if order == sorted(order) else {REFERENCE: path, ORDER: order}
     above = f"{path}." if path else ""
     if isinstance(tree, dict):
@@ -143,7 +143,7 @@ def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
         order = entry.get(ORDER, [*range(tensor.ndim)])
         if sorted(order) != [*range(tensor.ndim)]:
             raise ValueError(f"the tensor {ascii(entry[REFERENCE])[:60]} has the axes {ascii(order)[:60]}")
-        return tensor.permute([order.index(axis) for axis in range(tensor.ndim)])
+        return tensor.permute(order).contiguous().permute([order.index(axis) for axis in range(tensor.ndim)])
 
     try:
         tree = json.loads(text, object_hook=place)

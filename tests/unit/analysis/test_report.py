@@ -218,12 +218,13 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
                 here = [
                     row["stage"]
                     for row in spans
-                    if (row["round"], row["env"], row["slot"]) == (event.round + 1, env, slot)
+                    if (row["round"], row["env"], row["slot"]) == ((event.round or 0) + 1, env, slot)
                     and row["start"] <= event.epoch < row["end"]
                 ]
                 assert here == [stage]
     named = {
-        (e.round + 1, e.epoch, e.env, e.slot): e.data.blueprint for e in log.events(lambda t: "SeedGerminated" in t)
+        ((e.round or 0) + 1, e.epoch, e.env, e.slot): e.data.blueprint
+        for e in log.events(lambda t: "SeedGerminated" in t)
     }
     assert max(row["seed"] or 0 for row in spans) > 1
     for row in spans:

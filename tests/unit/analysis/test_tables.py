@@ -50,7 +50,7 @@ def test_tables_kept_live_are_those_of_the_log():
 def test_rows_stand_in_the_order_of_the_log():
     tables = fold(WHOLE)
     for event, table in (("RoundCompleted", "rounds"), ("EpisodeCompleted", "episodes"), ("EpochCompleted", "epochs")):
-        wanted = [(one.round + 1, one.epoch, one.env) for one in WHOLE if one.name == event]
+        wanted = [((one.round or 0) + 1, one.epoch, one.env) for one in WHOLE if one.name == event]
         assert [(row["round"], row.get("epoch"), row.get("env")) for row in tables[table]] == wanted
 
 

@@ -56,9 +56,7 @@ def test_the_newest_ones_stay_and_one_that_is_told_as_the_best(tmp_path):
     kept = {name: checkpoint_store.read_manifest(tmp_path / "run" / "checkpoints" / name)["score"] for name in found}
     rounds = [one["data"] for one in events(tmp_path / "run") if one["event"] == "RoundCompleted"]
     best = max(rounds, key=lambda one: one["committed_mean"])
-    assert found == sorted(
-        {checkpoint_store.checkpoint_name(best["round"] + 1, 0), checkpoint_store.checkpoint_name(5, 0)}
-    )
+    assert found == sorted({checkpoint_store.checkpoint_name(best["round"], 0), checkpoint_store.checkpoint_name(5, 0)})
     assert max(kept.values()) == pytest.approx(best["committed_mean"], rel=1e-6)
 
 

@@ -1,5 +1,6 @@
 """Trees in safetensors files that somebody else may have written: nothing runs, no memory is taken on a false claim."""
 
+import itertools
 import json
 import os
 import resource
@@ -50,6 +51,14 @@ def test_every_tree_of_tensors_and_plain_values_comes_back(tree, tmp_path_factor
 def test_arrays_and_transposed_tensors_come_back_as_tensors(tmp_path):
     save_tree({"a": np.arange(3), "b": torch.arange(6).view(2, 3).T}, tmp_path / "x")
     assert same(load_tree(tmp_path / "x", label="file"), {"a": torch.arange(3), "b": torch.arange(6).view(2, 3).T})
+
+
+def test_the_axes_of_a_tensor_keep_their_order_in_memory(tmp_path):
+    tensors = [torch.arange(24).view(2, 3, 4).permute(*order) for order in itertools.permutations(range(3))]
+    save_tree(tensors, tmp_path / "x")
+    loaded = load_tree(tmp_path / "x", label="file")
+    assert same(loaded, tensors)
+    assert [tensor.stride() for tensor in loaded] == [tensor.stride() for tensor in tensors]
 
 
 def test_two_tensors_of_one_path_are_refused_before_anything_is_written(tmp_path):
@@ -130,6 +139,8 @@ TREES_WITH_FAULTS = {
     "the tensor 'b' is missing": '[{"$tensor": "a"}, {"$tensor": "b"}]',
     "the tensor 'a' has no place": "{}",
     "cannot be read": '{"$tensor": []}',
+    "the tensor 'a' has the axes [1]": '{"$tensor": "a", "$order": [1]}',
+    "the tensor 'a' has the axes [0, 0]": '{"$tensor": "a", "$order": [0, 0]}',
     "nested too deep": "[" * 100_000,
     "nested deeper than 64": "[" * 70 + REFERENCE + "]" * 70,
     "Expecting value": "",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from morphogen.config.fields import Spec, fields_of, to_settings
-from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, RunSpec, resolve
+from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, PpoSpec, RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
@@ -24,7 +24,7 @@ def plain(**fields: Any) -> RunSpec:
 
 
 def tiny(**fields: Any) -> RunSpec:
-    """A spec of seconds: two minibatches of 8 samples, 32 validation samples, quick gates."""
+    """A spec of seconds: two minibatches of 8 samples, 32 validation samples, quick gates, four steps of the policy."""
     wanted = {
         "rounds": 1,
         "envs": 4,
@@ -33,6 +33,7 @@ def tiny(**fields: Any) -> RunSpec:
         "data": DataSpec(batch=8, minibatches=2, val_samples=32),
         "lifecycle": LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1),
         "policy": PolicySpec(hidden=16),
+        "ppo": PpoSpec(epochs=2, minibatches=2),
     }
     return resolve(plain(**{**wanted, **fields}))
 

@@ -16,7 +16,14 @@ from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_store import ENVS, SHARED
 from morphogen.storage.tensor_trees import load_tree, save_tree
 
-SHORT = {**kill_runs.CONFIG, "rounds": 2, "envs": 2, "episode_length": 6, "final_episodes": 2, "ppo": {"epochs": 1, "minibatches": 1}}
+SHORT = {
+    **kill_runs.CONFIG,
+    "rounds": 2,
+    "envs": 2,
+    "episode_length": 6,
+    "final_episodes": 2,
+    "ppo": {"epochs": 1, "minibatches": 1},
+}
 
 
 def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(tmp_path):

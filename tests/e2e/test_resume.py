@@ -19,13 +19,13 @@ from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store
 from morphogen.storage.checkpoint_files import load_checkpoint
 
-ROUNDS, EPOCHS = 3, 6
-STOPS = [(0, 1), (1, 3), (2, 5)]  # position at which a run is stopped
+ROUNDS, EPOCHS = 3, 5
+STOPS = [(0, 1), (1, 3), (2, 4)]  # position at which a run is stopped
 
 
 def spec(**fields):
-    """Three rounds of six epochs, saved after each."""
-    given = {"rounds": ROUNDS, "episode_length": EPOCHS, "final_episodes": 4}
+    """Three rounds of five epochs, saved after each."""
+    given = {"rounds": ROUNDS, "episode_length": EPOCHS, "final_episodes": 2}
     return tiny(**{**given, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), **fields})
 
 
@@ -150,12 +150,12 @@ def test_data_that_changed_is_refused(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
-    run = stopped(tmp_path / "run", (2, 5), spec())
+    run = stopped(tmp_path / "run", (2, 4), spec())
     (newest(run) / "shared.safetensors").write_bytes(b"")
     resume(run)
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
-    assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.checkpoint_name(2, 5)]
+    assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.checkpoint_name(2, 4)]
     assert "shared.safetensors has 0 bytes" in told["skipped"][0]["reason"]
     assert not list(differences(alone, run))
 

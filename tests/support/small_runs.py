@@ -1,5 +1,6 @@
 """Small real runs for tests: the default task, cut down in every number that only costs time."""
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def tiny(**fields: Any) -> RunSpec:
         "data": DataSpec(batch=8, minibatches=2, val_samples=32),
         "lifecycle": LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1),
         "policy": PolicySpec(hidden=16),
-        "ppo": PpoSpec(epochs=2, minibatches=2),
+        "ppo": PpoSpec(epochs=2, minibatches=math.gcd(2, fields.get("envs", 4))),
     }
     return resolve(plain(**{**wanted, **fields}))
 

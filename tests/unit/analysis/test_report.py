@@ -145,7 +145,7 @@ def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factor
     shutil.rmtree(cut)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.03, 0.4, 0.6, 0.97])
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.97])
 def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
     cut = tmp_path / "run"
     shutil.copytree(run, cut, ignore=shutil.ignore_patterns("report"))

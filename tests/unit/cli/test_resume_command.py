@@ -35,10 +35,9 @@ def running(run, event="EpochCompleted"):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    place = tmp_path_factory.mktemp("alone")
-    done = started("train", *SMALL, "--out", "run", cwd=place)
-    assert (done.communicate()[1], done.returncode) == ("", 0)
-    return place / "run"
+    run = tmp_path_factory.mktemp("alone") / "run"
+    assert main.main(["train", *SMALL, "--out", str(run)]) == 0
+    return run
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -51,8 +50,7 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, t
     assert "stopping after this epoch; once more stops at once" in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
     assert checkpoint_store.find_damage(checkpoint_store.list_checkpoints(tmp_path / "run" / "checkpoints")[0]) is None
-    done = started("resume", "run", "--quiet", cwd=tmp_path)
-    assert (done.communicate(timeout=60)[1], done.returncode) == ("", 0)
+    assert main.main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
     assert not list(differences(alone, tmp_path / "run"))
 
 

@@ -38,14 +38,14 @@ def ledger(setup, *sinks):
 @pytest.mark.parametrize("envs", [1, 4, 32])
 def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, tmp_path):
     """For any number of envs and slots, wherever the data lies, whether nothing is told or every event."""
-    few = {"rounds": 2, "episode_length": 5, "ppo": PpoSpec(epochs=1)}
+    few = {"rounds": 2, "episode_length": 3, "ppo": PpoSpec(epochs=1)}
     telemetry = TelemetrySpec(level="debug" if told else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
     sinks = (JsonlSink(tmp_path / "events.jsonl"),) if told else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
-    assert found == expected_ledger(rounds=2, epochs=5, streamed=2 if placement == "streamed" else 0)
+    assert found == expected_ledger(rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0)
     for sink in sinks:
         assert sink.seq >= 2 * envs, "an episode of every env was told in each round"
 

@@ -1,4 +1,4 @@
-"""The steps of a slot's life as one: they never ask the host, are one graph, and give what they give one by one."""
+"""The steps of a slot in order: they never read the device, keep dtypes and shapes, and agree with single steps."""
 
 from typing import Any
 
@@ -13,7 +13,6 @@ from morphogen.steps.apply import apply_action
 from morphogen.steps.govern import first_snapshot, govern
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.scenes import make_slots, make_state
-from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import AlphaMode, Stage
@@ -71,32 +70,6 @@ def test_no_step_ever_asks_the_host():
     now, _, (outcome, report, verdict) = epoch(*(part.to("meta") for part in inputs()))
     tensors = [leaf for part in (now, outcome, report, verdict) for leaf in part.values(True, True)]
     assert {leaf.device.type for leaf in tensors} == {"meta"}
-
-
-STEPS = {
-    "masks": lambda now, heads, validation, train: action_masks(now.slots, ALLOW),
-    "decode": lambda now, heads, validation, train: decode(heads, now.slots, ALLOW),
-    "apply": lambda now, heads, validation, train: apply_action(now, SPEC, lifecycle=LIFE)[0],
-    "tick": lambda now, heads, validation, train: tick(now, lifecycle=LIFE)[0],
-    "govern": lambda now, heads, validation, train: govern(now, validation, train, spec=WATCH, minibatches=3)[0],
-}
-
-
-@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_is_one_graph_that_serves_other_values(name):
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(STEPS[name], fullgraph=True, backend=backend)
-    now, *rest = inputs()
-    for slots in (now.slots, make_slots([[HELD, {}], [{}, {}], [{}, FADING]])):
-        given = (now.replace(slots=slots), *rest)
-        assert trees_equal(compiled(*given), STEPS[name](*given))
-    assert len(graphs) == 1
 
 
 def cast(tree, dtype) -> Any:

@@ -270,18 +270,3 @@ def test_training_never_asks_the_host_for_a_value():
     progress, _ = train_minibatch(start_epoch(ghost, plan, net=NET), batch, plan, **knobs)
     after, _ = finish_epoch(ghost, progress, plan, net=NET)
     assert after.host.params.shape == state.host.params.shape
-
-
-@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning")
-@pytest.mark.filterwarnings("ignore:.*autograd.function.Function.* should not be instantiated:DeprecationWarning")
-def test_a_minibatch_is_one_graph():
-    state = small_states.mixed(NET, 4)
-    plan, batch = small_states.plan(state, NET), small_states.batch(NET, 4, samples=4)
-    progress = start_epoch(state, plan, net=NET)
-    knobs = {"net": NET, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
-
-    def step(progress, batch):
-        return train_minibatch(progress, batch, plan, **knobs)
-
-    found, wanted = torch.compile(step, fullgraph=True, backend="aot_eager")(progress, batch), step(progress, batch)
-    torch.testing.assert_close(found[0].weights.host, wanted[0].weights.host)

@@ -133,6 +133,7 @@ def test_components_are_those_it_names_are_finite_and_sum_to_the_reward(name, wh
     torch.testing.assert_close(sum(parts.values()), rewards)
 
 
+@pytest.mark.slow
 @every_rule
 @given(whole=lives())
 def test_other_envs_never_matter_and_the_past_is_in_the_ledger_only(name, whole):
@@ -145,6 +146,7 @@ def test_other_envs_never_matter_and_the_past_is_in_the_ledger_only(name, whole)
             torch.testing.assert_close(ledger[key][0], after[key][env])
 
 
+@pytest.mark.slow
 @every_rule
 @given(whole=lives(), order=st.permutations(range(SLOTS)))
 def test_difference_07_permuting_slots_changes_no_reward(name, whole, order):
@@ -204,11 +206,13 @@ def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 @every_rule
 def test_a_rule_is_one_graph_whatever_the_values(name):
     in_one_graph({name: rule(name)}, "eager")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
 def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
     in_one_graph({name: rule(name) for name in BUILDERS if RULES[name] == CORE}, "inductor")
@@ -217,6 +221,7 @@ def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
 # rules from one function
 
 
+@pytest.mark.slow
 @given(whole=lives())
 def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_penalty_alone(whole):
     own = rule_from_function(thrift)(RewardSpec(governor_penalty=2.5), TERMS)

@@ -377,11 +377,13 @@ REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "given", "ways"), RULES.values(), ids=RULES)
 def test_the_laws_hold(rule, given, ways, request):
     check_rule(rule, given, examples=one_in(3), name=request.node.callspec.id, **ways)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(REWARDS))
 def test_the_laws_of_rewards_hold(name):
     rule = build_rule(RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)

@@ -121,6 +121,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "given", "ways"), DRAWN.values(), ids=DRAWN)
 def test_the_laws_hold_on_drawn_states(step, given, ways, request):
     check_step(step, given, examples=one_in(8), name=request.node.callspec.id, **ways)
@@ -313,6 +314,7 @@ LIVED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", LIVED.values(), ids=LIVED)
 def test_the_laws_hold_in_a_run(row, scene, request):
     step, given, ways = row(scene)

@@ -84,6 +84,7 @@ def test_the_numbers_of_a_picture_are_the_rows_that_it_is_drawn_from(run, page):
             }
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes(run, page, tmp_path):
     assert contents(report(run, out=tmp_path / "again").parent) == contents(page.parent)
 
@@ -112,6 +113,7 @@ def test_a_browser_shows_every_picture_and_has_nothing_to_complain_about(page, t
     assert [int(one) >= 1000 for one in widths[1].split(",")] == [True] * len(NAMES)
 
 
+@pytest.mark.slow
 def test_several_runs_stand_side_by_side(run, tmp_path):
     second = generated_logs.write(tmp_path / "second", seed=4, rounds=3, envs=2, epochs=6)
     page = report(run, second, out=tmp_path / "both")
@@ -145,6 +147,7 @@ def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factor
     shutil.rmtree(cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.97])
 def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
     cut = tmp_path / "run"
@@ -157,6 +160,7 @@ def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
     assert ("lifecycle" in absent) == (share < 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["minimal", "normal"])
 def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, level):
     levels = ("minimal", "normal", "debug")[: ("minimal", "normal").index(level) + 1]
@@ -170,6 +174,7 @@ def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, le
     assert not {"learning_curve", "lifecycle", "frontier", "blueprints", "ppo"} & absent
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
     run = generated_logs.write(
         tmp_path / "run", [event for event in generated_logs.events(**SMALL) if event.slot is None]
@@ -310,6 +315,7 @@ def test_without_matplotlib_the_error_names_the_extra(run, monkeypatch, capsys, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
     code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
     code += "assert not {'torch', 'tensordict'} & set(sys.modules)"

@@ -331,6 +331,7 @@ def test_watching_loads_no_torch(tmp_path):
     assert "completed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_real_run_is_told_by_its_console_and_by_its_log(tmp_path):
     err, text, out = io.StringIO(), io.StringIO(), io.StringIO()
     told = train.train_ppo_vectorized(

@@ -189,6 +189,7 @@ def test_what_is_told_late_changes_nothing():
     assert update_view(view, late(epoch(0, 0))) == view
 
 
+@pytest.mark.slow
 def test_a_view_is_small_however_many_envs_and_events():
     envs = 2 * MAX_ENVS
     found = [started(envs, epochs=500, slots=("r0c0",))]

@@ -45,6 +45,7 @@ def test_gains_are_told_by_the_reach_of_the_host():
     assert (seed["points"], seed["points at reach 0"], seed["points at reach 1"]) == pytest.approx((10, 20, 0))
 
 
+@pytest.mark.slow
 def test_a_survey_plays_training_instances_in_two_worlds_and_writes_what_it_found(tmp_path, monkeypatch):
     plain = landscape.landscape_spec
     monkeypatch.setattr(landscape, "landscape_spec", lambda: plain(**TINY))

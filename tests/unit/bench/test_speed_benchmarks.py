@@ -61,6 +61,7 @@ def test_the_loop_trains_what_the_stacked_form_trains():
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_loop_trains_seeds_too():
     ours = build_scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
     loop, after = ModuleLoop(ours, "channels_last"), ours.train()
@@ -144,6 +145,7 @@ def test_memory_is_what_more_envs_add_to_the_peak(monkeypatch, tmp_path):
     assert rows == {"memory_tiny_per_env": pytest.approx(2 / 2**20), "memory_tiny_linear": pytest.approx(1.0)}
 
 
+@pytest.mark.slow
 def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "measures", lambda bench, sizes: [])
     monkeypatch.setattr(rollout, "EPISODE_EPOCHS", 1)
@@ -161,6 +163,7 @@ def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
     assert all(row.name in format_measures(rows) for row in rows)
 
 
+@pytest.mark.slow
 def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
     rows = cuda.measures(quick, short=True, svg=tmp_path / "epochs.svg")
     names = {row.name for row in rows}
@@ -183,18 +186,21 @@ def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
     assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [record, policy, data], ids=lambda part: part.__name__)
 def test_every_part_has_a_row_and_a_checksum(part, quick):
     assert all(row.value > 0 for row in part.measures(quick, 2))
     assert quick.checksums
 
 
+@pytest.mark.slow
 def test_rounds_at_all_levels_end_with_the_same_hosts(quick):
     rows = telemetry.measures(quick, 2, 2)
     assert [row.name for row in rows] == ["telemetry_normal", "telemetry_debug"]
     assert all(row.value > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_rounds_that_are_saved_end_with_the_same_hosts(quick):
     rows = checkpoint.measures(quick, 2, 2)
     assert [row.name for row in rows] == [f"checkpoint_{name}" for name in ("round", "save", "load", "per_env")]
@@ -207,6 +213,7 @@ def test_streamed_batches_are_those_of_resident_data(quick):
     assert seen["data_shifted"] == seen["data_shifted_streamed"] != seen["data_plain"] == seen["data_plain_streamed"]
 
 
+@pytest.mark.slow
 def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
     monkeypatch.setattr(graphs, "NAME_SUFFIXES", {"ppo": "", "wait": "_wait"})
     monkeypatch.setattr(graphs, "EARLY_ROUNDS", 1)
@@ -237,6 +244,7 @@ def test_curves_stay_inside_the_picture():
     assert chart.MARGIN <= min(ys) < max(ys) <= chart.HEIGHT - chart.MARGIN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "found"), [({}, os.cpu_count()), ({"OMP_NUM_THREADS": "1"}, 1)])
 def test_threads_are_pinned_before_torch_is_there(given, found):
     code = "import sys, bench; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"

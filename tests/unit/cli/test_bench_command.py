@@ -149,6 +149,7 @@ def test_tables_have_a_row_per_point_and_no_shares_where_no_time_was_kept(told):
     assert bench.format_point("a", with_phases).startswith("a: ")
 
 
+@pytest.mark.slow
 def test_the_command_measures_in_a_process_of_its_own_and_writes_nothing_but_the_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)

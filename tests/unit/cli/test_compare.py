@@ -67,6 +67,7 @@ def test_runs_that_are_there_are_not_made_again(trained, found, tmp_path):
     assert again["pairs"] == found["pairs"]
 
 
+@pytest.mark.slow
 def test_runs_are_compared_wherever_they_lie_and_one_with_its_copy_gets_no_verdict(trained, tmp_path, capsys):
     copy, file = tmp_path / "copy", tmp_path / "numbers.json"
     shutil.copytree(trained / "rule-delta", copy)
@@ -114,6 +115,7 @@ def test_a_difference_that_other_seeds_would_turn_gets_none():
     assert found["verdict"] == NO_VERDICT
 
 
+@pytest.mark.slow
 def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
     given = [compare_pair("a", "b", *DICE.normal(size=(2, 1, 64)))["verdict"] != NO_VERDICT for _ in range(200)]
     assert 0.0 < np.mean(given) <= 0.11

@@ -1,5 +1,7 @@
 """`morphogen bench --explain` tells how every convolution is computed."""
 
+import pytest
+
 from morphogen import kernels
 from morphogen.cli import main, probe
 from morphogen.config.spec import RunSpec, resolve
@@ -16,6 +18,7 @@ def test_every_shape_of_a_convolution_is_there_once():
     assert not any(layer.depthwise for layer in found if not layer.name.endswith(".dw"))
 
 
+@pytest.mark.slow
 def test_rows_tell_all_forms_and_the_chosen_one(capsys):
     assert main.main(["bench", "--envs", "2", "--slots", "r0c0", "--explain"]) == 0
     told = capsys.readouterr().out

@@ -40,6 +40,7 @@ def alone(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, tmp_path, number, code):
     process = started("train", *SMALL, "--out", "run", cwd=tmp_path)
@@ -54,6 +55,7 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, t
     assert not list(differences(alone, tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_second_signal_stops_at_once_and_leaves_nothing_broken(alone, tmp_path):
     long = [*SMALL, "--set", "data.minibatches=4000"]
     process = started("train", *long, "--out", "run", cwd=tmp_path)

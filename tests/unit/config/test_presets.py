@@ -127,6 +127,7 @@ def test_presets_set_what_their_table_says():
     assert build_spec(merge_layers([{"preset": "cifar_minimal"}])).ppo.entropy_coef == 0.1
 
 
+@pytest.mark.slow
 def test_a_smoke_run_takes_a_seed_from_germination_to_fossil(tmp_path):
     train_ppo_vectorized(build_spec(merge_layers([{"preset": "smoke"}])), out=tmp_path / "run")
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]

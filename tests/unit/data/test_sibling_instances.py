@@ -108,6 +108,7 @@ def alone(setup, line, ground, number):
     return run_episodes(world, world.reset(ground.episode))
 
 
+@pytest.mark.slow
 def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
     lines, ground = grown(), training_instances(setup.spec, 3)
@@ -121,6 +122,7 @@ def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
     assert len({tuple(values[k].flatten()) for k in range(4)}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
 def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecycle):
     setup = tiny_setup(episode_length=16, lifecycle=lifecycle)

@@ -153,6 +153,7 @@ def rounds(**fields):
     return scheduler, history, events_by_round(kept.events)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["ppo", "random"])
 def test_timers_change_no_bit_of_a_run(policy):
     on, off = (rounds(policy_name=policy, engine=EngineSpec(phase_profile=flag)) for flag in (True, False))

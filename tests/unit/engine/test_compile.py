@@ -164,6 +164,7 @@ def test_after_the_first_rounds_nothing_new_is_compiled():
     assert compiled.totals.graph_fallbacks == 3
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=SIGNATURE_ROUNDS + 3),
     st.integers(1, 9),
@@ -224,6 +225,7 @@ def same(found, wanted):
         torch.testing.assert_close(others[path], leaf, rtol=1e-5, atol=1e-5, msg=path)
 
 
+@pytest.mark.slow
 def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_no_graph(tmp_path):
     counter, file = GraphCounter("eager"), tmp_path / "life.json"
     scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), counter)
@@ -259,6 +261,7 @@ def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monke
     assert told.get("cpp.simdlen") == bits
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_validation_of_every_way_of_blending_is_one_graph():
     for host in ("digits", "cifar_baseline"):  # the second shows that no number of the first has been made a symbol
@@ -294,6 +297,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
     assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [200.0, 200.0]
 
 
+@pytest.mark.slow
 def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round_make_no_new_one():
     counter, ppo = GraphCounter("eager"), PpoSpec(epochs=1, entropy_anneal_rounds=2)
     fields = {"rounds": 3, "episode_length": 2, "ppo": ppo}
@@ -327,6 +331,7 @@ def lived(setup, length=8):
     return run_under, given, plan, exact
 
 
+@pytest.mark.slow
 def test_a_whole_epoch_is_one_graph_of_tensors_for_a_plan_with_room():
     torch.compiler.reset()
     counter = GraphCounter("eager")

@@ -165,6 +165,7 @@ def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, ca
     assert "two words" not in RULES
 
 
+@pytest.mark.slow
 @usable
 def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(tmp_path, monkeypatch, capsys):
     points = {"thrift": "thrift", "missing": "nowhere", "delta": "thrift", "two words": "thrift"}
@@ -206,6 +207,7 @@ def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
     assert done.stdout == "thrift False\n"
 
 
+@pytest.mark.slow
 @usable
 def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
     for i in range(8):

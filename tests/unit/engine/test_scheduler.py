@@ -32,6 +32,7 @@ def ledger(setup, *sinks):
     return scheduler.transfers.ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [False, True], ids=["off", "debug"])
 @pytest.mark.parametrize("placement", ["resident", "streamed"])
 @pytest.mark.parametrize("slots", SLOTS)
@@ -54,6 +55,7 @@ def test_a_baseline_crosses_as_often_as_a_trained_policy():
     assert ledger(tiny_setup(policy_name="heuristic")) == expected_ledger(rounds=1, epochs=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("placement", "streamed"), [("resident", 0), ("streamed", 2)])
 def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, streamed, tmp_path):
     data = DataSpec(placement=placement, batch=8, minibatches=2, val_samples=32)
@@ -67,6 +69,7 @@ def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, stream
     assert seen[0].ledger == expected_ledger(rounds=1, epochs=6, streamed=streamed, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["random", "ppo"])
 def test_an_env_alone_lives_as_among_others(policy):
     setup = tiny_setup(envs=32, episode_length=16)
@@ -80,6 +83,7 @@ def test_an_env_alone_lives_as_among_others(policy):
             torch.testing.assert_close(one.train.validation.loss[0], many.train.validation.loss[env], rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_command_twice_leaves_the_same_files_but_for_times(tmp_path):
     for name in ("a", "b"):
         train_ppo_vectorized(tiny(rounds=2, final_episodes=2), out=tmp_path / name)
@@ -94,6 +98,7 @@ def poison(t, state):
     return state.replace(host=state.host.replace(params=params)) if t == 4 else state
 
 
+@pytest.mark.slow
 def test_a_nan_in_one_host_rolls_that_env_back_and_leaves_the_others_bitwise():
     world = world_of(tiny_setup(envs=32, episode_length=8))
     healthy, poisoned = live(world, "wait"), live(world, "wait", change=poison)
@@ -107,6 +112,7 @@ def test_a_nan_in_one_host_rolls_that_env_back_and_leaves_the_others_bitwise():
         assert (one.score.after[~SICK] == other.score.after[~SICK]).all(), "a neighbour of the sick env changed"
 
 
+@pytest.mark.slow
 def test_a_nan_among_growing_envs_changes_the_others_at_most_by_the_rounding_of_smaller_groups():
     world = world_of(tiny_setup(envs=32, episode_length=8))
     healthy, poisoned = live(world), live(world, change=poison)
@@ -130,6 +136,7 @@ def test_resetting_trains_nothing_and_measures_once():
     assert not torch.equal(state.host.params, world.reset(4).host.params)
 
 
+@pytest.mark.slow
 def test_what_the_rollout_held_before_does_not_matter():
     def params_after(stain):
         scheduler = Scheduler(tiny_setup())

@@ -171,6 +171,7 @@ def test_an_interval_is_decided_where_it_leaves_out_nothing():
     ]
 
 
+@pytest.mark.slow
 def test_many_values_are_resampled_less_often_and_hold_no_less():
     assert (
         bootstrap.resample_count(64)

@@ -56,6 +56,7 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     assert found.seconds > 0
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
     setup = tiny_setup(policy_name="full_cycle", episode_length=20, envs=2, lifecycle=LifecycleSpec())
     found, _ = played(setup, "full_cycle", 2)
@@ -69,6 +70,7 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
     assert (found.param_epochs - host.param_epochs <= 20 * added).all()
 
 
+@pytest.mark.slow
 def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
     setup = tiny_setup()
     (wait, _), (random, _), (again, _) = (played(setup, name, 5) for name in ("wait", "random", "wait"))
@@ -86,6 +88,7 @@ def test_an_evaluation_is_one_crossing_whatever_it_plays():
     assert fences.ledger == expected_ledger(rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1)
 
 
+@pytest.mark.slow
 def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys):
     place = tmp_path / "run"
     shutil.copytree(run, place)
@@ -105,6 +108,7 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
     assert "random: 5 episodes in" in shown.err
 
 
+@pytest.mark.slow
 def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     place = tmp_path / "run"
     shutil.copytree(run, place)
@@ -124,6 +128,7 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     assert sorted(shares, reverse=True) == list(shares)
 
 
+@pytest.mark.slow
 def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, capsys):
     place, found = tmp_path / "run", {}
     shutil.copytree(run, place)

@@ -149,6 +149,7 @@ def test_a_run_in_which_nothing_can_be_kept_is_not_searched():
         search_schedules(tiny(episode_length=12, disabled_ops=("FOSSILIZE",)), instances=2, worlds=2, report=print)
 
 
+@pytest.mark.slow
 def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0

@@ -107,6 +107,7 @@ def schedules(setup: Setup):
         yield [born_step, {"epoch": born + epochs_to_fossilize(spec.lifecycle), "op": "FOSSILIZE", "slot": slot}]
 
 
+@pytest.mark.slow
 def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
     setup = setup_of(envs=16, episode_length=6, instance={"label_noise": [0.0, 0.2]}, slots=["r0c0", "r0c1"])
     best = torch.full((16,), -1.0, dtype=torch.float64).numpy()
@@ -236,6 +237,7 @@ def test_no_network_is_trained_and_none_is_asked():
     assert all(leaf.eq(0).all() for leaf in state.seeds.flatten_keys().values())
 
 
+@pytest.mark.slow
 def test_the_result_tells_the_share_of_every_policy(tmp_path):
     settings = {"rounds": 1, "envs": 8, "final_episodes": 8}
     spec = build_spec(merge_layers([{"preset": "whitebox"}, settings]))
@@ -246,6 +248,7 @@ def test_the_result_tells_the_share_of_every_policy(tmp_path):
     assert max(told.values()) == told["optimal"]
 
 
+@pytest.mark.slow
 def test_a_short_run_learns():
     spec = build_spec(merge_layers([{"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0}]))
     values = [one.network_value_mean for one in train_ppo_vectorized(spec).history]

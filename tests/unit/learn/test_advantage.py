@@ -270,6 +270,7 @@ def test_a_fixed_scale_is_the_identity():
     assert (state.rounds, factor, return_scale(state), running_mean(state)) == (0, 1, 1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_")
 def test_advantages_and_the_unit_of_returns_are_one_graph_each():
     x = torch.linspace(-1.0, 1.0, 6).view(3, 2)

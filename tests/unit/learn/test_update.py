@@ -406,6 +406,7 @@ def test_a_rollback_counts_and_the_horizon_does_not():
     assert number(found, "rollback_rows") == 2
 
 
+@pytest.mark.slow
 def test_the_contribution_head_learns_a_fixed_rollout():
     policy = small(contribution=True)
     spec = PpoSpec(target_kl=None, contribution_coef=1.0)
@@ -469,6 +470,7 @@ def test_the_update_never_asks_the_host():
     assert found["kl"].is_meta
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
 def test_a_minibatch_step_traces_as_one_graph():
     graphs = []
@@ -521,6 +523,7 @@ def walk(learner, policy, *, envs: int, steps: int, seed: int, move, pay):
     return torch.stack(rows), out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_it_learns_the_way_through_a_chain_of_three_states(seed):
     """ADVANCE moves right, everything else goes back; FOSSILIZE in the last state pays 1: best return 1 in 3 steps."""
@@ -538,6 +541,7 @@ def test_it_learns_the_way_through_a_chain_of_three_states(seed):
     pytest.fail("the chain was not learned")
 
 
+@pytest.mark.slow
 def test_on_a_bandit_the_best_op_wins_and_no_legal_op_falls_below_its_floor():
     policy, spec = small(floor=(0.02,) + (0.01,) * 7), PpoSpec(target_kl=None)
     learner = init_learner(policy, KEY)

@@ -252,6 +252,7 @@ def test_acting_never_asks_the_host():
     assert out.action.device.type == "meta"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
 def test_acting_traces_as_one_graph():
     graphs = []

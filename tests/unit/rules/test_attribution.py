@@ -493,6 +493,7 @@ def test_attribute_never_asks_the_host():
     assert after.slots.contribution.device.type == out.shapley.device.type == "meta"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_")
 def test_measuring_is_one_graph():
     slots = slots_by_stage([[Stage.HOLDING] * 5])

@@ -30,6 +30,7 @@ def names(place):
     return [path.name for path in reversed(checkpoint_store.list_checkpoints(place / "checkpoints"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "rounds"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5]), (None, [5])])
 def test_a_run_is_saved_every_so_many_rounds_and_at_its_end(tmp_path, every, rounds):
     found = lived(tmp_path / "run", every_rounds=every, keep=9)
@@ -50,6 +51,7 @@ def test_a_run_is_saved_by_the_clock_inside_rounds_too(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_newest_ones_stay_and_one_that_is_told_as_the_best(tmp_path):
     lived(tmp_path / "run", every_rounds=1, keep=1)
     found = names(tmp_path / "run")
@@ -73,6 +75,7 @@ def failing(monkeypatch):
     monkeypatch.setattr(checkpointer, "save_checkpoint", save)
 
 
+@pytest.mark.slow
 def test_a_save_that_fails_is_told_and_the_run_goes_on(tmp_path, failing):
     found = lived(tmp_path / "run", every_rounds=2)
     assert found[0] == {
@@ -89,6 +92,7 @@ def test_a_save_that_fails_ends_the_run_where_that_is_asked_for(tmp_path, failin
     assert names(tmp_path / "run") == []
 
 
+@pytest.mark.slow
 def test_the_last_save_has_to_succeed(tmp_path, failing):
     with pytest.raises(CheckpointError, match="No space left"):
         lived(tmp_path / "run", rounds=3, every_rounds=None)

@@ -260,6 +260,7 @@ def forgetful(world):
     return world.replace(signals=world.signals.replace(last_op=unknown, last_outcome=unknown))
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states())
 def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots):
     allow, heads = data.draw(limits(slots)), data.draw(actions(slots, 0, 6))
@@ -299,6 +300,7 @@ def test_slots_that_the_action_does_not_address_keep_every_leaf(data, slots):
     assert trees_equal(after.governor, before.governor)
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states(max_envs=3))
 def test_an_env_does_not_see_its_neighbours(data, slots):
     before, heads = make_state(slots), data.draw(actions(slots, 0, 6))

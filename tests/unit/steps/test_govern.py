@@ -202,6 +202,7 @@ def test_the_record_keeps_the_last_losses_only():
     assert sorted(now.governor.window[0].tolist()) == pytest.approx([0.3, 0.4, 0.5, 0.6])
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([0.25, 1.0, 2.3, 2.25, 5.0, 40.0]), max_size=9), st.sampled_from([0.5, 2.0, 4.7]))
 def test_scaling_losses_and_the_loss_of_guessing_changes_no_decision(losses, factor):
     assert signs(losses, QUICK) == signs([loss * factor for loss in losses], QUICK, baseline=R * factor)
@@ -217,6 +218,7 @@ def test_an_epoch_without_one_applied_step_is_an_anomaly_and_one_with_a_single_s
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.lists(loss_values.filter(lambda loss: loss is not None), max_size=12), st.sampled_from([SPEC, QUICK]))
 def test_difference_06_only_states_judged_normal_are_snapshotted(losses, spec):
     """After any rollback the host is, bit for bit, that of the reset or of an epoch whose loss was normal."""
@@ -396,6 +398,7 @@ def shuffled(now, order):
     )
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states(max_envs=2), st.lists(loss_values.filter(lambda loss: loss is not None), max_size=3))
 def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, slots, losses):
     order = data.draw(st.permutations(range(slots.stage.shape[1])))

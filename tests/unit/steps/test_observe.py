@@ -370,6 +370,7 @@ def test_observing_never_asks_the_host():
     ).env.shape == (1, 52)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
 def test_observing_traces_as_one_graph():
     graphs = []

@@ -155,6 +155,7 @@ def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
     assert (at_equal_cost(setup, lived).network_value == lived.network_value[-1]).all()
 
 
+@pytest.mark.slow
 def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK, envs=2)
     spec = setup.spec
@@ -177,6 +178,7 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     assert lived.network_value[:, 1] == pytest.approx(again.network_value[:, 3], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_too_late():
     setup = tiny_setup(episode_length=10, lifecycle=QUICK)
     _, lived = grown(setup, (GrowthStep(4, "r1c0", Blueprint.CONV_HEAVY),))

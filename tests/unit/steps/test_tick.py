@@ -225,6 +225,7 @@ def test_a_slot_without_a_seed_has_no_parameters_and_the_others_keep_theirs(slot
             )
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states())
 def test_a_tick_permutes_with_the_slots_and_sees_no_neighbour(data, slots):
     order = data.draw(st.permutations(range(slots.stage.shape[1])))
@@ -272,6 +273,7 @@ def check_invariants(slots):
     assert torch.equal(slots.epochs_in_stage >= 1, stage != S.DORMANT)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
     world = make_state(make_slots([[{}, {}], [{}, {}]]))

@@ -30,6 +30,7 @@ def without(state, net, env, coalition):
     return alone.replace(slots=alone.slots.replace(stage=stage))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 40))
 def test_every_coalition_is_worth_what_the_env_without_the_others_is_worth(seed):
     state = small_states.double(small_states.mixed(DEEP, 3, seed=seed))

@@ -67,6 +67,7 @@ def told(auto):
     return found
 
 
+@pytest.mark.slow
 @every_life
 def test_every_change_of_stage_is_told_by_the_record(auto):
     setup, epochs, _ = played(auto)

@@ -86,6 +86,7 @@ def test_an_event_comes_back_from_its_line(kind, draw):
     assert encode(decode(text), seq=3, time=12.5, rank=1) == text
 
 
+@pytest.mark.slow
 @every_kind
 @given(draw=st.data())
 def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):

@@ -101,6 +101,7 @@ MODES += [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("telemetry", MODES, ids=lambda mode: "-".join(f"{k}={v}" for k, v in mode.items()))
 @settings(max_examples=one_in(4))
 @given(seed=st.integers(0, 10**6), at=CUTS)

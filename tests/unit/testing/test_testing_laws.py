@@ -38,15 +38,18 @@ def broken(check, *args, **knobs) -> BrokenLaw:
 # reward rules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [paying(broken_rules.gain), broken_rules.Shaped()], ids=["plain", "shaped"])
 def test_a_rule_without_a_fault_passes(rule):
     check_reward(rule, **FEW)
 
 
+@pytest.mark.slow
 def test_a_rule_that_telescopes_within_its_bounds_passes():
     check_reward(broken_rules.Shaped(), gamma=GAMMA, bounds=(-2.0, 2.0), **FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "knobs", "law", "sentence"),
     [
@@ -132,6 +135,7 @@ def test_a_faulty_rule_is_told_by_the_law_that_it_breaks(rule, knobs, law, sente
         raise found
 
 
+@pytest.mark.slow
 def test_the_example_is_as_small_as_can_be():
     found = broken(check_reward, paying(broken_rules.above_average), name="rule", shrinks=400)
     assert len(found.example) == 1, "one step"
@@ -205,6 +209,7 @@ def test_a_step_that_raises_under_a_law_breaks_it():
     assert found.sentence == "older_in_company raises ValueError: nobody is here"
 
 
+@pytest.mark.slow
 def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkeypatch):
     def choosy(action, slots, limits):
         whole = decode(action, slots, limits)
@@ -222,6 +227,7 @@ def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkey
     )
 
 
+@pytest.mark.slow
 def test_a_rule_that_returns_a_whole_state_is_a_step():
     states = slots.map(scenes.make_state)
     assert broken(check_rule, first_snapshot, states).law == "stateless"

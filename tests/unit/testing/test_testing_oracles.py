@@ -143,6 +143,7 @@ def test_a_tick_is_what_the_rules_say_slot_by_slot(slots, embargo):
         assert {name: now[name] for name in wanted} == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sparse", "delta", "value", "rent", "loss"])
 @given(steps=reward_episodes(), scale=st.sampled_from([1.0, 0.5]), cost=st.sampled_from([0.0, 0.01]))
 def test_own_rules_pay_what_is_written_out(name, steps, scale, cost):

@@ -71,6 +71,7 @@ def test_the_edges_are_drawn(stage, leaf, value):
     met(strategies.slot_states(1, 1, stages=(stage,)), lambda slots: torch.equal(getattr(slots, leaf)[0, 0], wanted))
 
 
+@pytest.mark.slow
 def test_the_smallest_slots_are_one_empty_slot():
     assert tree_equality.trees_equal(
         find(strategies.slot_states(), lambda _: True, settings=SHRUNK), scenes.make_slot()
@@ -136,6 +137,7 @@ def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
     assert torch.equal(occupied, (state.slots.stage >= OCCUPIED[0]) & (state.slots.stage <= OCCUPIED[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [0, 1, 18, 19])
 def test_states_stand_at_the_ends_of_an_episode(epoch):
     met(strategies.env_states(1, 1), lambda state: state.clock.epoch.item() == epoch)
@@ -197,6 +199,7 @@ def test_a_trajectory_is_what_the_steps_make_of_it(moments):
     assert not any(moment.inputs.horizon.any() for moment in moments[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, S.BLENDING, S.PRUNED, S.EMBARGOED])
 def test_lives_that_begin_empty_go_on(stage):
     lives = strategies.trajectories(2, 2, fresh=True)

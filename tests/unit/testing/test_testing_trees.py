@@ -177,6 +177,7 @@ def example_of(module) -> str:
     return inspect.cleandoc("\n".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_module_shows_its_use_in_an_example_that_runs(name):
     text = example_of(importlib.import_module(name))
@@ -210,6 +211,7 @@ def test_without_hypothesis_the_extra_is_named(name):
     assert 'pip install "morphogen[test]"' in last
 
 
+@pytest.mark.slow
 def test_the_rest_needs_the_package_alone_and_importing_it_loads_no_hypothesis():
     rest = [name for name in MODULES if name.split(".")[2] not in ("strategies", "laws", "extra")]
     code = f"{BLOCKED}\nimport morphogen, importlib\n[importlib.import_module(n) for n in {rest}]\n"

@@ -15,7 +15,7 @@ from morphogen.config.fields import raise_all
 from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST, VALIDATION, RunSpec
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.storage import atomic_write, run_directory, safe_read
+from morphogen.storage import files, run_directory
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
 from morphogen.vocab.text import format_value
@@ -83,7 +83,7 @@ def run_study(
     try:
         for path, data in collect(given).items() if given.runs else ():
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write.write_atomic(path, data)
+            files.write_atomic(path, data)
     except (ConfigError, DataError) as error:
         parser.error(str(error))
     if given.table:
@@ -153,9 +153,9 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path} is not there; want it written by morphogen evaluate")
     try:
-        found = safe_read.parse_json(safe_read.read_bytes(path))
+        found = files.parse_json(files.read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {safe_read.error_line(error)}") from None
+        raise ConfigError(f"{path} cannot be used: {files.error_line(error)}") from None
     raise_all(
         [
             f"{path} lacks {name}; want that of morphogen evaluate"

@@ -25,7 +25,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, interval, student_t_quantile
 from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
-from morphogen.storage import atomic_write
+from morphogen.storage import files
 
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
 SEED = 0  # of the resamples
@@ -138,7 +138,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
-    return {args.json: atomic_write.json_bytes(build_results(load_runs(args.runs)))}
+    return {args.json: files.json_bytes(build_results(load_runs(args.runs)))}
 
 
 if __name__ == "__main__":

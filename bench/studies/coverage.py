@@ -24,7 +24,7 @@ from morphogen.evaluation.bootstrap import (
     seed_interval,
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.storage import atomic_write
+from morphogen.storage import files
 
 RESULTS = Path(__file__).parents[1] / "results"
 SAVED_FILE, FILE = RESULTS / "learning.json", RESULTS / "coverage.json"
@@ -143,7 +143,7 @@ def main() -> None:
         print("A against A, {runs} runs each, luck {luck}: verdicts {verdicts:.3f}".format(**row))
     facts = {"samples": given.samples, "resamples": RESAMPLE_COUNT, "seconds": time.process_time() - began}
     found = {"machine": machine_facts(device="cpu", threads=1), **facts, "a_against_a": same, "rows": rows}
-    atomic_write.write_atomic(given.json, atomic_write.json_bytes(found))
+    files.write_atomic(given.json, files.json_bytes(found))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from morphogen.evaluation.bootstrap import (
     tail_shares,
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
-from morphogen.storage import atomic_write
+from morphogen.storage import files
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
@@ -216,7 +216,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
     found = build_results(load_seed_runs(args.runs))
-    return {args.json: atomic_write.json_bytes(found), args.picture: draw_curves(found)}
+    return {args.json: files.json_bytes(found), args.picture: draw_curves(found)}
 
 
 if __name__ == "__main__":

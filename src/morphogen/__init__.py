@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.analysis.report import report as report
     from morphogen.config.config_files import dump_config as dump_config
     from morphogen.config.config_files import parse_config as parse_config
-    from morphogen.config.preset import PRESETS as PRESETS
     from morphogen.config.spec import AttributionSpec as AttributionSpec
     from morphogen.config.spec import CheckpointSpec as CheckpointSpec
     from morphogen.config.spec import DataSpec as DataSpec
@@ -45,6 +44,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.spec import SignalSpec as SignalSpec
     from morphogen.config.spec import TelemetrySpec as TelemetrySpec
     from morphogen.config.spec import resolve as resolve
+    from morphogen.config.task import PRESETS as PRESETS
     from morphogen.config.task import TASKS as TASKS
     from morphogen.engine.scheduler import Hooks as Hooks
     from morphogen.engine.scheduler import Parts as Parts
@@ -70,10 +70,9 @@ _HOMES = {
     "analysis.inspect_run": "tables",
     "analysis.report": "report",
     "config.config_files": "dump_config parse_config",
-    "config.preset": "PRESETS",
     "config.spec": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec InstanceSpec "
     "LifecycleSpec PolicySpec PpoSpec RewardSpec RunSpec SignalSpec TelemetrySpec resolve",
-    "config.task": "TASKS",
+    "config.task": "PRESETS TASKS",
     "engine.scheduler": "Hooks Parts Scheduler",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
     "evaluation.play": "play",

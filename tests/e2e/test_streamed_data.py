@@ -230,7 +230,7 @@ def test_an_error_in_the_draws_of_the_thread_is_raised_as_well(monkeypatch):
     def draw(*_, **__):
         raise Lost("no instance")
 
-    monkeypatch.setattr("morphogen.data.stream.draw_instances", draw)
+    monkeypatch.setattr("morphogen.data.feed.draw_instances", draw)
     with pytest.raises(Lost, match="no instance"):
         live(world_of(setup_of("streamed")))
 

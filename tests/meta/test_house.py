@@ -45,7 +45,7 @@ TORCH_FREE = (
     "morphogen.config.spec",
     "morphogen.storage.run_directory",
     "morphogen.storage.checkpoint_store",
-    "morphogen.storage.atomic_write",
+    "morphogen.storage.files",
     "morphogen.telemetry.events",
     "morphogen.telemetry.writer",
     "morphogen.analysis.run_log",

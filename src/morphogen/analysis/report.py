@@ -14,7 +14,7 @@ from morphogen.analysis.page import Section, render_page
 from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
 from morphogen.errors import ConfigError
-from morphogen.storage import atomic_write
+from morphogen.storage import files
 
 FOLDER, PAGE, EXTRA = "report", "index.html", "report"
 MAX_RUNS = 7  # one per colour
@@ -41,7 +41,7 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sections = [_write_section(plot, logs, folder) for plot in plots]
         facts = {name: overview(log) for name, log in logs.items()}
-        atomic_write.write_atomic(folder / PAGE, render_page(facts, sections).encode("utf-8"))
+        files.write_atomic(folder / PAGE, render_page(facts, sections).encode("utf-8"))
     except OSError as error:
         raise ConfigError(f"--out is {folder}; it cannot be written: {error.strerror}") from error
     return folder / PAGE
@@ -75,8 +75,8 @@ def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> Section:
         numbers.unlink(missing_ok=True)
         return Section(plot.name, plot.title, plot.text, None, {})
     image = plot.render_png(rows_by_run)
-    atomic_write.write_atomic(picture, image)
-    atomic_write.write_atomic(numbers, _encode_csv(rows_by_run))
+    files.write_atomic(picture, image)
+    files.write_atomic(numbers, _encode_csv(rows_by_run))
     return Section(plot.name, plot.title, plot.text, image, {run: plot.table(logs[run]) for run in rows_by_run})
 
 

@@ -15,8 +15,8 @@ from morphogen.analysis.tables import Row, Tables
 from morphogen.config.config_files import build_spec, dump_config, parse_settings
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
-from morphogen.storage.safe_read import error_line, parse_json, read_bytes, read_lines
-from morphogen.storage.type_check import build_check
+from morphogen.storage.codec import build_check
+from morphogen.storage.files import error_line, parse_json, read_bytes, read_lines
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary

@@ -12,10 +12,10 @@ from pydantic.fields import FieldInfo
 
 from morphogen.config.config_files import build_spec, merge_layers, parse_assignment, parse_settings
 from morphogen.config.fields import GROUPS, Names, OneOf, Settings, check_flag, fields_of, merge_settings, raise_all
-from morphogen.config.preset import DEFAULT_PRESET
 from morphogen.config.spec import BASELINES, POLICIES, SCHEDULE_FILE, RunSpec
+from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
-from morphogen.storage.safe_read import read_bytes
+from morphogen.storage.files import read_bytes
 from morphogen.vocab.text import format_value
 
 _INTEGER = re.compile("[+-]?[0-9]{1,30}")

@@ -11,8 +11,8 @@ from pathlib import Path
 from morphogen.cli import arguments, process
 from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment
 from morphogen.config.fields import Settings, merge_settings, raise_all
-from morphogen.config.preset import DEFAULT_PRESET, PRESETS
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 from morphogen.vocab.reward import RULES

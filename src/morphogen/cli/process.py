@@ -16,7 +16,7 @@ from typing import Any
 
 from morphogen.device import malloc
 from morphogen.errors import DeviceError
-from morphogen.storage import atomic_write
+from morphogen.storage import files
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP_MESSAGE = b"morphogen: stopping after this epoch; once more stops at once\n"
@@ -141,4 +141,4 @@ def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
 def write_json(path: Path | None, value: Any) -> None:
     """Write a JSON file if a path is set."""
     if path is not None:
-        atomic_write.write_atomic(path, atomic_write.json_bytes(value))
+        files.write_atomic(path, files.json_bytes(value))

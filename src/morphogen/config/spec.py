@@ -35,8 +35,7 @@ from morphogen.config.groups import (
 )
 from morphogen.config.instance_spec import InstanceSpec, reference_instance
 from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.config.preset import PRESETS
-from morphogen.config.task import DEFAULT_TASK, TASKS, find_task
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, find_task
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count

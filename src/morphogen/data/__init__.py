@@ -6,15 +6,15 @@ For `engine` and `evaluation`, which run envs; whoever adds a data set starts in
   whether training images reside on the device or are streamed from the host
 - `splits`: `Samples`, `Splits`, `hold_out`; the split into training, validation and test has a fixed key, independent
   of the seed; `fingerprint` is the sha256 that a run records
-- `digits`, `cifar`: readers of the packaged digits and of the official CIFAR-10 files; nothing is downloaded
-- `pickles`: `read_pickle`, arrays from untrusted pickles without running their code
+- `digits`, `cifar`: readers of the packaged digits and of the official CIFAR-10 files; nothing is downloaded, and
+  `cifar.read_pickle` reads arrays from untrusted pickles without running their code
 - `instances`: `draw_instances`, the task parameters of each env and episode: width, share of the data, label noise,
   classes, price of parameters; `HELD_OUT_EPISODE` separates evaluation from training
-- `feed`: `Feed`, `ResidentFeed`; samples, labels, crops and mirrors of an epoch, drawn on the device
-- `stream`: `StreamedFeed`, a reader thread that prefetches images into staging buffers
+- `feed`: `Feed`, `ResidentFeed`; samples, labels, crops and mirrors of an epoch, drawn on the device;
+  `StreamedFeed`: a reader thread prefetches images into staging buffers
 
 Draws are counter-based: a batch depends on (env, episode, epoch, minibatch) and on no other env.
 
-Imports `errors`, `vocab`, `config`, `state`, `device` and `storage`.  Importing the package loads no torch; all of its
-modules but `pickles` do.  Missing or damaged files are a `DataError`.
+Imports `errors`, `vocab`, `config`, `state`, `device` and `storage`.  Importing the package loads no torch; its modules
+do.  Missing or damaged files are a `DataError`.
 """

@@ -19,7 +19,7 @@ from morphogen.config.action_schedule import (
 )
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError, ScheduleError
-from morphogen.storage.safe_read import read_bytes
+from morphogen.storage.files import read_bytes
 
 
 def load_schedule(name: str, spec: RunSpec) -> Schedule | None:

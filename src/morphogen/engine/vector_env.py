@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from morphogen.data.feed import Feed
+from morphogen.data.feed import Feed, StreamedFeed
 from morphogen.data.instances import draw_instances
-from morphogen.data.stream import StreamedFeed
 from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases

@@ -20,7 +20,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms, play_policy_arm
 from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improvement_probability, interval, iqm
 from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
-from morphogen.storage import atomic_write, run_directory
+from morphogen.storage import files, run_directory
 
 TRAINED_ARM = "trained"  # the policy of the run
 PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: both ends of a profile are multiples; points of a profile
@@ -73,7 +73,7 @@ def evaluate(
         "profiles": performance_profiles({name: arm.network_value for name, arm in results.items()}, seed=seed),
         **({"share_of_optimal": shares} if shares else {}),
     }
-    atomic_write.write_atomic(folder.path / run_directory.EVALUATION, atomic_write.json_bytes(contents))
+    files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
     tables = evaluation_tables(results, contents["statistics"], split)
     if shares:
         tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})

@@ -23,8 +23,8 @@ from morphogen.evaluation.schedule_search import (
     score_schedules,
     training_instances,
 )
-from morphogen.storage import atomic_write
-from morphogen.storage.safe_read import error_line, parse_json, read_bytes
+from morphogen.storage import files
+from morphogen.storage.files import error_line, parse_json, read_bytes
 from morphogen.vocab.text import format_value
 
 PlayCandidates = Callable[[Sequence[Candidate], int], Array]  # lines, instances n -> network value [K, W, n]
@@ -171,10 +171,10 @@ def write_schedules(result: SearchResult, spec: RunSpec, best: Path, portfolio: 
     }
     for path, text in (
         (best, dump_schedule(build_schedule(result.best, spec), spec).encode()),
-        (portfolio, atomic_write.json_bytes(contents)),
+        (portfolio, files.json_bytes(contents)),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write.write_atomic(path, text)
+        files.write_atomic(path, text)
 
 
 def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:

@@ -3,13 +3,13 @@
 For the packages above (`data`, `telemetry`, `engine`, `analysis`, `run`, `cli`); knows nothing of what a run computes.
 
 Without torch:
-- `atomic_write`: `write_atomic` (a file is complete or absent), `json_bytes`, `sha256`
-- `safe_read`: `read_bytes`, `read_lines`, `parse_json`, `error_line`; regular files only, with bounds on size and depth
+- `files`: `write_atomic` (a file is complete or absent), `json_bytes`, `sha256`; `read_bytes`, `read_lines`,
+  `parse_json`, `error_line` read regular files only, with bounds on size and depth
 - `run_directory`: names of all files of a run; `create_directory`, `open_directory`, `check_new_file`, `RunDirectory`;
   `own_directory`: one process per run directory, and the name of the process that has it
 - `checkpoint_store`: `list_checkpoints`, `find_damage`, `apply_retention` (decides which checkpoints are deleted)
-- `type_check`: `check`; does a plain value fit an annotated type (fields of events, of JSON results)?
-- `codec`: `pack`, `unpack`; dataclasses, named tuples and arrays as plain trees and back
+- `codec`: `pack`, `unpack`; dataclasses, named tuples and arrays as plain trees and back; `build_check`: does a plain
+  value fit an annotated type (fields of events, of JSON results)?
 
 With torch:
 - `checkpoint_files`: `save_checkpoint`, `load_checkpoint`, `save_policy`, `load_policy`

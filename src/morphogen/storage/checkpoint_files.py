@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.errors import CheckpointError
-from morphogen.storage import atomic_write, checkpoint_store
+from morphogen.storage import checkpoint_store, files
 from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED, TEMPORARY
+from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import POLICY
-from morphogen.storage.safe_read import error_line
 from morphogen.storage.tensor_trees import Tree, check_tree, load_tree, save_tree, to_nested_dict
 
 
@@ -49,12 +49,10 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
         work.mkdir()
         for file, tree in parts.items():
             save_tree(tree, work / file)
-        entries = {
-            file: {"bytes": (work / file).stat().st_size, "sha256": atomic_write.sha256(work / file)} for file in parts
-        }
+        entries = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
         manifest = {**metadata, "files": entries}
-        atomic_write.write_atomic(
-            work / MANIFEST, atomic_write.json_bytes({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
+        files.write_atomic(
+            work / MANIFEST, files.json_bytes({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
         )
         if final.exists():
             checkpoint_store.remove_checkpoint(final)
@@ -62,7 +60,7 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # a partial checkpoint fills a disk that may be full
         raise
-    atomic_write.sync(final.parent)
+    files.sync(final.parent)
 
 
 def load_checkpoint(path: Path | str) -> Tree:
@@ -93,7 +91,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
     try:
         save_tree({**tree, "facts": dict(facts)}, temporary)
         temporary.rename(path)
-        atomic_write.sync(path.parent)
+        files.sync(path.parent)
     except OSError as error:
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
     finally:

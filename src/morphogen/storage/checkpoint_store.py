@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.errors import CheckpointError
-from morphogen.storage import atomic_write, safe_read
+from morphogen.storage import files
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
@@ -55,11 +55,11 @@ def read_manifest(path: Path) -> Manifest:
     Raises: CheckpointError, with the rest of a sentence that begins with the directory.
     """
     try:
-        manifest = safe_read.parse_json(safe_read.read_bytes(path / MANIFEST))
+        manifest = files.parse_json(files.read_bytes(path / MANIFEST))
     except OSError as error:
-        raise CheckpointError(f"has no readable {MANIFEST}: {safe_read.error_line(error)}") from None
+        raise CheckpointError(f"has no readable {MANIFEST}: {files.error_line(error)}") from None
     except ValueError as error:
-        raise CheckpointError(f"has a damaged {MANIFEST}: {safe_read.error_line(error)}") from None
+        raise CheckpointError(f"has a damaged {MANIFEST}: {files.error_line(error)}") from None
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"has format {format_value(manifest.get('format'))}: expected format {FORMAT}")
     if manifest.pop("seal", None) != manifest_sha256(manifest):
@@ -89,9 +89,9 @@ def _find_file_damage(path: Path, size: int, digest: str) -> str | None:
             return f"lacks {path.name}"
         if actual != size:
             return f"is damaged: {path.name} has {actual} bytes, expected {size}"
-        return None if atomic_write.sha256(path) == digest else f"is damaged: sha256 of {path.name} differs"
+        return None if files.sha256(path) == digest else f"is damaged: sha256 of {path.name} differs"
     except OSError as error:
-        return f"has no readable {path.name}: {safe_read.error_line(error)}"
+        return f"has no readable {path.name}: {files.error_line(error)}"
 
 
 def _file_size(path: Path) -> int | None:

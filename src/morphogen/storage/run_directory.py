@@ -20,7 +20,7 @@ from typing import Any
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
-from morphogen.storage import atomic_write, safe_read
+from morphogen.storage import files
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
@@ -67,15 +67,15 @@ class RunDirectory:
 
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest; the file is replaced atomically."""
-        atomic_write.write_atomic(self.path / MANIFEST, atomic_write.json_bytes({**self.read_manifest(), **fields}))
+        files.write_atomic(self.path / MANIFEST, files.json_bytes({**self.read_manifest(), **fields}))
 
     def write_config(self, config: str) -> None:
         """Replace `config.json`."""
-        atomic_write.write_atomic(self.path / CONFIG, config.encode())
+        files.write_atomic(self.path / CONFIG, config.encode())
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`: the numbers of an evaluation, per episode."""
-        atomic_write.write_atomic(self.path / RESULT, atomic_write.json_bytes(result))
+        files.write_atomic(self.path / RESULT, files.json_bytes(result))
 
 
 def events_folder(path: Path, telemetry_dir: str | None) -> Path:
@@ -151,8 +151,8 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
         with own_directory(path):
             check_new_directory(path)  # another process may have filled it before the lock was taken
             with _write_errors(path, CONFIG, MANIFEST):
-                atomic_write.write_atomic(path / CONFIG, config.encode())
-                atomic_write.write_atomic(path / MANIFEST, atomic_write.json_bytes(manifest))
+                files.write_atomic(path / CONFIG, config.encode())
+                files.write_atomic(path / MANIFEST, files.json_bytes(manifest))
             missing = []
             yield RunDirectory(path)
     finally:
@@ -194,7 +194,7 @@ def own_directory(folder: Path) -> Iterator[LockOwner | None]:
         previous = _parse_owner(os.pread(handle, MAX_OWNER_BYTES, 0))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         os.ftruncate(handle, 0)
-        os.pwrite(handle, atomic_write.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
+        os.pwrite(handle, files.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
         yield previous
     finally:
         with contextlib.suppress(OSError):
@@ -241,7 +241,7 @@ def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
     if not os.path.isfile(path / CONFIG):  # unlike Path.is_file, false for an invalid name
         raise ConfigError(f"{path} is not a run directory: {CONFIG} not found")
     spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
-    manifest = _read_file(path / MANIFEST, safe_read.parse_json)
+    manifest = _read_file(path / MANIFEST, files.parse_json)
     if not isinstance(manifest.get("run_id"), str):
         raise ConfigError(f"{path / MANIFEST}: run_id: expected a string, got {format_value(manifest.get('run_id'))}")
     return RunDirectory(path), spec, manifest
@@ -249,9 +249,9 @@ def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
 
 def _read_file(path: Path, parse: Callable[[bytes], Any]) -> Any:
     try:
-        return parse(safe_read.read_bytes(path))
+        return parse(files.read_bytes(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {safe_read.error_line(error)}") from None
+        raise ConfigError(f"{path} cannot be read: {files.error_line(error)}") from None
 
 
 def describe_environment() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tensordict import is_tensor_collection
 from torch import Tensor
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.safe_read import check_depth, error_line, open_regular
+from morphogen.storage.files import check_depth, error_line, open_regular
 
 Tree = dict[str, Any]
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from support.small_runs import cifar_files, tiny, tiny_setup
 
 from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
 from morphogen.config.spec import DataSpec, LifecycleSpec, PpoSpec
-from morphogen.data.stream import StreamedFeed
+from morphogen.data.feed import StreamedFeed
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, rollout_on_device, run_episodes

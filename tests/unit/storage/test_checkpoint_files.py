@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from morphogen.errors import CheckpointError
 from morphogen.state import rng, schema
-from morphogen.storage import atomic_write, checkpoint_store
+from morphogen.storage import checkpoint_store, files
 from morphogen.storage.checkpoint_files import load_checkpoint, load_policy, save_checkpoint, save_policy
 from morphogen.storage.tensor_trees import restore_tree, save_tree, to_nested_dict
 
@@ -219,12 +219,12 @@ def calls_until_done(monkeypatch, act, stop):
 
         return call
 
-    path = type(atomic_write.Path())
+    path = type(files.Path())
     with monkeypatch.context() as patch:
         for name in ("mkdir", "rename", "write_bytes"):
             patch.setattr(path, name, counted(getattr(path, name)))
-        patch.setattr(atomic_write, "sync", counted(atomic_write.sync))
-        patch.setattr(atomic_write.os, "fsync", counted(atomic_write.os.fsync))
+        patch.setattr(files, "sync", counted(files.sync))
+        patch.setattr(files.os, "fsync", counted(files.os.fsync))
         try:
             act()
         except Killed:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import profiles, run_comparison
 
 from morphogen.errors import CheckpointError
-from morphogen.storage import atomic_write
+from morphogen.storage import files
 from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
 from morphogen.storage.checkpoint_store import ENVS, MANIFEST, SHARED
 from morphogen.storage.tensor_trees import load_tree
@@ -154,8 +154,8 @@ def test_a_file_that_the_disk_does_not_give_back_is_refused_by_name(saved, spoil
     def read(path):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    whole = atomic_write.sha256
-    monkeypatch.setattr(atomic_write, "sha256", lambda path: (read if path.name == file else whole)(path))
+    whole = files.sha256
+    monkeypatch.setattr(files, "sha256", lambda path: (read if path.name == file else whole)(path))
     assert judged(spoiled, saved[1][1], [f"has no readable {file}: Input/output error"])
 
 

@@ -12,7 +12,7 @@ from support import generated_logs
 from morphogen.analysis.run_log import read_rounds, read_run
 from morphogen.analysis.watch.loop import event_file
 from morphogen.errors import ConfigError
-from morphogen.storage import atomic_write, run_directory
+from morphogen.storage import files, run_directory
 
 CONFIG = '{"task": "digits"}\n'
 
@@ -90,14 +90,14 @@ def test_checking_writes_nothing(tmp_path):
 
 
 def test_a_failure_half_way_leaves_no_directory_behind(tmp_path, monkeypatch):
-    whole = atomic_write.write_atomic
+    whole = files.write_atomic
 
     def full(path, data):
         if path.name == "manifest.json":
             raise OSError(28, "No space left on device")
         whole(path, data)
 
-    monkeypatch.setattr(atomic_write, "write_atomic", full)
+    monkeypatch.setattr(files, "write_atomic", full)
     with pytest.raises(ConfigError, match="No space left on device"):
         made(tmp_path / "a" / "b")
     assert names(tmp_path) == []
@@ -107,7 +107,7 @@ def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monke
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic_write, "write_atomic", full)
+    monkeypatch.setattr(files, "write_atomic", full)
     with pytest.raises(ConfigError, match="No space left"):
         made(tmp_path)
     assert names(tmp_path) == []
@@ -123,14 +123,14 @@ def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
 @pytest.mark.parametrize("call", ["write_bytes", "rename"])
 def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, call):
     target = tmp_path / "file"
-    atomic_write.write_atomic(target, b"old")
+    files.write_atomic(target, b"old")
 
     def fails(*_):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(type(target), call, fails)
     with pytest.raises(OSError, match="Input/output error"):
-        atomic_write.write_atomic(target, b"new")
+        files.write_atomic(target, b"new")
     monkeypatch.undo()
     assert names(tmp_path) == ["file"]
     assert target.read_bytes() == b"old"
@@ -151,7 +151,7 @@ def test_a_path_that_was_asked_for_is_taken_as_it_is(tmp_path):
 
 @given(st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.booleans(), st.text(), st.none()), max_size=5))
 def test_manifests_are_json_in_ascii(value):
-    raw = atomic_write.json_bytes(value)
+    raw = files.json_bytes(value)
     assert json.loads(raw.decode("ascii")) == value
     assert raw.endswith(b"\n")
 

@@ -18,7 +18,7 @@ from morphogen.analysis.watch.draw import ScreenFrame, draw
 from morphogen.analysis.watch.view import RunView, update_view
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
-from morphogen.storage.safe_read import MAX_BYTES, error_line, open_regular, parse_json, read_bytes
+from morphogen.storage.files import MAX_BYTES, error_line, open_regular, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.run import RunStarted

@@ -15,10 +15,10 @@ from morphogen.analysis.run_log import read_run
 from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main
 from morphogen.config.spec import RunSpec, TelemetrySpec
-from morphogen.data import pickles
+from morphogen.data import cifar
 from morphogen.data.cifar import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
-from morphogen.storage import safe_read
+from morphogen.storage import files
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import find_misfit
 from morphogen.telemetry.kinds.epoch import ActionsTaken
@@ -27,9 +27,9 @@ from morphogen.telemetry.kinds.run import RunStarted
 
 def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
-    assert safe_read.read_bytes(tmp_path / "a", 5) == b"12345"
+    assert files.read_bytes(tmp_path / "a", 5) == b"12345"
     with pytest.raises(OSError, match="more than 4 bytes"):
-        safe_read.read_bytes(tmp_path / "a", 4)
+        files.read_bytes(tmp_path / "a", 4)
 
 
 def test_what_stands_in_the_place_of_a_file_is_not_waited_for(tmp_path):
@@ -42,19 +42,19 @@ def test_what_stands_in_the_place_of_a_file_is_not_waited_for(tmp_path):
         (tmp_path / "\ud800", "invalid file name"),
     ):
         with pytest.raises(OSError, match=message):
-            safe_read.read_bytes(path)
+            files.read_bytes(path)
 
 
 def test_lines_are_whole_lines(tmp_path):
     (tmp_path / "a").write_bytes(b"one\n\ntwo\ncut")
-    assert list(safe_read.read_lines(tmp_path / "a")) == [b"one\n", b"\n", b"two\n"]
+    assert list(files.read_lines(tmp_path / "a")) == [b"one\n", b"\n", b"two\n"]
 
 
 def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path):
     with (tmp_path / "a").open("wb") as file:
-        file.truncate(safe_read.MAX_BYTES + 1)  # a hole takes no room
+        file.truncate(files.MAX_BYTES + 1)  # a hole takes no room
     with pytest.raises(OSError, match="a line of more than"):
-        list(safe_read.read_lines(tmp_path / "a"))
+        list(files.read_lines(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path):
 )
 def test_json_has_bounds(text, message):
     with pytest.raises(ValueError, match=message):
-        safe_read.parse_json(text)
-    assert safe_read.parse_json('{"a":' * 64 + "1" + "}" * 64)
+        files.parse_json(text)
+    assert files.parse_json('{"a":' * 64 + "1" + "}" * 64)
 
 
 def test_a_reason_is_one_line_that_a_terminal_can_show():
-    assert safe_read.error_line(ValueError("a\x1b[2J\ud800b\nmore")) == "a\\x1b[2J\\ud800b"
-    assert safe_read.error_line(KeyError()) == "KeyError"
-    assert len(safe_read.error_line(ValueError("x" * 1000))) == 200
+    assert files.error_line(ValueError("a\x1b[2J\ud800b\nmore")) == "a\\x1b[2J\\ud800b"
+    assert files.error_line(KeyError()) == "KeyError"
+    assert len(files.error_line(ValueError("x" * 1000))) == 200
 
 
 STARTED = handwritten_logs.started(envs=3, epochs=4)
@@ -203,12 +203,12 @@ def test_an_integer_without_a_bound_of_its_own_has_63_bits():
 def test_an_array_is_made_of_the_bytes_that_are_there():
     rows = np.arange(6, dtype=np.uint8).reshape(2, 3)
     for protocol in range(6):
-        found = pickles.read_pickle(pickle.dumps({b"data": rows}, protocol=protocol))
+        found = cifar.read_pickle(pickle.dumps({b"data": rows}, protocol=protocol))
         assert isinstance(found, dict)
         assert np.array_equal(found[b"data"].array(), rows)
     for shape in ((3, 3), (-2, -3), (2**62, 4), ("a",), 6):
         with pytest.raises(ValueError, match="an array"):
-            pickles.PickledArray(bytes(6), shape).array()
+            cifar.PickledArray(bytes(6), shape).array()
 
 
 KIND = named("numpy dtype") + word("u1") + b"\x89\x88\x87R"
@@ -225,7 +225,7 @@ CALLS = {
 @pytest.mark.parametrize("message", CALLS)
 def test_a_pickle_of_arrays_does_nothing_else(message):
     with pytest.raises(pickle.UnpicklingError, match=message):
-        pickles.read_pickle(b"\x80\2" + CALLS[message] + b".")
+        cifar.read_pickle(b"\x80\2" + CALLS[message] + b".")
 
 
 def test_a_batch_has_at_most_the_records_of_an_official_file(tmp_path):

@@ -1,14 +1,15 @@
-"""Guarded reading of files from untrusted sources: regular files only, bounds on size, JSON with bounds on depth.
+"""Files that are complete or absent when written, and guarded when read: regular, bounded in size and depth of JSON.
 
 A file that cannot be read is an OSError with a reason in words; any other text than a JSON object is a
 ValueError.  No torch.
 """
 
 import errno
+import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -85,3 +86,35 @@ def check_depth(value: Any, depth_left: int = MAX_DEPTH) -> None:
             raise ValueError(f"nested deeper than {MAX_DEPTH}")
         for inner in value.values() if isinstance(value, dict) else value:
             check_depth(inner, depth_left - 1)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file in one step: readers see the old content or the new one, never a part."""
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        sync(temporary)
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as the bytes of a file: two spaces, order of `value`, newline at the end."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("ascii")
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

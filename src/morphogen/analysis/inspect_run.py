@@ -94,8 +94,8 @@ def inspect_path(path: Path) -> Inspection:
         return _inspect_checkpoint(path)
     log = read_run(path)
     facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}
-    found = build_views(log.tables)
-    return Inspection(facts, dict(_table_excerpt(name, found[name]) for name in TABLE_COLUMNS))
+    views = build_views(log.tables)
+    return Inspection(facts, dict(_table_excerpt(name, views[name]) for name in TABLE_COLUMNS))
 
 
 def _table_excerpt(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
@@ -116,19 +116,19 @@ def _inspect_checkpoint(path: Path) -> Inspection:
     facts = {escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()}
     sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
     usual = dict(flatten_settings(to_settings(RunSpec())))
-    made = dict(flatten_settings(config)) if isinstance(config, dict) else {}
-    own = [
+    settings = dict(flatten_settings(config)) if isinstance(config, dict) else {}
+    changed = [
         {"setting": escape_text(name), "value": escape_text(_format_value(value))}
-        for name, value in made.items()
+        for name, value in settings.items()
         if usual.get(name) != value
     ]
     state = escape_text(checkpoint_store.find_damage(path) or "every file is as it was saved")
-    tables = {"files": sizes, "settings that differ from the defaults": own}
+    tables = {"files": sizes, "settings that differ from the defaults": changed}
     return Inspection({"checkpoint": path.name, "state": state, **facts}, tables)
 
 
 def _format_value(value: Any) -> str:
-    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)
+    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
 def overview(log: RunLog) -> dict[str, str]:
@@ -146,7 +146,7 @@ def overview(log: RunLog) -> dict[str, str]:
         f"{_text(sizes.get('batch'))} samples",
         "slots": ", ".join(config.get("slots") or start.get("slots", ())) or UNKNOWN,
         "parameters": f"host {_text(start.get('host_params'))}, policy {_text(start.get('policy_params'))}",
-        "versions": ", ".join(f"{name} {one}" for name, one in log.manifest.get("versions", {}).items()) or UNKNOWN,
+        "versions": ", ".join(map(" ".join, log.manifest.get("versions", {}).items())) or UNKNOWN,
         "status": f"{_text(log.manifest.get('status'))}, {len(log.tables['rounds'])} rounds done",
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),

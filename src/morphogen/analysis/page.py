@@ -25,7 +25,7 @@ CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A plot as it stands on the page."""
+    """A plot on the page."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class Section:
 def render_page(facts: Mapping[str, Mapping[str, str]], sections: Sequence[Section]) -> str:
     """The whole page.  facts: run -> fact -> text."""
     title = f"morphogen: {', '.join(facts)}"
-    links = "".join(f'<a href="#{one.name}">{escape(one.title)}</a> ' for one in sections)
+    links = "".join(f'<a href="#{section.name}">{escape(section.title)}</a> ' for section in sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -52,7 +52,7 @@ def render_page(facts: Mapping[str, Mapping[str, str]], sections: Sequence[Secti
 {_facts_table(facts)}
 <nav>{links}</nav>
 {"".join(map(_section_html, sections))}
-<footer>Every picture lies beside this file as NAME.png, its numbers as NAME.csv.</footer>
+<footer>Pictures are saved beside this file as NAME.png, their numbers as NAME.csv.</footer>
 </body>
 </html>
 """
@@ -60,22 +60,22 @@ def render_page(facts: Mapping[str, Mapping[str, str]], sections: Sequence[Secti
 
 def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
     """A row per fact, a column per run."""
-    names = dict.fromkeys(name for one in facts.values() for name in one)
+    names = dict.fromkeys(name for texts in facts.values() for name in texts)
     head = "".join(f"<th>{escape(run)}</th>" for run in facts)
     rows = "".join(
-        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(one[name])}</td>' for one in facts.values())}</tr>\n"
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(texts[name])}</td>' for texts in facts.values())}</tr>\n"
         for name in names
     )
     return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'
 
 
-def _section_html(one: Section) -> str:
-    image = f'<p class="none" id="{one.name}-none">no data</p>'
-    if one.image is not None:
-        data = base64.b64encode(one.image).decode("ascii")
-        image = f'<img src="data:image/png;base64,{data}" alt="{escape(one.title)}. {escape(one.text)}">'
-    tables = "".join(_table_html(caption, rows) for caption, rows in one.tables.items())
-    head = f'<h2 id="{one.name}">{escape(one.title)}</h2>\n<p>{escape(one.text)}</p>'
+def _section_html(section: Section) -> str:
+    image = f'<p class="none" id="{section.name}-none">no data</p>'
+    if section.image is not None:
+        data = base64.b64encode(section.image).decode("ascii")
+        image = f'<img src="data:image/png;base64,{data}" alt="{escape(section.title)}. {escape(section.text)}">'
+    tables = "".join(_table_html(caption, rows) for caption, rows in section.tables.items())
+    head = f'<h2 id="{section.name}">{escape(section.title)}</h2>\n<p>{escape(section.text)}</p>'
     return f"<section>\n{head}\n{image}\n{tables}</section>\n"
 
 

@@ -33,7 +33,7 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     `out`: default `report` in the first directory.  The same logs give the same bytes.
     """
     if not 1 <= len(dirs) <= MAX_RUNS:
-        raise ConfigError(f"report has {len(dirs)} run directories; want 1 .. {MAX_RUNS}, told apart by their colours")
+        raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")
     plots = import_plots()
     logs = _name_logs([read_run(Path(path)) for path in dirs])
     folder = Path(dirs[0]) / FOLDER if out is None else Path(out)
@@ -43,14 +43,14 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
         facts = {name: overview(log) for name, log in logs.items()}
         files.write_atomic(folder / PAGE, render_page(facts, sections).encode("utf-8"))
     except OSError as error:
-        raise ConfigError(f"--out is {folder}; it cannot be written: {error.strerror}") from error
+        raise ConfigError(f"--out: {folder} cannot be written: {error.strerror}") from error
     return folder / PAGE
 
 
 def import_plots() -> list[Any]:
     """Import the plots, which need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError(f"morphogen report needs matplotlib; want the extra: pip install 'morphogen[{EXTRA}]'")
+        raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
     return [resolve_name(f"morphogen.analysis.plots.{name}") for name in PLOTS]
 
 
@@ -58,7 +58,7 @@ def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
     """Logs by directory name; by letter if names are equal or too long for a legend."""
     paths = [log.path.resolve() for log in logs]
     if len(set(paths)) < len(paths):
-        raise ConfigError(f"report has the run directories {', '.join(map(str, paths))}; want each of them once")
+        raise ConfigError(f"run directories: expected each once, got {', '.join(map(str, paths))}")
     names = [path.name for path in paths]
     fitting = len(set(names)) == len(names) and max(map(len, names)) <= MAX_NAME_LENGTH
     if not fitting and len(names) > 1:

@@ -15,8 +15,8 @@ from morphogen.analysis.tables import Row, Tables
 from morphogen.config.config_files import build_spec, dump_config, parse_settings
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
-from morphogen.storage.codec import build_check
 from morphogen.storage.files import error_line, parse_json, read_bytes, read_lines
+from morphogen.storage.type_check import build_check
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -84,17 +84,15 @@ class RunLog:
         return self.path.resolve().name
 
     def events(self, keep_line: Callable[[str], bool]) -> Iterator[Envelope]:
-        """The events whose lines are wanted, read again."""
+        """Read the events of the lines that `keep_line` accepts again."""
         for path in event_files(self.path, self.config):
             yield from read_events(path, keep_line)
 
 
 def read_run(path: Path) -> RunLog:
-    """Read a run directory; one that is none is a ConfigError, a damaged file in it a DataError."""
+    """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
     if not os.path.lexists(path / run_directory.CONFIG):
-        raise ConfigError(
-            f"run directory is {path}, which holds no {run_directory.CONFIG}; want the directory of a run"
-        )
+        raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found")
     config = _read_config(path / run_directory.CONFIG)
     manifest, result = (
         _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES),
@@ -110,8 +108,8 @@ def read_run(path: Path) -> RunLog:
 def _read_config(path: Path) -> Row:
     """The config of a run, every field set."""
     try:
-        settings, found = parse_settings(_read_bytes(path).decode("utf-8"))
-        return json.loads(dump_config(build_spec(settings, found)))
+        settings, faults = parse_settings(_read_bytes(path).decode("utf-8"))
+        return json.loads(dump_config(build_spec(settings, faults)))
     except (UnicodeDecodeError, ConfigError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
 
@@ -123,60 +121,60 @@ def _read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
 
 
-def _read_object(path: Path, wanted: Mapping[str, Any]) -> Row:
-    """An object, and of the wanted types what it has under their names; empty where there is no such file."""
+def _read_object(path: Path, types: Mapping[str, Any]) -> Row:
+    """Read a JSON object whose values fit `types`; empty without the file."""
     if not os.path.lexists(path):
         return {}
     try:
-        found = tidy(parse_json(_read_bytes(path)))
+        values = tidy(parse_json(_read_bytes(path)))
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error_line(error)}") from None
-    for name, hint in wanted.items():
-        if name in found and not build_check(hint)(found[name]):
-            raise DataError(f"{path} is damaged: {name} is {format_value(found[name])}")
-    return found
+    for name, hint in types.items():
+        if name in values and not build_check(hint)(values[name]):
+            raise DataError(f"{path} is damaged: {name} is {format_value(values[name])}")
+    return values
 
 
 def _check_lengths(path: Path, policies: Mapping[str, PolicyResult]) -> None:
     lengths = {len(row) for judged in policies.values() for row in judged.values()}
     if len(lengths) > 1 or 0 in lengths:
         raise DataError(
-            f"{path} is damaged: policies have {format_value(sorted(lengths))} episodes; want as many for each"
+            f"{path} is damaged: policies: expected equal numbers of episodes, got {format_value(sorted(lengths))}"
         )
 
 
 def _read_evaluation(path: Path) -> Row:
-    found = _read_object(path, EVALUATION_TYPES)
-    profiles = found.get("profiles", {"tau": (), "arms": {}})
+    evaluation = _read_object(path, EVALUATION_TYPES)
+    profiles = evaluation.get("profiles", {"tau": (), "arms": {}})
     lengths = {len(profiles["tau"]), *(len(end) for band in profiles["arms"].values() for end in band.values())}
     if len(lengths) > 1:
         raise DataError(
-            f"{path} is damaged: profiles have {format_value(sorted(lengths))} points; want as many for each"
+            f"{path} is damaged: profiles: expected equal numbers of points, got {format_value(sorted(lengths))}"
         )
-    if any(ends.get("mean") is None for ends in found.get("statistics", {}).values()):
+    if any(ends.get("mean") is None for ends in evaluation.get("statistics", {}).values()):
         raise DataError(f"{path} is damaged: statistics of an arm have no mean")
-    return found
+    return evaluation
 
 
 def event_files(path: Path, config: Row) -> tuple[Path, ...]:
-    """The event files of a run that exist, by rank."""
+    """Return the existing event files of a run, by rank."""
     folder = run_directory.events_folder(path, config["telemetry"]["dir"])
     ranks = sorted(folder.glob(RANK_FILES), key=lambda file: (len(file.name), file.name))
     return tuple(file for file in (folder / run_directory.EVENTS, *ranks) if os.path.lexists(file))
 
 
 def read_rounds(path: Path) -> list[BatchSummary]:
-    """The rounds that the event file of a run tells of."""
-    wanted = f'"event":"{BatchSummary.NAME}"'
-    found = (
-        read_events(file, lambda text: wanted in text)
+    """Return the completed rounds in the event file of a run."""
+    marker = f'"event":"{BatchSummary.NAME}"'
+    batches = (
+        read_events(file, lambda text: marker in text)
         for file in event_files(path, _read_config(path / run_directory.CONFIG))[:1]
     )
-    return [event.data for events in found for event in events if isinstance(event.data, BatchSummary)]
+    return [event.data for events in batches for event in events if isinstance(event.data, BatchSummary)]
 
 
 def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
-    """The events of a file whose lines are wanted; a last line that was cut is no line yet."""
+    """Yield the events of the lines that `keep_line` accepts; an incomplete last line is left out."""
     texts = (line.decode("ascii", "replace") for line in _read_lines(path))
     yield from (_decode_event(path, number, text) for number, text in enumerate(texts, start=1) if keep_line(text))
 
@@ -189,16 +187,16 @@ def _read_lines(path: Path) -> Iterator[bytes]:
 
 
 class _FitCheck:
-    """Lets events pass that fit the run which has begun."""
+    """Check of events against the run that started."""
 
     def __init__(self) -> None:
         self._start: RunStarted | None = None
 
     def events(self, path: Path) -> Iterator[Envelope]:
-        """The events of a file; a DataError at the first that does not fit."""
+        """Yield the events of a file.  Raises DataError for the first event that does not fit."""
         for number, event in enumerate(read_events(path), start=1):
             self._start = event.data if isinstance(event.data, RunStarted) else self._start
-            fault = "the run has not begun" if self._start is None else find_misfit(self._start, event)
+            fault = "RunStarted is missing" if self._start is None else find_misfit(self._start, event)
             if fault is not None:
                 raise DataError(f"{path} is damaged in line {number}: {fault}")
             yield event

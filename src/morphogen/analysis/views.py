@@ -40,14 +40,14 @@ ANOMALY_COLUMNS = ("round", "epoch", "env", "slot", "severity", "kind", "subject
 
 def flatten_row(row: Row, *names: str) -> Row:
     """A row with `name.part` in place of mappings; of the named columns only, if any are named."""
-    found: Row = {}
+    flat: Row = {}
     for name in names or row:
         value = row.get(name)
         if isinstance(value, Mapping):
-            found |= flatten_row({f"{name}.{part}": inner for part, inner in value.items()})
+            flat |= flatten_row({f"{name}.{part}": inner for part, inner in value.items()})
         else:
-            found[name] = value
-    return found
+            flat[name] = value
+    return flat
 
 
 def rows_of_round(rows: Iterable[Row], round: int) -> list[Row]:
@@ -69,10 +69,10 @@ OP_COUNTS = ("sampled", "succeeded")
 
 def sum_counts(rows: Iterable[Row], name: str) -> Counter[str]:
     """The sum of a column of counts by name."""
-    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for row in rows:
-        found.update(row[name])
-    return found
+        total.update(row[name])
+    return total
 
 
 def round_table(tables: Tables) -> list[Row]:
@@ -107,18 +107,18 @@ def _choice_columns(tables: Tables, op: str) -> Row:
     return {"sampled": sampled, "succeeded": succeeded, "success_share": share, "legal_share": legal}
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None
 
 
 def op_epoch_table(tables: Tables) -> list[Row]:
     """Ops in effect by epoch of an episode."""
     epochs = sorted({row["epoch"] for row in tables["epochs"]})
-    found = []
+    table = []
     for epoch in epochs:
         rows = [row for row in tables["epochs"] if row["epoch"] == epoch]
         done, succeeded = sum_counts(rows, "ops"), sum_counts(rows, "succeeded")
-        found += [
+        table += [
             {
                 "epoch": epoch,
                 "op": op.name,
@@ -128,7 +128,7 @@ def op_epoch_table(tables: Tables) -> list[Row]:
             }
             for op in Op
         ]
-    return found
+    return table
 
 
 def verdict_table(tables: Tables) -> list[Row]:
@@ -184,11 +184,11 @@ def dominates(point: Point, other: Point) -> bool:
 def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
     """Indices of the points that none dominates, ascending; equal points stay together."""
     best_first = sorted(range(len(points)), key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]))
-    found: list[int] = []
-    for i in best_first:  # whoever dominates a point stands before it
-        if not any(dominates(points[j], points[i]) for j in found):
-            found.append(i)
-    return tuple(sorted(found))
+    front: list[int] = []
+    for i in best_first:  # a point that dominates another precedes it
+        if not any(dominates(points[j], points[i]) for j in front):
+            front.append(i)
+    return tuple(sorted(front))
 
 
 def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> float:

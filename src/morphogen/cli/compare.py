@@ -90,11 +90,9 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
             if flags[flag] and not training
         ]
     )
-    first, *others = sides = [
-        _side_to_train(name, args) if name in training else _existing_side(name) for name in names
-    ]
+    first, *rest = sides = [_side_to_train(name, args) if name in training else _existing_side(name) for name in names]
     faults = []
-    for side in others:
+    for side in rest:
         if len(side.runs) != len(first.runs):
             faults.append(f"{side.name}: expected {len(first.runs)} runs, as {first.name} has, got {len(side.runs)}")
         faults += [

@@ -101,10 +101,10 @@ def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
 
 
 def _full_cycle(spec: RunSpec) -> tuple[tuple[int, Op], ...]:
-    *gates, kept = seed_timeline(spec, Tempo(PLACEHOLDER[Head.TEMPO]))
+    *gates, fossilizing = seed_timeline(spec, Tempo(PLACEHOLDER[Head.TEMPO]))
     pairs = zip(gates, AUTO_GATES, strict=True)
     moves = [(epoch, Op.ADVANCE) for epoch, gate in pairs if gate.name not in spec.lifecycle.auto_forward]
-    return (0, Op.GERMINATE), *moves, (kept, Op.FOSSILIZE)
+    return (0, Op.GERMINATE), *moves, (fossilizing, Op.FOSSILIZE)
 
 
 def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:
@@ -185,9 +185,9 @@ def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:
     """A line for each step that declares a second action for an env in an epoch."""
     lines, known = [], {}
     for i, step in enumerate(steps):
-        others = known.setdefault(step.epoch, {})
-        clash = next(iter(others.values()), None) if step.env is None else others.get(step.env, others.get(None))
+        earlier = known.setdefault(step.epoch, {})
+        clash = next(iter(earlier.values()), None) if step.env is None else earlier.get(step.env, earlier.get(None))
         if clash is not None:
             lines.append(f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} as steps[{clash}]")
-        others.setdefault(step.env, i)
+        earlier.setdefault(step.env, i)
     return lines

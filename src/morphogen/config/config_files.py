@@ -26,7 +26,7 @@ def parse_value(text: str) -> Any:
 
 
 def as_settings(value: Any, path: str = "") -> tuple[Any, list[str]]:
-    """The value with plain dicts for objects, and a line for each key that stands twice."""
+    """The value with plain dicts for objects, and a line for each repeated key."""
     if isinstance(value, _Pairs):
         faults: list[str] = []
         settings: Settings = {}
@@ -43,7 +43,7 @@ def as_settings(value: Any, path: str = "") -> tuple[Any, list[str]]:
 
 
 def parse_settings(text: str) -> tuple[Settings, list[str]]:
-    """A config file: its settings, and a line for each key that stands twice."""
+    """A config file: its settings, and a line for each repeated key."""
     settings, faults = as_settings(parse_value(text))
     if not isinstance(settings, dict):
         raise ConfigError(f"config: expected one JSON object, got {format_value(settings)}")

@@ -41,7 +41,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Null:
-    """None is allowed besides.  meaning: what None stands for."""
+    """None is allowed too.  meaning: what None stands for."""
 
     meaning: str
 

@@ -207,8 +207,8 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
     task = find_task(spec.task)
     base = task.instance if spec.instances == "task" else reference_instance(task.host.classes, task.host.kernel)
-    given = {name: span for name, span in vars(spec.instance).items() if span is not None}
-    return replace(base, **given)
+    ranges = {name: span for name, span in vars(spec.instance).items() if span is not None}
+    return replace(base, **ranges)
 
 
 def build_limits(spec: RunSpec) -> Limits:

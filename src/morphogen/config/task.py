@@ -13,8 +13,8 @@ _SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
 # host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
-# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it is too dear.  Blueprints
-# that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
+# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it costs too much.
+# Blueprints that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
 _DIGITS_DEFAULTS: Settings = {
     "rounds": 70,
     "envs": 64,
@@ -98,7 +98,7 @@ class TaskSpec:
     scale: float  # a stored byte is divided by this
     mean: tuple[float, ...]  # per input channel, after division
     std: tuple[float, ...]
-    shift: int  # augmentation: shift by at most so many pixels
+    shift: int  # augmentation: largest shift, pixels
     flip: bool  # augmentation: mirror half of the samples
     val_samples: int | None  # validation samples per epoch; None = all
     plateau_threshold: float = 0.5  # points of rolling accuracy below which a round changed nothing

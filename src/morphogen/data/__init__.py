@@ -1,6 +1,6 @@
 """Data sets, splits, instances and training batches of all envs.
 
-For `engine` and `evaluation`, which run envs; whoever adds a data set starts in `dataset.read_splits`.
+For `engine` and `evaluation`, which run envs; to add a data set, start in `dataset.read_splits`.
 
 - `dataset`: `open_dataset` returns a `Dataset`: three splits, normalisation, and the decision (`choose_placement`)
   whether training images reside on the device or are streamed from the host

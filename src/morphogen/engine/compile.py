@@ -117,8 +117,8 @@ class CompiledUnits:
 
     def padding_state(self) -> PaddingState:
         """Return the state that a resumed run needs to pad as before."""
-        seen = tuple(_sizes(plan) for plan in self._round_plans)
-        return PaddingState(tuple(self.signatures), seen[0] if seen else (), self._fell_back)
+        sizes = tuple(_sizes(plan) for plan in self._round_plans)
+        return PaddingState(tuple(self.signatures), sizes[0] if sizes else (), self._fell_back)
 
     def restore(self, state: PaddingState, like: Plan) -> None:
         """Restore the padding of another process.  Raises CheckpointError for sizes of plans unlike `like`."""

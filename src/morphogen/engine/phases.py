@@ -94,17 +94,17 @@ def act_phase(
     Shapes: state, hidden [E]; key int64 [E, 3].  `control` restricts the masks; None: every legal action.
     """
     spec, limits = setup.spec, setup.limits
-    met = conditions(state.slots, limits)
+    conditions_met = conditions(state.slots, limits)
     sizes = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
-    observation = observe(state, limits, conditions_met=met, **sizes)
-    masks = action_masks(state.slots, limits, conditions_met=met)
+    observation = observe(state, limits, conditions_met=conditions_met, **sizes)
+    masks = action_masks(state.slots, limits, conditions_met=conditions_met)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
         masks, missed = restrict_masks(masks, *control.at(state.clock.epoch, key[:, 2]))
     stream = rng.stream(key, policy.purpose, round=state.clock.episode, epoch=state.clock.epoch)
     noise = rng.gumbel(stream, noise_lanes(state.slots.stage.shape[1]))
     choice = policy.act(params, observation, masks, hidden, noise)
-    action = decode(choice.action, state.slots, limits, conditions_met=met)
+    action = decode(choice.action, state.slots, limits, conditions_met=conditions_met)
     acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
     ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
     coalition, evaluated = requested_coalitions(ticked, key, setup=setup)

@@ -190,7 +190,7 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     players = dict.fromkeys(names)
     allowed = ", ".join([*ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     unknown = [name for name in players if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
-    raise_all([f"--arms has {format_value(name)}; want {allowed}" for name in unknown])
+    raise_all([f"--arms: expected {allowed}, got {format_value(name)}" for name in unknown])
     for name in players.keys() & POLICIES.keys():
         build_arm(name, setup)
     return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in players}

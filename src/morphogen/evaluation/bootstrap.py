@@ -75,13 +75,13 @@ def resample_iqms(drawn: Array, values: Array) -> Array:
 def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The mean.  values [n] or [R, n], n >= 1."""
     rows = _as_rows(values)
-    found = _percentile_interval(rows, seed=seed, count=count)
+    estimate = _percentile_interval(rows, seed=seed, count=count)
     if rows.shape[1] < MIN_STUDENTISED_EPISODES:
-        return found
+        return estimate
     low, high = _studentised_ends(
         draw_resamples(*rows.shape, seed=seed, count=count or resample_count(rows.size)), rows
     )
-    return Estimate(found.value, min(found.low, low), max(found.high, high))
+    return Estimate(estimate.value, min(estimate.low, low), max(estimate.high, high))
 
 
 def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
@@ -107,7 +107,7 @@ def exceedance_profile(values: Array, grid: Array, *, seed: int) -> tuple[Estima
     above = (rows.ravel()[:, None] > grid).astype(np.float64)
     drawn = draw_resamples(*rows.shape, seed=seed, count=resample_count(rows.size))
     ends = _percentile_ends(resample_means(drawn, above), rows.size, rows.size - len(rows))
-    return tuple(Estimate(*map(float, one)) for one in zip(above.mean(axis=0), *ends, strict=True))
+    return tuple(Estimate(*map(float, row)) for row in zip(above.mean(axis=0), *ends, strict=True))
 
 
 def effect_size(ours: Array, theirs: Array) -> float | None:
@@ -119,16 +119,16 @@ def effect_size(ours: Array, theirs: Array) -> float | None:
 
 def seed_interval(values: Array) -> Estimate | None:
     """The mean over runs with Student's interval, for what other training seeds would do.  [R, n]; None for one run."""
-    found = np.asarray(values, dtype=np.float64).mean(axis=1)
-    if len(found) < 2:
+    means = np.asarray(values, dtype=np.float64).mean(axis=1)
+    if len(means) < 2:
         return None
-    room = student_t_quantile(len(found) - 1) * found.std(ddof=1) / math.sqrt(len(found))
-    middle = float(found.mean())
+    room = student_t_quantile(len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+    middle = float(means.mean())
     return Estimate(middle, float(middle - room), float(middle + room))
 
 
 def resample_count(values: int) -> int:
-    """Resamples of so many values: fewer where there are many, so that they always fit into memory."""
+    """Number of resamples of a number of values: fewer for many values, so that they always fit into memory."""
     return max(MIN_RESAMPLES, min(MAX_RESAMPLES, MAX_DRAWS // values))
 
 
@@ -206,7 +206,7 @@ def _bootstrap_estimate(
 ) -> Estimate:
     """count: of resamples, None: enough; size: values that the statistic is of."""
     flat = rows.ravel()
-    whole = statistic(np.ones((1, len(flat)), dtype=np.int16), flat)[0]
+    value = statistic(np.ones((1, len(flat)), dtype=np.int16), flat)[0]
     drawn = draw_resamples(*rows.shape, seed=seed, count=count or resample_count(len(flat)))
     low, high = _percentile_ends(statistic(drawn, flat), size, size - len(rows))
-    return Estimate(float(whole), float(low), float(high))
+    return Estimate(float(value), float(low), float(high))

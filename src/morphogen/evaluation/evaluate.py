@@ -90,7 +90,7 @@ def select_split(split: str, setup: Setup) -> Setup:
     if split == VALIDATION:
         return setup
     if is_known(setup):
-        raise ConfigError(f"--split is {split}; want {VALIDATION}, because the task {setup.task.name} has no samples")
+        raise ConfigError(f"--split: expected {VALIDATION}, because task {setup.task.name} has no samples, got {split}")
     return replace(setup, dataset=setup.dataset.on_test_split())
 
 

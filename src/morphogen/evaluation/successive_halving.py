@@ -55,8 +55,8 @@ def search_schedules(spec: RunSpec, *, instances: int, worlds: int, report: Call
     """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it."""
     if initial_candidates(spec) == [()]:
         raise ConfigError(
-            f"no seed can be germinated and kept in {spec.episode_length} epochs; want more of them "
-            "(episode_length), a shorter training (lifecycle.min_training_epochs), or fewer disabled_ops"
+            f"no seed can be germinated and fossilized in {spec.episode_length} epochs: raise episode_length, lower "
+            "lifecycle.min_training_epochs, or disable fewer ops"
         )
     setup = build_setup(spec)
     transfers = Transfers(setup.device, time.perf_counter)
@@ -186,8 +186,8 @@ def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
     rows = contents.get("schedules")
     if not isinstance(rows, list) or contents.get("version") != PORTFOLIO_VERSION:
         raise ConfigError(
-            f"{path} is {format_value(contents)}; want a portfolio of version {PORTFOLIO_VERSION} "
-            "that `morphogen tune` wrote"
+            f"{path}: expected a portfolio of version {PORTFOLIO_VERSION} written by `morphogen tune`, "
+            f"got {format_value(contents)}"
         )
     schedules = []
     for i, row in enumerate(rows):

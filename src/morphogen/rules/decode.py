@@ -51,11 +51,11 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
     Shapes: index int64 [E, 8] in range, conditions_met bool [7, E, 6, S] -> int64 [E].
     """
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
-    met = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
+    holds = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
     allowed = constant_table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
     codes = constant_table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
-    smallest = torch.where(torch.cat([met, named[None]]), _NO_REASON, codes[:, None]).amin(0)
+    smallest = torch.where(torch.cat([holds, named[None]]), _NO_REASON, codes[:, None]).amin(0)
     return torch.where(smallest == _NO_REASON, int(Reason.NONE), smallest)
 
 

@@ -93,13 +93,13 @@ def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     seed = occupied(slots.stage)
     may_act = constant_table(enabled, torch.bool, seed.device).expand_as(seed)
     ramp = ((slots.alpha_steps - slots.alpha_done).clamp(0, 8) / 8.0) * (slots.alpha_mode != int(AlphaMode.HOLD))
-    held = seed.unsqueeze(-1)
+    present = seed.unsqueeze(-1)
     parts = (
         _one_hot(slots.stage, STAGES),
         torch.stack((may_act.float(), slots.alpha, torch.where(seed, slots.alpha_target, 0.0)), dim=-1),
-        _one_hot(slots.alpha_mode, AlphaMode) * held,
+        _one_hot(slots.alpha_mode, AlphaMode) * present,
         ramp.unsqueeze(-1),
-        _one_hot(slots.algorithm, _BLEND_ALGORITHMS) * held,
+        _one_hot(slots.algorithm, _BLEND_ALGORITHMS) * present,
         (slots.tempo / 8.0 * seed).unsqueeze(-1),
     )
     return torch.cat(parts, dim=-1).float()

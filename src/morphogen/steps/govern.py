@@ -60,7 +60,7 @@ def govern(
 def first_snapshot(state: EnvState) -> EnvState:
     """Take the first snapshot, after a reset and its validation, with an empty record of losses.  [E].
 
-    Copies: tensors that the state and its snapshot share would make the first epoch a graph of its own.
+    Copies: tensors that the state and its snapshot share would give the first epoch another graph.
     """
     watch = state.governor
     fresh = replace(
@@ -76,9 +76,9 @@ def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: Governor
     """Verdict on the epoch and its consequence, as fields of the report."""
     watch, baseline = state.governor, state.instance.baseline_loss
     bounds = loss_limit(watch.window, watch.count, baseline, spec=spec)
-    seen = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
-    streak = next_streak(watch.streak, seen)
-    alarm = rollback_cause(seen, streak, spec=spec)
+    sign = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
+    streak = next_streak(watch.streak, sign)
+    alarm = rollback_cause(sign, streak, spec=spec)
     back, signals = alarm != int(Panic.NONE), state.signals
     if spec.max_rollbacks is None:
         allowed = torch.full_like(signals.rolled_back, spec.enabled)
@@ -89,9 +89,9 @@ def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: Governor
         "panic": alarm,
         "limit": bounds[0],
         "streak": streak,
-        "anomaly": seen,
+        "anomaly": sign,
         "loss": loss,
-        "snapshot_taken": (seen == int(Panic.NONE)) & _snapshot_due(state, spec.snapshot_every) & _is_restorable(state),
+        "snapshot_taken": (sign == int(Panic.NONE)) & _snapshot_due(state, spec.snapshot_every) & _is_restorable(state),
     }
 
 

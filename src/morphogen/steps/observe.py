@@ -91,6 +91,6 @@ def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
     raw = torch.where(valid, raw, 0.0)
     good = raw.abs() <= FEATURE_LIMIT  # False for NaN
     wrong = raw.new_zeros(*raw.shape[:-1], raw.shape[-1] + 1).index_add(-1, owner, (~good).float())
-    kept = good & (wrong[..., :-1] == 0)  # a flag falls with the first of its features
-    kept = kept & torch.cat((kept, always != 0), dim=-1).index_select(-1, owner)
-    return torch.where(kept, raw, 0.0), good
+    sound = good & (wrong[..., :-1] == 0)  # a flag falls with the first of its features
+    sound = sound & torch.cat((sound, always != 0), dim=-1).index_select(-1, owner)
+    return torch.where(sound, raw, 0.0), good

@@ -80,8 +80,8 @@ def reward_inputs(
     A rolled-back env has the accuracies of its snapshot; improvement, interactions and loss of the failed epoch count
     as not measured.
     """
-    kept, loss = ~report.rolled_back, validation.loss
-    clean, sane = kept & attribution.measured, kept & loss.isfinite()
+    valid, loss = ~report.rolled_back, validation.loss
+    clean, sane = valid & attribution.measured, valid & loss.isfinite()
     had, have = (seed_params(env.slots, net_counts, gate_counts) for env in (before, state))
     return unsafe_new(
         RewardInputs,
@@ -100,23 +100,23 @@ def reward_inputs(
         param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
-        **_accuracy_fields(before, state, attribution, kept),
+        **_accuracy_fields(before, state, attribution, valid),
         interaction=torch.where(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )
 
 
-def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, kept: Tensor) -> dict[str, Tensor]:
+def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, valid: Tensor) -> dict[str, Tensor]:
     """Epoch of the step and accuracies before and after it, as fields of the inputs."""
-    was, now = before.signals, after.signals
-    reached = torch.where(kept, attribution.val_acc, now.val_acc)
-    committed = torch.where(kept, attribution.committed_acc, now.committed_acc)
+    past, now = before.signals, after.signals
+    reached = torch.where(valid, attribution.val_acc, now.val_acc)
+    committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
     return {
         "epoch": before.clock.epoch + 1,
-        "val_acc": was.val_acc,
-        "stable_val_acc": recent_min_accuracy(was, STABLE_EPOCHS)[0],
-        "uncommitted_improvement": torch.where(was.measured, was.val_acc - was.committed_acc, 0.0),
-        "uncommitted_valid": was.measured,
+        "val_acc": past.val_acc,
+        "stable_val_acc": recent_min_accuracy(past, STABLE_EPOCHS)[0],
+        "uncommitted_improvement": torch.where(past.measured, past.val_acc - past.committed_acc, 0.0),
+        "uncommitted_valid": past.measured,
         "next_val_acc": torch.where(reached.isfinite(), reached, 0.0),
         "committed_acc": torch.where(committed.isfinite(), committed, 0.0),
         "committed_valid": committed.isfinite(),
@@ -128,20 +128,21 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
 
     Promise: a contribution counts only together with the accuracies before the step.
     """
-    was, now, same = before.slots, after.slots, ("previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age")
+    past, now = before.slots, after.slots
+    same = ("previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age")
     acted = outcome.target & outcome.executed.unsqueeze(-1)
     return unsafe_new(
         SlotInputs,
         before,
         op=torch.where(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
-        stage=was.stage,
-        **{name: getattr(was, name) for name in same},
-        contribution=was.contribution,
-        contribution_valid=was.contribution_valid & before.signals.measured.unsqueeze(-1),
-        accuracy_at_germination=was.accuracy_at_germination,
-        accuracy_at_stage_start=was.accuracy_at_stage_start,
-        interaction_sum=was.interaction_sum,
-        alpha=was.alpha,
+        stage=past.stage,
+        **{name: getattr(past, name) for name in same},
+        contribution=past.contribution,
+        contribution_valid=past.contribution_valid & before.signals.measured.unsqueeze(-1),
+        accuracy_at_germination=past.accuracy_at_germination,
+        accuracy_at_stage_start=past.accuracy_at_stage_start,
+        interaction_sum=past.interaction_sum,
+        alpha=past.alpha,
         params=params,
         next_stage=now.stage,
         next_contribution=now.contribution,

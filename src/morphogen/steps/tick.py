@@ -19,16 +19,16 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
 
     HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
     """
-    accuracy, was = state.signals.val_acc, state.slots.stage
+    accuracy, stage = state.signals.val_acc, state.slots.stage
     epochs = state.slots.epochs_in_stage  # completed in the stage
-    to = torch.full_like(was, int(Stage.UNKNOWN))
-    to = torch.where((was == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
-    to = torch.where((was == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs), int(Stage.RESETTING), to)
-    freed = (was == int(Stage.RESETTING)) & (epochs >= 1)
+    to = torch.full_like(stage, int(Stage.UNKNOWN))
+    to = torch.where((stage == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
+    to = torch.where((stage == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs), int(Stage.RESETTING), to)
+    freed = (stage == int(Stage.RESETTING)) & (epochs >= 1)
     slots = clear(transition(state.slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
     slots, early = _auto_advance(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
     slots = advance_ramp(slots, slots.stage == int(Stage.BLENDING))
-    faded = (was == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
+    faded = (stage == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
     slots = remove(slots, faded)
     slots, late = _auto_advance(slots, state, (Gate.HOLD,), lifecycle)
     removal = torch.where(faded, int(Removal.RAMP), int(Removal.NONE))
@@ -47,8 +47,8 @@ def _auto_advance(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: 
         return slots, kind
     to = torch.full_like(slots.stage, int(Stage.UNKNOWN))
     for which in automatic:
-        here = int(_SOURCE_STAGE[which])
-        asked = (state.slots.stage == here) & (slots.stage == here)
+        source = int(_SOURCE_STAGE[which])
+        asked = (state.slots.stage == source) & (slots.stage == source)
         to = torch.where(asked, int(GATE_TARGET[which]), to)
         kind = torch.where(asked, int(which), kind)
     passed, _ = check_gate(slots, state.signals.val_acc, to, spec=spec)

@@ -98,13 +98,13 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
     slots = state.slots
-    whole = [state.seeds[name, "params"].sum(-1) for name in net.names]
+    sums = [state.seeds[name, "params"].sum(-1) for name in net.names]
     return ActiveSeeds(
         index=index,
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
-        finite=torch.isfinite(torch.stack(whole, dim=-1)),
+        finite=torch.isfinite(torch.stack(sums, dim=-1)),
     )
 
 
@@ -206,9 +206,9 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
         ran = blocks.split_params(buffer, plan.train, net=net)
-        for slot, *own in zip(net.slots, ran, train_state.context.indices, plan.train, strict=True):
+        for slot, *parts in zip(net.slots, ran, train_state.context.indices, plan.train, strict=True):
             storage = state.seeds[slot.name, leaf]
-            seeds[slot.name][leaf] = sites.scatter_params(storage, *own, channels=slot.channels)
+            seeds[slot.name][leaf] = sites.scatter_params(storage, *parts, channels=slot.channels)
     return unsafe_new(TensorDict, state, **seeds)
 
 
@@ -221,9 +221,9 @@ def _gradient_signals(state: EnvState, train_state: TrainState, norm: Tensor, *,
     if sums is None or running is None:
         return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES})
     mean, valid = minibatch_tally.seed_averages(sums, train_state.tally.total), running.measured
-    own = seed_params(slots, net.counts, net.gate_counts)
+    sizes = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
-    now = gradient_ratio(mean.norm, own, norm.unsqueeze(-1), host)
+    now = gradient_ratio(mean.norm, sizes, norm.unsqueeze(-1), host)
     steady = valid & mean.all_finite
     average = moving_average(slots.gradient_ratio, slots.gradient_ratio_valid, now)
     return replace(

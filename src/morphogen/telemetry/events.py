@@ -12,7 +12,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from morphogen.storage.codec import build_adapter, describe_fault
+from morphogen.storage.type_check import build_adapter, describe_fault
 from morphogen.vocab.text import escape_text, format_value
 
 Json = dict[str, Any]

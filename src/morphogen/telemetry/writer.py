@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from morphogen.storage.codec import Count
+from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
 

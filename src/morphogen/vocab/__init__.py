@@ -1,6 +1,6 @@
 """Enums and tables that every other package shares.  Standard library only, no torch.
 
-For everybody who needs the code, name or order of something, or a number that no run can change.
+For readers who need the code, name or order of something, or a number that no run can change.
 
 - `stage`: stages of a slot, legal transitions, gates and their checks, alpha modes and curves, blend algorithms.
 - `action`: heads of an action, their values, and the heads that each op uses.

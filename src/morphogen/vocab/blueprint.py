@@ -52,7 +52,7 @@ def bottleneck_width(channels: int) -> int:
 
 
 def cnn_param_count(blueprint: Blueprint, channels: int) -> int:
-    """Parameters of a CNN blueprint at a slot with so many channels (closed form)."""
+    """Parameters of a CNN blueprint at a slot with `channels` channels (closed form)."""
     c, r, q = channels, attention_width(channels), bottleneck_width(channels)
     return {
         Blueprint.NOOP: 0,
@@ -67,6 +67,6 @@ def cnn_param_count(blueprint: Blueprint, channels: int) -> int:
 
 
 def gate_param_count(channels: int) -> int:
-    """Parameters of the gate network at a slot with so many channels."""
+    """Parameters of the gate network at a slot with `channels` channels."""
     hidden = bottleneck_width(channels)
     return channels * hidden + 2 * hidden + 1

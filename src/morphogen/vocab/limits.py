@@ -24,12 +24,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.topology not in BY_TOPOLOGY:
-            raise ConfigError(f"topology is {self.topology!r}; want one of {', '.join(BY_TOPOLOGY)}")
+            raise ConfigError(f"topology: expected one of {', '.join(BY_TOPOLOGY)}, got {self.topology!r}")
         if not any(self.enabled):
-            raise ConfigError(f"enabled is {self.enabled}; want at least one True")
+            raise ConfigError(f"enabled: expected at least one True, got {self.enabled}")
         for field in ("max_seeds", "min_prune_age"):
             if getattr(self, field) < 0:
-                raise ConfigError(f"{field} is {getattr(self, field)}; want >= 0")
+                raise ConfigError(f"{field}: expected an integer >= 0, got {getattr(self, field)}")
         _check_subset("auto_forward", self.auto_forward, [gate.name for gate in AUTO_GATES])
         _check_subset("disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT])
         _check_subset("blueprints", self.blueprints, [b.label for b in BY_TOPOLOGY[self.topology]])
@@ -37,11 +37,11 @@ class Limits:
     @property
     def allowed_blueprints(self) -> tuple[int, ...]:
         """Codes of the blueprints that may be germinated, ascending."""
-        own = BY_TOPOLOGY[self.topology]
-        return tuple(sorted(int(b) for b in own if not self.blueprints or b.label in self.blueprints))
+        known = BY_TOPOLOGY[self.topology]
+        return tuple(sorted(int(b) for b in known if not self.blueprints or b.label in self.blueprints))
 
 
-def _check_subset(field: str, given: tuple[str, ...], allowed: list[str]) -> None:
-    wrong = [name for name in given if name not in allowed]
-    if wrong or len(set(given)) != len(given):
-        raise ConfigError(f"{field} is {list(given)}; want distinct names out of {', '.join(allowed)}")
+def _check_subset(field: str, names: tuple[str, ...], allowed: list[str]) -> None:
+    wrong = [name for name in names if name not in allowed]
+    if wrong or len(set(names)) != len(names):
+        raise ConfigError(f"{field}: expected distinct names out of {', '.join(allowed)}, got {list(names)}")

@@ -12,7 +12,7 @@ from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 
 SCHEMA_VERSION = 2
 HISTORY = 5
-FEATURE_LIMIT = 1e3  # no feature of a sound env comes near; what is beyond is a fault like a number that is none
+FEATURE_LIMIT = 1e3  # features of a sound env stay far below; a larger value is a fault, like NaN
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ def parse_slot(name: str) -> tuple[int, int]:
     """`r0c10` -> (0, 10); anything else is a ConfigError."""
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ConfigError(f"slot is {name!r}; want r{{row}}c{{col}} with decimal integers without leading zeros")
+        raise ConfigError(f"slot: expected r{{row}}c{{col}} with decimal integers without leading zeros, got {name!r}")
     return int(match[1]), int(match[2])
 
 
@@ -63,7 +63,7 @@ class CnnSpec:
         }
         for field, (ok, allowed) in checks.items():
             if not ok:
-                raise ConfigError(f"host.{field} is {getattr(self, field)!r}; want {allowed}")
+                raise ConfigError(f"host.{field}: expected {allowed}, got {getattr(self, field)!r}")
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -73,14 +73,14 @@ class CnnSpec:
     @property
     def all_slots(self) -> tuple[SlotSpec, ...]:
         """All slots of the host in execution order."""
-        found: list[SlotSpec] = []
+        slots: list[SlotSpec] = []
         size = self.size
         for i, channels in enumerate(self.channels):
-            found.append(SlotSpec(format_slot(0, i), 0, i, PRE_POOL, i, channels, size, size, len(found)))
+            slots.append(SlotSpec(format_slot(0, i), 0, i, PRE_POOL, i, channels, size, size, len(slots)))
             if i < self.pools:
                 size //= 2
-                found.append(SlotSpec(format_slot(1, i), 1, i, POST_POOL, i, channels, size, size, len(found)))
-        return tuple(found)
+                slots.append(SlotSpec(format_slot(1, i), 1, i, POST_POOL, i, channels, size, size, len(slots)))
+        return tuple(slots)
 
     def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
         """The named slots in slot order (ascending row, col), whatever the input order."""
@@ -90,17 +90,17 @@ class CnnSpec:
             if name not in known:
                 raise ConfigError(f"slots names {name!r}; this host has {', '.join(known)}")
         if not names or len(set(names)) != len(names):
-            raise ConfigError(f"slots is {list(names)}; want at least one slot, each named once")
+            raise ConfigError(f"slots: expected at least one slot, each named once, got {list(names)}")
         return tuple(sorted((known[name] for name in names), key=lambda slot: (slot.row, slot.col)))
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Parameters in use at a width share and a number of classes."""
         return self._count_params([channels_in_use(width, c) for c in self.channels], classes or self.classes)
 
-    def _count_params(self, kept: list[int], classes: int) -> int:
-        before = [self.channels_in, *kept[:-1]]
-        convs = sum(self.kernel**2 * a * b + 2 * b for a, b in zip(before, kept, strict=True))
-        return convs + kept[-1] * classes + classes
+    def _count_params(self, widths: list[int], classes: int) -> int:
+        before = [self.channels_in, *widths[:-1]]
+        convs = sum(self.kernel**2 * a * b + 2 * b for a, b in zip(before, widths, strict=True))
+        return convs + widths[-1] * classes + classes
 
 
 def channels_in_use(width: float, channels: int) -> int:

@@ -15,4 +15,4 @@ def format_value(value: object) -> str:
 
 def escape_text(text: str) -> str:
     """The text, with escapes for what a terminal would act on or cannot show."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -110,7 +110,7 @@ def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, cap
 
 def test_what_is_neither_is_refused(run, tmp_path, capsys):
     assert main.main(["inspect", str(tmp_path / "nowhere")]) == 2
-    assert "want the directory of a run" in capsys.readouterr().err
+    assert "is not a run directory" in capsys.readouterr().err
     other = tmp_path / "other"
     shutil.copytree(run, other)
     (other / "config.json").write_text("[")

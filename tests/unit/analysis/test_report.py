@@ -291,20 +291,20 @@ def test_a_damaged_line_is_named(run, tmp_path, capsys):
 
 def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, capsys):
     assert main.main(["report", str(tmp_path)]) == 2
-    assert "holds no config.json" in capsys.readouterr().err
+    assert "is not a run directory: config.json not found" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_too_many_runs_and_the_same_one_twice_are_refused(run):
-    with pytest.raises(ConfigError, match=rf"report has {MAX_RUNS + 1} run directories; want 1 \.\. {MAX_RUNS}"):
+    with pytest.raises(ConfigError, match=rf"expected 1 \.\. {MAX_RUNS}, one per colour, got {MAX_RUNS + 1}"):
         report(*[run] * (MAX_RUNS + 1))
-    with pytest.raises(ConfigError, match="want each of them once"):
+    with pytest.raises(ConfigError, match="expected each once, got"):
         report(run, run)
 
 
 def test_a_place_that_cannot_be_written_to_is_refused(run, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"--out is .*file; it cannot be written"):
+    with pytest.raises(ConfigError, match=r"--out: .*file cannot be written"):
         report(run, out=tmp_path / "file")
 
 
@@ -359,7 +359,10 @@ def test_arms_are_drawn_with_what_the_evaluation_says(run):
     [
         ({"statistics": {"wait": {"mean": 3}}}, "evaluation.json is damaged: statistics is"),
         ({"statistics": {"wait": {"iqm": None}}}, "statistics of an arm have no mean"),
-        ({"profiles": {"tau": [0.5], "arms": {"a": {"value": [], "low": [], "high": []}}}}, "profiles have"),
+        (
+            {"profiles": {"tau": [0.5], "arms": {"a": {"value": [], "low": [], "high": []}}}},
+            "profiles: expected equal numbers of points",
+        ),
     ],
 )
 def test_a_damaged_evaluation_is_named(tmp_path, change, said):

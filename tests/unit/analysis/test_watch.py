@@ -249,13 +249,13 @@ def test_event_files_may_lie_elsewhere(tmp_path):
 
 def test_a_run_that_writes_no_events_and_what_is_no_run_are_refused(tmp_path):
     run_of(tmp_path / "run", {"telemetry": {"level": "off"}})
-    with pytest.raises(ConfigError, match=r"whose telemetry.level is off; want minimal, normal or debug"):
+    with pytest.raises(ConfigError, match=r"expected a run with telemetry.level minimal, normal or debug"):
         loop.watch(tmp_path / "run")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"RUN is .*file, whose config.json cannot be read: .*; want a run directory"):
+    with pytest.raises(ConfigError, match=r"RUN: expected a run directory, got .*, whose config.json cannot be read"):
         loop.watch(tmp_path / "file")
     (tmp_path / "run" / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match="want a run directory"):
+    with pytest.raises(ConfigError, match="expected a run directory"):
         loop.watch(tmp_path / "run")
 
 
@@ -282,7 +282,7 @@ def test_the_command_waits_for_a_run_and_refuses_what_is_none(tmp_path, capsys, 
     assert "waiting for the run to begin" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "file").write_text("")
     assert main.main(["watch", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.startswith("morphogen: error: RUN is")
+    assert capsys.readouterr().err.startswith("morphogen: error: RUN: expected a run directory")
 
 
 def until(look, word, seconds=30.0):

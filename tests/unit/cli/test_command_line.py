@@ -228,7 +228,7 @@ def test_without_out_a_run_gets_a_directory_of_its_own(started, tmp_path, monkey
 
 
 EXITS = [
-    (ConfigError("rounds is 0; want >= 1"), 2),
+    (ConfigError("rounds: expected an integer >= 1, got 0"), 2),
     (DeviceError("engine.devices is cuda:9"), 2),
     (ScheduleError("step 3 is illegal"), 2),
     (DataError("data/x is missing"), 3),
@@ -323,7 +323,7 @@ WRONG = [
     (["bench", "--json", "/dev/null/x.json"], "--json: expected a new file, got /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
     (["watch"], "the following arguments are required: RUN"),
-    (["watch", "/dev/null"], "RUN is /dev/null, whose config.json cannot be read"),
+    (["watch", "/dev/null"], "got /dev/null, whose config.json cannot be read"),
     (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
     (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
 ]

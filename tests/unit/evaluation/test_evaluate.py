@@ -145,14 +145,16 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
 
 def test_a_task_without_samples_has_no_test_split():
     setup = build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}]))))
-    with pytest.raises(ConfigError, match="--split is test; want validation, because the task whitebox has no samples"):
+    with pytest.raises(
+        ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
+    ):
         select_split("test", setup)
     assert select_split("validation", setup) is setup
 
 
 REFUSED = {
     "--split train": (2, "--split: invalid choice: 'train'"),
-    "--arms nobody,wait": (2, '--arms has "nobody"; want wait, random, heuristic'),
+    "--arms nobody,wait": (2, "--arms: expected wait, random, heuristic"),
     "--arms schedule:none.json": (2, "policy_name: expected a readable file, got schedule:none.json"),
     "--arms wait,schedule:{run}/config.json": (2, "config.json: steps: expected a list, got nothing"),
     "--arms trained:none": (4, "policy file none is missing"),

@@ -126,9 +126,9 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     ("text", "said"),
     [
         ("[]", "cannot be used"),
-        ("{}", "want a portfolio of version 1"),
-        ('{"version": 2, "schedules": []}', "want a portfolio of version 1"),
-        ('{"version": 1, "schedules": {}}', "want a portfolio of version 1"),
+        ("{}", "expected a portfolio of version 1"),
+        ('{"version": 2, "schedules": []}', "expected a portfolio of version 1"),
+        ('{"version": 1, "schedules": {}}', "expected a portfolio of version 1"),
         (
             '{"version": 1, "schedules": [{"version": 1, "name": "x", "steps": 3}]}',
             r"schedules\[0\]: steps: expected a list, got 3",
@@ -145,7 +145,7 @@ def test_a_portfolio_that_is_none_is_refused_by_name(tmp_path, text, said):
 
 
 def test_a_run_in_which_nothing_can_be_kept_is_not_searched():
-    with pytest.raises(ConfigError, match="no seed can be germinated and kept in 12 epochs"):
+    with pytest.raises(ConfigError, match="no seed can be germinated and fossilized in 12 epochs"):
         search_schedules(tiny(episode_length=12, disabled_ops=("FOSSILIZE",)), instances=2, worlds=2, report=print)
 
 

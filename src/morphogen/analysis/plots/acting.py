@@ -34,7 +34,7 @@ def action_rows(log: RunLog) -> list[Row]:
         {"panel": "epoch", "name": row["op"], "x": row["epoch"], "value": row["share"]}
         for row in op_epoch_table(tables)
     ]
-    told = [
+    verdicts = [
         {"panel": row["what"], "name": row["name"], "x": None, "value": row["steps"]} for row in verdict_table(tables)
     ]
     rates = [
@@ -42,18 +42,18 @@ def action_rows(log: RunLog) -> list[Row]:
         for name in ("legal_share", "success_share")
         for row in (op_table(tables) if tables["actions"] else [])
     ]
-    return [*rounds, *epochs, *told, *rates]
+    return [*rounds, *epochs, *verdicts, *rates]
 
 
 def _plot_actions(part: SubFigure, rows: Sequence[Row]) -> None:
-    over_rounds, over_epochs, told, rates = canvas.add_panels(part, (1, 1), (1, 1), heights=(1.1, 1))
+    over_rounds, over_epochs, verdicts, rates = canvas.add_panels(part, (1, 1), (1, 1), heights=(1.1, 1))
     label_panel(over_rounds, "Actions that took effect, over rounds", "round", "share of the steps")
     label_panel(over_epochs, "The same over the epochs of an episode", "epoch of the episode", "")
-    label_panel(told, "Outcomes, and reasons not to execute", "steps of an env (logarithmic)", "")
+    label_panel(verdicts, "Outcomes, and reasons not to execute", "steps of an env (logarithmic)", "")
     label_panel(rates, "Legality and success per op", "share, 0 to 1", "")
     _plot_shares(over_rounds, _panel_rows(rows, "round"))
     _plot_heat(over_epochs, _panel_rows(rows, "epoch"))
-    _plot_verdicts(told, _panel_rows(rows, "outcome"), _panel_rows(rows, "reason"))
+    _plot_verdicts(verdicts, _panel_rows(rows, "outcome"), _panel_rows(rows, "reason"))
     _plot_rates(rates, _panel_rows(rows, "legal_share"), _panel_rows(rows, "success_share"))
 
 

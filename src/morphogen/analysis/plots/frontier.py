@@ -43,8 +43,8 @@ def frontier_rows(log: RunLog) -> list[Row]:
         for round in rounds
     ]
     held_out = [
-        {"panel": "held-out", "name": name, **{metric: fmean(found[metric]) for metric in names[2:]}}
-        for name, found in log.result.get("policies", {}).items()
+        {"panel": "held-out", "name": name, **{metric: fmean(episodes_of[metric]) for metric in names[2:]}}
+        for name, episodes_of in log.result.get("policies", {}).items()
     ]
     return [
         {**dict.fromkeys(("panel", "name", *names, "front", "value")), **row}
@@ -70,7 +70,7 @@ def _plot_frontier(part: SubFigure, rows: Sequence[Row]) -> None:
     episodes = [row for row in rows if row["panel"] == "episode"]
     if episodes:
         _plot_episodes(plane, episodes)
-    for i, row in enumerate(one for one in rows if one["panel"] == "held-out"):
+    for i, row in enumerate(each for each in rows if each["panel"] == "held-out"):
         style = {"marker": MARKERS[i % len(MARKERS)], "color": canvas.CYCLE[i % len(canvas.CYCLE)]}
         plane.plot(
             *_plane_points([row]),
@@ -101,22 +101,22 @@ def _plane_points(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
 
 def _front_edge(front: Sequence[Row]) -> list[Row]:
     """Of the front by size, those that are better than all smaller ones: its edge in the plane."""
-    found: list[Row] = []
+    edge: list[Row] = []
     for row in front:
-        if not found or row["committed_accuracy"] > found[-1]["committed_accuracy"]:
-            found.append(row)
-    return found
+        if not edge or row["committed_accuracy"] > edge[-1]["committed_accuracy"]:
+            edge.append(row)
+    return edge
 
 
 def instance_rows(log: RunLog) -> list[Row]:
     """Gain of growing in every episode, beside the parameters of its instance."""
-    found = []
+    rows = []
     for row in log.tables["episodes"]:
         measured = last_ablations(log, row)
         if measured is not None:
             gain = measured["accuracy"] - measured["host_acc"]
-            found.append({"round": row["round"], "env": row["env"], "gain": gain, **flatten_row(row, "instance")})
-    return found
+            rows.append({"round": row["round"], "env": row["env"], "gain": gain, **flatten_row(row, "instance")})
+    return rows
 
 
 def _varying_columns(rows: Sequence[Row]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import flatten_row, rows_of_round
 
-KL_STOP = 1.5  # an update stops at so many times `ppo.target_kl`
+KL_STOP = 1.5  # an update stops at this multiple of `ppo.target_kl`
 UPDATE_COLUMNS = (
     *("policy_loss", "value_loss", "kl", "clip_share", "entropy", "explained_variance"),
     *("gradient_norm", "behaviour_gap", "learning_rate", "steps_done", "steps_skipped", "stopped_by_kl"),
@@ -22,13 +22,13 @@ UPDATE_COLUMNS = (
 
 def learning_rows(log: RunLog) -> list[Row]:
     """A row per round: accuracies, values and rewards with their spread over the envs."""
-    found = []
+    rows = []
     for one in log.tables["rounds"]:
         episodes = rows_of_round(log.tables["episodes"], one["round"])
         hosts = [
             value for row in rows_of_round(log.tables["ablations"], one["round"])[-1:] for value in row["host_acc"]
         ]
-        found.append(
+        rows.append(
             {
                 "round": one["round"],
                 **{name: one[name] for name in ("accuracy_mean", "accuracy_min", "accuracy_max", "rolling_accuracy")},
@@ -40,7 +40,7 @@ def learning_rows(log: RunLog) -> list[Row]:
                 "return_mean": one["return_mean"],
             }
         )
-    return found
+    return rows
 
 
 def _mean_with_error(name: str, values: list[float | None]) -> Row:
@@ -53,32 +53,32 @@ def _mean_with_error(name: str, values: list[float | None]) -> Row:
     return {f"{name}_mean": middle, f"{name}_low": middle - error, f"{name}_high": middle + error}
 
 
-def _draw_learning(found: RunRows) -> Figure:
+def _draw_learning(runs: RunRows) -> Figure:
     page = canvas.new_figure(7.2)
     accuracy, value, reward = canvas.add_panels(page, (1,), (1, 1), heights=(1.25, 1))
     label_panel(accuracy, "Accuracy at the end of an episode", "round", "validation accuracy, %")
     label_panel(value, "Value of the delivered network", "round", "accuracy (0 to 1) minus price")
     label_panel(reward, "What the policy was paid", "round", "reward per episode")
-    _plot_spread(accuracy, found, "accuracy")
+    _plot_spread(accuracy, runs, "accuracy")
     names = {"accuracy_mean": "final", "committed_mean": "committed", "rolling_accuracy": "final, last 10 rounds"}
-    draw_curves(accuracy, found, {**names, "host_only_mean": "host alone"} if len(found) == 1 else names)
-    _plot_spread(value, found, "value")
-    draw_curves(value, found, {"value_mean": "network value"})
-    _plot_spread(reward, found, "reward")
-    draw_curves(reward, found, {"reward_mean": "sum", "return_mean": "discounted"})
+    draw_curves(accuracy, runs, {**names, "host_only_mean": "host alone"} if len(runs) == 1 else names)
+    _plot_spread(value, runs, "value")
+    draw_curves(value, runs, {"value_mean": "network value"})
+    _plot_spread(reward, runs, "reward")
+    draw_curves(reward, runs, {"reward_mean": "sum", "return_mean": "discounted"})
     for ax in (accuracy, value, reward):
         add_legend(ax)
     return page
 
 
-def _plot_spread(ax: Axes, found: RunRows, name: str) -> None:
+def _plot_spread(ax: Axes, runs: RunRows, name: str) -> None:
     """Bands: one standard error around the mean, and from the worst env to the best where that is known."""
-    for i, rows in enumerate(found.values()):
-        own = {"color": canvas.cycle_colour(i)}
-        if len(found) == 1 and f"{name}_min" in rows[0]:
-            canvas.draw_band(ax, rows, (f"{name}_min", f"{name}_max"), alpha=0.12, label="worst to best env", **own)
+    for i, rows in enumerate(runs.values()):
+        style = {"color": canvas.cycle_colour(i)}
+        if len(runs) == 1 and f"{name}_min" in rows[0]:
+            canvas.draw_band(ax, rows, (f"{name}_min", f"{name}_max"), alpha=0.12, label="worst to best env", **style)
         canvas.draw_band(
-            ax, rows, (f"{name}_low", f"{name}_high"), alpha=0.3, label="± standard error" if not i else "", **own
+            ax, rows, (f"{name}_low", f"{name}_high"), alpha=0.3, label="± standard error" if not i else "", **style
         )
 
 
@@ -97,7 +97,7 @@ def ppo_rows(log: RunLog) -> list[Row]:
     ]
 
 
-def _draw_ppo(found: RunRows) -> Figure:
+def _draw_ppo(runs: RunRows) -> Figure:
     page = canvas.new_figure(8.4)
     policy, value, kl, clip, entropy, fit = canvas.add_panels(page, (1, 1), (1, 1), (1, 1))
     label_panel(policy, "Policy loss", "round", "mean over minibatches")
@@ -105,30 +105,30 @@ def _draw_ppo(found: RunRows) -> Figure:
     label_panel(kl, "Distance from the policy that acted", "round", "KL divergence, nats")
     label_panel(clip, "Clipped ratios", "round", "share of steps, 0 to 1")
     label_panel(fit, "Variance that the critic explains", "round", "share of the variance of returns")
-    draw_curves(policy, found, {"policy_loss": "policy loss"})
-    draw_curves(value, found, {"value_loss": "value loss", "gradient_norm": "gradient norm"})
-    draw_curves(kl, found, {"kl": "KL"})
-    for i, rows in enumerate(found.values()):
+    draw_curves(policy, runs, {"policy_loss": "policy loss"})
+    draw_curves(value, runs, {"value_loss": "value loss", "gradient_norm": "gradient norm"})
+    draw_curves(kl, runs, {"kl": "KL"})
+    for i, rows in enumerate(runs.values()):
         canvas.draw_line(
             kl, rows, "round", "kl_stop", color=canvas.BLACK, linestyle="--", label="" if i else "update stops"
         )
-    draw_curves(clip, found, {"clip_share": "clipped"})
-    _plot_entropy(entropy, found)
-    draw_curves(fit, found, {"explained_variance": "explained"})
+    draw_curves(clip, runs, {"clip_share": "clipped"})
+    _plot_entropy(entropy, runs)
+    draw_curves(fit, runs, {"explained_variance": "explained"})
     for ax in (policy, value, kl, clip, entropy, fit):
         add_legend(ax)
     return page
 
 
-def _plot_entropy(ax: Axes, found: RunRows) -> None:
+def _plot_entropy(ax: Axes, runs: RunRows) -> None:
     """Per head of one run; of several, of the whole policy."""
-    heads = canvas.prefixed_columns((row for rows in found.values() for row in rows), "entropy_head")
-    if len(found) == 1 and heads:
+    heads = canvas.prefixed_columns((row for rows in runs.values() for row in rows), "entropy_head")
+    if len(runs) == 1 and heads:
         label_panel(ax, "Entropy of the heads", "round", "share of the maximum, 0 to 1")
-        draw_curves(ax, found, heads)
+        draw_curves(ax, runs, heads)
         return
     label_panel(ax, "Entropy of the policy", "round", "nats")
-    draw_curves(ax, found, {"entropy": "entropy"})
+    draw_curves(ax, runs, {"entropy": "entropy"})
 
 
 LEARNING = Plot(

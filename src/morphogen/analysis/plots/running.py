@@ -28,7 +28,7 @@ def health_rows(log: RunLog) -> list[Row]:
     for one in tables["rounds"]:
         at = one["round"]
         epochs, gradients = rows_of_round(tables["epochs"], at), rows_of_round(tables["gradients"], at)
-        hidden, seen = (next(iter(rows_of_round(tables[name], at)), {}) for name in ("hidden", "observations"))
+        hidden, observed = (next(iter(rows_of_round(tables[name], at)), {}) for name in ("hidden", "observations"))
         worst = [row["gradient_health_min"] for row in gradients if row["gradient_health_min"] is not None]
         rounds.append(
             {
@@ -39,7 +39,7 @@ def health_rows(log: RunLog) -> list[Row]:
                 "skipped": sum(row["skipped"] for row in epochs) if epochs else None,
                 "rollbacks": one["rollbacks"],
                 **{name: hidden.get(name) for name in HIDDEN_COLUMNS},
-                **{name: seen.get(name) for name in OBSERVATION_COLUMNS},
+                **{name: observed.get(name) for name in OBSERVATION_COLUMNS},
                 "anomaly": None,
             }
         )
@@ -51,43 +51,43 @@ def _anomaly_label(row: Row) -> str:
     return row["kind"] if row["subject"] is None else f"{row['kind']} {row['subject']}"
 
 
-def _draw_health(found: RunRows) -> Figure:
+def _draw_health(runs: RunRows) -> Figure:
     page = canvas.new_figure(9.0)
-    health, norm, hidden, seen, skipped, anomalies = canvas.add_panels(page, (1, 1), (1, 1), (1, 1))
+    health, norm, hidden, observed, skipped, anomalies = canvas.add_panels(page, (1, 1), (1, 1), (1, 1))
     label_panel(health, "Gradient health of the seeds", "round", "0 (dead or exploding) to 1")
     label_panel(norm, "Gradients of the hosts", "round", "norm before clipping")
     label_panel(hidden, "Memory of the policy", "round", "root mean square")
-    label_panel(seen, "Observations", "round", "share of the values, 0 to 1")
+    label_panel(observed, "Observations", "round", "share of the values, 0 to 1")
     label_panel(skipped, "Skipped minibatches and rollbacks", "round", "number in a round")
     label_panel(anomalies, "Anomalies", "round", "")
-    rounds = {run: [row for row in rows if row["anomaly"] is None] for run, rows in found.items()}
+    rounds = {run: [row for row in rows if row["anomaly"] is None] for run, rows in runs.items()}
     draw_curves(health, rounds, {"gradient_health": "mean", "gradient_health_min": "worst"})
     draw_curves(norm, rounds, {"host_gradient_norm": "mean of the envs"})
     draw_curves(hidden, rounds, {"h_rms": "hidden", "c_rms": "cell"})
-    draw_curves(seen, rounds, {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"})
+    draw_curves(observed, rounds, {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"})
     draw_curves(skipped, rounds, {"skipped": "skipped minibatches", "rollbacks": "rollbacks"})
     skipped.set_ylim(0, max(1.0, skipped.get_ylim()[1]))
-    _plot_anomalies(anomalies, found)
-    for ax in (health, norm, hidden, seen, skipped, anomalies):
+    _plot_anomalies(anomalies, runs)
+    for ax in (health, norm, hidden, observed, skipped, anomalies):
         add_legend(ax)
     return page
 
 
-def _plot_anomalies(ax: Axes, found: RunRows) -> None:
+def _plot_anomalies(ax: Axes, runs: RunRows) -> None:
     """A row per kind, a cross per anomaly."""
-    kinds = sorted({row["anomaly"] for rows in found.values() for row in rows if row["anomaly"] is not None})
-    last = max((row["round"] for rows in found.values() for row in rows), default=1)
+    kinds = sorted({row["anomaly"] for rows in runs.values() for row in rows if row["anomaly"] is not None})
+    last = max((row["round"] for rows in runs.values() for row in rows), default=1)
     canvas.set_integer_x(ax)
     ax.set_xlim(0.5, last + 0.5)
     if not kinds:
         canvas.show_no_data(ax, "none")
         ax.set_yticks([])
         return
-    for i, (run, rows) in enumerate(found.items()):
-        mine = [row for row in rows if row["anomaly"] is not None]
-        places = [kinds.index(row["anomaly"]) - i * RUN_OFFSET for row in mine]
+    for i, (run, rows) in enumerate(runs.items()):
+        anomalies = [row for row in rows if row["anomaly"] is not None]
+        places = [kinds.index(row["anomaly"]) - i * RUN_OFFSET for row in anomalies]
         style = {"linestyle": "", "marker": "x", "color": canvas.cycle_colour(i)}
-        ax.plot([row["round"] for row in mine], places, label=run if len(found) > 1 else "", **style)
+        ax.plot([row["round"] for row in anomalies], places, label=run if len(runs) > 1 else "", **style)
     ax.set_yticks(range(len(kinds)), kinds)
     ax.set_ylim(-0.6, len(kinds) - 0.4)
 
@@ -95,14 +95,14 @@ def _plot_anomalies(ax: Axes, found: RunRows) -> None:
 def throughput_rows(log: RunLog) -> list[Row]:
     """A row per round: rates, seconds, and the share of every phase in the time of all of them."""
     tables = log.tables
-    found = []
+    rows = []
     for one in tables["throughput"]:
         phases: dict[str, Any] = next((row["phases"] for row in rows_of_round(tables["phases"], one["round"])), {})
         spent = {name: _phase_seconds(phase) for name, phase in phases.items()}
         total = sum(spent.values())
         shares = {f"phase.{name}": value / total for name, value in spent.items() if total}
-        found.append({"round": one["round"], **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)}, **shares})
-    return found
+        rows.append({"round": one["round"], **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)}, **shares})
+    return rows
 
 
 def _phase_seconds(phase: Row) -> float:
@@ -110,18 +110,18 @@ def _phase_seconds(phase: Row) -> float:
     return (phase["wall_s"] if phase["device_s"] is None else phase["device_s"]) or 0.0
 
 
-def _draw_throughput(found: RunRows) -> Figure:
-    page = canvas.new_figure(3.0 + 3.0 * len(found))
-    rate, wait, *phases = canvas.add_panels(page, (1, 1), *((1,) for _ in found))
+def _draw_throughput(runs: RunRows) -> Figure:
+    page = canvas.new_figure(3.0 + 3.0 * len(runs))
+    rate, wait, *phases = canvas.add_panels(page, (1, 1), *((1,) for _ in runs))
     label_panel(rate, "Rate of the rollouts", "round", "epochs of an env per second")
     label_panel(wait, "Standing still", "round", "share of the wall time, 0 to 1")
-    draw_curves(rate, found, {"env_epochs_per_s": "rate"})
-    draw_curves(wait, found, {"host_wait_time_share": "host in fences", "data_wait_time_share": "making minibatches"})
+    draw_curves(rate, runs, {"env_epochs_per_s": "rate"})
+    draw_curves(wait, runs, {"host_wait_time_share": "host in fences", "data_wait_time_share": "making minibatches"})
     rate.set_ylim(bottom=0)
     for ax in (rate, wait):
         add_legend(ax)
-    for ax, (run, rows) in zip(phases, found.items(), strict=True):
-        _plot_phases(ax, rows, run if len(found) > 1 else "")
+    for ax, (run, rows) in zip(phases, runs.items(), strict=True):
+        _plot_phases(ax, rows, run if len(runs) > 1 else "")
     return page
 
 

@@ -55,19 +55,19 @@ def lifecycle_rows(log: RunLog) -> list[Row]:
 
 
 def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
-    here = f'"round":{round},'
-    events = log.events(lambda line: here in line and any(f'"{name}"' in line for name in LIFECYCLE_EVENTS))
-    mine = [event for event in events if event.round is not None and round_number(event.round) == round]
+    marker = f'"round":{round},'
+    events = log.events(lambda line: marker in line and any(f'"{name}"' in line for name in LIFECYCLE_EVENTS))
+    round_events = [event for event in events if event.round is not None and round_number(event.round) == round]
     start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
     places = [(env, slot) for env in range(min(MAX_ENVS, start["envs"])) for slot in start["slots"]]
     spans = [
         {"env": env, "slot": slot, **span}
         for env, slot in places
-        for span in _spans([event for event in mine if (event.env, event.slot) == (env, slot)], end)
+        for span in _spans([event for event in round_events if (event.env, event.slot) == (env, slot)], end)
     ]
     backs = [
         {"env": event.env, "slot": None, **_span(ROLLBACK, event.epoch, event.epoch)}
-        for event in mine
+        for event in round_events
         if event.name == "RolledBack" and (event.env or 0) < MAX_ENVS
     ]
     return [{"round": round, **row} for row in [*spans, *backs]]
@@ -120,8 +120,8 @@ def _plot_gantt(ax: Axes, rows: list[Row], which: str) -> None:
     _plot_bars(ax, [row for row in rows if row["stage"] in COLOURS], at)
     for row in rows:
         if row["stage"] == ROLLBACK:
-            mine = [i for place, i in at.items() if place[0] == row["env"]]
-            ax.plot([row["start"]] * len(mine), mine, linestyle="", marker="x", color=canvas.BLACK, markersize=5)
+            lanes = [i for place, i in at.items() if place[0] == row["env"]]
+            ax.plot([row["start"]] * len(lanes), lanes, linestyle="", marker="x", color=canvas.BLACK, markersize=5)
     ax.set_yticks(range(len(places)), [f"{env} {slot}" for env, slot in places], fontsize=6)
     for i, (one, other) in enumerate(pairwise(places)):
         if one[0] != other[0]:
@@ -160,27 +160,27 @@ LIFECYCLE = Plot(
 def contribution_rows(log: RunLog) -> list[Row]:
     """From the bare host to the final network of the best episode, seed by seed; Shapley values add up."""
     measured = [
-        (row["committed_accuracy"] or 0.0, row, found)
+        (row["committed_accuracy"] or 0.0, row, ablation)
         for row in log.tables["episodes"]
-        if (found := last_ablations(log, row))
+        if (ablation := last_ablations(log, row))
     ]
     if not measured:
         return []
-    _, episode, found = max(measured, key=lambda entry: entry[0])
+    _, episode, ablation = max(measured, key=lambda entry: entry[0])
     slots = log.tables["starts"][0]["slots"] if log.tables["starts"] else [seed["slot"] for seed in episode["topology"]]
     seeds = {seed["slot"]: seed for seed in episode["topology"]}
     head = {"round": episode["round"], "env": episode["env"]}
     rows, level = (
-        [{**head, "step": START, "low": 0.0, "high": found["host_acc"], "interaction": None}],
-        found["host_acc"],
+        [{**head, "step": START, "low": 0.0, "high": ablation["host_acc"], "interaction": None}],
+        ablation["host_acc"],
     )
-    for slot, share, interaction in zip(slots, found["shapley"], found["interaction_sum"], strict=True):
+    for slot, share, interaction in zip(slots, ablation["shapley"], ablation["interaction_sum"], strict=True):
         if share is None or (not share and slot not in seeds):
             continue  # nothing grows there, or it does not run yet
         step = f"{slot} {seeds[slot]['blueprint'] if slot in seeds else '(gone)'}"
         rows.append({**head, "step": step, "low": level, "high": level + share, "interaction": interaction})
         level += share
-    return [*rows, {**head, "step": END, "low": 0.0, "high": found["accuracy"], "interaction": None}]
+    return [*rows, {**head, "step": END, "low": 0.0, "high": ablation["accuracy"], "interaction": None}]
 
 
 def last_ablations(log: RunLog, episode: Row) -> Row | None:

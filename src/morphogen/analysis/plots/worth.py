@@ -26,18 +26,19 @@ REFERENCE_LINES = {"difference": 0.0}  # where nothing is better or worse
 
 def comparison_rows(log: RunLog) -> list[Row]:
     """The policy of the run minus every other one on the same held-out instances: each pair, and the mean of them."""
-    policies, own = log.result.get("policies", {}), log.config.get("policy_name")
-    rivals = [name for name in policies if name != own] if own in policies else []
-    found: list[Row] = []
+    policies, policy = log.result.get("policies", {}), log.config.get("policy_name")
+    rivals = [name for name in policies if name != policy] if policy in policies else []
+    rows: list[Row] = []
     for metric in METRICS:
         for rival in rivals:
-            pairs = [a - b for a, b in zip(policies[own][metric], policies[rival][metric], strict=True)]
+            pairs = [a - b for a, b in zip(policies[policy][metric], policies[rival][metric], strict=True)]
             head = {"metric": metric, "rival": rival}
-            found.append({**head, "pair": None, **_paired_difference(pairs)})
-            found += [
-                {**head, "pair": i, "difference": one, **dict.fromkeys(PAIRED_COLUMNS)} for i, one in enumerate(pairs)
+            rows.append({**head, "pair": None, **_paired_difference(pairs)})
+            rows += [
+                {**head, "pair": i, "difference": difference, **dict.fromkeys(PAIRED_COLUMNS)}
+                for i, difference in enumerate(pairs)
             ]
-    return found
+    return rows
 
 
 PAIRED_COLUMNS = ("low", "high", "wins", "ties", "losses")
@@ -47,7 +48,7 @@ def _paired_difference(pairs: Sequence[float]) -> Row:
     """Mean difference with its 95 % interval (normal), and who was ahead how often."""
     middle = fmean(pairs)
     room = SIGMAS * stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
-    signs = [0 if abs(one) <= TIE_TOLERANCE else math.copysign(1, one) for one in pairs]
+    signs = [0 if abs(pair) <= TIE_TOLERANCE else math.copysign(1, pair) for pair in pairs]
     counts = (signs.count(sign) for sign in (1, 0, -1))
     ends = (None, None) if room is None else (middle - room, middle + room)
     return {"difference": middle, **dict(zip(PAIRED_COLUMNS, (*ends, *counts), strict=True))}
@@ -59,11 +60,11 @@ def _plot_comparison(part: SubFigure, rows: Sequence[Row]) -> None:
         means = [row for row in rows if row["metric"] == metric and row["pair"] is None]
         for i, row in enumerate(means):
             pairs = [
-                one
-                for one in rows
-                if one["metric"] == metric and one["rival"] == row["rival"] and one["pair"] is not None
+                pair
+                for pair in rows
+                if pair["metric"] == metric and pair["rival"] == row["rival"] and pair["pair"] is not None
             ]
-            ax.plot([one["difference"] for one in pairs], [i] * len(pairs), "|", color=canvas.SKY, markersize=11)
+            ax.plot([pair["difference"] for pair in pairs], [i] * len(pairs), "|", color=canvas.SKY, markersize=11)
             ends = (
                 [[row["difference"] - row["low"]], [row["high"] - row["difference"]]]
                 if row["low"] is not None
@@ -79,22 +80,22 @@ def _plot_comparison(part: SubFigure, rows: Sequence[Row]) -> None:
 
 def arm_rows(log: RunLog) -> list[Row]:
     """Every statistic of every arm that has it, with its interval."""
-    found = log.evaluation.get("statistics", {})
+    statistics = log.evaluation.get("statistics", {})
     return [
-        {"arm": arm, "statistic": name, **{end: held[end] for end in INTERVAL_COLUMNS}}
-        for arm, one in found.items()
-        for name, held in one.items()
-        if held is not None
+        {"arm": arm, "statistic": name, **{end: estimate[end] for end in INTERVAL_COLUMNS}}
+        for arm, estimates in statistics.items()
+        for name, estimate in estimates.items()
+        if estimate is not None
     ]
 
 
 def arm_table(log: RunLog) -> list[Row]:
     """An arm a row: its means, and what it took."""
     arms = log.evaluation.get("statistics", {})
-    names = dict.fromkeys(name for one in arms.values() for name in one)
+    names = dict.fromkeys(name for estimates in arms.values() for name in estimates)
     return [
-        {"arm": arm, **{name: held["value"] if (held := one.get(name)) else None for name in names}}
-        for arm, one in arms.items()
+        {"arm": arm, **{name: estimate["value"] if (estimate := estimates.get(name)) else None for name in names}}
+        for arm, estimates in arms.items()
     ]
 
 
@@ -106,7 +107,7 @@ def _plot_arms(part: SubFigure, rows: Sequence[Row]) -> None:
     names = _arm_names(rows)
     for ax, (statistic, (title, axis)) in zip(part.subplots(1, len(PANELS), sharey=True), PANELS.items(), strict=True):
         label_panel(ax, title, axis, "")
-        for row in (one for one in rows if one["statistic"] == statistic):
+        for row in (each for each in rows if each["statistic"] == statistic):
             _plot_interval(ax, row, names.index(row["arm"]))
         if statistic in REFERENCE_LINES:
             ax.axvline(REFERENCE_LINES[statistic], color=canvas.BLACK, linewidth=0.8)
@@ -124,11 +125,11 @@ def _plot_interval(ax: Axes, row: Row, place: int) -> None:
 
 def profile_rows(log: RunLog) -> list[Row]:
     """The share of episodes above every tau, for every arm."""
-    found = log.evaluation.get("profiles", {"tau": (), "arms": {}})
+    profiles = log.evaluation.get("profiles", {"tau": (), "arms": {}})
     return [
         {"arm": arm, "tau": tau, **dict(zip(INTERVAL_COLUMNS, shares, strict=True))}
-        for arm, band in found["arms"].items()
-        for tau, *shares in zip(found["tau"], *(band[end] for end in INTERVAL_COLUMNS), strict=True)
+        for arm, band in profiles["arms"].items()
+        for tau, *shares in zip(profiles["tau"], *(band[end] for end in INTERVAL_COLUMNS), strict=True)
     ]
 
 
@@ -136,8 +137,8 @@ def _plot_profiles(part: SubFigure, rows: Sequence[Row]) -> None:
     ax = part.subplots()
     label_panel(ax, "Performance profiles", "network value tau", "share of episodes above tau")
     for i, arm in enumerate(_arm_names(rows)):
-        own = [row for row in rows if row["arm"] == arm]
-        tau, value, low, high = ([row[name] for row in own] for name in ("tau", *INTERVAL_COLUMNS))
+        curve = [row for row in rows if row["arm"] == arm]
+        tau, value, low, high = ([row[name] for row in curve] for name in ("tau", *INTERVAL_COLUMNS))
         dash = canvas.DASHES[i // len(canvas.CYCLE) % len(canvas.DASHES)]
         ax.plot(tau, value, color=canvas.cycle_colour(i), linestyle=dash, label=arm)
         ax.fill_between(tau, low, high, color=canvas.cycle_colour(i), alpha=0.15, linewidth=0)

@@ -46,12 +46,12 @@ class FollowBatch(NamedTuple):
 def read_lines(path: Path, cursor: Cursor, *, chunk: int = CHUNK_BYTES) -> tuple[tuple[bytes, ...], Cursor | None]:
     """Return the next complete lines, about a chunk, and the cursor after them; None for a file cut or replaced."""
     try:
-        found = _read_bytes(path, cursor, chunk)
+        data = _read_bytes(path, cursor, chunk)
     except FileNotFoundError:
         return (), cursor if cursor == Cursor() else None
-    if not found.startswith(cursor.last):
+    if not data.startswith(cursor.last):
         return (), None
-    fresh = found[len(cursor.last) : found.rfind(b"\n") + 1]
+    fresh = data[len(cursor.last) : data.rfind(b"\n") + 1]
     lines = fresh.splitlines(keepends=True)
     return tuple(lines), Cursor(cursor.offset + len(fresh), lines[-1]) if lines else cursor
 
@@ -60,11 +60,11 @@ def _read_bytes(path: Path, cursor: Cursor, chunk: int) -> bytes:
     """Read the last line before the cursor and about a chunk more, to the end of a line or of the file."""
     with open_regular(path) as file:
         file.seek(cursor.offset - len(cursor.last))
-        found = file.read(len(cursor.last) + chunk)
-        more = b"" if b"\n" in found[len(cursor.last) :] else file.readline(MAX_BYTES)
+        data = file.read(len(cursor.last) + chunk)
+        more = b"" if b"\n" in data[len(cursor.last) :] else file.readline(MAX_BYTES)
     if len(more) == MAX_BYTES:
         raise OSError(errno.EFBIG, f"a line of more than {MAX_BYTES} bytes")
-    return found + more
+    return data + more
 
 
 def read_new_events(path: Path, cursor: Cursor, *, chunk: int = CHUNK_BYTES) -> tuple[FollowBatch, Cursor]:
@@ -72,7 +72,7 @@ def read_new_events(path: Path, cursor: Cursor, *, chunk: int = CHUNK_BYTES) -> 
     try:
         lines, after = read_lines(path, cursor, chunk=chunk)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error_line(error)}; want the event file of a run") from error
+        raise ConfigError(f"{path}: expected the event file of a run: {error_line(error)}") from error
     if after is None:
         return FollowBatch(restarted=True), Cursor()
     events = tuple(event for event in map(_decode_event, lines) if event is not None)
@@ -95,10 +95,10 @@ def event_file(run: Path) -> Path:
     except FileNotFoundError:
         return run / run_directory.EVENTS  # the run has not begun
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        message = f"RUN is {run}, whose {config.name} cannot be read: {error_line(error)}; want a run directory"
+        message = f"RUN: expected a run directory, got {run}, whose {config.name} cannot be read: {error_line(error)}"
         raise ConfigError(message) from error
     if level == "off":
-        raise ConfigError(f"RUN is {run}, whose telemetry.level is off; want minimal, normal or debug")
+        raise ConfigError(f"RUN: expected a run with telemetry.level minimal, normal or debug, got {run} with off")
     return folder / run_directory.EVENTS
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from typing_extensions import TypedDict
 
-from morphogen.storage.codec import Count, Real, RealRow, RealTable, Share
+from morphogen.storage.type_check import Count, Real, RealRow, RealTable, Share
 from morphogen.telemetry.events import EnvEvent, EpochEvent, Json, SlotEvent
 
 Counts = tuple[Count, ...]

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from typing_extensions import TypedDict
 
-from morphogen.storage.codec import Count, Positive, Real, RealRow, Share
+from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent
 
 

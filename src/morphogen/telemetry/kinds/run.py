@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from typing_extensions import TypedDict
 
-from morphogen.storage.codec import Count, Real
+from morphogen.storage.type_check import Count, Real
 from morphogen.telemetry.events import Json, RunEvent
 
 

@@ -73,9 +73,9 @@ def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
 
 def tree_parts(tree: Any) -> list[Any]:
     """List the tensors, TensorDicts and TensorClasses of a tree, in order."""
-    found: list[Any] = []
-    map_tree(tree, lambda part: found.append(part) or part)
-    return found
+    parts: list[Any] = []
+    map_tree(tree, lambda part: parts.append(part) or part)
+    return parts
 
 
 def tree_form(tree: Any) -> tuple:

@@ -127,13 +127,13 @@ def sums(subject: RewardSubject, episode: Episode) -> str:
 
 def slots(subject: RewardSubject, episode: Episode) -> str:
     """Permuting slots changes no reward."""
-    count, here = episode[0].slots.stage.shape[1], subject.rewards(episode)
+    count, rewards = episode[0].slots.stage.shape[1], subject.rewards(episode)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
-        there = subject.rewards([permute(step, order) for step in episode])
-        if not tensors_equal(here, there, REWARD_TOLERANCE):
-            t, env = divmod(int((here - there).abs().argmax()), here.shape[1])
-            pair = f"{float(here[t, env]):.6g} for env {env}, and {float(there[t, env]):.6g} with its slots permuted"
+        moved = subject.rewards([permute(step, order) for step in episode])
+        if not tensors_equal(rewards, moved, REWARD_TOLERANCE):
+            t, env = divmod(int((rewards - moved).abs().argmax()), rewards.shape[1])
+            pair = f"{float(rewards[t, env]):.6g} for env {env}, and {float(moved[t, env]):.6g} with its slots permuted"
             return f"pays for a slot index: step {t + 1} is {pair}"
     return ""
 
@@ -144,24 +144,24 @@ def ignores_unexecuted(subject: RewardSubject, episode: Episode) -> str:
     for step in episode:
         op = torch.where(step.op_executed, step.op, int(Op.WAIT))
         waited.append(step.replace(op=op, op_executed=torch.ones_like(step.op_executed)))
-    here, there = subject.rewards(episode), subject.rewards(waited)
-    if tensors_equal(here, there, REWARD_TOLERANCE):
+    rewards, without = subject.rewards(episode), subject.rewards(waited)
+    if tensors_equal(rewards, without, REWARD_TOLERANCE):
         return ""
-    t, env = divmod(int((here - there).abs().argmax()), here.shape[1])
-    name, difference = Op(int(episode[t].op[env])).name, float(here[t, env] - there[t, env])
+    t, env = divmod(int((rewards - without).abs().argmax()), rewards.shape[1])
+    name, difference = Op(int(episode[t].op[env])).name, float(rewards[t, env] - without[t, env])
     return f"pays for an op that did not take effect: {name} in env {env} makes {difference:+.6g}"
 
 
 def heads(subject: RewardSubject, epochs: Sequence[SyntheticEpoch]) -> str:
     """Heads of the action that the op does not use change no reward, from the action to the reward."""
     relevant = torch.tensor(RELEVANT)
-    here = subject.rewards([moment.inputs for moment in epochs])
+    rewards = subject.rewards([moment.inputs for moment in epochs])
     noisy = []
     for moment in epochs:
         filled = torch.where(relevant[moment.action[:, Head.OP]], moment.action, 7 - moment.action)
         noisy.append(run_epoch(moment.before, filled, moment.measurements, moment.terms).inputs)
-    there = subject.rewards(noisy)
-    return "" if tensors_equal(here, there) else "pays for heads of the action that the op does not use"
+    changed = subject.rewards(noisy)
+    return "" if tensors_equal(rewards, changed) else "pays for heads of the action that the op does not use"
 
 
 def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, component: str) -> str:

@@ -63,9 +63,9 @@ def host(subject: Subject, example: Any) -> str:
 
 def writes(subject: Subject, example: Any) -> str:
     """It does not write to its input."""
-    given = copy_tree(example)
-    subject.call(*as_arguments(given))
-    changed = differing_leaves(given, example)
+    copy = copy_tree(example)
+    subject.call(*as_arguments(copy))
+    changed = differing_leaves(copy, example)
     verb = "has" if len(changed) == 1 else "have"
     return f"writes to its input: {_join_paths(changed)} {verb} changed" if changed else ""
 
@@ -85,8 +85,8 @@ def neighbours(subject: Subject, example: Any) -> str:
     together, count, axis = subject(example), env_count(example, subject.env_axis), subject.env_axis
     for env in range(count if count > 1 else 0):
         args = as_arguments(example)
-        own = subject.select_env
-        single = own(args, env) if own else select_env(args, env, count=count, axis=axis)
+        select = subject.select_env
+        single = select(args, env) if select else select_env(args, env, count=count, axis=axis)
         alone, among = leaves(subject(single)), leaves(select_env(together, env, count=count, axis=axis))
         other = sorted(differing_leaves(alone, among, subject.tolerance))
         if other:
@@ -97,9 +97,9 @@ def neighbours(subject: Subject, example: Any) -> str:
 
 def kinds(subject: Subject, example: Any) -> str:
     """It keeps device and dtype: trees that come out as they went in have leaves of the same kinds."""
-    here, there = leaves(subject(example)), leaves(subject.call(*as_arguments(move_tree(example, "meta"))))
-    for path, leaf in here.items():
-        twin = there.get(path)
+    result, meta_result = leaves(subject(example)), leaves(subject.call(*as_arguments(move_tree(example, "meta"))))
+    for path, leaf in result.items():
+        twin = meta_result.get(path)
         if twin is None or (twin.dtype, twin.shape) != (leaf.dtype, leaf.shape):
             return f"makes another kind of {path or 'result'} on the meta device than on the CPU"
     return _dtype_violation(subject, example) or _dtype_violation(subject, cast_tree(example, torch.float64))
@@ -107,10 +107,10 @@ def kinds(subject: Subject, example: Any) -> str:
 
 def _dtype_violation(subject: Subject, example: Any) -> str:
     pairs = itertools.product(_tensor_classes(example), _tensor_classes(subject(example)))
-    for was, now in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
-        path = next((path for path in sorted(was.keys() & now.keys()) if was[path].dtype != now[path].dtype), None)
+    for old, new in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
+        path = next((path for path in sorted(old.keys() & new.keys()) if old[path].dtype != new[path].dtype), None)
         if path is not None:
-            return f"does not keep dtypes: {path} went in as {was[path].dtype} and came out as {now[path].dtype}"
+            return f"does not keep dtypes: {path} went in as {old[path].dtype} and came out as {new[path].dtype}"
     return ""
 
 
@@ -123,12 +123,12 @@ def _tensor_classes(part: Any) -> list[Any]:
 
 def slots(subject: Subject, example: Any) -> str:
     """Permuting slots permutes what belongs to slots, and nothing else."""
-    count, axis, given = _slot_count(example, subject.slot_axis), subject.slot_axis, as_arguments(example)
-    here = subject(example)
+    count, axis, args = _slot_count(example, subject.slot_axis), subject.slot_axis, as_arguments(example)
+    result = subject(example)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
-        turned = subject.permute_args(given, order) if subject.permute_args else permute(given, order, axis=axis)
-        other = differing_leaves(subject(turned), permute(here, order, axis=axis), subject.tolerance)
+        turned = subject.permute_args(args, order) if subject.permute_args else permute(args, order, axis=axis)
+        other = differing_leaves(subject(turned), permute(result, order, axis=axis), subject.tolerance)
         if other:
             return f"depends on the order of slots: {_join_paths(other)} changed with it"
     return ""

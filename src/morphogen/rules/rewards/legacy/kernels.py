@@ -45,20 +45,20 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
 
     Promise: the next balance is the old one plus the delta; PRUNE pays minus the balance and leaves 0.
     """
-    (q, measured), u, op, held = rows.contribution, rows.uncommitted, rows.op, rows.escrow_balance
+    (q, measured), u, op, balance = rows.contribution, rows.uncommitted, rows.op, rows.escrow_balance
     fossil, pruned = rows.stage == int(Stage.FOSSILIZED), op == int(Op.PRUNE)
     penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
     both = torch.where(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
     earned = spec.contribution_weight * contribution_credit(q, rows.progress, both.clamp(min=0.0).sqrt())
     due_balance = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
-    target = torch.where(pruned, 0.0, torch.where(fossil, held, due_balance))
+    target = torch.where(pruned, 0.0, torch.where(fossil, balance, due_balance))
     limit = spec.escrow_clip or math.inf
-    delta = torch.where(measured, torch.where(q < 0, -held, (due_balance - held).clamp(-limit, limit)), 0.0)
-    delta = torch.where(pruned, -held, torch.where(fossil, 0.0, delta))
+    delta = torch.where(measured, torch.where(q < 0, -balance, (due_balance - balance).clamp(-limit, limit)), 0.0)
+    delta = torch.where(pruned, -balance, torch.where(fossil, 0.0, delta))
     harm = torch.where(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
     shaping = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
-    ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": held + delta}
+    ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": balance + delta}
     return Payment({"attribution": amount, **shaping}, {"ratio_penalty": penalty}, ledger)
 
 
@@ -103,11 +103,11 @@ def _shaping_components(
     """Everything but attribution: components [...] by name."""
     real = attribution.dtype
     epochs, seed, rewarded = rows.epochs_in_stage.to(real), occupied(rows.stage), attribution > 0
-    u, was = rows.uncommitted, rows.previous_epochs_in_stage.to(real)
+    u, previous = rows.uncommitted, rows.previous_epochs_in_stage.to(real)
     harmful = (rows.stage == int(Stage.BLENDING)) & u.valid & (u.value < 0)
     deciding = (rows.op == int(Op.FOSSILIZE)) | (rows.op == int(Op.PRUNE))
     idle = (rows.stage == int(Stage.HOLDING)) & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
-    pbrs = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, was, spec=spec, gamma=gamma)
+    pbrs = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
     taken = (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0)
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
     return {
@@ -128,10 +128,10 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
     """Cost of an op, and its bonus or penalty.  rows [...] -> [...], 0 for WAIT."""
     stage, (q, measured), (u, known) = rows.stage, rows.contribution, rows.uncommitted
     seed, epochs = occupied(stage), rows.epochs_in_stage.to(q.dtype)
-    kept = -0.01 + parts.fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
+    fossilized = -0.01 + parts.fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
     worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= parts.ONE_POINT)
     if spec.use_terminal:
-        kept = torch.where(worthy, kept + LEGITIMACY_BONUS * parts.maturity(epochs), kept)
+        fossilized = torch.where(worthy, fossilized + LEGITIMACY_BONUS * parts.maturity(epochs), fossilized)
     removed = -0.005 + parts.prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
     sown = torch.full_like(q, -0.15)
     if spec.use_pbrs:
@@ -141,7 +141,7 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
         sown = torch.where(rows.last, sown, sown + promise)
     amounts = {
         Op.GERMINATE: torch.where(seed, -0.45, sown),
-        Op.FOSSILIZE: kept,
+        Op.FOSSILIZE: fossilized,
         Op.PRUNE: removed,
         Op.ADVANCE: torch.where(stage == int(Stage.TRAINING), torch.full_like(q, -0.1), 0.0),
         Op.SET_ALPHA_TARGET: torch.full_like(q, -0.005),
@@ -173,7 +173,7 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
     """
     (q, measured), (u, known) = rows.contribution, rows.uncommitted
     improved, holding = known & (u > 0), rows.stage == int(Stage.HOLDING)
-    kept = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
+    fossilized = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
     good = holding & improved & measured & (q >= parts.ONE_POINT)
     both = parts.combine(torch.where(improved, u, 0.0).expand_as(q), q, how=spec.combine)
     full = (0.3 + spec.basic_bonus_scale * both) * parts.maturity(rows.epochs_in_stage.to(q.dtype))
@@ -181,12 +181,12 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
     bonus = torch.where(holding, torch.where(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
     bonus = torch.where(useless, -0.5, bonus)
     left = rows.left.clamp(min=spec.drip_min_epochs)
-    pool = torch.where(kept & good, full * spec.drip_fraction, 0.0)
+    pool = torch.where(fossilized & good, full * spec.drip_fraction, 0.0)
     payment = parts.drip(rows.drip_scale, q, cap=spec.drip_cap, negative_ratio=spec.drip_negative_ratio)
     components = {
         "pbrs": _basic_pbrs(rows, debit=True, spec=spec, gamma=gamma),
         "rent": -spec.param_price * rows.effective_seed_params / spec.param_budget,
-        "fossilize_bonus": torch.where(kept, bonus, 0.0),
+        "fossilize_bonus": torch.where(fossilized, bonus, 0.0),
         "terminal": torch.where(rows.last, spec.basic_terminal_weight * rows.val_acc_delta / 100, 0.0),
         "drip": torch.where(measured & (rows.drip_scale > 0), payment, 0.0),
     }
@@ -196,10 +196,10 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
 def _basic_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: float) -> Tensor:
     """Stage shaping of a seed; with `debit` a pruned seed gives its whole potential back.  rows [...] -> [...]."""
     real = rows.contribution.value.dtype
-    epochs, was = rows.epochs_in_stage.to(real), rows.previous_epochs_in_stage.to(real)
+    epochs, previous = rows.epochs_in_stage.to(real), rows.previous_epochs_in_stage.to(real)
     if not spec.use_pbrs:
         return torch.zeros_like(epochs)
-    amount = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, was, spec=spec, gamma=gamma)
+    amount = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
     if debit:
         owed = -spec.pbrs_weight * parts.stage_potential(rows.stage, epochs, spec=spec)
         amount = torch.where(rows.op == int(Op.PRUNE), owed, amount)

@@ -50,7 +50,7 @@ def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: i
     """
     slots, epoch = inputs.slots, inputs.epoch.unsqueeze(-1)
     seed, fossil = occupied(slots.stage), slots.stage == int(Stage.FOSSILIZED)
-    kept = slots.next_contribution_valid & (slots.next_stage == int(Stage.FOSSILIZED))
+    fossilized = slots.next_contribution_valid & (slots.next_stage == int(Stage.FOSSILIZED))
     known = seed & inputs.uncommitted_valid.unsqueeze(-1)
     zero = torch.zeros_like(inputs.val_acc).unsqueeze(-1)
     absent = ("val_acc_delta", "effective_seed_params", "alpha_delta_sq_sum", "escrow_balance", "drip_scale")
@@ -73,7 +73,7 @@ def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: i
         host_params=inputs.host_params.unsqueeze(-1),
         n_active_seeds=(seed & ~fossil).sum(-1, keepdim=True),
         n_fossilized=fossil.sum(-1, keepdim=True),
-        n_contributing_fossilized=(kept & (slots.next_contribution >= parts.ONE_POINT)).sum(-1, keepdim=True),
+        n_contributing_fossilized=(fossilized & (slots.next_contribution >= parts.ONE_POINT)).sum(-1, keepdim=True),
         **{name: fields.get(name, zero) for name in absent},
     )
 

@@ -16,7 +16,7 @@ FORMAT = 3
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 KEYS = {"v", "seq", "time", "rank", "event", "severity", "data"}
 EVENT_KINDS: dict[str, type[Event]] = {
-    kind.NAME or kind.__name__: kind
+    kind.NAME: kind
     for module in (run, round, ppo, epoch)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__

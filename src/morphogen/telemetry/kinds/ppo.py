@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from dataclasses import fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from morphogen.telemetry.events import RoundEvent, tidy
 
@@ -20,11 +20,8 @@ Once = Annotated[float | None, "once"]
 OnceInt = Annotated[int | None, "once"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PpoUpdated(RoundEvent):
+class PpoUpdated(RoundEvent, level="minimal", kw_only=True):
     """One update; None = not measured.  `*_head` hold a number per head of the action."""
-
-    LEVEL: ClassVar[str] = "minimal"
 
     policy_loss: Mean = None
     value_loss: Mean = None

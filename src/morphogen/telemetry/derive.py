@@ -11,15 +11,6 @@ from typing import Any
 import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.telemetry.event_tally import (
-    HEAD_USED,
-    HEAD_VALUES,
-    Array,
-    Record,
-    choice_names,
-    enum_names,
-    mask_invalid,
-)
 from morphogen.telemetry.events import Envelope, Event, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds.epoch import (
@@ -42,11 +33,18 @@ from morphogen.telemetry.kinds.epoch import (
     TopologyRecorded,
 )
 from morphogen.telemetry.record_memory import (
+    HEAD_USED,
+    HEAD_VALUES,
     STAGE_POINTS,
+    Array,
     EpisodeMemory,
+    Record,
     RunFacts,
+    choice_names,
     delivered_params,
+    enum_names,
     in_stages,
+    mask_invalid,
     stability,
 )
 from morphogen.vocab.action import Head, Op, Outcome, Reason
@@ -85,7 +83,7 @@ class DeriveContext:
 def derive_events(
     record: Record, memories: tuple[EpisodeMemory, EpisodeMemory], position: tuple[int, int], facts: RunFacts
 ) -> tuple[Envelope, ...]:
-    """The events of the epoch at (round, epoch) up to the normal level; memories: as `remember` returns them.
+    """The events of the epoch at (round, epoch) up to the normal level; memories: as `update_memory` returns them.
 
     Events about all envs come first, then those of each env, in order.
     """
@@ -106,7 +104,11 @@ def derive_details(
 ) -> tuple[Envelope, ...]:
     """The events of an epoch that only the debug level writes.  memory: that after the epoch."""
     round, epoch = position
-    data = [*debug_events(record, memory, facts)]
+    data: list[Event] = [actions_event(record, facts.slots), slots_event(record, memory)]
+    missing = attribution_event(record)
+    if any(map(any, missing.reason)):
+        data.append(missing)
+    data.append(RewardsPaid(names=facts.components, components=record["components"], totals=memory.components))
     if epoch < facts.epochs - 1:
         data.append(ablations_event(record))
     events = [Envelope(part, round=round, epoch=epoch) for part in data]
@@ -259,18 +261,6 @@ def ablations_event(record: Record) -> AblationsMeasured:
         interaction_sum=mask_invalid(record["interaction_sum"], pairs),
         boost_received=mask_invalid(record["boost_received"], pairs),
     )
-
-
-def debug_events(
-    record: Record, memory: EpisodeMemory, facts: RunFacts
-) -> Iterator[ActionsTaken | SlotsMeasured | AttributionMissing | RewardsPaid]:
-    """Events of an epoch at level debug.  memory: after it."""
-    yield actions_event(record, facts.slots)
-    yield slots_event(record, memory)
-    missing = attribution_event(record)
-    if any(any(row) for row in missing.reason):
-        yield missing
-    yield RewardsPaid(names=facts.components, components=record["components"], totals=memory.components)
 
 
 def actions_event(record: Record, slots: tuple[str, ...]) -> ActionsTaken:

@@ -9,11 +9,10 @@ from support.faulty_sinks import DONE, Broken, Keep, lived, passing, summary
 
 from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
 from morphogen.telemetry.anomaly import EpochReport
-from morphogen.telemetry.dispatch import Dispatcher
+from morphogen.telemetry.dispatch import Dispatcher, PendingEvents
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import RewardsPaid
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 6  # of an episode

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.faulty_sinks import DONE, Blocked, Broken, FullDisk, Keep, batch, lived, passing, summary
 
-from morphogen.telemetry import sink_thread as module
+from morphogen.telemetry import dispatch as module
+from morphogen.telemetry.dispatch import SinkWorker
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode
-from morphogen.telemetry.sink_thread import SinkWorker
 from morphogen.telemetry.writer import JsonlSink
 
 

@@ -94,8 +94,14 @@ def find_anomalies(
         findings += _findings_above("gradient_drift", drift, limits["gradient_drift"])
         clipped = update.get("observation.clip_share")
         findings += _findings_above("observation_clipped", clipped, limits["observation_clipped"])
-    full, warned = _memory_findings(devices, state.warned, limits, counts.round)
-    return [*findings, *full], AnomalyState(low, first, waits, gradient, warned)
+    warned = dict(state.warned)
+    for device in devices:
+        name, share = device["device"], device["reserved_bytes"] / max(device["total_bytes"], 1)
+        due = name not in warned or counts.round - warned[name] >= limits["memory_rounds"]
+        if due and share > limits["memory"]:
+            findings.append(Finding("memory", WARNING, share, limits["memory"], name))
+            warned[name] = counts.round
+    return findings, AnomalyState(low, first, waits, gradient, warned)
 
 
 def ratio_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
@@ -202,19 +208,6 @@ def gradient_drift(norm: float | None, average: float | None) -> tuple[float, fl
     if norm is None or average is None:
         return 0.0, average if norm is None else norm
     return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm
-
-
-def _memory_findings(
-    devices: Sequence[Mapping[str, Any]], before: Mapping[str, int], limits: Numbers, round: int
-) -> tuple[list[Finding], dict[str, int]]:
-    findings, after = [], dict(before)
-    for device in devices:
-        name, share = device["device"], device["reserved_bytes"] / max(device["total_bytes"], 1)
-        due = name not in after or round - after[name] >= limits["memory_rounds"]
-        if due and share > limits["memory"]:
-            findings.append(Finding("memory", WARNING, share, limits["memory"], name))
-            after[name] = round
-    return findings, after
 
 
 def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:

@@ -131,9 +131,9 @@ class SinkWorker:
                 self.waited_s += time.monotonic() - began
             if len(self._queue) > self._size:
                 self._give_up(self.error or f"took nothing for {self._timeout_s:g} s")
-            lost = self.given_up
-        if lost:
-            self._on_failure(self, str(self.error))
+            if not self.given_up:
+                return
+        self._on_failure(self, str(self.error))
 
     def flush(self) -> None:
         """Ask for a durable write of all that waits; a sink that failed is tried again.  Does not wait."""
@@ -160,11 +160,10 @@ class SinkWorker:
             self._changed.notify_all()
         self._thread.join(self._timeout_s)
         with self._changed:
-            late = self._thread.is_alive() and not self.given_up
-            if late:
-                self._give_up(f"did not take what was left in {self._timeout_s:g} s")
-        if late:
-            self._on_failure(self, str(self.error))
+            if self.given_up or not self._thread.is_alive():
+                return
+            self._give_up(f"did not take what was left in {self._timeout_s:g} s")
+        self._on_failure(self, str(self.error))
 
     def _give_up(self, error: str) -> None:
         self.error, self.given_up = error, True

@@ -68,19 +68,14 @@ def empty_tally(slots: int, components: int) -> RoundTally:
     paid = np.zeros((5, components + 1))
     paid[3:] = [[np.inf], [-np.inf]]
     return RoundTally(
+        **dict.fromkeys(("sampled", "effective", "succeeded", "legal"), ops),
+        **dict.fromkeys(("used", "choices", "single"), heads),
         steps=0,
         forced=0,
         missed=0,
-        sampled=ops,
-        effective=ops,
-        succeeded=ops,
         outcomes=np.zeros(max(Outcome) + 1, dtype=np.int64),
         reasons=np.zeros(max(Reason) + 1, dtype=np.int64),
         values=tuple(np.zeros(size, dtype=np.int64) for size in sizes),
-        legal=ops,
-        used=heads,
-        choices=heads,
-        single=heads,
         paid=paid,
     )
 
@@ -91,6 +86,12 @@ def add_epoch(tally: RoundTally, record: Record) -> RoundTally:
     op = action[:, Head.OP]
     used = HEAD_USED[np.clip(op, 0, len(Op) - 1)]
     values = zip(tally.values, action.T, used.T, strict=True)
+    amounts = np.column_stack((record["components"], record["reward"])).astype(np.float64)
+    known = np.isfinite(amounts)
+    real = np.where(known, amounts, 0.0)
+    sums = np.add(tally.paid[:3], (known.sum(axis=0), real.sum(axis=0), (real**2).sum(axis=0)))
+    least = np.minimum(tally.paid[3], np.where(known, amounts, np.inf).min(axis=0))
+    most = np.maximum(tally.paid[4], np.where(known, amounts, -np.inf).max(axis=0))
     return replace(
         tally,
         steps=tally.steps + len(op),
@@ -106,23 +107,13 @@ def add_epoch(tally: RoundTally, record: Record) -> RoundTally:
         used=tally.used + used.sum(axis=0),
         choices=tally.choices + count.sum(axis=0),
         single=tally.single + (count == 1).sum(axis=0),
-        paid=_add_rewards(tally.paid, record),
+        paid=np.vstack((sums, least, most)),
     )
 
 
 def _count_codes(codes: Array, like: Array) -> Array:
     """Count each code; codes outside of the table are ignored."""
     return np.bincount(codes[(codes >= 0) & (codes < len(like))], minlength=len(like))
-
-
-def _add_rewards(before: Array, record: Record) -> Array:
-    amounts = np.column_stack((record["components"], record["reward"])).astype(np.float64)
-    known = np.isfinite(amounts)
-    real = np.where(known, amounts, 0.0)
-    sums = np.add(before[:3], (known.sum(axis=0), real.sum(axis=0), (real**2).sum(axis=0)))
-    least = np.minimum(before[3], np.where(known, amounts, np.inf).min(axis=0))
-    most = np.maximum(before[4], np.where(known, amounts, -np.inf).max(axis=0))
-    return np.vstack((sums, least, most))
 
 
 def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
@@ -135,9 +126,7 @@ def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
         succeeded=_counts_by_name(tally.succeeded, Op),
         heads={head: dict(zip(known, counts, strict=True)) for head, known, counts in heads},
         outcomes=_counts_by_name(tally.outcomes, Outcome),
-        reasons={
-            name: count for name, count in _counts_by_name(tally.reasons, Reason).items() if name != Reason.NONE.name
-        },
+        reasons={reason.name: tally.reasons[reason] for reason in Reason if reason is not Reason.NONE},
         forced=tally.forced,
         missed=tally.missed,
     )
@@ -228,29 +217,17 @@ class EpisodeMemory:
 def initial_memory(record: Record, facts: RunFacts) -> EpisodeMemory:
     """The memory before the first epoch of an episode, whose record this is."""
     envs, slots = record["stage"].shape
-    whole = np.zeros((envs, slots), dtype=np.int64)
-    real = np.zeros((envs, slots))
-    count = np.zeros(envs, dtype=np.int64)
+    counts = ("unmeasured", "germinated", "fossilized", "pruned", "rollbacks")
     return EpisodeMemory(
-        alpha=real,
-        age=whole,
-        epochs_in_stage=whole,
-        params=whole,
-        contribution=real,
-        shapley=real,
+        **dict.fromkeys(("alpha", "contribution", "shapley", "germination_accuracy"), np.zeros((envs, slots))),
+        **dict.fromkeys(("age", "epochs_in_stage", "params"), np.zeros((envs, slots), dtype=np.int64)),
+        **dict.fromkeys(("reward", "discounted"), np.zeros(envs)),
+        **dict.fromkeys(counts, np.zeros(envs, dtype=np.int64)),
         contribution_valid=np.zeros((envs, slots), dtype=bool),
-        germination_accuracy=real,
         initial_accuracy=record["acc_before"],
         recent=np.full((envs, STABILITY_EPOCHS + 1), np.nan),
-        reward=np.zeros(envs),
-        discounted=np.zeros(envs),
         components=np.zeros((envs, len(facts.components))),
         detectors=np.zeros((envs, 2), dtype=np.int64),
-        unmeasured=count,
-        germinated=count,
-        fossilized=count,
-        pruned=count,
-        rollbacks=count,
         ops=np.zeros((envs, len(Op)), dtype=np.int64),
         stabilized=np.zeros(envs, dtype=bool),
         tally=empty_tally(slots, len(facts.components)),

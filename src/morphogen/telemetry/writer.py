@@ -73,18 +73,16 @@ class JsonlSink:
 
     local = True
 
-    def __init__(
-        self, path: Path, *, first_seq: int = 0, rank: int = 0, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: Path, *, first_seq: int = 0, clock: Callable[[], float] = time.time) -> None:
         """first_seq: number of the next line."""
-        self.name, self.seq, self._rank, self._clock = path.name, first_seq, rank, clock
+        self.name, self.seq, self._clock = path.name, first_seq, clock
         self._file = path.open("ab", buffering=0)
         self._size = self._file.tell()  # bytes of whole lines
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
         now = self._clock()
-        lines = [encode(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
+        lines = [encode(event, seq=self.seq + i, time=now) for i, event in enumerate(events)]
         data = "".join(lines).encode("ascii")
         try:
             rest = data
@@ -168,8 +166,27 @@ class ScalarSink:
     @cached_property
     def _logger(self) -> Any:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
+        name, folder, wandb, place = self.name, str(self._folder), self._spec.wandb, self._folder.absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
-        return _open_logger(self.name, self._folder, self._spec, self._position.id)
+        loggers = importlib.import_module("torchrl.record.loggers")
+        if name == "csv":
+            return loggers.CSVLogger(exp_name=name, log_dir=folder)
+        if name == "tensorboard":
+            return loggers.TensorboardLogger(exp_name=name, log_dir=folder)
+        if name == "mlflow":
+            if self._position.id is not None:
+                os.environ["MLFLOW_RUN_ID"] = self._position.id  # of the run that is started next
+            uris = {"tracking_uri": f"sqlite:///{place / 'mlflow.db'}", "artifact_location": (place / name).as_uri()}
+            return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
+        return loggers.WandbLogger(
+            exp_name=wandb.name or place.parent.name,
+            log_dir=folder,
+            project=wandb.project or PROJECT,
+            log_env_packages=False,
+            tags=list(wandb.tags),
+            id=self._position.id,
+            **{field: getattr(wandb, field) for field in ("entity", "group", "mode")},
+        )
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of a batch."""
@@ -235,29 +252,6 @@ def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
             yield from _flatten(f"{path}/{name}", inner)
     elif isinstance(value, int | float):
         yield path, float(value)
-
-
-def _open_logger(name: str, folder: Path, spec: TelemetrySpec, id: str | None) -> Any:
-    loggers, place = importlib.import_module("torchrl.record.loggers"), folder.absolute()
-    if name == "csv":
-        return loggers.CSVLogger(exp_name=name, log_dir=str(folder))
-    if name == "tensorboard":
-        return loggers.TensorboardLogger(exp_name=name, log_dir=str(folder))
-    if name == "mlflow":
-        if id is not None:
-            os.environ["MLFLOW_RUN_ID"] = id  # of the run that is started next
-        uris = {"tracking_uri": f"sqlite:///{place / 'mlflow.db'}", "artifact_location": (place / name).as_uri()}
-        return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
-    fields = {name: getattr(spec.wandb, name) for name in ("entity", "group", "mode")}
-    return loggers.WandbLogger(
-        exp_name=spec.wandb.name or place.parent.name,
-        log_dir=str(folder),
-        project=spec.wandb.project or PROJECT,
-        log_env_packages=False,
-        tags=list(spec.wandb.tags),
-        id=id,
-        **fields,
-    )
 
 
 _CLOSE = {

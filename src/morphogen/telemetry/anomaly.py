@@ -211,7 +211,7 @@ def gradient_drift(norm: float | None, average: float | None) -> tuple[float, fl
 
 
 def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
-    """Share of the rolling accuracy by which a round is worse; None where that is no event."""
+    """Share of the rolling accuracy by which a round is worse; None where the drop is no event."""
     if rolling is None or not rolling > 0 or progress < limits["drop_progress"]:
         return None
     share = (rolling - accuracy) / rolling
@@ -334,7 +334,7 @@ class AnomalyMonitor:
     def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
         """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before.
 
-        A drop within the error of the mean of a round, whose instances differ from those before, is none.
+        A drop within the error of the mean of a round, whose instances differ from those before, is no event.
         """
         if not before or summary.accuracy_mean is None or summary.rolling_accuracy is None:
             return []

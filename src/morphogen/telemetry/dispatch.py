@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -254,18 +254,15 @@ AnySink = Sink | Callable[[list[Envelope]], object]
 class Losses:
     """Events that did not reach their sink."""
 
-    dropped: dict[str, dict[str, int]]  # sink -> event -> number
-    failed: dict[str, str]  # sink -> why
-    incomplete: bool  # the event file lacks lines that are never dropped
+    dropped: dict[str, dict[str, int]] = field(default_factory=dict)  # sink -> event -> number
+    failed: dict[str, str] = field(default_factory=dict)  # sink -> why
+    incomplete: bool = False  # the event file lacks lines that are never dropped
 
     def lines(self) -> list[str]:
         """A line of text per sink and loss."""
         kinds = {sink: ", ".join(f"{n} {name}" for name, n in kind.items()) for sink, kind in self.dropped.items()}
         dropped = [f"{sink} was too slow for {text}; these events were dropped" for sink, text in kinds.items() if text]
         return dropped + [f"{sink} failed: {why}" for sink, why in self.failed.items()]
-
-
-NO_LOSSES = Losses({}, {}, False)
 
 
 class EventLines(NamedTuple):

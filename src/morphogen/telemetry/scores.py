@@ -32,7 +32,7 @@ class ExactSums:
 
     @classmethod
     def from_value(cls, value: float | None) -> Self:
-        """One number; None is none."""
+        """Sums of one number; None: of no number."""
         return cls() if value is None else cls(1, Fraction(value), Fraction(value) ** 2)
 
     def __add__(self, other: Self) -> Self:

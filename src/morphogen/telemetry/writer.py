@@ -47,7 +47,7 @@ class SinkPosition(NamedTuple):
     bytes: Count
     seq: Count
     pending: tuple[str, ...]  # lines of events that are never dropped
-    dropped: Mapping[str, Count]  # event -> number of others, not told yet
+    dropped: Mapping[str, Count]  # event -> number of others, not reported yet
     dir: str | None  # telemetry.dir
     loggers: Mapping[str, LoggerPosition]
 
@@ -55,7 +55,7 @@ class SinkPosition(NamedTuple):
 class Sink(Protocol):
     """Destination of events.
 
-    A sink with `position` reports where it stands; a checkpoint waits for a sink with `local` files.
+    A sink with `position` reports its position; a checkpoint waits for a sink with `local` files.
     """
 
     def write(self, events: Iterable[Envelope]) -> None:

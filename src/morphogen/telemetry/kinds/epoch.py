@@ -105,7 +105,7 @@ class EpisodeSeed(TypedDict):
 
 
 class EpisodeCompleted(EnvEvent):
-    """One life of one host is over."""
+    """An episode of one host is over."""
 
     accuracy: float
     committed_accuracy: float

@@ -42,7 +42,7 @@ class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
     seconds: float = field(default=0.0, compare=False)  # of the rollout
     env_epochs_per_s: Real = field(default=None, compare=False)
     graphs: Count = 0  # compiled in this round
-    graph_fallbacks: Count = 0  # those of this round that ran eager, for want of a graph
+    graph_fallbacks: Count = 0  # those of this round that ran eager, without a graph
 
 
 class ActionCounts(RoundEvent):
@@ -88,7 +88,7 @@ class Throughput(RoundEvent):
 
     env_epochs_per_s: Real
     samples_per_s: Real  # that hosts were trained on
-    host_wait_time_share: Real  # standing still in fences
+    host_wait_time_share: Real  # waiting in fences
     data_wait_time_share: Real  # drawing and gathering minibatches
     rollout_s: Real
     update_s: Real

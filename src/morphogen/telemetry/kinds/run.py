@@ -52,7 +52,7 @@ class RunStarted(RunEvent):
 
 
 class RunResumed(RunEvent):
-    """A checkpoint was loaded; the run goes on from it."""
+    """A checkpoint was loaded; the run resumes from it."""
 
     checkpoint: str
     cut_bytes: Count  # of the event file, which was ahead of the checkpoint
@@ -98,7 +98,7 @@ class RunCompleted(RunEvent):
     error: str | None
     run_s: Real
     graphs: Count = 0  # compiled in this run
-    graph_fallbacks: Count = 0  # epochs and resets that ran eager, for want of a graph
+    graph_fallbacks: Count = 0  # epochs and resets that ran eager, without a graph
 
 
 class TelemetryEscalated(RunEvent, lifecycle=False):

@@ -184,7 +184,7 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
 def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[RunCompleted]]:
     """Read start, rounds and ends of a run from its event file."""
     kinds = (RunStarted, BatchSummary, RunCompleted)
-    wanted = tuple(f'"event":"{kind.NAME or kind.__name__}"' for kind in kinds)
+    wanted = tuple(f'"event":"{kind.NAME}"' for kind in kinds)
     files = run_log.event_files(path, {"telemetry": {"dir": spec.telemetry.dir}})
     found = [
         one.data

@@ -3,11 +3,11 @@
 import errno
 import threading
 
+from morphogen.telemetry.dispatch import PendingEvents
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
-from morphogen.telemetry.sink_thread import PendingEvents
 
 BACK = RolledBack(
     reason="nonfinite", loss=None, loss_limit=None, streak=1, penalty=1.0, seeds_pruned=0, snapshot_epoch=-1

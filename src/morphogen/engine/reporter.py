@@ -6,19 +6,23 @@ reads copies only: nothing in a run depends on the reporter.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from morphogen.engine.setup import Setup
-from morphogen.storage.codec import Tree, pack
+from morphogen.errors import CheckpointError
+from morphogen.storage.codec import Tree, check_arrays, pack, unpack
+from morphogen.telemetry.anomaly import AnomalyMonitor, DetectionState, MonitorState
 from morphogen.telemetry.derive import completed_episodes, derive_details, derive_events
-from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
-from morphogen.telemetry.event_tally import Record
+from morphogen.telemetry.dispatch import AnySink, Dispatcher, DispatchState, Losses, PendingEvents
 from morphogen.telemetry.events import Envelope, Event, RoundEvent
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.kinds.ppo import ppo_event
 from morphogen.telemetry.kinds.round import BatchSummary, BlueprintScores
-from morphogen.telemetry.record_memory import EpisodeMemory, RunFacts, update_memory
+from morphogen.telemetry.record_memory import EpisodeMemory, Record, RunFacts, initial_memory, update_memory
 from morphogen.telemetry.round_summary import (
     RoundCosts,
     Scale,
@@ -28,9 +32,10 @@ from morphogen.telemetry.round_summary import (
     throughput_events,
 )
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
-from morphogen.telemetry.sink_thread import PendingEvents
-from morphogen.telemetry.telemetry_state import TelemetryState, unpack_state
-from morphogen.telemetry.watcher import AnomalyMonitor
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.observation import VECTORS
+from morphogen.vocab.reward import DETECTORS
+from morphogen.vocab.text import format_value
 
 
 def build_facts(setup: Setup) -> RunFacts:
@@ -47,6 +52,44 @@ def build_facts(setup: Setup) -> RunFacts:
         samples=spec.data.minibatches * spec.data.batch,
         host={"base": host.base, "blocks": host.blocks, "kernel": host.kernel, "pools": host.pools, "norm": host.norm},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryState:
+    """State of a reporter."""
+
+    memory: EpisodeMemory | None  # None: before the first epoch of the run
+    rolling: tuple[float, ...]  # mean accuracies of the last rounds
+    first: Scale | None  # after the first round
+    seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
+    seen: MonitorState
+    raised: DispatchState
+
+
+def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
+    """The state that a tree holds; a CheckpointError by name where it is not of this run."""
+    state: TelemetryState = unpack(TelemetryState, tree, where)
+    envs, slots = facts.envs, len(facts.slots)
+    record = {
+        "stage": np.zeros((envs, slots), dtype=np.int8),
+        "acc_before": np.zeros(envs),
+        "detectors": np.zeros((envs, slots, len(DETECTORS)), dtype=bool),
+        "skipped": np.zeros(envs, dtype=np.int32),
+    }
+    features = np.zeros(sum(feature.normalised for row in VECTORS.values() for feature in row))
+    if state.memory is not None:
+        check_arrays(tree["memory"], pack(initial_memory(record, facts)), f"{where}.memory")
+    if state.first is not None:
+        check_arrays(tree["first"], pack((features, features)), f"{where}.first")
+    if state.seen.sights is not None:
+        check_arrays(tree["seen"]["sights"], pack(DetectionState.empty(record)), f"{where}.seen.sights")
+    for name, tally in state.seeds.items():
+        labels, place = [blueprint.label for blueprint in Blueprint], f"{where}.seeds"
+        used = [(name, labels, place), *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots)]
+        for item, names, place in used:
+            if item not in names:
+                raise CheckpointError(f"{place} names {format_value(item)}; want one of {', '.join(names)}")
+    return state
 
 
 class SeedTallies:

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from morphogen.run.sinks import METRICS_FOLDER, open_sinks
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.dispatch import NO_LOSSES, Losses
+from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 
@@ -39,7 +39,7 @@ class TrainResult:
     policy: TensorDict  # parameters of the policy
     results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
-    losses: Losses = NO_LOSSES  # what did not reach the event file or another sink
+    losses: Losses = field(default_factory=Losses)  # what did not reach the event file or another sink
     stopped: bool = False  # before its last round was over
 
 
@@ -64,7 +64,7 @@ class Session:
         parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
-        self.losses, self.checkpointer = NO_LOSSES, None
+        self.losses, self.checkpointer = Losses(), None
         if context is not None:
             config = dump_config(setup.spec)
             facts = {  # in the manifests of all checkpoints

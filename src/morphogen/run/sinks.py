@@ -10,11 +10,19 @@ from morphogen.errors import CheckpointError
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
+from morphogen.telemetry.dispatch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
-from morphogen.telemetry.scalars import LOGGER_FILES, ScalarSink, check_loggers, truncate_files
-from morphogen.telemetry.sink_thread import parse_saved_event
-from morphogen.telemetry.writer import UNOPENED, JsonlSink, Sink, SinkPosition
+from morphogen.telemetry.writer import (
+    LOGGER_FILES,
+    UNOPENED,
+    JsonlSink,
+    ScalarSink,
+    Sink,
+    SinkPosition,
+    check_loggers,
+    truncate_files,
+)
 from morphogen.vocab.text import format_value
 
 METRICS_FOLDER = "metrics"  # folder of the loggers in a run directory
@@ -44,10 +52,24 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
     lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
+    path, metrics = _event_path(spec, folder), folder.path / METRICS_FOLDER
     try:
-        return _open_at(spec, folder, at, lost), surplus
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            os.truncate(path, at.bytes)
+        for name, place in at.loggers.items():
+            if name in spec.telemetry.loggers and name in LOGGER_FILES:
+                truncate_files(metrics, name, place.files)
+        file = JsonlSink(path, first_seq=at.seq)
+        if lost:
+            file.write(lost)
     except OSError as error:
-        raise CheckpointError(f"event file {_event_path(spec, folder)} cannot be written: {error.strerror}") from error
+        raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
+    sinks = [
+        ScalarSink(name, metrics, spec.telemetry, epochs=spec.episode_length, position=at.loggers.get(name, UNOPENED))
+        for name in spec.telemetry.loggers
+    ]
+    return (*sinks, file), surplus
 
 
 def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[SinkPosition, int]:
@@ -64,25 +86,6 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
         run_directory.check_new_file("telemetry.dir", path)
         at = at._replace(bytes=0)
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
-
-
-def _open_at(spec: RunSpec, folder: RunDirectory, position: SinkPosition, lost: list[Envelope]) -> tuple[Sink, ...]:
-    """Open all sinks, cut to `position`; the event file first receives the `lost` events."""
-    path = _event_path(spec, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        os.truncate(path, position.bytes)
-    for name, place in position.loggers.items():
-        if name in spec.telemetry.loggers and name in LOGGER_FILES:
-            truncate_files(folder.path / METRICS_FOLDER, name, place.files)
-    sinks, file = list[Sink](), JsonlSink(path, first_seq=position.seq)
-    if lost:
-        file.write(lost)
-    metrics, epochs = folder.path / METRICS_FOLDER, spec.episode_length
-    for name in spec.telemetry.loggers:
-        place = position.loggers.get(name, UNOPENED)
-        sinks.append(ScalarSink(name, metrics, spec.telemetry, epochs=epochs, position=place))
-    return (*sinks, file)
 
 
 def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:

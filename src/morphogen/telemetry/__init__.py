@@ -6,12 +6,12 @@ For readers who ask "what is reported, and where does it go?".  Entry points:
                         lines (format 3, rounds count from 1) and compares an event with its run
     derive              record of an epoch -> events; `record_memory` holds what it needs of the epochs before
     round_summary       events at the end of a round; `BatchSummary` is its summary
-    anomaly, watcher    rules on rounds and epochs, suspicious seeds; causes that raise the level
-    dispatch            level, flight recorder, and one `SinkWorker` (thread, queue) per sink (`sink_thread`)
-    writer, scalars     the event file and positions in it; csv, tensorboard, wandb, mlflow
+    anomaly             rules on rounds and epochs, suspicious seeds; causes that raise the level
+    dispatch            level, flight recorder, and one `SinkWorker` (thread, queue) per sink
+    writer              sinks and their positions: the event file; csv, tensorboard, wandb, mlflow
     messages            an event as a line for people
 
 A sink that fails is given up alone.  Lifecycle events are never dropped, other dropped events are counted.
 Telemetry never changes a number of the run.
-Events and writers load no torch; the state that a checkpoint holds (`telemetry_state`) does.
+Nothing here loads torch.
 """

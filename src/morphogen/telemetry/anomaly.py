@@ -1,4 +1,4 @@
-"""Anomalies: rules on the numbers of a round, pure and total, and what raises the level.  No tensors.
+"""Anomalies: rules on the numbers of a round, pure and total, suspicious seeds, and what raises the level.  No tensors.
 
 Every rule reads names out of a mapping of measured numbers, which may be NaN or infinite, and leaves out missing
 names.  Comparisons are strict.  The limits are `TelemetrySpec.limits`.  A finding of severity info is no alarm: it
@@ -6,12 +6,20 @@ raises no level and is no anomaly of the round.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.vocab.action import HEADS
+from morphogen.telemetry.events import Envelope, Event
+from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, TrendDetected
+from morphogen.telemetry.record_memory import Array, Record, RunFacts, stage_entries
+from morphogen.vocab.action import HEADS, Head, Op
+from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
+from morphogen.vocab.stage import Stage
 
 Numbers = Mapping[str, float]
 INFO, WARNING, ERROR = "info", "warning", "error"
@@ -86,8 +94,14 @@ def find_anomalies(
         findings += _findings_above("gradient_drift", drift, limits["gradient_drift"])
         clipped = update.get("observation.clip_share")
         findings += _findings_above("observation_clipped", clipped, limits["observation_clipped"])
-    full, warned = _memory_findings(devices, state.warned, limits, counts.round)
-    return [*findings, *full], AnomalyState(low, first, waits, gradient, warned)
+    warned = dict(state.warned)
+    for device in devices:
+        name, share = device["device"], device["reserved_bytes"] / max(device["total_bytes"], 1)
+        due = name not in warned or counts.round - warned[name] >= limits["memory_rounds"]
+        if due and share > limits["memory"]:
+            findings.append(Finding("memory", WARNING, share, limits["memory"], name))
+            warned[name] = counts.round
+    return findings, AnomalyState(low, first, waits, gradient, warned)
 
 
 def ratio_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
@@ -196,21 +210,8 @@ def gradient_drift(norm: float | None, average: float | None) -> tuple[float, fl
     return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm
 
 
-def _memory_findings(
-    devices: Sequence[Mapping[str, Any]], before: Mapping[str, int], limits: Numbers, round: int
-) -> tuple[list[Finding], dict[str, int]]:
-    findings, after = [], dict(before)
-    for device in devices:
-        name, share = device["device"], device["reserved_bytes"] / max(device["total_bytes"], 1)
-        due = name not in after or round - after[name] >= limits["memory_rounds"]
-        if due and share > limits["memory"]:
-            findings.append(Finding("memory", WARNING, share, limits["memory"], name))
-            after[name] = round
-    return findings, after
-
-
 def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
-    """Share of the rolling accuracy by which a round is worse; None where that is no event."""
+    """Share of the rolling accuracy by which a round is worse; None where the drop is no event."""
     if rolling is None or not rolling > 0 or progress < limits["drop_progress"]:
         return None
     share = (rolling - accuracy) / rolling
@@ -238,3 +239,123 @@ def escalate_level(until: int, report: EpochReport, config: TelemetrySpec) -> tu
     if report.reasons and config.escalates:
         until = max(until, report.epoch + config.escalation_epochs)
     return (LEVEL_DEBUG if report.epoch < until else config.level), until
+
+
+Detection = tuple[int, int, Finding]  # row of the env, slot
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionState:
+    """Detections of a round so far."""
+
+    reported: Array  # bool [E, S, 2], of the seed in the slot
+    skipped: Array  # bool [E], a minibatch was skipped
+    free: int = 0  # steps with more than one choice
+    waits: int = 0  # of these, those in which WAIT was chosen
+
+    @classmethod
+    def empty(cls, record: Record) -> "DetectionState":
+        """Before the first epoch of a round, whose record this is."""
+        return cls(np.zeros_like(record["detectors"]), np.zeros(len(record["skipped"]), dtype=bool))
+
+    def counts(self, round: int, rollbacks: int) -> RoundCounts:
+        """The counts of the round."""
+        return RoundCounts(round, len(self.skipped), rollbacks, int(self.skipped.sum()), self.free, self.waits)
+
+
+def detect(record: Record, before: DetectionState) -> tuple[list[Detection], DetectionState]:
+    """Return the first detections of seeds that look better than they are, and the next state."""
+    reported = before.reported & ~stage_entries(record, Stage.GERMINATED)[..., None]
+    fired, free = record["detectors"], ~record["forced"]
+    after = DetectionState(
+        reported=reported | fired,
+        skipped=before.skipped | (record["skipped"] > 0),
+        free=before.free + int(free.sum()),
+        waits=before.waits + int((free & (record["action"][:, Head.OP] == Op.WAIT)).sum()),
+    )
+    fresh = np.argwhere(fired & ~reported).tolist()
+    return [(e, s, _detector_finding(record, e, s, DETECTORS[k])) for e, s, k in fresh], after
+
+
+def _detector_finding(record: Record, env: int, slot: int, kind: str) -> Finding:
+    if kind == "attribution_ratio":
+        return Finding(kind, INFO, float(record["detector_ratio"][env, slot]), RATIO_LIMIT)
+    critical = record["contribution_valid"][env, slot] and record["contribution"][env, slot] >= CRITICAL_CONTRIBUTION
+    harm = float(record["val_acc"][env]) - float(record["committed_acc"][env])
+    return Finding(kind, ERROR if critical else WARNING, harm, RANSOM_HARM)
+
+
+class MonitorState(NamedTuple):
+    """State of a monitor."""
+
+    watch: AnomalyState = AnomalyState()
+    sights: DetectionState | None = None
+    kinds: tuple[str, ...] = ()  # alarms of the epochs of the round
+
+
+class AnomalyMonitor:
+    """Every epoch, then every round, in order."""
+
+    def __init__(self, facts: RunFacts, spec: TelemetrySpec, *, rounds: int) -> None:
+        """rounds: of the run."""
+        self._facts, self._spec, self._rounds = facts, spec, rounds
+        self.state = MonitorState()
+
+    def end_epoch(self, record: Record, position: tuple[int, int]) -> tuple[tuple[Envelope, ...], EpochReport]:
+        """Return the findings of an epoch, and the causes that raise the level."""
+        round, epoch = position
+        before = self.state.sights if epoch and self.state.sights else DetectionState.empty(record)
+        detections, sights = detect(record, before)
+        alarms = _alarm_kinds(finding for _, _, finding in detections)
+        self.state = self.state._replace(sights=sights, kinds=(*self.state.kinds, *alarms))
+        events = []
+        for row, slot, finding in detections:
+            env = self._facts.first + row
+            where = {"round": round, "epoch": epoch, "env": env, "episode": round * self._facts.envs + env}
+            events.append(_anomaly_event(finding, **where, slot=self._facts.slots[slot]))
+        causes = ["RolledBack"] * bool(record["rolled_back"].any()) + alarms
+        return tuple(events), EpochReport(round * self._facts.epochs + epoch, tuple(causes))
+
+    def end_round(
+        self, round: int, metrics: Mapping[str, Any], rollbacks: int, devices: Sequence[Mapping[str, Any]]
+    ) -> tuple[tuple[str, ...], tuple[Envelope, ...], EpochReport]:
+        """Kinds of all alarms of a round, the events about the round itself, and the causes that raise the level."""
+        watch, sights, before = self.state
+        if sights is None:
+            raise ValueError(f"round {round + 1} has no epoch")
+        counts = sights.counts(round, rollbacks)
+        findings, watch = find_anomalies(counts, valid_metrics(metrics), watch, self._spec, devices)
+        alarms = _alarm_kinds(findings)
+        self.state = MonitorState(watch, sights)
+        events = tuple(_anomaly_event(finding, round=round) for finding in findings)
+        report = EpochReport((round + 1) * self._facts.epochs - 1, tuple(alarms))
+        return tuple(dict.fromkeys([*before, *alarms])), events, report
+
+    def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
+        """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before.
+
+        A drop within the error of the mean of a round, whose instances differ from those before, is no event.
+        """
+        if not before or summary.accuracy_mean is None or summary.rolling_accuracy is None:
+            return []
+        known, now = fmean(before), summary.rolling_accuracy
+        kind = accuracy_trend(now - known, self._spec)
+        events: list[Event] = []
+        if kind is not None:
+            events.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
+        progress = (summary.round + 1) / self._rounds
+        share = accuracy_drop(summary.accuracy_mean, known, progress, self._spec.limits_by_name)
+        chance = DROP_ERRORS * summary.accuracy_std / summary.episodes_completed**0.5
+        if share is not None and known - summary.accuracy_mean > chance:
+            events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))
+        return events
+
+
+def _alarm_kinds(findings: Iterable[Finding]) -> list[str]:
+    return [finding.kind for finding in findings if finding.severity != INFO]
+
+
+def _anomaly_event(finding: Finding, **where: Any) -> Envelope:
+    fields = finding._asdict()
+    severity = fields.pop("severity")
+    return Envelope(AnomalyDetected(**fields), **where, severity=severity)

@@ -11,42 +11,22 @@ from typing import Any
 import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.telemetry.event_tally import (
-    HEAD_USED,
-    HEAD_VALUES,
-    Array,
-    Record,
-    choice_names,
-    enum_names,
-    mask_invalid,
-)
 from morphogen.telemetry.events import Envelope, Event, tidy
 from morphogen.telemetry.jsonl import manifest_hash
-from morphogen.telemetry.kinds.epoch import (
-    AblationsMeasured,
-    ActionsTaken,
-    AnomalySeen,
-    AttributionMissing,
-    EpisodeCompleted,
-    EpochCompleted,
-    GateEvaluated,
-    HostStabilized,
-    RewardsPaid,
-    RolledBack,
-    SeedFossilized,
-    SeedGerminated,
-    SeedPruned,
-    SlotsMeasured,
-    SnapshotTaken,
-    StageChanged,
-    TopologyRecorded,
-)
+from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.record_memory import (
+    HEAD_USED,
+    HEAD_VALUES,
     STAGE_POINTS,
+    Array,
     EpisodeMemory,
+    Record,
     RunFacts,
+    choice_names,
     delivered_params,
+    enum_names,
     in_stages,
+    mask_invalid,
     stability,
 )
 from morphogen.vocab.action import Head, Op, Outcome, Reason
@@ -85,14 +65,14 @@ class DeriveContext:
 def derive_events(
     record: Record, memories: tuple[EpisodeMemory, EpisodeMemory], position: tuple[int, int], facts: RunFacts
 ) -> tuple[Envelope, ...]:
-    """The events of the epoch at (round, epoch) up to the normal level; memories: as `remember` returns them.
+    """The events of the epoch at (round, epoch) up to the normal level; memories: as `update_memory` returns them.
 
     Events about all envs come first, then those of each env, in order.
     """
     (round, epoch), (before, after) = position, memories
     step = DeriveContext(record, before, round, epoch, facts)
     state = [Envelope(epoch_event(record), round=round, epoch=epoch)]
-    rules = (_gate_events, _stage_events, _rollback_events, _anomaly_events, _stabilization_events)
+    rules = (_gate_events, _stage_events, _env_events)
     events = [event for rule in rules for event in rule(step)]
     if epoch == facts.epochs - 1:
         state.append(Envelope(ablations_event(record), round=round, epoch=epoch, level="normal"))
@@ -106,14 +86,18 @@ def derive_details(
 ) -> tuple[Envelope, ...]:
     """The events of an epoch that only the debug level writes.  memory: that after the epoch."""
     round, epoch = position
-    data = [*debug_events(record, memory, facts)]
+    data: list[Event] = [actions_event(record, facts.slots), slots_event(record, memory)]
+    missing = attribution_event(record)
+    if any(map(any, missing.reason)):
+        data.append(missing)
+    data.append(kinds.RewardsPaid(names=facts.components, components=record["components"], totals=memory.components))
     if epoch < facts.epochs - 1:
         data.append(ablations_event(record))
     events = [Envelope(part, round=round, epoch=epoch) for part in data]
     step = DeriveContext(record, memory, round, epoch, facts)
     fossils = (record["stage"] == Stage.FOSSILIZED).sum(axis=1)
     for (env,) in _indices(record["snapshot_taken"]):
-        events.append(step.envelope(env, SnapshotTaken(loss=record["val_loss"][env], fossils=fossils[env])))
+        events.append(step.envelope(env, kinds.SnapshotTaken(loss=record["val_loss"][env], fossils=fossils[env])))
     return tuple(events)
 
 
@@ -125,7 +109,7 @@ def _gate_events(step: DeriveContext) -> Iterator[Envelope]:
     record = step.record
     for env, slot in _indices(record["gate"] != Gate.NONE):
         bits = int(record["gate_failed"][env, slot])
-        data = GateEvaluated(
+        data = kinds.GateEvaluated(
             gate=Gate(int(record["gate"][env, slot])).name,
             passed=record["gate_passed"][env, slot],
             failed=[check.name.lower() for check in Check if bits >> check & 1],
@@ -140,7 +124,7 @@ def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
         for env, slot in _indices(record[before] != record[after]):
             at = env, slot
             start, old, new = (Stage(int(record[point][at])) for point in ("stage_before", before, after))
-            change = StageChanged(
+            change = kinds.StageChanged(
                 from_=old.name,
                 to=new.name,
                 cause=cause,
@@ -159,7 +143,7 @@ def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str)
     record, memory = step.record, step.memory
     blueprint, accuracy = _blueprint_label(record, at), record["acc_before"][at[0]]
     if to is Stage.GERMINATED:
-        return SeedGerminated(
+        return kinds.SeedGerminated(
             blueprint=blueprint,
             params=record["params"][at],
             algorithm=Algorithm(int(record["algorithm"][at])).name,
@@ -176,20 +160,20 @@ def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str)
         "accuracy_change": float(accuracy) - float(memory.germination_accuracy[at]),
     }
     if to is Stage.FOSSILIZED:
-        return SeedFossilized(**before, shapley=memory.shapley[at] if measured else None)
-    return SeedPruned(**before, reason=CAUSES[cause].name.lower())
+        return kinds.SeedFossilized(**before, shapley=memory.shapley[at] if measured else None)
+    return kinds.SeedPruned(**before, reason=CAUSES[cause].name.lower())
 
 
 def _blueprint_label(record: Record, at: tuple[int, int]) -> str:
     return Blueprint(int(record["blueprint"][at])).label
 
 
-def _rollback_events(step: DeriveContext) -> Iterator[Envelope]:
-    record = step.record
-    names = step.facts.components
+def _env_events(step: DeriveContext) -> Iterator[Envelope]:
+    """Rollbacks, then faults of envs that were not rolled back, then hosts whose loss settled."""
+    record, names = step.record, step.facts.components
     penalty = -record["components"][:, names.index(PENALTY)] if PENALTY in names else np.zeros(len(record["reward"]))
     for (env,) in _indices(record["rolled_back"]):
-        data = RolledBack(
+        rollback = kinds.RolledBack(
             reason=Panic(int(record["panic"][env])).name.lower(),
             loss=record["val_loss"][env],
             loss_limit=record["loss_limit"][env],
@@ -198,38 +182,29 @@ def _rollback_events(step: DeriveContext) -> Iterator[Envelope]:
             seeds_pruned=record["seeds_pruned"][env],
             snapshot_epoch=record["snapshot_epoch"][env],
         )
-        yield step.envelope(env, data)
-
-
-def _anomaly_events(step: DeriveContext) -> Iterator[Envelope]:
-    """Faults of envs that were not rolled back."""
-    record = step.record
+        yield step.envelope(env, rollback)
     wrong = (record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)
     for (env,) in _indices(wrong & ~record["rolled_back"]):
-        data = AnomalySeen(
+        anomaly = kinds.AnomalySeen(
             sign=Panic(int(record["anomaly"][env])).name.lower(),
             faults=[str(fault.name).lower() for fault in Fault(int(record["fault"][env]))],
             loss=record["val_loss"][env],
             loss_limit=record["loss_limit"][env],
             streak=record["panic_streak"][env],
         )
-        yield step.envelope(env, data)
-
-
-def _stabilization_events(step: DeriveContext) -> Iterator[Envelope]:
-    record = step.record
+        yield step.envelope(env, anomaly)
     for (env,) in _indices(record["stabilized"] & ~step.memory.stabilized):
-        data = HostStabilized(stable_epochs=record["stable_epochs"][env], loss=record["val_loss"][env])
-        yield step.envelope(env, data)
+        settled = kinds.HostStabilized(stable_epochs=record["stable_epochs"][env], loss=record["val_loss"][env])
+        yield step.envelope(env, settled)
 
 
 MAX_OTHERS = 2  # ops that are reported besides the chosen one
 
 
-def epoch_event(record: Record) -> EpochCompleted:
+def epoch_event(record: Record) -> kinds.EpochCompleted:
     """State of every env."""
     trained, seed = record["train_valid"], in_stages(record["stage"], OCCUPIED)
-    return EpochCompleted(
+    return kinds.EpochCompleted(
         train_loss=mask_invalid(record["train_loss"], trained),
         train_acc=mask_invalid(record["train_acc"], trained),
         val_loss=record["val_loss"],
@@ -248,10 +223,10 @@ def epoch_event(record: Record) -> EpochCompleted:
     )
 
 
-def ablations_event(record: Record) -> AblationsMeasured:
+def ablations_event(record: Record) -> kinds.AblationsMeasured:
     """Contribution of every seed."""
     pairs = record["interaction_valid"]
-    return AblationsMeasured(
+    return kinds.AblationsMeasured(
         acc_table=mask_invalid(record["acc_table"], record["exact"][:, None]),
         exact=record["exact"],
         host_acc=mask_invalid(record["host_acc"], record["measured"]),
@@ -261,26 +236,14 @@ def ablations_event(record: Record) -> AblationsMeasured:
     )
 
 
-def debug_events(
-    record: Record, memory: EpisodeMemory, facts: RunFacts
-) -> Iterator[ActionsTaken | SlotsMeasured | AttributionMissing | RewardsPaid]:
-    """Events of an epoch at level debug.  memory: after it."""
-    yield actions_event(record, facts.slots)
-    yield slots_event(record, memory)
-    missing = attribution_event(record)
-    if any(any(row) for row in missing.reason):
-        yield missing
-    yield RewardsPaid(names=facts.components, components=record["components"], totals=memory.components)
-
-
-def actions_event(record: Record, slots: tuple[str, ...]) -> ActionsTaken:
+def actions_event(record: Record, slots: tuple[str, ...]) -> kinds.ActionsTaken:
     """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
     action = record["action"]
     used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
     names = {**HEAD_VALUES, Head.SLOT: slots}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
-    return ActionsTaken(
+    return kinds.ActionsTaken(
         **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
         op_prob=record["op_prob"],
         op_legal=record["op_legal"],
@@ -294,10 +257,10 @@ def actions_event(record: Record, slots: tuple[str, ...]) -> ActionsTaken:
     )
 
 
-def slots_event(record: Record, memory: EpisodeMemory) -> SlotsMeasured:
+def slots_event(record: Record, memory: EpisodeMemory) -> kinds.SlotsMeasured:
     """Gradients and progress of every seed."""
     graded = record["gradient_valid"]
-    return SlotsMeasured(
+    return kinds.SlotsMeasured(
         gradient_norm=mask_invalid(record["gradient_norm"], graded),
         gradient_health=mask_invalid(record["gradient_health"], graded),
         gradient_ratio=mask_invalid(record["gradient_ratio"], record["gradient_ratio_valid"]),
@@ -310,14 +273,14 @@ def slots_event(record: Record, memory: EpisodeMemory) -> SlotsMeasured:
     )
 
 
-def attribution_event(record: Record) -> AttributionMissing:
+def attribution_event(record: Record) -> kinds.AttributionMissing:
     """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not measured."""
     seed, fresh = in_stages(record["stage"], OCCUPIED), record["contribution_valid"]
     player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
     reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
     reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
     missing = seed & ~(fresh & record["interaction_valid"])
-    return AttributionMissing(reason=np.where(missing, reason, None))
+    return kinds.AttributionMissing(reason=np.where(missing, reason, None))
 
 
 CONTRIBUTING_POINTS = 1.0  # points of contribution from which a fossil counts as contributing
@@ -325,7 +288,7 @@ CONTRIBUTING_POINTS = 1.0  # points of contribution from which a fossil counts a
 
 def completed_episodes(
     record: Record, memory: EpisodeMemory, facts: RunFacts
-) -> Iterator[tuple[int, EpisodeCompleted]]:
+) -> Iterator[tuple[int, kinds.EpisodeCompleted]]:
     """(env, event) for every env; record of the last epoch, memory after it.
 
     After a rollback in the last epoch, accuracies and rewards are those of the restored state.
@@ -338,7 +301,7 @@ def completed_episodes(
     for env in range(record["stage"].shape[0]):
         yield (
             env,
-            EpisodeCompleted(
+            kinds.EpisodeCompleted(
                 accuracy=record["final_acc"][env],
                 committed_accuracy=committed[env],
                 initial_accuracy=memory.initial_accuracy[env],
@@ -379,22 +342,18 @@ def _seed_manifest(record: Record, memory: EpisodeMemory, facts: RunFacts, at: t
     }
 
 
-def final_topologies(record: Record, memory: EpisodeMemory, facts: RunFacts) -> Iterator[tuple[int, TopologyRecorded]]:
+def final_topologies(
+    record: Record, memory: EpisodeMemory, facts: RunFacts
+) -> Iterator[tuple[int, kinds.TopologyRecorded]]:
     """(env, event) for every env that ends with a fossil: its manifest and the hash of it."""
     fossil = record["stage"] == Stage.FOSSILIZED
     for env in np.flatnonzero(fossil.any(axis=1)).tolist():
         slots = []
-        for slot in np.flatnonzero(fossil[env]):
-            seed = _seed_manifest(record, memory, facts, (env, slot))
+        for at in ((env, slot) for slot in np.flatnonzero(fossil[env])):
+            seed = _seed_manifest(record, memory, facts, at)
             del seed["contribution"]
-            algorithm = Algorithm(int(record["algorithm"][env, slot])).name
-            slots.append(
-                {
-                    **seed,
-                    "algorithm": algorithm,
-                    "tempo": record["tempo"][env, slot],
-                    "params": record["params"][env, slot],
-                }
-            )
+            algorithm = Algorithm(int(record["algorithm"][at])).name
+            numbers = {"tempo": record["tempo"][at], "params": record["params"][at]}
+            slots.append({**seed, "algorithm": algorithm, **numbers})
         manifest = tidy({"task": facts.task, "host": facts.host, "slots": slots})
-        yield env, TopologyRecorded(sha256=manifest_hash(manifest), manifest=manifest)
+        yield env, kinds.TopologyRecorded(sha256=manifest_hash(manifest), manifest=manifest)

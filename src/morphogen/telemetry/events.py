@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,15 +42,21 @@ def tidy(value: Any) -> Any:
     raise TypeError(f"an event cannot hold a {type(value).__name__}")
 
 
+@dataclass_transform(frozen_default=True)
 class Event:
-    """Base of the payloads."""
+    """Base of the payloads; its subclasses are frozen dataclasses, and inherit what their keywords leave out."""
 
-    __slots__ = ()
-    NAME: ClassVar[str] = ""  # of the event, where the dataclass is called differently
+    NAME: ClassVar[str]  # of the event
     LEVEL: ClassVar[str] = "minimal"  # lowest level at which it is written
     LIFECYCLE: ClassVar[bool] = False  # never dropped
     SEVERITY: ClassVar[str] = "info"
     WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
+
+    def __init_subclass__(cls, *, name: str | None = None, kw_only: bool = False, **attributes: Any) -> None:
+        cls.NAME = name or cls.__name__
+        for key, value in attributes.items():
+            setattr(cls, key.upper(), value)
+        dataclass(frozen=True, kw_only=kw_only)(cls)
 
     def __post_init__(self) -> None:
         values = {shown: tidy(getattr(self, name)) for name, shown in field_names(type(self)).items()}
@@ -69,7 +75,7 @@ class Event:
 @cache
 def field_names(kind: type[Event]) -> dict[str, str]:
     """Names of the fields in the file (`from` for `from_`), by attribute."""
-    return {one.name: one.name.rstrip("_") for one in fields(kind)}  # type: ignore[arg-type]
+    return {item.name: item.name.rstrip("_") for item in fields(kind)}  # type: ignore[arg-type]
 
 
 @cache
@@ -78,42 +84,24 @@ def _adapter(kind: type[Event]) -> TypeAdapter[Json]:
     return build_adapter(kind.__name__, {shown: hints[name] for name, shown in field_names(kind).items()})
 
 
-class RunEvent(Event):
+class RunEvent(Event, lifecycle=True):
     """About the run."""
 
-    __slots__ = ()
-    LIFECYCLE: ClassVar[bool] = True
 
-
-class RoundEvent(Event):
+class RoundEvent(Event, level="normal", where=("round",)):
     """About a round."""
 
-    __slots__ = ()
-    LEVEL: ClassVar[str] = "normal"
-    WHERE: ClassVar[tuple[str, ...]] = ("round",)
 
-
-class EpochEvent(Event):
+class EpochEvent(Event, level="debug", where=("round", "epoch")):
     """About an epoch of all envs of a record: tuples over envs, [E], or over envs and slots, [E][S]."""
 
-    __slots__ = ()
-    LEVEL: ClassVar[str] = "debug"
-    WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch")
 
-
-class EnvEvent(Event):
+class EnvEvent(Event, lifecycle=True, where=("round", "epoch", "env", "episode")):
     """About one env in one epoch."""
 
-    __slots__ = ()
-    LIFECYCLE: ClassVar[bool] = True
-    WHERE: ClassVar[tuple[str, ...]] = ("round", "epoch", "env", "episode")
 
-
-class SlotEvent(EnvEvent):
+class SlotEvent(EnvEvent, where=(*EnvEvent.WHERE, "slot")):
     """About one slot of one env in one epoch."""
-
-    __slots__ = ()
-    WHERE: ClassVar[tuple[str, ...]] = (*EnvEvent.WHERE, "slot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +131,7 @@ class Envelope:
     @property
     def name(self) -> str:
         """Name of the event."""
-        return self.data.NAME or type(self.data).__name__
+        return self.data.NAME
 
     @property
     def where(self) -> Json:

@@ -16,7 +16,7 @@ FORMAT = 3
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 KEYS = {"v", "seq", "time", "rank", "event", "severity", "data"}
 EVENT_KINDS: dict[str, type[Event]] = {
-    kind.NAME or kind.__name__: kind
+    kind.NAME: kind
     for module in (run, round, ppo, epoch)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
@@ -82,8 +82,8 @@ def find_misfit(start: RunStarted, event: Envelope) -> str | None:
     """Return the fault of an event of a run, None if it fits.  The first event is its own start."""
     if isinstance(event.data, RunStarted):
         return next(_start_errors(event.data), None)
-    found = (*_coordinate_errors(start, event), *_blueprint_errors(start, event.data), *_row_errors(start, event.data))
-    return f"{event.name} {found[0]}" if found else None
+    faults = (*_place_errors(start, event), *_row_errors(start, event.data))
+    return f"{event.name} {faults[0]}" if faults else None
 
 
 def _start_errors(data: RunStarted) -> Iterator[str]:
@@ -95,18 +95,15 @@ def _start_errors(data: RunStarted) -> Iterator[str]:
         yield f"RunStarted.slots is {format_value(list(data.slots))}; want 1 .. {MAX_SLOTS} names, each once"
 
 
-def _coordinate_errors(start: RunStarted, event: Envelope) -> Iterator[str]:
+def _place_errors(start: RunStarted, event: Envelope) -> Iterator[str]:
     for name, count in (("epoch", start.epochs), ("env", start.envs)):
         value = getattr(event, name)
         if value is not None and value >= count:
             yield f"has {name} {value}; the run has {count}"
     if event.slot is not None and event.slot not in start.slots:
         yield f"has slot {format_value(event.slot)}; the run has {', '.join(start.slots)}"
-
-
-def _blueprint_errors(start: RunStarted, data: Any) -> Iterator[str]:
-    seeds = data.topology if isinstance(data, EpisodeCompleted) else ()
-    for name in (getattr(data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
+    seeds = event.data.topology if isinstance(event.data, EpisodeCompleted) else ()
+    for name in (getattr(event.data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
         if isinstance(name, str) and name not in BLUEPRINTS:
             yield f"names the blueprint {format_value(name)}; want one of {', '.join(sorted(BLUEPRINTS))}"
     slots = [seed["slot"] for seed in seeds]

@@ -1,15 +1,169 @@
-"""Memory of telemetry between the epochs of an episode: a few numbers per env and slot.  numpy, no tensors."""
+"""Memory of telemetry in an episode: numbers per env and slot, and sums over the steps of a round.  No tensors."""
 
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from morphogen.telemetry import event_tally
-from morphogen.telemetry.event_tally import Array, Record, RoundTally
-from morphogen.vocab.action import Op
+from morphogen.storage.codec import Array
+from morphogen.telemetry.kinds.round import ActionCounts, MaskHitRates, RewardSpread, RewardSummary
+from morphogen.vocab.action import HEADS, RELEVANT, VALUES, Head, Op, Outcome, Reason
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
+
+Record = dict[str, Array]  # leaves [E, ...] of one epoch
+
+# Per head but the slot, which is named by the run.
+HEAD_VALUES: dict[Head, tuple[str, ...]] = {
+    head: tuple(value.label if isinstance(value, Blueprint) else value.name for value in values)
+    for head, values in VALUES.items()
+}
+HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
+
+
+def enum_names(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
+    """The name of every code; codes are those of an enum.  int [...] -> str [...]."""
+    table = np.full(max(of) + 1, "", dtype=object)
+    table[[int(code) for code in of]] = [code.name for code in of]
+    return table[codes]
+
+
+def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
+    """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
+    known = used & (values >= 0) & (values < len(names))
+    return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
+
+
+def mask_invalid(values: Array, valid: Array) -> Array:
+    """The valid values, NaN (None in an event) elsewhere.  Shapes broadcast."""
+    return np.where(valid, values, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTally:
+    """Sums over the steps of all envs so far in a round."""
+
+    steps: int
+    forced: int
+    missed: int
+    sampled: Array  # int [OPS]
+    effective: Array
+    succeeded: Array
+    outcomes: Array  # int, per `Outcome`
+    reasons: Array  # int, per `Reason`
+    values: tuple[Array, ...]  # per head, int per value, where the op uses the head
+    legal: Array  # int [OPS]
+    used: Array  # int [8], steps whose op uses the head
+    choices: Array  # int [8], legal values in those steps
+    single: Array  # int [8], those steps with one legal value
+    paid: Array  # float [5, C + 1]: number, sum, sum of squares, least, most; of each component, then of the reward
+
+
+def empty_tally(slots: int, components: int) -> RoundTally:
+    """A round before its first step."""
+    ops, heads = np.zeros(len(Op), dtype=np.int64), np.zeros(len(Head), dtype=np.int64)
+    sizes = [slots if head is Head.SLOT else len(HEAD_VALUES[head]) for head in Head]
+    paid = np.zeros((5, components + 1))
+    paid[3:] = [[np.inf], [-np.inf]]
+    return RoundTally(
+        **dict.fromkeys(("sampled", "effective", "succeeded", "legal"), ops),
+        **dict.fromkeys(("used", "choices", "single"), heads),
+        steps=0,
+        forced=0,
+        missed=0,
+        outcomes=np.zeros(max(Outcome) + 1, dtype=np.int64),
+        reasons=np.zeros(max(Reason) + 1, dtype=np.int64),
+        values=tuple(np.zeros(size, dtype=np.int64) for size in sizes),
+        paid=paid,
+    )
+
+
+def add_epoch(tally: RoundTally, record: Record) -> RoundTally:
+    """The tally with one more epoch of all envs."""
+    action, count = record["action"], record["legal_choices"]
+    op = action[:, Head.OP]
+    used = HEAD_USED[np.clip(op, 0, len(Op) - 1)]
+    values = zip(tally.values, action.T, used.T, strict=True)
+    amounts = np.column_stack((record["components"], record["reward"])).astype(np.float64)
+    known = np.isfinite(amounts)
+    real = np.where(known, amounts, 0.0)
+    sums = np.add(tally.paid[:3], (known.sum(axis=0), real.sum(axis=0), (real**2).sum(axis=0)))
+    least = np.minimum(tally.paid[3], np.where(known, amounts, np.inf).min(axis=0))
+    most = np.maximum(tally.paid[4], np.where(known, amounts, -np.inf).max(axis=0))
+    return replace(
+        tally,
+        steps=tally.steps + len(op),
+        forced=tally.forced + int(record["forced"].sum()),
+        missed=tally.missed + int(record["missed"].sum()),
+        sampled=tally.sampled + _count_codes(op, tally.sampled),
+        effective=tally.effective + _count_codes(record["op_effective"], tally.effective),
+        succeeded=tally.succeeded + _count_codes(op[record["success"]], tally.succeeded),
+        outcomes=tally.outcomes + _count_codes(record["outcome"], tally.outcomes),
+        reasons=tally.reasons + _count_codes(record["reason"], tally.reasons),
+        values=tuple(before + _count_codes(column[where], before) for before, column, where in values),
+        legal=tally.legal + record["op_legal"].sum(axis=0),
+        used=tally.used + used.sum(axis=0),
+        choices=tally.choices + count.sum(axis=0),
+        single=tally.single + (count == 1).sum(axis=0),
+        paid=np.vstack((sums, least, most)),
+    )
+
+
+def _count_codes(codes: Array, like: Array) -> Array:
+    """Count each code; codes outside of the table are ignored."""
+    return np.bincount(codes[(codes >= 0) & (codes < len(like))], minlength=len(like))
+
+
+def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
+    """Actions of the round."""
+    names = [slots if head is Head.SLOT else HEAD_VALUES[head] for head in Head]
+    heads = zip(HEADS, names, tally.values, strict=True)
+    return ActionCounts(
+        sampled=_counts_by_name(tally.sampled, Op),
+        effective=_counts_by_name(tally.effective, Op),
+        succeeded=_counts_by_name(tally.succeeded, Op),
+        heads={head: dict(zip(known, counts, strict=True)) for head, known, counts in heads},
+        outcomes=_counts_by_name(tally.outcomes, Outcome),
+        reasons={reason.name: tally.reasons[reason] for reason in Reason if reason is not Reason.NONE},
+        forced=tally.forced,
+        missed=tally.missed,
+    )
+
+
+def mask_hit_rates(tally: RoundTally) -> MaskHitRates:
+    """Legal choices; None for a head that no op of the round uses."""
+    heads = list(zip(HEADS, tally.used, tally.choices, tally.single, strict=True))
+    return MaskHitRates(
+        legal_share={op.name: _share(tally.legal[op], tally.steps) for op in Op},
+        choices_mean={head: _share(choices, used) for head, used, choices, _ in heads},
+        single_share={head: _share(single, used) for head, used, _, single in heads},
+    )
+
+
+def reward_summary(tally: RoundTally, components: tuple[str, ...], episodes: int) -> RewardSummary:
+    """Rewards; `episodes` of the round."""
+    *parts, total = (_reward_spread(column, episodes) for column in tally.paid.T)
+    return RewardSummary(components=dict(zip(components, parts, strict=True)), total=total)
+
+
+def _reward_spread(column: Array, episodes: int) -> RewardSpread:
+    number, total, squares, least, most = column.tolist()
+    if not number:
+        return RewardSpread(mean=None, std=None, min=None, max=None, sum=None)
+    mean = total / number
+    std = max(0.0, squares / number - mean**2) ** 0.5
+    return RewardSpread(mean=mean, std=std, min=least, max=most, sum=total / episodes)
+
+
+def _counts_by_name(counts: Array, codes: type[IntEnum]) -> dict[str, int]:
+    return {code.name: counts[code] for code in codes}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
 
 STABILITY_EPOCHS = 20  # differences of accuracy that stability looks at
 
@@ -63,62 +217,40 @@ class EpisodeMemory:
 def initial_memory(record: Record, facts: RunFacts) -> EpisodeMemory:
     """The memory before the first epoch of an episode, whose record this is."""
     envs, slots = record["stage"].shape
-    whole = np.zeros((envs, slots), dtype=np.int64)
-    real = np.zeros((envs, slots))
-    count = np.zeros(envs, dtype=np.int64)
+    counts = ("unmeasured", "germinated", "fossilized", "pruned", "rollbacks")
     return EpisodeMemory(
-        alpha=real,
-        age=whole,
-        epochs_in_stage=whole,
-        params=whole,
-        contribution=real,
-        shapley=real,
+        **dict.fromkeys(("alpha", "contribution", "shapley", "germination_accuracy"), np.zeros((envs, slots))),
+        **dict.fromkeys(("age", "epochs_in_stage", "params"), np.zeros((envs, slots), dtype=np.int64)),
+        **dict.fromkeys(("reward", "discounted"), np.zeros(envs)),
+        **dict.fromkeys(counts, np.zeros(envs, dtype=np.int64)),
         contribution_valid=np.zeros((envs, slots), dtype=bool),
-        germination_accuracy=real,
         initial_accuracy=record["acc_before"],
         recent=np.full((envs, STABILITY_EPOCHS + 1), np.nan),
-        reward=np.zeros(envs),
-        discounted=np.zeros(envs),
         components=np.zeros((envs, len(facts.components))),
         detectors=np.zeros((envs, 2), dtype=np.int64),
-        unmeasured=count,
-        germinated=count,
-        fossilized=count,
-        pruned=count,
-        rollbacks=count,
         ops=np.zeros((envs, len(Op)), dtype=np.int64),
         stabilized=np.zeros(envs, dtype=bool),
-        tally=event_tally.empty_tally(slots, len(facts.components)),
+        tally=empty_tally(slots, len(facts.components)),
     )
 
 
 def update_memory(
     record: Record, memory: EpisodeMemory | None, position: tuple[int, int], facts: RunFacts
 ) -> tuple[EpisodeMemory, EpisodeMemory]:
-    """The memory with which the epoch at (round, epoch) is told, its germinations noted, and the memory after it.
+    """The memory with which the epoch at (round, epoch) is reported, its germinations noted, and the memory after it.
 
-    At epoch 0 of a round the memory is begun anew; before, it may be None.
+    At epoch 0 of a round the memory is new; before, it may be None.
     """
     round, epoch = position
     if epoch == 0:
         memory = initial_memory(record, facts)
     if memory is None:
         raise ValueError(f"epoch {epoch + 1} of round {round + 1} has no memory: expected the result of epoch {epoch}")
-    told = note_germinations(memory, record)
-    return told, advance_memory(told, record, epoch, facts)
-
-
-def note_germinations(memory: EpisodeMemory, record: Record) -> EpisodeMemory:
-    """Note at which accuracy seeds were germinated in this epoch."""
-    born = stage_entries(record, Stage.GERMINATED)
-    accuracy = np.where(born, record["acc_before"][:, None], memory.germination_accuracy)
-    return replace(memory, germination_accuracy=accuracy)
-
-
-def advance_memory(memory: EpisodeMemory, record: Record, epoch: int, facts: RunFacts) -> EpisodeMemory:
-    """The memory after an epoch."""
+    germinated = stage_entries(record, Stage.GERMINATED)
+    accuracy = np.where(germinated, record["acc_before"][:, None], memory.germination_accuracy)
+    memory = replace(memory, germination_accuracy=accuracy)
     reward = record["reward"].astype(np.float64)
-    return replace(
+    return memory, replace(
         _slot_memory(memory, record),
         recent=np.concatenate((memory.recent[:, 1:], record["val_acc"][:, None]), axis=1),
         reward=memory.reward + reward,
@@ -126,13 +258,13 @@ def advance_memory(memory: EpisodeMemory, record: Record, epoch: int, facts: Run
         components=memory.components + record["components"],
         detectors=memory.detectors + record["detectors"].sum(axis=1),
         unmeasured=memory.unmeasured + record["unmeasured"],
-        germinated=memory.germinated + stage_entries(record, Stage.GERMINATED).sum(axis=1),
+        germinated=memory.germinated + germinated.sum(axis=1),
         fossilized=memory.fossilized + stage_entries(record, Stage.FOSSILIZED).sum(axis=1),
         pruned=memory.pruned + stage_entries(record, Stage.PRUNED).sum(axis=1),
         rollbacks=memory.rollbacks + record["rolled_back"],
         ops=memory.ops + (record["op_effective"][:, None] == np.arange(len(Op))),
         stabilized=memory.stabilized | record["stabilized"],
-        tally=event_tally.add_epoch(memory.tally, record),
+        tally=add_epoch(memory.tally, record),
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morphogen.telemetry.event_tally import Array, RoundTally, action_counts, mask_hit_rates, reward_summary
 from morphogen.telemetry.events import Json, RoundEvent, tidy
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.kinds.round import (
@@ -18,7 +17,7 @@ from morphogen.telemetry.kinds.round import (
     PhaseProfile,
     Throughput,
 )
-from morphogen.telemetry.record_memory import RunFacts
+from morphogen.telemetry.record_memory import Array, RoundTally, RunFacts, action_counts, mask_hit_rates, reward_summary
 
 ROLLING_ROUNDS = 10
 
@@ -63,8 +62,10 @@ def summarise(
     """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
     if not episodes:
         raise ValueError("a round without completed episodes has no summary")
-    accuracy = [one.accuracy for one in episodes]
-    reward = [one.reward for one in episodes]
+    accuracy = [episode.accuracy for episode in episodes]
+    committed = [episode.committed_accuracy for episode in episodes]
+    reward = [episode.reward for episode in episodes]
+    totals = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
     rolling = (*rolling, fmean(accuracy))[-ROLLING_ROUNDS:]
     summary = BatchSummary(
         round=round,
@@ -73,7 +74,7 @@ def summarise(
         reward_mean=_mean(reward),
         reward_std=pstdev(_known_values(reward)) if _known_values(reward) else None,
         env_accuracy=tuple(accuracy),
-        env_committed=tuple(one.committed_accuracy for one in episodes),
+        env_committed=tuple(committed),
         env_reward=tuple(reward),
         updated=updated,
         anomalies=tuple(anomalies),
@@ -81,9 +82,18 @@ def summarise(
         env_epochs_per_s=_epoch_rate(costs),
         graphs=costs.compile_stats.graphs,
         graph_fallbacks=costs.compile_stats.graph_fallbacks,
-        **_accuracy_stats(accuracy),
-        **_means(episodes),
-        **_totals(episodes),
+        accuracy_mean=fmean(accuracy),
+        accuracy_std=pstdev(accuracy),
+        accuracy_min=min(accuracy),
+        accuracy_max=max(accuracy),
+        loss_mean=_mean(episode.loss for episode in episodes),
+        return_mean=_mean(episode.discounted_return for episode in episodes),
+        network_value_mean=_mean(episode.network_value for episode in episodes),
+        committed_mean=fmean(committed),
+        params_ratio_mean=fmean(episode.params_ratio for episode in episodes),
+        stability_mean=fmean(episode.stability for episode in episodes),
+        success_share=fmean(episode.success for episode in episodes),
+        **{name: sum(getattr(episode, name) for episode in episodes) for name in totals},
     )
     return summary, rolling
 
@@ -102,7 +112,7 @@ def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, .
         compile_s=costs.compile_stats.compile_s,
     )
     profile = (PhaseProfile(phases=costs.phases),) if costs.phases else ()
-    return (throughput, *profile, *(MemoryUsed(**one) for one in costs.memory))
+    return (throughput, *profile, *(MemoryUsed(**device) for device in costs.memory))
 
 
 def _epoch_rate(costs: RoundCosts) -> float | None:
@@ -120,32 +130,6 @@ def _known_values(values: Iterable[float | None]) -> list[float]:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = _known_values(values)
     return fmean(known) if known else None
-
-
-def _accuracy_stats(accuracy: Sequence[float]) -> dict[str, float]:
-    return {
-        "accuracy_mean": fmean(accuracy),
-        "accuracy_std": pstdev(accuracy),
-        "accuracy_min": min(accuracy),
-        "accuracy_max": max(accuracy),
-    }
-
-
-def _means(episodes: Sequence[EpisodeCompleted]) -> dict[str, Any]:
-    return {
-        "loss_mean": _mean(one.loss for one in episodes),
-        "return_mean": _mean(one.discounted_return for one in episodes),
-        "network_value_mean": _mean(one.network_value for one in episodes),
-        "committed_mean": fmean(one.committed_accuracy for one in episodes),
-        "params_ratio_mean": fmean(one.params_ratio for one in episodes),
-        "stability_mean": fmean(one.stability for one in episodes),
-        "success_share": fmean(one.success for one in episodes),
-    }
-
-
-def _totals(episodes: Sequence[EpisodeCompleted]) -> dict[str, int]:
-    names = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
-    return {name: sum(getattr(one, name) for one in episodes) for name in names}
 
 
 Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` beside those that may be missing
@@ -178,10 +162,6 @@ def scale_drift(now: Scale | None, first: Scale | None) -> float | None:
 
 def _event_fields(group: str, metrics: Metrics, kind: type[RoundEvent]) -> dict[str, Any]:
     """The metrics of a group under the names of an event; None where one is missing or not valid."""
-    names = [name for name in kind.__annotations__ if name != "drift"]
-    keys = {name: f"{group}.{name}" for name in names}
-    return {name: tidy(metrics[key]) if _is_valid(key, metrics) else None for name, key in keys.items()}
-
-
-def _is_valid(key: str, metrics: Metrics) -> bool:
-    return key in metrics and bool(metrics.get(f"{key}_valid", True))
+    keys = {name: f"{group}.{name}" for name in kind.__annotations__ if name != "drift"}
+    valid = {key for key in keys.values() if key in metrics and metrics.get(f"{key}_valid", True)}
+    return {name: tidy(metrics[key]) if key in valid else None for name, key in keys.items()}

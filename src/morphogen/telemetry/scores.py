@@ -32,7 +32,7 @@ class ExactSums:
 
     @classmethod
     def from_value(cls, value: float | None) -> Self:
-        """One number; None is none."""
+        """Sums of one number; None: of no number."""
         return cls() if value is None else cls(1, Fraction(value), Fraction(value) ** 2)
 
     def __add__(self, other: Self) -> Self:
@@ -67,42 +67,31 @@ class BlueprintTally:
     change: ExactSums = ExactSums()  # of accuracy from germination to the end, points
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return type(self)(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
 
 def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
     """Return the tallies of blueprints from one event."""
-    data = event.data
-    match data:
-        case SeedGerminated():
-            return {
-                data.blueprint: BlueprintTally(
-                    slots=Counter([event.slot or ""]), params=ExactSums.from_value(data.params)
-                )
-            }
-        case SeedFossilized():
-            return {data.blueprint: _fossil_tally(data)}
-        case SeedPruned():
-            return {
-                data.blueprint: BlueprintTally(
-                    pruned=Counter([data.reason]),
-                    pruned_age=ExactSums.from_value(data.age),
-                    change=ExactSums.from_value(data.accuracy_change),
-                )
-            }
-        case EpisodeCompleted():
-            live = [seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name]
-            return {name: BlueprintTally(alive=count) for name, count in Counter(live).items()}
-    return {}
-
-
-def _fossil_tally(data: SeedFossilized) -> BlueprintTally:
-    return BlueprintTally(
-        fossil_age=ExactSums.from_value(data.age),
-        contribution=ExactSums.from_value(data.contribution),
-        shapley=ExactSums.from_value(data.shapley),
-        change=ExactSums.from_value(data.accuracy_change),
-    )
+    value = ExactSums.from_value
+    match event.data:
+        case SeedGerminated() as data:
+            tally = BlueprintTally(slots=Counter([event.slot or ""]), params=value(data.params))
+        case SeedFossilized() as data:
+            tally = BlueprintTally(
+                fossil_age=value(data.age),
+                contribution=value(data.contribution),
+                shapley=value(data.shapley),
+                change=value(data.accuracy_change),
+            )
+        case SeedPruned() as data:
+            change = value(data.accuracy_change)
+            tally = BlueprintTally(pruned=Counter([data.reason]), pruned_age=value(data.age), change=change)
+        case EpisodeCompleted() as data:
+            live = Counter(seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name)
+            return {name: BlueprintTally(alive=count) for name, count in live.items()}
+        case _:
+            return {}
+    return {data.blueprint: tally}
 
 
 def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]) -> dict[str, BlueprintTally]:
@@ -117,6 +106,11 @@ def scoreboard(tallies: Mapping[str, BlueprintTally], host: CnnSpec | None) -> d
 
 def _blueprint_score(name: str, tally: BlueprintTally, host: CnnSpec | None) -> BlueprintScore:
     germinated, pruned = tally.slots.total(), tally.pruned.total()
+    macs_share = None
+    if host is not None and germinated:
+        places, kind = {slot.name: slot for slot in host.all_slots}, Blueprint[name.upper()]
+        macs = sum(count * seed_macs(kind, places[slot]) for slot, count in tally.slots.items())
+        macs_share = macs / germinated / host_macs(host)
     params, contribution = tally.params.mean, tally.contribution.mean
     return BlueprintScore(
         germinated=germinated,
@@ -132,15 +126,7 @@ def _blueprint_score(name: str, tally: BlueprintTally, host: CnnSpec | None) -> 
         shapley_error=tally.shapley.error,
         accuracy_change=tally.change.mean,
         params=params,
-        macs_share=None if host is None else _macs_share(name, tally.slots, host),
+        macs_share=macs_share,
         contribution_per_1000_params=1000 * contribution / params if params and contribution is not None else None,
         churn=pruned / germinated if germinated else None,
     )
-
-
-def _macs_share(name: str, slots: Counter[str], host: CnnSpec) -> float | None:
-    """Multiply-accumulates per sample over the host's, mean over the seeds."""
-    places = {slot.name: slot for slot in host.all_slots}
-    kind = Blueprint[name.upper()]
-    total = sum(count * seed_macs(kind, places[slot]) for slot, count in slots.items())
-    return total / slots.total() / host_macs(host) if slots else None

@@ -1,14 +1,27 @@
-"""Sinks for events, and the positions from which they can be resumed.  No tensors."""
+"""Sinks for events, and positions to resume from: the event file, functions, and loggers of scalars.  No tensors.
 
+Scalars are the numbers of events, through TorchRL's loggers to CSV files, TensorBoard, Weights & Biases or MLflow.
+Names are `round/*`, `ppo/*`, `actions/*`, ... with the round, from 1, as step, and `epoch/*`, means over the envs, with
+the epochs of the run counted through from 0.
+"""
+
+import importlib
+import importlib.util
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from statistics import fmean
+from typing import Any, NamedTuple, Protocol
 
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import ConfigError
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
+from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.round import AnomalyDetected
 
 
 class FilePosition(NamedTuple):
@@ -34,7 +47,7 @@ class SinkPosition(NamedTuple):
     bytes: Count
     seq: Count
     pending: tuple[str, ...]  # lines of events that are never dropped
-    dropped: Mapping[str, Count]  # event -> number of others, not told yet
+    dropped: Mapping[str, Count]  # event -> number of others, not reported yet
     dir: str | None  # telemetry.dir
     loggers: Mapping[str, LoggerPosition]
 
@@ -42,7 +55,7 @@ class SinkPosition(NamedTuple):
 class Sink(Protocol):
     """Destination of events.
 
-    A sink with `position` reports where it stands; a checkpoint waits for a sink with `local` files.
+    A sink with `position` reports its position; a checkpoint waits for a sink with `local` files.
     """
 
     def write(self, events: Iterable[Envelope]) -> None:
@@ -60,18 +73,16 @@ class JsonlSink:
 
     local = True
 
-    def __init__(
-        self, path: Path, *, first_seq: int = 0, rank: int = 0, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: Path, *, first_seq: int = 0, clock: Callable[[], float] = time.time) -> None:
         """first_seq: number of the next line."""
-        self.name, self.seq, self._rank, self._clock = path.name, first_seq, rank, clock
+        self.name, self.seq, self._clock = path.name, first_seq, clock
         self._file = path.open("ab", buffering=0)
         self._size = self._file.tell()  # bytes of whole lines
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
         now = self._clock()
-        lines = [encode(event, seq=self.seq + i, time=now, rank=self._rank) for i, event in enumerate(events)]
+        lines = [encode(event, seq=self.seq + i, time=now) for i, event in enumerate(events)]
         data = "".join(lines).encode("ascii")
         try:
             rest = data
@@ -97,7 +108,7 @@ class JsonlSink:
             self._file.close()
 
 
-class CallbackSink:
+class CallbackSink(Sink):
     """A sink that hands every batch to a function, as a list."""
 
     def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
@@ -107,12 +118,6 @@ class CallbackSink:
         """Call the function."""
         self._function(list(events))
 
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
 
 class MemorySink(CallbackSink):
     """A sink that keeps what it takes."""
@@ -121,3 +126,142 @@ class MemorySink(CallbackSink):
         self.events: list[Envelope] = []
         super().__init__(self.events.extend)
         self.name = type(self).__name__
+
+
+NAME_PREFIXES = {
+    "RoundCompleted": "round",
+    "PpoUpdated": "ppo",
+    "ActionCounts": "actions",
+    "MaskHitRates": "masks",
+    "RewardSummary": "rewards",
+    "Throughput": "throughput",
+    "ObservationStats": "observation",
+    "HiddenHealth": "hidden",
+}
+LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
+LOGGER_FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
+PROJECT = "morphogen"
+
+
+def check_loggers(names: Iterable[str]) -> None:
+    """Raise a ConfigError if the package of a logger is not installed."""
+    for name in names:
+        if name in LOGGER_PACKAGES and importlib.util.find_spec(LOGGER_PACKAGES[name]) is None:
+            raise ConfigError(
+                f"telemetry.loggers names {name}, but the package {LOGGER_PACKAGES[name]} is not installed; "
+                f'want pip install "morphogen[{name}]"'
+            )
+
+
+class ScalarSink:
+    """A sink for the numbers of events."""
+
+    def __init__(
+        self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int, position: LoggerPosition = UNOPENED
+    ) -> None:
+        """folder: of the files of the logger; epochs: of an episode; position: of a run that is resumed."""
+        self.name, self.local = name, name in LOGGER_FILES
+        self._folder, self._spec, self._epochs, self._position = folder, spec, epochs, position
+
+    @cached_property
+    def _logger(self) -> Any:
+        """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
+        name, folder, wandb, place = self.name, str(self._folder), self._spec.wandb, self._folder.absolute()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        loggers = importlib.import_module("torchrl.record.loggers")
+        if name == "csv":
+            return loggers.CSVLogger(exp_name=name, log_dir=folder)
+        if name == "tensorboard":
+            return loggers.TensorboardLogger(exp_name=name, log_dir=folder)
+        if name == "mlflow":
+            if self._position.id is not None:
+                os.environ["MLFLOW_RUN_ID"] = self._position.id  # of the run that is started next
+            uris = {"tracking_uri": f"sqlite:///{place / 'mlflow.db'}", "artifact_location": (place / name).as_uri()}
+            return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
+        return loggers.WandbLogger(
+            exp_name=wandb.name or place.parent.name,
+            log_dir=folder,
+            project=wandb.project or PROJECT,
+            log_env_packages=False,
+            tags=list(wandb.tags),
+            id=self._position.id,
+            **{field: getattr(wandb, field) for field in ("entity", "group", "mode")},
+        )
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Log the numbers of a batch."""
+        for event in events:
+            for name, value, step in event_scalars(event, self._epochs):
+                self._logger.log_scalar(name, value, step=step)
+
+    def flush(self) -> None:
+        """Files take what the logger holds back; a service takes it as it sees fit."""
+        if "_logger" in vars(self) and self.local:
+            _FLUSH[self.name](self._logger.experiment)
+            self._position = LoggerPosition(files=dict(_file_sizes(self._folder, self.name)))
+
+    def position(self) -> LoggerPosition:
+        """Position of the logger at the last flush, and its run at a service."""
+        if "_logger" in vars(self) and not self.local:
+            self._position = LoggerPosition(_ID[self.name](self._logger.experiment))
+        return self._position
+
+    def close(self) -> None:
+        """Close what the logger has open."""
+        if "_logger" in vars(self):
+            _CLOSE[self.name](self._logger.experiment)
+
+
+def truncate_files(folder: Path, name: str, sizes: Mapping[str, int]) -> None:
+    """Take from the files of a logger what came after they had these sizes."""
+    for file, size in [*_file_sizes(folder, name)]:
+        if file not in sizes:
+            (folder / file).unlink()
+        elif sizes[file] < size:
+            os.truncate(folder / file, sizes[file])
+
+
+def _file_sizes(folder: Path, name: str) -> Iterator[tuple[str, int]]:
+    """Files of a logger, by their names below the folder, and their bytes."""
+    for path in (folder / name).rglob(LOGGER_FILES[name]):
+        if path.is_file() and not path.is_symlink():
+            yield path.relative_to(folder).as_posix(), path.stat().st_size
+
+
+def event_scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, int]]:
+    """Name, value and step of every number in an event; what is not measured is left out."""
+    if event.round is None or event.late:
+        return
+    data = event.data
+    if isinstance(data, EpochCompleted):
+        step = event.round * epochs + (event.epoch or 0)
+        for name, row in data.payload().items():
+            known = [float(value) for value in row if isinstance(value, int | float)]
+            if known:
+                yield f"epoch/{name}", fmean(known), step
+    elif isinstance(data, AnomalyDetected):
+        yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round + 1
+    elif event.name in NAME_PREFIXES:
+        numbers = _flatten(NAME_PREFIXES[event.name], data.payload())
+        yield from ((name, value, event.round + 1) for name, value in numbers)
+
+
+def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flatten(f"{path}/{name}", inner)
+    elif isinstance(value, int | float):
+        yield path, float(value)
+
+
+_CLOSE = {
+    "csv": lambda experiment: [file.close() for file in experiment.files.values()],
+    "tensorboard": lambda experiment: experiment.close(),
+    "wandb": lambda experiment: experiment.finish(),
+    "mlflow": lambda experiment: importlib.import_module("mlflow").end_run(),
+}
+_FLUSH = {
+    "csv": lambda experiment: [file.flush() for file in experiment.files.values()],
+    "tensorboard": lambda experiment: experiment.flush(),
+}
+_ID = {"wandb": lambda experiment: experiment.id, "mlflow": lambda experiment: experiment.info.run_id}

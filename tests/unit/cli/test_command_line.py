@@ -14,7 +14,7 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import PRESETS, TASKS
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
-from morphogen.telemetry.dispatch import NO_LOSSES, Losses
+from morphogen.telemetry.dispatch import Losses
 
 # flag, its words, the field, its value; written out by hand.
 FLAGS = [
@@ -192,7 +192,7 @@ def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
 @pytest.fixture
 def started(monkeypatch):
     """Arguments that a run was started with; `raises` makes it fail."""
-    calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=NO_LOSSES)
+    calls = SimpleNamespace(spec=None, keywords=None, raises=None, losses=Losses())
 
     def train(spec, **keywords):
         calls.spec, calls.keywords = spec, keywords

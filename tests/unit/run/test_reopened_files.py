@@ -21,15 +21,13 @@ from morphogen.run import sinks
 from morphogen.run.sinks import open_sinks
 from morphogen.storage.codec import pack
 from morphogen.storage.run_directory import RunDirectory
-from morphogen.telemetry import scalars
+from morphogen.telemetry import writer
 from morphogen.telemetry.anomaly import EpochReport
-from morphogen.telemetry.dispatch import Dispatcher
+from morphogen.telemetry.dispatch import Dispatcher, PendingEvents
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.epoch import EpochCompleted
-from morphogen.telemetry.scalars import ScalarSink
-from morphogen.telemetry.sink_thread import PendingEvents
-from morphogen.telemetry.writer import JsonlSink, LoggerPosition
+from morphogen.telemetry.writer import JsonlSink, LoggerPosition, ScalarSink
 
 BEGIN = Envelope(started(tiny()))
 
@@ -332,9 +330,9 @@ def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):
     for mine in (metrics / "csv/notes.txt", outside):
         mine.write_text("1,2\n")
     (metrics / "csv/link.csv").symlink_to(outside)
-    scalars.truncate_files(metrics, "csv", dict.fromkeys(place.files, 1))
+    writer.truncate_files(metrics, "csv", dict.fromkeys(place.files, 1))
     assert {(metrics / name).stat().st_size for name in place.files} == {1}
-    scalars.truncate_files(metrics, "csv", {})
+    writer.truncate_files(metrics, "csv", {})
     assert sorted(path.name for path in (metrics / "csv").rglob("*") if path.is_file()) == ["link.csv", "notes.txt"]
     assert outside.read_text() == "1,2\n"
 
@@ -348,7 +346,7 @@ def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
         return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
 
     loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
-    monkeypatch.setattr(scalars.importlib, "import_module", lambda name: loggers)
+    monkeypatch.setattr(writer.importlib, "import_module", lambda name: loggers)
     for name, known in (("wandb", "3x7"), ("mlflow", "5y9")):
         first = ScalarSink(name, tmp_path, TelemetrySpec(), epochs=9)
         assert first.position() == LoggerPosition()

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec
 from morphogen.telemetry.anomaly import (
     AnomalyState,
+    DetectionState,
     EpochReport,
     Finding,
     RoundCounts,
     accuracy_drop,
     accuracy_trend,
+    detect,
     entropy_findings,
     escalate_level,
     find_anomalies,
     valid_metrics,
 )
-from morphogen.telemetry.watcher import DetectionState, detect
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.stage import Stage
 

@@ -1,19 +1,22 @@
 """From what happened to what is written: levels, the flight recorder, and sinks that fail beside others."""
 
+import json
+import threading
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.faulty_sinks import DONE, Broken, Keep, lived, passing, summary
+from support.faulty_sinks import DONE, Blocked, Broken, FullDisk, Keep, batch, lived, passing, summary
 
 from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
+from morphogen.telemetry import dispatch as module
 from morphogen.telemetry.anomaly import EpochReport
-from morphogen.telemetry.dispatch import Dispatcher
+from morphogen.telemetry.dispatch import Dispatcher, PendingEvents, SinkWorker
 from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.kinds.epoch import RewardsPaid
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.sink_thread import PendingEvents
 from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 6  # of an episode
@@ -141,3 +144,199 @@ def test_a_function_is_a_sink():
         ["RunCompleted"],
     ]
     assert isinstance(batches[0], list)
+
+
+# --- one worker -------------------------------------------------------------------------------------------------------
+
+
+def outlet(sink, *, size=4, patience=60.0, retried=False):
+    """An outlet and the failures that it told."""
+    failures = []
+    made = SinkWorker(
+        sink,
+        name="sink",
+        size=size,
+        timeout_s=patience,
+        retries=retried,
+        on_failure=lambda one, error: failures.append((one.name, error)),
+    )
+    return made, failures
+
+
+def dropped(sink):
+    """Drops that the events of a sink report."""
+    return sum((Counter(e.data.dropped) for e in sink.events if e.name == "TelemetryDropped"), Counter())
+
+
+KEPT = ("RolledBack", "RoundCompleted", "RunCompleted")  # whatever happens
+QUEUED = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=25)
+
+
+def batches(epochs):
+    """A batch per epoch, of lives and passing events, and one more where a round ends."""
+    for number, (lives, others, ends) in enumerate(epochs):
+        yield batch(*(lived(i, epoch=number) for i in range(lives)), *(passing(i, epoch=number) for i in range(others)))
+        if ends:
+            yield batch(summary(number))
+
+
+@given(QUEUED, st.integers(1, 5))
+def test_behind_a_blocked_sink_what_is_never_dropped_arrives_in_order_and_the_rest_is_counted(epochs, size):
+    sink = Blocked()
+    own, failures = outlet(sink, size=size)
+    every = [*batches(epochs), batch(Envelope(DONE))]
+    for one in every:
+        own.put(one)
+    sink.free.set()
+    own.close()
+    produced = [event for one in every for event in one()]
+    written = [event for event in sink.events if event.name != "TelemetryDropped"]
+    assert [event for event in written if event.name in KEPT] == [event for event in produced if event.name in KEPT]
+    assert Counter(event.name for event in written) + own.dropped == Counter(event.name for event in produced)
+    assert dropped(sink) == own.dropped
+    assert sink.names[-1] == "RunCompleted"
+    assert (failures, own.error, sink.closed) == ([], None, 1)
+
+
+def test_a_sink_that_keeps_up_gets_everything_batch_by_batch():
+    sink = Keep()
+    own, _ = outlet(sink, size=50)
+    wanted = [batch(lived(0, epoch=t), passing(1, epoch=t)) for t in range(20)]
+    for one in wanted:
+        own.put(one)
+    own.close()
+    assert sink.batches == [list(one()) for one in wanted]
+    assert own.waited_s == 0.0
+
+
+def test_what_was_dropped_is_told_once_a_round_before_its_end():
+    sink = Blocked()
+    own, _ = outlet(sink, size=1)
+    own.put(batch(lived(0)))
+    assert sink.began.wait(60)
+    for round in range(2):
+        own.put(batch(passing(0, round=round), passing(1, round=round)))
+        own.put(batch(summary(round)))
+    sink.free.set()
+    own.close()
+    assert sink.names == ["RolledBack", "TelemetryDropped", "RoundCompleted", "RoundCompleted"]
+    assert dropped(sink) == {"HostStabilized": 4}
+    assert sink.events[1].round == 0
+
+
+def test_a_queue_of_nothing_but_what_is_never_dropped_waits_and_then_gives_the_sink_up(monkeypatch):
+    monkeypatch.setattr(module, "MAX_RETAINED", 2)
+    sink = Blocked()
+    own, failures = outlet(sink, size=2, patience=0.05)
+    for env in range(8):
+        own.put(batch(lived(env)))
+    assert own.given_up
+    assert own.waited_s > 0
+    assert [name for name, _ in failures] == ["sink"]
+    assert "took nothing" in failures[0][1]
+    own.put(batch(lived(9)))
+    sink.free.set()
+
+
+def test_waiting_ends_as_soon_as_there_is_room_and_is_told(monkeypatch):
+    monkeypatch.setattr(module, "MAX_RETAINED", 1)
+    sink = Blocked()
+    own, failures = outlet(sink, size=1)
+    own.put(batch(passing(0)))
+    assert sink.began.wait(60)
+    own.put(batch(passing(1), lived(1)))
+    threading.Timer(0.05, sink.free.set).start()
+    for env in range(2, 6):
+        own.put(batch(lived(env), passing(env)))
+    own.put(batch(summary()))
+    own.close()
+    assert [event.env for event in sink.events if event.name == "RolledBack"] == [1, 2, 3, 4, 5]
+    assert not failures
+    assert own.waited_s > 0
+    told = [event.data.writer_wait_s for event in sink.events if event.name == "TelemetryDropped"]
+    assert 0 < sum(told) <= own.waited_s
+
+
+def test_a_sink_that_raises_is_closed_and_gets_no_more():
+    sink = Broken(at=1)
+    own, failures = outlet(sink)
+    for env in range(5):
+        own.put(batch(lived(env)))
+    own.close()
+    assert sink.calls == 2
+    assert sink.closed == 1
+    assert failures == [("sink", "RuntimeError: no route to host")]
+    assert own.error == "RuntimeError: no route to host"
+
+
+def test_a_sink_that_never_comes_back_is_given_up_at_the_end():
+    sink = Blocked()
+    own, failures = outlet(sink, patience=0.05)
+    own.put(batch(lived(0)))
+    own.close()
+    assert failures == [("sink", "did not take what was left in 0.05 s")]
+    sink.free.set()
+
+
+def lines(path):
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def full(tmp_path, monkeypatch, room):
+    """The event file on a full disk, its disk, and its outlet."""
+    file = JsonlSink(tmp_path / "events.jsonl")
+    disk = FullDisk(file._file, room)
+    monkeypatch.setattr(file, "_file", disk)
+    return disk, *outlet(file, size=2, retried=True)
+
+
+@pytest.mark.parametrize("room", [0, 100, 400])
+def test_a_full_disk_loses_no_life_once_there_is_room_again(tmp_path, monkeypatch, room):
+    failed = threading.Event()
+    disk, own, failures = full(tmp_path, monkeypatch, room)
+    own._on_failure = lambda one, error: (failures.append(error), failed.set())
+    for env in range(3):
+        own.put(batch(lived(env), passing(env)))
+    own.flush()
+    assert failed.wait(60)
+    for env in range(3, 9):
+        own.put(batch(lived(env), passing(env)))
+    disk.room = None
+    own.flush()
+    own.put(batch(summary()))
+    own.close()
+    found = lines(tmp_path / "events.jsonl")
+    assert [one["env"] for one in found if one["event"] == "RolledBack"] == list(range(9))
+    assert [one["seq"] for one in found] == list(range(len(found)))
+    count = Counter(one["event"] for one in found)
+    assert count["HostStabilized"] + own.dropped["HostStabilized"] == 9
+    assert failures == ["OSError: [Errno 28] No space left on device"]
+    assert own.error is None
+
+
+def test_a_disk_that_stays_full_leaves_whole_lines_and_is_told(tmp_path, monkeypatch):
+    disk, own, failures = full(tmp_path, monkeypatch, None)
+    own.sink.write([lived(0)])
+    disk.room = 100
+    for env in range(20):
+        own.put(batch(lived(env), passing(env)))
+    own.close()
+    text = (tmp_path / "events.jsonl").read_text()
+    assert [decode(one) for one in text.splitlines()] == [lived(0)]
+    assert text.endswith("\n")
+    assert failures == [("sink", "OSError: [Errno 28] No space left on device")]
+    assert own.error == failures[0][1]
+
+
+def test_a_flush_is_done_once_what_waits_was_written():
+    order = []
+    sink = Keep()
+    sink.write = lambda events: order.append("write")
+    sink.flush = lambda: order.append("flush")
+    own, _ = outlet(sink, size=9)
+    for env in range(3):
+        own.put(batch(lived(env)))
+    own.flush()
+    own.close()
+    assert order[:3] == ["write"] * 3
+    assert order[3:] in (["flush"], ["flush", "flush"])

@@ -1,7 +1,6 @@
 """Events about one epoch: of all envs (tuples [E], [E][S]; None = not measured), of one env, and of one slot."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -14,11 +13,8 @@ Names = tuple[str, ...]
 Choices = tuple[str | None, ...]  # None where the op does not use the head
 
 
-@dataclass(frozen=True, slots=True)
-class EpochCompleted(EpochEvent):
+class EpochCompleted(EpochEvent, level="normal"):
     """State of every env after an epoch."""
-
-    LEVEL: ClassVar[str] = "normal"
 
     train_loss: RealRow
     train_acc: RealRow
@@ -37,7 +33,6 @@ class EpochCompleted(EpochEvent):
     contribution: RealTable
 
 
-@dataclass(frozen=True, slots=True)
 class ActionsTaken(EpochEvent):
     """Actions of every env, their legal choices and their outcomes."""
 
@@ -60,7 +55,6 @@ class ActionsTaken(EpochEvent):
     forced: Flags
 
 
-@dataclass(frozen=True, slots=True)
 class SlotsMeasured(EpochEvent):
     """Gradients and progress of every seed."""
 
@@ -75,7 +69,6 @@ class SlotsMeasured(EpochEvent):
     epochs_in_stage: tuple[Counts, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class AblationsMeasured(EpochEvent):
     """Accuracies with seeds switched off, and what follows from them."""
 
@@ -87,14 +80,12 @@ class AblationsMeasured(EpochEvent):
     boost_received: RealTable
 
 
-@dataclass(frozen=True, slots=True)
 class AttributionMissing(EpochEvent):
     """Reason why a seed has no fresh contribution: no_player, skipped, not_exact; None elsewhere."""
 
     reason: tuple[Choices, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class RewardsPaid(EpochEvent):
     """Rewards of every env, by component."""
 
@@ -113,9 +104,8 @@ class EpisodeSeed(TypedDict):
     contribution: Real  # last measured
 
 
-@dataclass(frozen=True, slots=True)
 class EpisodeCompleted(EnvEvent):
-    """One life of one host is over."""
+    """An episode of one host is over."""
 
     accuracy: float
     committed_accuracy: float
@@ -143,7 +133,6 @@ class EpisodeCompleted(EnvEvent):
     topology: tuple[EpisodeSeed, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class TopologyRecorded(EnvEvent):
     """Fossils of an env at the end of its episode."""
 
@@ -151,11 +140,8 @@ class TopologyRecorded(EnvEvent):
     manifest: Json
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack(EnvEvent):
+class RolledBack(EnvEvent, severity="warning"):
     """The governor put an env back to its last healthy snapshot."""
-
-    SEVERITY: ClassVar[str] = "warning"
 
     reason: str
     loss: Real
@@ -166,13 +152,8 @@ class RolledBack(EnvEvent):
     snapshot_epoch: int  # -1: the reset state
 
 
-@dataclass(frozen=True, slots=True)
-class AnomalySeen(EnvEvent):
+class AnomalySeen(EnvEvent, level="normal", lifecycle=False, severity="warning"):
     """An epoch of an env in which something was wrong and nothing was rolled back."""
-
-    LEVEL: ClassVar[str] = "normal"
-    LIFECYCLE: ClassVar[bool] = False
-    SEVERITY: ClassVar[str] = "warning"
 
     sign: str  # of the governor; none: the loss was normal
     faults: tuple[str, ...]
@@ -181,29 +162,20 @@ class AnomalySeen(EnvEvent):
     streak: Count  # anomalous epochs in a row
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken(EnvEvent):
+class SnapshotTaken(EnvEvent, level="debug", lifecycle=False):
     """The governor keeps this state of an env: a rollback leads back to it."""
-
-    LEVEL: ClassVar[str] = "debug"
-    LIFECYCLE: ClassVar[bool] = False
 
     loss: Real
     fossils: Count
 
 
-@dataclass(frozen=True, slots=True)
-class HostStabilized(EnvEvent):
+class HostStabilized(EnvEvent, level="normal", lifecycle=False):
     """The host's loss settled for the first time in its episode."""
-
-    LEVEL: ClassVar[str] = "normal"
-    LIFECYCLE: ClassVar[bool] = False
 
     stable_epochs: Count
     loss: Real
 
 
-@dataclass(frozen=True, slots=True)
 class SeedGerminated(SlotEvent):
     """A slot got a seed."""
 
@@ -215,7 +187,6 @@ class SeedGerminated(SlotEvent):
     accuracy: Real  # before
 
 
-@dataclass(frozen=True, slots=True)
 class StageChanged(SlotEvent):
     """A slot changed its stage; values as of before the move."""
 
@@ -228,19 +199,14 @@ class StageChanged(SlotEvent):
     epochs_in_stage: Count
 
 
-@dataclass(frozen=True, slots=True)
-class GateEvaluated(SlotEvent):
+class GateEvaluated(SlotEvent, level="normal", lifecycle=False):
     """A gate was asked."""
-
-    LEVEL: ClassVar[str] = "normal"
-    LIFECYCLE: ClassVar[bool] = False
 
     gate: str
     passed: bool
     failed: tuple[str, ...]  # names of the checks
 
 
-@dataclass(frozen=True, slots=True)
 class SeedFossilized(SlotEvent):
     """A seed is kept for good; values as of the last epoch before."""
 
@@ -252,7 +218,6 @@ class SeedFossilized(SlotEvent):
     accuracy_change: Real  # since germination, the host's own progress included
 
 
-@dataclass(frozen=True, slots=True)
 class SeedPruned(SlotEvent):
     """A seed is gone; values as of the last epoch before."""
 

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from dataclasses import fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from morphogen.telemetry.events import RoundEvent, tidy
 
@@ -20,11 +20,8 @@ Once = Annotated[float | None, "once"]
 OnceInt = Annotated[int | None, "once"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PpoUpdated(RoundEvent):
+class PpoUpdated(RoundEvent, level="minimal", kw_only=True):
     """One update; None = not measured.  `*_head` hold a number per head of the action."""
-
-    LEVEL: ClassVar[str] = "minimal"
 
     policy_loss: Mean = None
     value_loss: Mean = None
@@ -67,16 +64,12 @@ class PpoUpdated(RoundEvent):
     update_s: Once = None
 
 
-def _number_type(held: Any) -> type:
-    values = get_args(held)[1] if get_origin(held) is dict else held
-    return (get_args(values) or (values,))[0]
-
-
 _HINTS = get_type_hints(PpoUpdated, include_extras=True)
-REDUCTION: dict[str, str] = {one.name: _HINTS[one.name].__metadata__[0] for one in fields(PpoUpdated)}
-_VALUE_TYPES = {name: get_args(hint.__origin__)[0] for name, hint in _HINTS.items() if name in REDUCTION}
-# What a number of each field is: float, int or bool; of a mapping, what its values are.
-_NUMBER_TYPES: dict[str, type] = {name: _number_type(held) for name, held in _VALUE_TYPES.items()}
+REDUCTION: dict[str, str] = {item.name: _HINTS[item.name].__metadata__[0] for item in fields(PpoUpdated)}
+_VALUE_TYPES = {name: get_args(_HINTS[name].__origin__)[0] for name in REDUCTION}
+# Type of the number of each field, or of the values of a mapping: float, int or bool.
+_PLAIN_TYPES = {name: get_args(kind)[1] if get_origin(kind) is dict else kind for name, kind in _VALUE_TYPES.items()}
+_NUMBER_TYPES: dict[str, type] = {name: (get_args(kind) or (kind,))[0] for name, kind in _PLAIN_TYPES.items()}
 
 
 def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
@@ -85,14 +78,10 @@ def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
     Names that the event does not have are left out; what is missing, not valid or not finite is None, the last counted
     as `nonfinite.metric`.
     """
-    found = {name: _metric_value(name, metrics) for name in REDUCTION}
-    broken = sum(_is_nonfinite(key, metrics) for key in metrics if key.partition(".")[0] in REDUCTION)
-    return PpoUpdated(**{**found, "nonfinite": {**(found["nonfinite"] or {}), "metric": broken}, **more})
-
-
-def _is_nonfinite(key: str, metrics: Mapping[str, Any]) -> bool:
-    """Return whether a valid number is not finite."""
-    return bool(metrics.get(f"{key}_valid", True)) and not math.isfinite(metrics[key])
+    values = {name: _metric_value(name, metrics) for name in REDUCTION}
+    valid = [key for key in metrics if key.partition(".")[0] in REDUCTION and metrics.get(f"{key}_valid", True)]
+    broken = sum(not math.isfinite(metrics[key]) for key in valid)
+    return PpoUpdated(**{**values, "nonfinite": {**(values["nonfinite"] or {}), "metric": broken}, **more})
 
 
 def _metric_value(name: str, metrics: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Events about a round: its summary, its actions and rewards, what it cost, and what stood out."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import field
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -9,12 +9,8 @@ from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSummary(RoundEvent):
+class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
     """One round in numbers; means are over all envs, final values are those of the last epoch."""
-
-    NAME: ClassVar[str] = "RoundCompleted"
-    LEVEL: ClassVar[str] = "minimal"
 
     round: Count
     episodes_completed: Count
@@ -46,10 +42,9 @@ class BatchSummary(RoundEvent):
     seconds: float = field(default=0.0, compare=False)  # of the rollout
     env_epochs_per_s: Real = field(default=None, compare=False)
     graphs: Count = 0  # compiled in this round
-    graph_fallbacks: Count = 0  # those of this round that ran eager, for want of a graph
+    graph_fallbacks: Count = 0  # those of this round that ran eager, without a graph
 
 
-@dataclass(frozen=True, slots=True)
 class ActionCounts(RoundEvent):
     """Actions of a round; counts of steps of an env."""
 
@@ -63,7 +58,6 @@ class ActionCounts(RoundEvent):
     missed: Count  # declared, but not legal
 
 
-@dataclass(frozen=True, slots=True)
 class MaskHitRates(RoundEvent):
     """Legal choices of a round."""
 
@@ -82,7 +76,6 @@ class RewardSpread(TypedDict):
     sum: Real
 
 
-@dataclass(frozen=True, slots=True)
 class RewardSummary(RoundEvent):
     """Rewards of a round."""
 
@@ -90,13 +83,12 @@ class RewardSummary(RoundEvent):
     total: RewardSpread
 
 
-@dataclass(frozen=True, slots=True)
 class Throughput(RoundEvent):
     """Speed of a round; the time of compiling graphs is in none of the other times."""
 
     env_epochs_per_s: Real
     samples_per_s: Real  # that hosts were trained on
-    host_wait_time_share: Real  # standing still in fences
+    host_wait_time_share: Real  # waiting in fences
     data_wait_time_share: Real  # drawing and gathering minibatches
     rollout_s: Real
     update_s: Real
@@ -112,14 +104,12 @@ class PhaseTimes(TypedDict):
     count: Count  # how often it was entered
 
 
-@dataclass(frozen=True, slots=True)
 class PhaseProfile(RoundEvent):
     """Times of the phases of a round."""
 
     phases: dict[str, PhaseTimes]
 
 
-@dataclass(frozen=True, slots=True)
 class MemoryUsed(RoundEvent):
     """Memory of the allocator of a CUDA device, peaks since the process began."""
 
@@ -132,7 +122,6 @@ class MemoryUsed(RoundEvent):
     ooms: Count
 
 
-@dataclass(frozen=True, slots=True)
 class ObservationStats(RoundEvent):
     """Statistics of observations of a round; numbers that are not finite count as 0."""
 
@@ -149,7 +138,6 @@ class ObservationStats(RoundEvent):
     drift: Positive  # of the normaliser since the first round
 
 
-@dataclass(frozen=True, slots=True)
 class HiddenHealth(RoundEvent):
     """The memory of the policy at the last epoch of a round."""
 
@@ -186,18 +174,14 @@ class BlueprintScore(TypedDict):
     churn: Positive  # pruned over germinated
 
 
-@dataclass(frozen=True, slots=True)
 class BlueprintScores(RoundEvent):
     """The scoreboard of blueprints after a round."""
 
     scores: dict[str, BlueprintScore]
 
 
-@dataclass(frozen=True, slots=True)
-class TrendDetected(RoundEvent):
+class TrendDetected(RoundEvent, level="minimal"):
     """Direction of the rolling accuracy."""
-
-    LEVEL: ClassVar[str] = "minimal"
 
     kind: Literal["plateau", "degradation", "improvement"]
     rolling_accuracy: Real
@@ -205,24 +189,16 @@ class TrendDetected(RoundEvent):
     delta: Real
 
 
-@dataclass(frozen=True, slots=True)
-class PerformanceDropped(RoundEvent):
+class PerformanceDropped(RoundEvent, level="minimal", severity="warning"):
     """A round was far below the rounds before it."""
-
-    LEVEL: ClassVar[str] = "minimal"
-    SEVERITY: ClassVar[str] = "warning"
 
     accuracy: Real
     rolling_accuracy: Real  # without this round
     drop: Real  # as a share of it
 
 
-@dataclass(frozen=True, slots=True)
-class AnomalyDetected(RoundEvent):
+class AnomalyDetected(RoundEvent, level="minimal", severity="warning"):
     """A rule fired; its envelope says how severe it is, and in which epoch, env and slot where it is about one."""
-
-    LEVEL: ClassVar[str] = "minimal"
-    SEVERITY: ClassVar[str] = "warning"
 
     kind: str
     value: Real

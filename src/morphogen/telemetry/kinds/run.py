@@ -1,7 +1,6 @@
 """Events about the run: how it began and ended, what was saved, and what became of its telemetry."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -24,7 +23,6 @@ class SkippedCheckpoint(TypedDict):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class RunStarted(RunEvent):
     """Set-up is done."""
 
@@ -53,9 +51,8 @@ class RunStarted(RunEvent):
     versions: Json
 
 
-@dataclass(frozen=True, slots=True)
 class RunResumed(RunEvent):
-    """A checkpoint was loaded; the run goes on from it."""
+    """A checkpoint was loaded; the run resumes from it."""
 
     checkpoint: str
     cut_bytes: Count  # of the event file, which was ahead of the checkpoint
@@ -63,7 +60,6 @@ class RunResumed(RunEvent):
     rounds: Count  # of the whole run, from here on
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointSaved(RunEvent):
     """A checkpoint is complete."""
 
@@ -73,17 +69,13 @@ class CheckpointSaved(RunEvent):
     save_s: Real
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFailed(RunEvent):
+class CheckpointFailed(RunEvent, severity="error"):
     """A checkpoint could not be written."""
-
-    SEVERITY: ClassVar[str] = "error"
 
     path: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class Evaluated(RunEvent):
     """The frozen policy was judged on held-out instances."""
 
@@ -96,7 +88,6 @@ class Evaluated(RunEvent):
     stability: Interval
 
 
-@dataclass(frozen=True, slots=True)
 class RunCompleted(RunEvent):
     """The last event of a run."""
 
@@ -107,37 +98,26 @@ class RunCompleted(RunEvent):
     error: str | None
     run_s: Real
     graphs: Count = 0  # compiled in this run
-    graph_fallbacks: Count = 0  # epochs and resets that ran eager, for want of a graph
+    graph_fallbacks: Count = 0  # epochs and resets that ran eager, without a graph
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetryEscalated(RunEvent):
+class TelemetryEscalated(RunEvent, lifecycle=False):
     """The level was raised to debug, up to and including an epoch."""
-
-    LIFECYCLE: ClassVar[bool] = False
 
     reason: str  # kind of the anomaly, or RolledBack
     until_round: Count
     until_epoch: Count
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetryDropped(RunEvent):
+class TelemetryDropped(RunEvent, lifecycle=False, severity="warning"):
     """The writer fell behind: what was not written since the last such event."""
-
-    LIFECYCLE: ClassVar[bool] = False
-    SEVERITY: ClassVar[str] = "warning"
 
     dropped: dict[str, Count]  # event -> number
     writer_wait_s: Real  # that the run waited for the writer
 
 
-@dataclass(frozen=True, slots=True)
-class SinkFailed(RunEvent):
+class SinkFailed(RunEvent, lifecycle=False, severity="warning"):
     """A sink raised and gets no more events."""
-
-    LIFECYCLE: ClassVar[bool] = False
-    SEVERITY: ClassVar[str] = "warning"
 
     sink: str
     error: str

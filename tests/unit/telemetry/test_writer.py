@@ -16,7 +16,7 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.scalars import LOGGER_PACKAGES, ScalarSink, check_loggers, event_scalars
+from morphogen.telemetry.writer import LOGGER_PACKAGES, ScalarSink, check_loggers, event_scalars
 
 ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
 EPOCH = EpochCompleted(
@@ -88,7 +88,7 @@ def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
     code = (
         f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from sinks import summary\n"
-        "from morphogen.telemetry.scalars import Scalars\n"
+        "from morphogen.telemetry.writer import ScalarSink\n"
         "from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec\n"
         "spec = TelemetrySpec(wandb=WandbSpec(mode='offline'))\n"
         f"sink = Scalars({name!r}, Path(sys.argv[1]), spec, epochs=8)\n"

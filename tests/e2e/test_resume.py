@@ -164,12 +164,12 @@ def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp
     run = copied(alone, tmp_path / "run")
     whole = (run / "events.jsonl").read_bytes()
     (run / "events.jsonl").write_bytes(whole[: bytes_at(run, 2) + 10])
-    resume(run, telemetry=TelemetrySpec(console=False))
+    assert resume(run, telemetry=TelemetrySpec(console=False), parts=stopping(0, 1)).stopped
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
     assert "expected at least" in told["skipped"][0]["reason"]
     assert [path.name for path in checkpoint_store.list_checkpoints(run / "checkpoints")] == [
-        checkpoint_store.checkpoint_name(i, 0) for i in (3, 2, 1)
+        checkpoint_store.checkpoint_name(*position) for position in ((2, 1), (2, 0), (1, 0))
     ]
 
 

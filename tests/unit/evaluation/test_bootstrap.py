@@ -17,6 +17,7 @@ from morphogen.evaluation.bootstrap import (
     resample_means,
     seed_interval,
     student_t_quantile,
+    tail_shares,
 )
 
 DICE = np.random.default_rng(5)
@@ -31,6 +32,7 @@ def width(found):
     [
         ([0, 1, 2, 3, 4, 5, 6, 100], 3.5),
         ([100, 6, 5, 4, 3, 2, 1, 0], 3.5),
+        ([100, 0, 1, 2, 3, 4, 5, 6], 3.5),
         ([0, 0, 4, 4, 4, 10], 10 / 3),
         ([7], 7.0),
         ([[0, 1, 2, 3], [4, 5, 6, 100]], 3.5),
@@ -77,6 +79,12 @@ def test_intervals_are_as_wide_as_those_of_student():
         values = DICE.uniform(size=64)
         ratios.append(width(interval(values, seed=seed)) / (2 * 1.998 * values.std(ddof=1) / 8))
     assert 0.995 < fmean(ratios) < 1.025
+
+
+def test_percentiles_of_few_values_lie_further_out():
+    """0.57 % for 8 values and 2.2 % for 64 in the place of 2.5 %, read from tables of Student's t and of the normal."""
+    for size, share in ((8, 0.00573), (64, 0.02201), (100_000, 0.025)):
+        assert tail_shares(size, size - 1) == (pytest.approx(share, rel=0.005), pytest.approx(1 - share, rel=1e-4))
 
 
 def test_an_interval_reaches_further_to_the_side_of_the_long_tail():

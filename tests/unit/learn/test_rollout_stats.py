@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from tensordict import TensorDict
@@ -116,6 +116,7 @@ def test_the_memory_of_one_env_does_not_hide_in_the_mean():
 
 
 @given(scale=st.floats(1e-30, 1e15), values=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9))
+@example(scale=1e-30, values=[3.0, 4.0])
 def test_a_norm_scales_with_what_it_is_of(scale, values):
     x = torch.tensor(values)
     wanted = math.sqrt(sum(value**2 for value in x.double().tolist())) * scale

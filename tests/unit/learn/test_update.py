@@ -251,9 +251,13 @@ def test_after_a_kl_stop_no_minibatch_of_the_round_is_applied_however_close_it_i
     after, found = learn(rollout, spec=PpoSpec(target_kl=0.01), assignment=far_first)
     assert same(after.params["net"], init_learner(POLICY, KEY).params["net"])
     assert (number(found, "steps_done"), number(found, "stopped_by_kl")) == (0, 1)
-    close_first, found = learn(rollout, spec=PpoSpec(target_kl=0.01), assignment=far_first.flip(1))
+    close_first = {"spec": PpoSpec(target_kl=0.01), "weights": WEIGHTS._replace(lr=1e-4)}
+    two_epochs, found = learn(rollout, assignment=far_first.flip(1), **close_first)
     assert number(found, "steps_done") == 1
-    assert not same(close_first.params["net"], after.params["net"])
+    assert not same(two_epochs.params["net"], after.params["net"])
+    assert same(
+        two_epochs.params["net"], learn(rollout, assignment=far_first.flip(1)[:1], **close_first)[0].params["net"]
+    )
 
 
 def test_without_a_target_no_kl_stops_the_round():

@@ -226,6 +226,8 @@ def test_the_sizes_of_the_choice_are_those_of_the_spec():
     empty, held = make_slot(), make_slot(stage=S.HOLDING, age=9)
     assert action_count(action_masks(empty, make_limits(empty))).item() == 1 + 252
     assert action_count(action_masks(held, make_limits(held))).item() == 1 + 240 + 20 + 1
+    empty_twice = make_slots([[{}, {}]])
+    assert action_count(action_masks(empty_twice, make_limits(empty_twice))).item() == 1 + 2 * 252
 
 
 def test_a_head_is_available_iff_some_allowed_op_uses_it():

@@ -30,7 +30,7 @@ class SeedBlend(NamedTuple):
 
 
 class SeedGates(NamedTuple):
-    """SeedGates of seeds that are added."""
+    """Gates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
     position: Tensor  # int64 [G], positions among the N seeds; N where unfilled

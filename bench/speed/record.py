@@ -10,8 +10,7 @@ from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.engine.epoch import run_epoch
-from morphogen.engine.record import build_record
-from morphogen.engine.reporter import build_facts
+from morphogen.engine.reporter import build_facts, build_record
 from morphogen.telemetry.derive import derive_details, derive_events
 from morphogen.telemetry.record_memory import update_memory
 from morphogen.telemetry.writer import JsonlSink

@@ -9,7 +9,7 @@ from support.small_runs import tiny
 
 from morphogen.cli.probe import events_by_round
 from morphogen.engine.epoch import run_epoch
-from morphogen.engine.record import build_record
+from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized

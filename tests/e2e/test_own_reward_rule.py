@@ -16,8 +16,7 @@ from tensordict import TensorDict
 import morphogen
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RewardSpec
-from morphogen.engine.record import build_record
-from morphogen.engine.reporter import build_facts
+from morphogen.engine.reporter import build_facts, build_record
 from morphogen.engine.scheduler import Scheduler
 from morphogen.rules.rewards.table import register, rule_from_function
 from morphogen.run.train import train_ppo_vectorized

@@ -10,7 +10,7 @@ from morphogen.config.spec import AttributionSpec, DataSpec, HostSpec
 from morphogen.nets import cnn
 from morphogen.nets import plan as plans
 from morphogen.rules.attribution import coalitions
-from morphogen.steps.attribute import attribute
+from morphogen.steps.score import attribute
 from morphogen.steps.validate import validate
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage

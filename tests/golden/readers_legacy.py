@@ -6,7 +6,7 @@ import torch
 from readers_measure import near
 from support.legacy_rows import rows_of
 
-from morphogen.config.legacy_rewards import LegacyRewardSpec
+from morphogen.config.groups import LegacyRewardSpec
 from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.kernels import basic_reward, escrow_reward, shaped_reward, simplified_reward

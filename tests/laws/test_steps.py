@@ -16,13 +16,12 @@ from support.small_runs import live, tiny, world_of
 
 from morphogen import steps
 from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.engine.episodes import Rollout
 from morphogen.engine.epoch import Epoch
 from morphogen.engine.policies import build_arm
-from morphogen.engine.record import build_record
-from morphogen.engine.rollout_buffer import Rollout
+from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import build_setup
-from morphogen.learn.schedule import coefficients_at
-from morphogen.learn.update import init_learner, minibatch_indices, update
+from morphogen.learn.update import coefficients_at, init_learner, minibatch_indices, update
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
@@ -30,12 +29,10 @@ from morphogen.rules.decode import decode
 from morphogen.state import rng
 from morphogen.state.measure import LabelledImages
 from morphogen.steps.apply import apply_action
-from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.init_seeds import init_seed_params, init_seeds, new_seed_rows
 from morphogen.steps.observe import observe
-from morphogen.steps.reset import place_fossils, reset
-from morphogen.steps.score import close_epoch, reward_inputs, score, slot_inputs
+from morphogen.steps.reset import init_seed_params, init_seeds, new_seed_rows, place_fossils, reset
+from morphogen.steps.score import attribute, close_epoch, reward_inputs, score, slot_inputs
 from morphogen.steps.tick import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate

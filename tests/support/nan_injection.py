@@ -17,11 +17,11 @@ from tensordict import TensorDict
 
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
-from morphogen.engine import phases
-from morphogen.engine.action_control import build_control
+from morphogen.engine import epoch
 from morphogen.engine.compile import Signature
 from morphogen.engine.epoch import Epoch
-from morphogen.engine.record import build_record
+from morphogen.engine.policies import build_control
+from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.state.env import EnvState
@@ -134,10 +134,10 @@ def records(run: Run) -> list[dict[str, torch.Tensor]]:
 
 def seen(change):
     """A patch of what is observed: `change(round, epoch, observation)`."""
-    real = phases.observe
+    real = epoch.observe
 
     def observe(state, *args, **knobs):
         found = real(state, *args, **knobs)
         return change(int(state.clock.episode[0]), int(state.clock.epoch[0]), found)
 
-    return patch.object(phases, "observe", observe)
+    return patch.object(epoch, "observe", observe)

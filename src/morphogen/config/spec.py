@@ -27,15 +27,14 @@ from morphogen.config.groups import (
     EngineSpec,
     GovernorSpec,
     HostSpec,
+    LegacyRewardSpec,
     LifecycleSpec,
     PolicySpec,
     PpoSpec,
     RewardSpec,
     SignalSpec,
 )
-from morphogen.config.instance_spec import InstanceSpec, reference_instance
-from morphogen.config.legacy_rewards import LegacyRewardSpec
-from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, find_task
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, find_task, reference_instance
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count

@@ -16,7 +16,7 @@ from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
-from morphogen.learn.whitebox_policy import OptimalPolicy
+from morphogen.learn.baselines import OptimalPolicy
 from morphogen.rules.whitebox import optimal_value
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose

@@ -1,14 +1,15 @@
-"""Policies without learning, run like the learned policy: same observations, masks, decoding, noise, memory."""
+"""Policies that do not learn: random, waiting, a heuristic for every stage, and the optimum of the white-box task."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.heuristic import HeuristicPolicy, ParameterFree, blueprint_rotation, deterministic_output
 from morphogen.nets.distribution import (
     NO_FLOOR,
     ROWS,
@@ -21,8 +22,190 @@ from morphogen.nets.distribution import (
     sample_action,
 )
 from morphogen.nets.policy import Policy
+from morphogen.rules.counts import parameter_price
+from morphogen.rules.features import NO_PRICE_FEATURE
+from morphogen.rules.legality import action_count
+from morphogen.rules.whitebox import best_blueprint, seed_gain
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.tree_ops import constant_table
+from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op, Tempo
+from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint
 from morphogen.vocab.limits import Limits
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
+from morphogen.vocab.purpose import Purpose
+
+DEFAULT_ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
+    "cnn": (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.ATTENTION, Blueprint.NORM, Blueprint.DEPTHWISE),
+    "transformer": (Blueprint.NORM, Blueprint.LORA, Blueprint.MLP_SMALL, Blueprint.ATTENTION, Blueprint.LORA_LARGE),
+}
+_ENV, _SLOT = column_index(ENV), column_index(SLOT)
+_OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # the op that an env executes
+_ALPHA_FULL = 1.0 - 1e-6
+_RANSOM_CONTRIBUTION = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
+
+
+def blueprint_rotation(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
+    """Codes of the blueprints in rotation: `names` or the default, reduced to the allowed blueprints."""
+    by_label = {blueprint.label: blueprint for blueprint in BY_TOPOLOGY[limits.topology]}
+    for name in names:
+        if name not in by_label:
+            raise ConfigError(f"rotation: expected names of {', '.join(by_label)}, got {name!r}")
+    requested = tuple(by_label[name] for name in names) or DEFAULT_ROTATIONS[limits.topology]
+    rotation = tuple(int(blueprint) for blueprint in requested if blueprint in limits.allowed_blueprints)
+    if not rotation:
+        allowed = ", ".join(Blueprint(code).label for code in limits.allowed_blueprints)
+        raise ConfigError(f"rotation: expected at least one of {allowed}, got {[b.label for b in requested]}")
+    return rotation
+
+
+class ParameterFree:
+    """Base of policies without parameters and, by default, without memory."""
+
+    purpose: ClassVar[Purpose] = Purpose.BASELINE
+
+    def init(self, key: Tensor) -> TensorDict:
+        """Return an empty tree of parameters."""
+        return TensorDict({}, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Return an empty memory."""
+        return TensorDict({}, batch_size=[envs], device=device)
+
+
+@dataclass(frozen=True)
+class HeuristicPolicy(ParameterFree):
+    """Germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
+
+    Reads raw observations and masks; its memory lives in `hidden`, so a rollback clears it.
+    """
+
+    rotation: tuple[int, ...]
+    episode_length: int
+    min_training_epochs: int = 10
+    min_contribution: float = 0.5  # points of contribution
+    min_epochs_in_stage: int = 5  # epochs in a stage
+    max_epochs_in_stage: int = 20  # epochs in a stage, the most that an observation shows
+    max_drop: float = -2.0  # points since the stage began
+    min_plateau: int = 3  # epochs
+    first_germination_epoch: int = 5  # epoch of the first germination
+    decay: float = 0.5  # of penalties, per epoch
+    min_penalty: float = 0.1  # penalties below are dropped
+    penalty: float = 2.0  # for a pruned seed's blueprint
+    skip_penalty: float = 3.0  # penalty from which a blueprint is passed over
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Penalty per blueprint float32 [E, 13] and the next place in the rotation int64 [E]: 0."""
+        penalty = torch.zeros(envs, len(Blueprint), device=device)
+        place = torch.zeros(envs, dtype=torch.int64, device=device)
+        return TensorDict({"penalty": penalty, "next": place}, batch_size=[envs], device=device)
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not used."""
+        penalty = hidden["penalty"] * self.decay
+        penalty = torch.where(penalty < self.min_penalty, 0.0, penalty)
+        op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
+        empty = masks.slot[:, int(Op.GERMINATE)]
+        grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.should_germinate(obs.env)
+        op = torch.where(grow, int(Op.GERMINATE), op)
+        slot = torch.where(grow, empty.int().argmax(-1), slot)
+        place, blueprint = self.next_blueprint(penalty, hidden["next"])
+        held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
+        blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
+        memory = {
+            "penalty": penalty + self.penalty * blame,
+            "next": torch.where(grow, (place + 1) % len(self.rotation), hidden["next"]),
+        }
+        action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)})
+        return deterministic_output(action, masks, hidden.replace(**memory))
+
+    def requested_ops(self, slots: Tensor) -> Tensor:
+        """Requested op of each slot: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
+        stages = ("germinated", "training", "blending", "holding")
+        on = {name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in stages}
+        rest = on["blending"] & (slots[..., _SLOT["alpha_mode.hold"]] > 0)
+        epochs = (slots[..., _SLOT["epochs_in_stage"]] * 20.0).round()
+        gain, since_birth, worth = (
+            slots[..., _SLOT[name]] * 10.0 for name in ("stage_improvement", "age_improvement", "contribution")
+        )
+        measured = slots[..., _SLOT["contribution_valid"]] > 0
+        patient = epochs >= self.min_epochs_in_stage
+        rules = (
+            (on["germinated"], Op.ADVANCE),
+            ((on["training"] | on["holding"] | rest) & (epochs >= self.max_epochs_in_stage), Op.PRUNE),
+            ((on["training"] | on["blending"]) & patient & (gain < self.max_drop), Op.PRUNE),
+            (on["training"] & (epochs >= self.min_training_epochs), Op.ADVANCE),
+            (rest & (slots[..., _SLOT["alpha"]] >= _ALPHA_FULL), Op.ADVANCE),
+            (on["holding"] & ~measured, Op.WAIT),
+            (on["holding"] & (worth > _RANSOM_CONTRIBUTION) & (since_birth < 0), Op.PRUNE),
+            (on["holding"] & (worth >= self.min_contribution), Op.FOSSILIZE),
+            (on["holding"] & patient, Op.PRUNE),
+        )
+        wish = torch.zeros_like(epochs, dtype=torch.int64)
+        for applies, op in reversed(rules):
+            wish = torch.where(applies, int(op), wish)
+        return wish
+
+    def should_germinate(self, env: Tensor) -> Tensor:
+        """Mask of envs whose host is stable, on a plateau, not new.  env float32 [E, 52] raw -> bool [E]."""
+        epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
+        plateau = (env[:, _ENV["plateau"]] * 10.0).round()
+        late = epoch >= self.first_germination_epoch
+        return (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.min_plateau) & late
+
+    def next_blueprint(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose the next blueprint: the first from `start` below the skip penalty, else the least penalised.
+
+        Shapes: penalty float32 [E, 13], start int64 [E] -> place int64 [E], code int64 [E].
+        """
+        codes = constant_table(self.rotation, torch.int64, penalty.device)
+        size = len(self.rotation)
+        penalties = penalty[:, codes]
+        order = (torch.arange(size, device=penalty.device) + start.unsqueeze(-1)) % size
+        free = penalties.gather(1, order) < self.skip_penalty
+        first = order.gather(1, free.int().argmax(-1, keepdim=True)).squeeze(1)
+        place = torch.where(free.any(-1), first, penalties.argmin(-1))
+        return place, codes[place]
+
+
+def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
+    """Most urgent legal op of each env, the lowest slot among equals; WAIT without any.
+
+    Shapes: requested int64 [E, S] -> op int64 [E], slot int64 [E].
+    """
+    slots = requested.shape[1]
+    legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
+    ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)
+    place = torch.arange(slots, device=requested.device)
+    key = torch.where(legal, ranks[requested] * slots + place, len(Op) * slots)
+    slot = torch.where(legal.any(-1), key.argmin(-1), 0)
+    return torch.where(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
+
+
+def action_of_heads(columns: dict[Head, Tensor]) -> Tensor:
+    """Build actions from the columns of some heads, int64 [E]; placeholders in the others.  -> int64 [E, 8]."""
+    op = columns[Head.OP]
+    action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
+    return torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
+
+
+def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:
+    """Build the output of a policy without probabilities.  action int64 [E, 8]."""
+    count = action_count(masks)
+    nothing = torch.zeros(action.shape[0], len(HEADS), device=action.device)
+    return ActOutput(
+        action=action,
+        log_prob=nothing,
+        value=nothing[:, 0],
+        hidden=hidden,
+        op_prob=F.one_hot(action[:, 0], masks.op.shape[-1]).float(),
+        entropy=nothing,
+        choices=count,
+        forced=count == 1,
+        batch_size=masks.batch_size,
+    )
+
 
 BASELINES = ("random", "heuristic")
 
@@ -59,3 +242,51 @@ def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episod
     if name not in BASELINES:
         raise ConfigError(f"policy_name: expected one of {', '.join(BASELINES)}, got {name!r}")
     return RandomPolicy()
+
+
+_TASK = column_index(INSTANCE)
+
+
+@dataclass(frozen=True)
+class OptimalPolicy(ParameterFree):
+    """Policy that germinates the best blueprint in the cheapest slot as soon as it pays, and fossilizes it.
+
+    Reads observations and masks only, and has no memory.
+    """
+
+    counts: tuple[tuple[int, ...], ...]  # [S][13] parameters
+    param_budget: int
+    episode_length: int
+    last_germination_epoch: int  # the last epoch from which a germinated seed can still be kept
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """Choose the action that leads to the largest network value.  The noise is not used."""
+        move = {op: masks.slot[:, int(op)] for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE)}
+        onward = torch.where(move[Op.ADVANCE], int(Op.ADVANCE), int(Op.WAIT))
+        op, slot = most_urgent_op(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
+        kind, cheapest, pays = self.best_germination(obs, move[Op.GERMINATE])
+        grow = (op == int(Op.WAIT)) & pays & masks.blueprint.gather(1, kind.unsqueeze(-1)).squeeze(-1)
+        columns = {
+            Head.OP: torch.where(grow, int(Op.GERMINATE), op),
+            Head.SLOT: torch.where(grow, cheapest, slot),
+            Head.BLUEPRINT: torch.where(grow, kind, 0),
+            Head.TEMPO: torch.where(grow, int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
+        }
+        return deterministic_output(action_of_heads(columns), masks, hidden)
+
+    def best_germination(self, obs: Observation, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Candidates to germinate now, their slots, and whether they pay.
+
+        Shapes: free bool [E, S], slots that may take a seed -> blueprint int64 [E], slot int64 [E], pays bool [E].
+        """
+        width, noise, price = (obs.instance[:, _TASK[name]] for name in ("width", "label_noise", "param_price"))
+        epoch = (obs.env[:, _ENV["progress"]] * self.episode_length).round().to(torch.int64)
+        kind = best_blueprint(width)
+        sizes = constant_table(self.counts, torch.int64, kind.device)[:, kind].T
+        price = torch.where(price > NO_PRICE_FEATURE, 0.1 * price.exp(), 0.0)
+        costs = torch.where(free, parameter_price(sizes, price, param_budget=self.param_budget), torch.inf)
+        worth = seed_gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
+        alone = (obs.blueprints < 0).all(-1)
+        return kind, costs.argmin(-1), alone & (epoch <= self.last_germination_epoch) & (worth > costs.amin(-1))

@@ -1,14 +1,18 @@
 """reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their lifecycles."""
 
+import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets import cnn
 from morphogen.nets.net import Net
+from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import masked_update, replace
-from morphogen.vocab.blueprint import EMPTY
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, EMPTY
+from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.stage import Stage
 
 
@@ -52,3 +56,42 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
         alpha_target=1.0,
     )
     return replace(state, slots=slots)
+
+
+def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+    """Envs with a new seed per slot, padded with E.  is_new bool [E, S] -> per slot int64 [births]."""
+    envs = is_new.shape[0]
+    order = (~is_new).to(torch.uint8).argsort(dim=0, stable=True)
+    taken = torch.arange(envs, device=is_new.device).unsqueeze(-1) < is_new.sum(0)
+    rows = torch.where(taken, order, envs)
+    return tuple(rows[:count, s] for s, count in enumerate(plan.births))
+
+
+def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
+    """Write fresh parameters and zero momentum for new seeds.
+
+    Shapes: per slot rows int64 [n] from `new_seed_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init`,
+    then stream `gate_init` for the parameters of the gate.  n = 0: the slot is unchanged.
+    """
+    last = state.batch_size[0] - 1
+    grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
+    for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
+        if where.shape[0]:
+            blueprint = state.slots.blueprint[where.clamp(max=last), s]
+            old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, slot=slot)
+            # An extra last row takes the padding and is cut off.
+            params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
+            params = params.index_copy(0, where, fresh.to(params.dtype))
+            grown[slot.name] = {"params": params[:-1], "momentum": momentum.index_fill(0, where, 0.0)[:-1]}
+    return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
+
+
+def init_seed_params(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
+    """Storage rows of newborn seeds.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
+    gate = cnn.gate_layout(slot.channels)
+    body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
+    for kind in CNN_BLUEPRINTS:
+        layout = cnn.seed_layout(kind, slot.channels)
+        drawn = F.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
+        body = torch.where((blueprint == int(kind)).unsqueeze(-1), drawn, body)
+    return torch.cat((body, gate.draw(noise[:, body.shape[-1] :])), dim=-1)

@@ -4,11 +4,12 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.rules.attribution import detect_false_credit
+from morphogen.config.spec import SignalSpec
+from morphogen.rules.attribution import attribution, detect_false_credit, is_measured_epoch
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
-from morphogen.rules.signals import recent_min_accuracy
+from morphogen.rules.signals import recent_min_accuracy, update_signals
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
@@ -174,3 +175,36 @@ def _apply_rule(
         "potential_by_slot": torch.where(measured.unsqueeze(-1), rule.slot_scale * shapley, 0.0),
     }
     return leaves, ledger
+
+
+NEWEST_WEIGHT = 0.3  # weight of the newest change in the velocity of a contribution
+
+
+def attribute(
+    state: EnvState, validation: Validation, *, every: int, episode_length: int, signal_spec: SignalSpec
+) -> tuple[EnvState, Attribution]:
+    """Compute the attribution and store it in the state.  `every`, `episode_length`: as in `is_measured_epoch`.
+
+    Shapes: state, validation [E] -> (state, Attribution [E]).
+    Promise: only the measurement leaves of slots and the signals change; non-finite values enter neither.
+    """
+    full = is_measured_epoch(state.clock.epoch, every=every, episode_length=episode_length)
+    measured = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
+    signals = update_signals(state.signals, validation.loss, measured, spec=signal_spec)
+    slots = state.slots
+    fresh, known = measured.contribution_valid, slots.contribution_valid
+    # A velocity is the smoothed change per epoch, 0 before the second measurement.
+    change = (measured.contribution - slots.contribution) / (slots.since_measured + 1)
+    velocity = torch.where(known, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)
+    slots = replace(
+        slots,
+        contribution=torch.where(fresh, measured.contribution, slots.contribution),
+        contribution_valid=fresh | known,
+        velocity=torch.where(fresh, velocity, slots.velocity),
+        velocity_valid=torch.where(fresh, known, slots.velocity_valid),
+        since_measured=torch.where(known & ~fresh, slots.since_measured + 1, 0),
+        interaction_sum=measured.interaction_sum,
+        boost_received=measured.boost_received,
+        interaction_valid=measured.interaction_valid,
+    )
+    return replace(state, slots=slots, signals=signals), measured

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.config.instance_spec import INSTANCE_PARAMETERS
+from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.telemetry.events import Envelope, Event, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds

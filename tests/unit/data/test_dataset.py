@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from morphogen.config.spec import DataSpec
 from morphogen.config.task import TASKS
-from morphogen.data import digits
+from morphogen.data import dataset
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
-from morphogen.data.dataset import Normalisation, data_folder, open_dataset
-from morphogen.data.digits import read_digits
-from morphogen.data.splits import Samples, fingerprint, hold_out, split_order
+from morphogen.data.dataset import (
+    Normalisation,
+    Samples,
+    data_folder,
+    fingerprint,
+    hold_out,
+    open_dataset,
+    read_digits,
+    split_order,
+)
 from morphogen.errors import ConfigError, DataError
 
 DIGITS = TASKS["digits"]
@@ -59,7 +66,7 @@ def test_the_digits_are_split_into_1197_300_300_and_lose_no_image():
     splits = read_digits()
     parts = [rows(part) for part in (splits.train, splits.validation, splits.test)]
     assert [len(part) for part in parts] == [1197, 300, 300]
-    with np.load(digits.DIGITS_FILE) as arrays:
+    with np.load(dataset.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     stored = [image.tobytes() + bytes([label]) for image, label in zip(images, labels, strict=True)]
     assert sorted(parts[0] + parts[1] + parts[2]) == sorted(stored)
@@ -81,11 +88,11 @@ def test_the_splits_never_change():
 
 
 def test_damaged_digits_are_refused(tmp_path):
-    with np.load(digits.DIGITS_FILE) as arrays:
+    with np.load(dataset.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     images[5, 3, 3] ^= 1
     np.savez_compressed(tmp_path / "flipped.npz", images=images, labels=labels)
-    (tmp_path / "cut.npz").write_bytes(digits.DIGITS_FILE.read_bytes()[:1000])
+    (tmp_path / "cut.npz").write_bytes(dataset.DIGITS_FILE.read_bytes()[:1000])
     for name in ("flipped", "cut", "absent"):
         with pytest.raises(DataError, match=name):
             read_digits(tmp_path / f"{name}.npz")

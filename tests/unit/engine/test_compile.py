@@ -25,8 +25,7 @@ from morphogen.engine.compile import (
     Signature,
     compiler_options,
 )
-from morphogen.engine.epoch import run_epoch
-from morphogen.engine.phases import act_phase
+from morphogen.engine.epoch import act_phase, run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -38,7 +37,7 @@ from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.codec import pack, unpack
 from morphogen.telemetry.writer import MemorySink
 from morphogen.testing.builders import tree_equality
-from morphogen.testing.laws.graph import GraphCounter
+from morphogen.testing.laws.step import GraphCounter
 
 NET = small_states.net()
 ENVS = 6

@@ -7,9 +7,9 @@ from support.small_runs import live, tiny_setup, world_of
 from tensordict import TensorDict
 
 from morphogen.config.spec import GovernorSpec, HostSpec
-from morphogen.engine.rollout_buffer import Rollout
+from morphogen.engine.episodes import Rollout
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.learn.heuristic import deterministic_output
+from morphogen.learn.baselines import deterministic_output
 from morphogen.vocab.action import PLACEHOLDER
 from morphogen.vocab.purpose import Purpose
 

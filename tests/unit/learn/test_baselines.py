@@ -8,9 +8,8 @@ from support.made_up_rollouts import masks, noise, observation
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.baselines import BASELINES
+from morphogen.learn.baselines import BASELINES, HeuristicPolicy, blueprint_rotation
 from morphogen.learn.baselines import make_baseline as baseline
-from morphogen.learn.heuristic import HeuristicPolicy, blueprint_rotation
 from morphogen.nets.net import Net
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks

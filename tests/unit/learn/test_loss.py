@@ -22,9 +22,8 @@ from morphogen.learn.loss import (
     ppo_loss,
     ratio_metrics,
 )
-from morphogen.learn.prepare import prepare_rows
-from morphogen.learn.return_scale import init_scale
-from morphogen.learn.schedule import Coefficients
+from morphogen.learn.prepare import init_scale, prepare_rows
+from morphogen.learn.update import Coefficients
 from morphogen.nets import distribution as d
 from morphogen.nets.policy import Evaluation
 

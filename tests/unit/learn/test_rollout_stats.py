@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from tensordict import TensorDict
 
-from morphogen.learn.observation_moments import update_observation_stats
-from morphogen.learn.rollout_stats import clip_shares, normaliser_stats, raw_feature_stats, rollout_stats
+from morphogen.learn.rollout_stats import (
+    clip_shares,
+    normaliser_stats,
+    raw_feature_stats,
+    rollout_stats,
+    update_observation_stats,
+)
 from morphogen.nets.normalise import init_stats
 from morphogen.rules.health import gradient_shares, hidden_stats, layer_health, safe_norm
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS

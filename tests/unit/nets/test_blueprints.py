@@ -8,7 +8,7 @@ from support import small_states
 
 from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_seed_blend
-from morphogen.steps.init_seeds import init_seed_params
+from morphogen.steps.reset import init_seed_params
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import SlotSpec
 

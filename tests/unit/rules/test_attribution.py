@@ -12,7 +12,7 @@ from morphogen.config.spec import SignalSpec
 from morphogen.rules.attribution import attribution, coalitions, configuration_count, is_measured_epoch, players
 from morphogen.rules.shapley import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
-from morphogen.steps.attribute import attribute
+from morphogen.steps.score import attribute
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.legacy_rows import SEEDS, few, points
 
-from morphogen.config.legacy_rewards import LegacyRewardSpec
+from morphogen.config.groups import LegacyRewardSpec
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.parts import RentInputs, rent_and_shock_inputs

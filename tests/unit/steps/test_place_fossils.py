@@ -9,13 +9,12 @@ from support.small_runs import live as epochs_of
 from support.small_runs import tiny_setup, world_of
 from support.small_states import DIGITS, fresh, net
 
-from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import LifecycleSpec
+from morphogen.config.task import InstanceSpec
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import run_episodes
 from morphogen.engine.epoch import run_epoch
-from morphogen.engine.policies import build_arm
+from morphogen.engine.policies import build_arm, build_per_env_control
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.arms import (
     first_epoch_at_cost,
@@ -29,7 +28,7 @@ from morphogen.evaluation.schedule_search import GrowthStep, build_schedule, hel
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.reset import place_fossils
-from morphogen.testing.builders import invariants
+from morphogen.testing.builders import scenes
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -87,7 +86,7 @@ def test_planting_fills_the_named_slots_with_sound_fossils_and_leaves_all_else()
     blueprint = torch.tensor([[NORM, -1, LIGHT], [-1, -1, -1], [-1, NORM, -1]])
     algorithm = torch.where(blueprint >= 0, int(Algorithm.GATE), 0)
     after = place_fossils(state, blueprint, algorithm)
-    assert invariants.broken_invariants(after.slots) == []
+    assert scenes.broken_invariants(after.slots) == []
     assert torch.equal(after.slots.stage == int(Stage.FOSSILIZED), blueprint >= 0)
     assert torch.equal(after.slots.blueprint, blueprint)
     assert torch.equal(after.slots.algorithm, algorithm)
@@ -109,7 +108,7 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
             state = run_epoch(world, state, policy, params, hidden).score.after
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
     copy = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
-    assert invariants.broken_invariants(copy.slots) == []
+    assert scenes.broken_invariants(copy.slots) == []
     for name in {leaf.name for leaf in SLOTS} - TRACES_OF_A_LIFE:
         assert torch.equal(getattr(copy.slots, name), getattr(state.slots, name)), name
     sizes = [seed_params(one.slots, setup.net.counts, setup.net.gate_counts) for one in (copy, state)]

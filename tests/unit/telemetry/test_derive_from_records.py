@@ -9,8 +9,7 @@ from support.random_records import following
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.spec import LifecycleSpec
-from morphogen.engine.record import build_record
-from morphogen.engine.reporter import build_facts
+from morphogen.engine.reporter import build_facts, build_record
 from morphogen.telemetry.kinds.epoch import GateEvaluated, RolledBack, StageChanged
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Gate, Removal, Stage

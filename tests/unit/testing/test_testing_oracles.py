@@ -15,10 +15,10 @@ from morphogen.config.spec import LifecycleSpec, RewardSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.rewards.table import build_rule
 from morphogen.steps.tick import tick
-from morphogen.testing import oracles
+from morphogen.testing import credit, lifecycle, oracles
+from morphogen.testing import oracles as actions
 from morphogen.testing.builders import reward_inputs as made
 from morphogen.testing.builders import scenes
-from morphogen.testing.oracles import actions, credit, lifecycle
 from morphogen.testing.strategies import actions as any_actions
 from morphogen.testing.strategies import limits, reward_episodes, slot_states
 from morphogen.vocab.action import Op

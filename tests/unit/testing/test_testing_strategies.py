@@ -16,7 +16,7 @@ from morphogen.rules.stages import advance_ramp
 from morphogen.state import schema
 from morphogen.steps.tick import tick
 from morphogen.testing import strategies
-from morphogen.testing.builders import invariants, scenes, tree_equality
+from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, OPTIONAL_SLOT_INPUTS
 from morphogen.testing.strategies.slots import AGES
 from morphogen.vocab.action import Op, Outcome
@@ -38,7 +38,7 @@ def met(strategy, wanted):
 
 @given(strategies.slot_states(max_slots=4))
 def test_every_slot_keeps_what_is_true_of_all_that_can_be_reached(slots):
-    assert invariants.broken_invariants(slots) == []
+    assert scenes.broken_invariants(slots) == []
 
 
 @given(strategies.slot_states(stages=(S.BLENDING,)))
@@ -132,7 +132,7 @@ def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
         for name in names:
             assert (getattr(signals, name)[~getattr(signals, flag)] == 0).all()
     assert torch.equal(signals.measured, signals.history_valid[:, -1])
-    assert invariants.broken_invariants(state.governor.slots) == []
+    assert scenes.broken_invariants(state.governor.slots) == []
     occupied = torch.stack([state.seeds[f"r0c{s}", "params"].any(-1) for s in range(count)], dim=1)
     assert torch.equal(occupied, (state.slots.stage >= OCCUPIED[0]) & (state.slots.stage <= OCCUPIED[-1]))
 
@@ -190,7 +190,7 @@ def test_a_trajectory_is_what_the_steps_make_of_it(moments):
     for moment, following in itertools.pairwise(moments):
         assert following.before is moment.after
     for t, moment in enumerate(moments):
-        assert invariants.broken_invariants(moment.after.slots) == []
+        assert scenes.broken_invariants(moment.after.slots) == []
         assert (moment.outcome.outcome != Outcome.INVALID).all()
         assert torch.equal(moment.inputs.op, moment.outcome.effective_op)
         assert torch.equal(moment.inputs.slots.stage, moment.before.slots.stage)

@@ -27,9 +27,8 @@ from morphogen.state.decision import ActionMasks, ActionOutcome
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Validation
 from morphogen.steps.apply import apply_action
-from morphogen.steps.attribute import attribute
 from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.score import close_epoch, reward_inputs
+from morphogen.steps.score import attribute, close_epoch, reward_inputs
 from morphogen.steps.tick import tick
 from morphogen.testing.builders.scenes import make_state, make_train_metrics
 from morphogen.vocab.blueprint import Blueprint

@@ -19,8 +19,14 @@ An example shrinks to one env with one empty slot.  For tensors of one shape, as
 from morphogen.testing import extra as extra
 from morphogen.testing.strategies.reward_strategies import reward_episodes, reward_inputs
 from morphogen.testing.strategies.slots import actions, alphas, legal_actions, limits, slot_rows, slot_states
-from morphogen.testing.strategies.states import env_states, signals, states_around
-from morphogen.testing.strategies.trajectories import lifecycles, measurements, trajectories
+from morphogen.testing.strategies.states import (
+    env_states,
+    lifecycles,
+    measurements,
+    signals,
+    states_around,
+    trajectories,
+)
 
 __all__ = [
     "actions",

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from morphogen.config.legacy_rewards import LegacyRewardSpec
+from morphogen.config.groups import LegacyRewardSpec
 from morphogen.rules.rewards.legacy import parts
 from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows
 from morphogen.rules.stages import occupied

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.legacy_rewards import LegacyRewardSpec
+from morphogen.config.groups import LegacyRewardSpec
 from morphogen.config.spec import RewardSpec
 from morphogen.rules.rewards.legacy import kernels, parts
 from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows

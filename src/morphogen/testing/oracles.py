@@ -1,0 +1,348 @@
+"""Rules written by hand, one cell at a time, in plain Python: slow, obvious, without the tables of the package.
+
+    from morphogen.rules.legality import legal
+    from morphogen.testing import oracles
+    from morphogen.testing.builders import scenes
+    slots = scenes.make_slots([[{"stage": 3, "age": 7}, {}]])
+    allow = scenes.make_limits(slots)
+    env = oracles.slot_cells(slots)[0]
+    assert legal(slots, allow)[0].tolist() == oracles.legality(env, allow)
+    assert oracles.decode([3, 0, 0, 0, 0, 0, 2, 0], env, allow)["alpha_steps"] == 5  # PRUNE in five ticks
+    assert oracles.shapley(lambda m: float(m == 3), [0, 1]) == {0: 0.5, 1: 0.5}
+    assert oracles.ramp(0.0, 1.0, 4) == [0.25, 0.5, 0.75, 1.0]
+
+Codes are plain integers, as in the state; the comments name them.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = [
+    "SlotCell",
+    "can_transition",
+    "core_rewards",
+    "count_actions",
+    "curve",
+    "decode",
+    "gae",
+    "interaction",
+    "legal",
+    "legality",
+    "ramp",
+    "shaping",
+    "shapley",
+    "slot_cells",
+    "tick",
+]
+
+WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
+OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
+DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
+GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # gate before the next stage
+HOLD = 0  # alpha mode
+BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
+BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
+TOPOLOGIES = {"cnn": (1, 2, 3, 4, 5, 6, 7), "transformer": (2, 3, 8, 9, 10, 11, 12)}
+# Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Columns per op:
+COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
+VALUE_COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
+LINEAR, COSINE, SIGMOID = 1, 2, 3
+ADD, MULTIPLY, GATE = 1, 2, 3
+STYLES = ((LINEAR, ADD), (LINEAR, MULTIPLY), (SIGMOID, ADD), (LINEAR, GATE))
+CURVES = ((LINEAR, 12.0), (COSINE, 12.0), (SIGMOID, 6.0), (SIGMOID, 12.0), (SIGMOID, 24.0))
+
+
+class SlotCell(NamedTuple):
+    """Fields of a slot that legality reads."""
+
+    stage: int
+    age: int
+    mode: int
+
+
+def slot_cells(slots: Any) -> list[list[SlotCell]]:
+    """Return the cells of every env of a `Slots`."""
+    columns = (slots.stage.tolist(), slots.age.tolist(), slots.alpha_mode.tolist())
+    return [[SlotCell(*leaves) for leaves in zip(*rows, strict=True)] for rows in zip(*columns, strict=True)]
+
+
+def legal(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> bool:
+    """Return True if an op may address a slot.  `limits`: any object with the fields of `Limits`."""
+    return limits.enabled[slot] and OPS[op] not in limits.disabled_ops and _stage_reason(op, slot, env, limits) == 0
+
+
+def legality(env: Sequence[SlotCell], limits: Any) -> list[list[bool]]:
+    """Legality of every op on every slot.  -> [6][S]."""
+    return [[legal(op, slot, env, limits) for slot in range(len(env))] for op in range(6)]
+
+
+def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[str, Any]:
+    """Return the fields of the `ActionSpec` of one env."""
+    requested = min(max(action[0], 0), 5)
+    reason = _invalid_reason(action, env, limits)
+    op = requested if reason == 0 else WAIT
+    used = {column: action[column] for column in COLUMNS_READ[op]}
+    fields = {
+        "requested_op": requested,
+        "op": op,
+        "slot": used.get(1, 0),
+        "target": [1 in used and slot == used[1] for slot in range(len(env))],
+        "blueprint": used.get(2, -1),
+        "algorithm": STYLES[used[3]][1] if 3 in used else 0,
+        "tempo": (3, 5, 8)[used[4]] if 4 in used else 0,
+        "alpha_target": (0.5, 0.7, 1.0)[used[5]] if 5 in used else 0.0,
+        "alpha_steps": (0, 3, 5, 8)[used[6]] if 6 in used else 0,
+        "curve": STYLES[used[3]][0] if op == GERMINATE else 0,
+        "steepness": 12.0,
+        "valid": reason == 0,
+        "reason": reason,
+    }
+    return fields | (dict(zip(("curve", "steepness"), CURVES[used[7]], strict=True)) if 7 in used else {})
+
+
+def count_actions(env: Sequence[SlotCell], limits: Any) -> int:
+    """Count the distinct complete actions by enumeration."""
+    count = 1 if any(limits.enabled) else 0
+    values = {column: range(size) for column, size in VALUE_COUNTS.items()} | {2: _allowed_blueprints(limits)}
+    for op in range(1, 6):
+        slots = [slot for slot in range(len(env)) if legal(op, slot, env, limits)]
+        free = [values[column] for column in COLUMNS_READ[op] if column > 1]
+        count += sum(1 for _ in itertools.product(slots, *free))
+    return count
+
+
+def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> int:
+    """Return the smallest reason by which the stages forbid an op; 0: legal."""
+    stage, age, mode = env[slot]
+    if op == WAIT:
+        return 0
+    if op == ADVANCE and GATE_BEFORE_NEXT.get(stage) in limits.auto_forward:
+        return 21
+    stages = {
+        GERMINATE: (DORMANT,),
+        SET_ALPHA_TARGET: (BLENDING, HOLDING),
+        PRUNE: (GERMINATED, TRAINING, BLENDING, HOLDING),
+        FOSSILIZE: (HOLDING,),
+        ADVANCE: (GERMINATED, TRAINING, BLENDING),
+    }
+    if stage not in stages[op]:
+        return 23
+    if op == GERMINATE:
+        return _occupancy_reason(env, limits)
+    if op == PRUNE and age < limits.min_prune_age:
+        return 26
+    return 27 if op in (PRUNE, SET_ALPHA_TARGET) and mode != HOLD else 0
+
+
+def _occupancy_reason(env: Sequence[SlotCell], limits: Any) -> int:
+    """Return the reason against a further seed: a seed develops, a slot cools down, or the limit is reached."""
+    for cell, on in zip(env, limits.enabled, strict=True):
+        if on and cell.stage in (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING):
+            return 24
+    seeds = sum(GERMINATED <= cell.stage <= FOSSILIZED for cell in env)
+    return 25 if 0 < limits.max_seeds <= seeds else 0
+
+
+def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> int:
+    """Return the smallest reason by which an action is invalid; 0: valid."""
+    op = action[0]
+    if not 0 <= op <= 5:
+        return 20
+    sizes = {1: len(env), **VALUE_COUNTS}
+    if any(not 0 <= action[column] < sizes[column] for column in COLUMNS_READ[op]):
+        return 20
+    if op == WAIT:
+        return 0
+    slot = action[1]
+    objection = _stage_reason(op, slot, env, limits)
+    if OPS[op] in limits.disabled_ops or objection == 21:
+        return 21
+    if not limits.enabled[slot]:
+        return 22
+    if objection:
+        return objection
+    return 28 if op == GERMINATE and action[2] not in _allowed_blueprints(limits) else 0
+
+
+def _allowed_blueprints(limits: Any) -> list[int]:
+    return [
+        code for code in TOPOLOGIES[limits.topology] if not limits.blueprints or BLUEPRINTS[code] in limits.blueprints
+    ]
+
+
+NEXT_STAGES = {
+    DORMANT: (GERMINATED,),
+    GERMINATED: (TRAINING, PRUNED),
+    TRAINING: (BLENDING, PRUNED),
+    BLENDING: (HOLDING, PRUNED),
+    HOLDING: (FOSSILIZED, BLENDING, PRUNED),
+    FOSSILIZED: (),
+    PRUNED: (EMBARGOED,),
+    EMBARGOED: (RESETTING,),
+    RESETTING: (DORMANT,),
+}
+Number = float | int | bool
+
+
+def can_transition(stage: int, to: int) -> bool:
+    """Return True if a stage may become another stage; staying is no move."""
+    return to in NEXT_STAGES.get(stage, ())
+
+
+def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
+    """Progress at the share t of a ramp: linear, cosine, or the logistic function scaled to the unit square."""
+    if shape == COSINE:
+        return (1 - math.cos(math.pi * t)) / 2
+    if shape == SIGMOID:
+        low, high = _logistic(-steepness / 2), _logistic(steepness / 2)
+        return (_logistic(steepness * (t - 0.5)) - low) / (high - low)
+    return t
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def ramp(start: float, target: float, ticks: int, shape: int = LINEAR, steepness: float = 12.0) -> list[float]:
+    """Alpha after each tick of a ramp; the last alpha is the target exactly."""
+    along = [start + (target - start) * curve(t / ticks, shape, steepness) for t in range(1, ticks)]
+    return [*along, target] if ticks else []
+
+
+def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
+    """Return the leaves of a slot that one tick changes, without auto-forward."""
+    stage, epochs = slot["stage"], slot["epochs_in_stage"]
+    if stage == RESETTING and epochs >= 1:
+        return {"stage": DORMANT}
+    if stage == PRUNED and epochs >= 1:
+        return _stage_entry(slot, EMBARGOED)
+    if stage == EMBARGOED and epochs >= embargo:
+        return _stage_entry(slot, RESETTING)
+    if stage != BLENDING or slot["alpha_mode"] == HOLD:
+        faded = stage == BLENDING and slot["alpha_target"] == 0
+        return {**_stage_entry(slot, PRUNED), "alpha": 0.0} if faded else {}
+    return _tick_ramp(slot)
+
+
+def _tick_ramp(slot: Mapping[str, Number]) -> dict[str, Number]:
+    """Advance the ramp by one tick; a ramp to 0 ends with the removal of the seed."""
+    done, ticks = int(slot["alpha_done"]) + 1, int(slot["alpha_steps"])
+    path = ramp(slot["alpha_start"], slot["alpha_target"], ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
+    if done < ticks:
+        return {"alpha": path[done - 1], "alpha_done": done}
+    if slot["alpha_target"] == 0:
+        return {**_stage_entry(slot, PRUNED), "alpha": 0.0}
+    return {"alpha": slot["alpha_target"], "alpha_done": done, "alpha_mode": HOLD}
+
+
+def _stage_entry(slot: Mapping[str, Number], stage: int) -> dict[str, Number]:
+    return {
+        "stage": stage,
+        "previous_stage": slot["stage"],
+        "epochs_in_stage": 0,
+        "previous_epochs_in_stage": slot["epochs_in_stage"],
+    }
+
+
+CoalitionValue = Callable[[int], float]  # value of a coalition; bit s: player s is a member
+
+
+def shapley(value: CoalitionValue, players: Sequence[int]) -> dict[int, float]:
+    """Mean marginal value of each player over all permutations."""
+    share = dict.fromkeys(players, 0.0)
+    orders = list(itertools.permutations(players))
+    for order in orders:
+        coalition = 0
+        for player in order:
+            share[player] += value(coalition | 1 << player) - value(coalition)
+            coalition |= 1 << player
+    return {player: total / len(orders) for player, total in share.items()}
+
+
+def interaction(value: CoalitionValue, first: int, second: int) -> float:
+    """Value of two players together beyond the sum of their values alone, on the bare host."""
+    return value(1 << first | 1 << second) - value(1 << first) - value(1 << second) + value(0)
+
+
+def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
+    """Potential-based shaping of one env: `gamma phi' - phi`, where phi is 0 at both ends of a segment.
+
+    `potentials`: after each step; None: not measured, the last potential is carried.
+    """
+    paid, phi = [], 0.0
+    for potential, end in zip(potentials, ended, strict=True):
+        after = 0.0 if end else phi if potential is None else potential
+        paid.append(gamma * after - phi)
+        phi = after
+    return paid
+
+
+def core_rewards(
+    rule: str, steps: Sequence[Mapping[str, Any]], *, gamma: float, budget: int, length: int, **params: float
+) -> list[float]:
+    """Rewards of one env under a core rule; a step has the fields of `RewardInputs` as plain numbers.
+
+    `rule`: sparse, delta, value, rent or loss.  `params`: potential_scale (1), governor_penalty (1), op_cost (0).
+    """
+    scale, penalty = params.get("potential_scale", 1.0), params.get("governor_penalty", 1.0)
+    potentials = [_potential(rule, scale, step, budget) for step in steps]
+    shaped = shaping(potentials, [step["horizon"] or step["rolled_back"] for step in steps], gamma)
+    out = []
+    for step, extra in zip(steps, shaped, strict=True):
+        if step["rolled_back"]:
+            out.append(-penalty + extra)
+            continue
+        fee = 0.0 if rule == "sparse" or step["op"] == 0 or not step["op_executed"] else params.get("op_cost", 0.0)
+        upkeep = step["param_price"] * step["live_params"] / (budget * length) if rule == "rent" else 0.0
+        out.append((_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep)
+    return out
+
+
+def _value(rule: str, step: Mapping[str, Any], budget: int) -> float:
+    if not step["committed_valid"]:
+        return 0.0
+    price = 0.0 if rule == "rent" else step["param_price"] * step["fossil_params"] / budget
+    return max(-1.0, min(1.0, step["committed_acc"] / 100 - price))
+
+
+def _potential(rule: str, scale: float, step: Mapping[str, Any], budget: int) -> float | None:
+    if rule == "sparse":
+        return 0.0
+    if rule == "value":
+        return scale * _value(rule, step, budget) if step["committed_valid"] else None
+    if rule == "loss":
+        if not step["loss_valid"]:
+            return None
+        share = (step["baseline_loss"] - step["val_loss"]) / (step["baseline_loss"] - step["target_loss"])
+        return scale * max(0.0, min(1.0, share))
+    return scale * step["clean_improvement"] / 100 if step["clean_valid"] else None
+
+
+def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[float]:
+    """Advantages of one env: the discounted sum of the errors from each row to the end of its segment.
+
+    A row has reward, value, next_value (after the row), terminated and truncated.
+    """
+    out = []
+    for start in range(len(rows)):
+        total, weight = 0.0, 1.0
+        for t in range(start, len(rows)):
+            total += weight * _td_error(rows, t, gamma)
+            if rows[t]["terminated"] or rows[t]["truncated"]:
+                break
+            weight *= gamma * lam
+        out.append(total)
+    return out
+
+
+def _td_error(rows: Sequence[Mapping[str, Any]], t: int, gamma: float) -> float:
+    row = rows[t]
+    if row["terminated"]:
+        after = 0.0
+    elif row["truncated"] or t == len(rows) - 1:
+        after = row["next_value"]
+    else:
+        after = rows[t + 1]["value"]
+    return row["reward"] + gamma * after - row["value"]

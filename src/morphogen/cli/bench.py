@@ -85,9 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     either.add_argument("--explain", action="store_true", help=explain)
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Measure every point of the grid; print the measured points even after an error."""
-    del command
     specs = expand_grid(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)

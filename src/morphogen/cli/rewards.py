@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     del parser
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Print every rule with its origin and description, then the tables of returns."""
-    del args, command
+    del args
     rules, faults = load_rules()
     describe = import_module("morphogen.rules.rewards.table").describe_rule
     name_width, origin_width = (max(map(len, names), default=0) for names in (rules, [RULES[name] for name in rules]))

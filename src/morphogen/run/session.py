@@ -21,7 +21,7 @@ from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import METRICS_FOLDER, open_sinks
-from morphogen.storage import checkpoint_files, run_directory
+from morphogen.storage import checkpoint_files, files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
 from morphogen.telemetry.dispatch import Losses
@@ -88,7 +88,7 @@ class Session:
         sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
         config = dump_config(self.setup.spec)
         try:
-            context.folder.write_config(config)
+            files.write_atomic(context.folder.path / run_directory.CONFIG, config.encode())
             context.folder.update(status="running", config_sha256=run_directory.config_hash(config))
         except OSError as cause:
             raise CheckpointError(self._write_error(cause)) from cause
@@ -198,7 +198,8 @@ class Session:
         if self.context is not None:
             policies = {result.policy: result.per_episode() for result in results}
             row = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
-            self.context.folder.write_result({**row, **({"share_of_optimal": reached} if reached else {})})
+            result = {**row, **({"share_of_optimal": reached} if reached else {})}
+            files.write_atomic(self.context.folder.path / run_directory.RESULT, files.json_bytes(result))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")

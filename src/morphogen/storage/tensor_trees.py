@@ -58,13 +58,10 @@ def check_tree(tree: Any, expected: Tree, where: str) -> None:
         raise CheckpointError(f"{where}: expected a dict, got {_describe_type(tree)}")
     actual, required = dict(_leaves(tree)), dict(_leaves(expected))
     for leaf in [*required, *actual]:
-        path = f"{where}.{leaf}"
-        if leaf not in actual:
-            raise CheckpointError(f"{path} is missing")
-        if leaf not in required:
-            raise CheckpointError(f"{path} is unknown")
+        if leaf not in actual or leaf not in required:
+            raise CheckpointError(f"{where}.{leaf} is {'unknown' if leaf in actual else 'missing'}")
         if (got := _describe_type(actual[leaf])) != (want := _describe_type(required[leaf])):
-            raise CheckpointError(f"{path}: expected {want}, got {got}")
+            raise CheckpointError(f"{where}.{leaf}: expected {want}, got {got}")
 
 
 def _describe_type(value: Any) -> str:

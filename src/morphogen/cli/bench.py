@@ -10,9 +10,9 @@ import os
 import platform
 import statistics
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -145,17 +145,12 @@ def run_probe(function: str, spec: RunSpec) -> Any:
     return process.run_in_process("morphogen.cli.probe", function, spec, threads=spec.engine.threads)
 
 
-PROBE = partial(run_probe, "probe")
-
-
-def measure_points(
-    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = PROBE
-) -> Iterator[tuple[str, PointMeasures]]:
+def measure_points(specs: Mapping[str, RunSpec], path: Path | None) -> Iterator[tuple[str, PointMeasures]]:
     """Yield every point after its measurement.  The file at `path` holds all points so far."""
     measures: list[Measure] = []
     checksums: dict[str, float] = {}
     for label, spec in specs.items():
-        machine, checksums[label or UNLABELLED_POINT], rows = probe(spec)
+        machine, checksums[label or UNLABELLED_POINT], rows = run_probe("probe", spec)
         measures += [replace(row, name=f"{row.name}[{label}]") if label else row for row in rows]
         if path is not None:
             write_measures(path, {**machine, "checksums": checksums}, measures)
@@ -164,8 +159,8 @@ def measure_points(
 
 def format_point(label: str, point: PointMeasures) -> str:
     """Format a point in one line."""
-    rate, compiled, peak = point["env_epochs_per_s"], point["compile_s"], point.get("peak_memory")
-    memory = "" if peak is None else f", peak {peak.value:,.0f} MiB"
+    rate, compiled = point["env_epochs_per_s"], point["compile_s"]
+    memory = f", peak {point['peak_memory'].value:,.0f} MiB" if "peak_memory" in point else ""
     times = f"{rate.value:,.1f} +- {rate.spread:,.1f} env-epochs/s, compiled for {compiled.value:,.1f} s"
     return f"{label}: {times}{memory}"
 
@@ -177,9 +172,8 @@ def point_tables(points: Mapping[str, PointMeasures]) -> dict[str, list[Row]]:
         cells = {
             heading: _round_large(point[name].value) if name in point else None for heading, name in COLUMNS.items()
         }
-        (heading, rate), *rest = cells.items()
         spread = _round_large(point["env_epochs_per_s"].spread)
-        numbers.append({"point": label, heading: rate, "+-": spread, **dict(rest)})
+        numbers.append({"point": label, "env-epochs/s": cells["env-epochs/s"], "+-": spread, **cells})
         if "control_share" in point:
             phases = [name for name in point if name.startswith(SHARE_PREFIX)]
             values = {name.removeprefix(SHARE_PREFIX): point[name].value for name in phases}

@@ -65,13 +65,16 @@ class Session:
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
         self.losses, self.checkpointer = Losses(), None
+        self._config = dump_config(setup.spec)
+        self._hashes = {
+            "config_sha256": run_directory.config_hash(self._config),
+            "data_sha256": setup.dataset.fingerprint,
+        }
         if context is not None:
-            config = dump_config(setup.spec)
             facts = {  # in the manifests of all checkpoints
                 "run_id": context.manifest["run_id"],
-                "config": json.loads(config),
-                "config_sha256": run_directory.config_hash(config),
-                "data_sha256": setup.dataset.fingerprint,
+                "config": json.loads(self._config),
+                **self._hashes,
                 "world": 1,
                 "made": manifest.environment_fingerprint(setup),
             }
@@ -86,10 +89,9 @@ class Session:
     def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
         """Open the sinks at their positions and update the config; return the bytes cut from the event file."""
         sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
-        config = dump_config(self.setup.spec)
         try:
-            files.write_atomic(context.folder.path / run_directory.CONFIG, config.encode())
-            context.folder.update(status="running", config_sha256=run_directory.config_hash(config))
+            files.write_atomic(context.folder.path / run_directory.CONFIG, self._config.encode())
+            context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         except OSError as cause:
             raise CheckpointError(self._write_error(cause)) from cause
         self.scheduler.reporter.add_sinks(sinks)
@@ -104,10 +106,8 @@ class Session:
         if resume_point.snapshot.sink_positions is None:  # no event was emitted before
             self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
         checkpointer.resume(resume_point.manifest)
-        name, rounds = resume_point.path.name, self.setup.spec.rounds
-        self.scheduler.reporter.emit(
-            RunResumed(checkpoint=name, cut_bytes=cut, skipped=resume_point.skipped, rounds=rounds)
-        )
+        name, skipped, rounds = resume_point.path.name, resume_point.skipped, self.setup.spec.rounds
+        self.scheduler.reporter.emit(RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds))
 
     def run(self) -> TrainResult:
         """Run from the first event to the last; the files record the status in any case."""
@@ -143,21 +143,22 @@ class Session:
         stopped = scheduler.round < self.setup.spec.rounds
         save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        history = tuple(self.history)
-        return TrainResult(history, scheduler.params, results or (), self._path, stopped=results is None)
+        return TrainResult(tuple(self.history), scheduler.params, results or (), self._path, stopped=results is None)
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        point, facts = None if self.context is None else self.context.resume_point, describe_run(self.setup)
+        point, facts, skipped = (
+            None if self.context is None else self.context.resume_point,
+            describe_run(self.setup),
+            (),
+        )
         if point is not None:
-            current = manifest.environment_fingerprint(self.setup)
-            promise = describe_reproducibility(point.manifest["made"], current)
-            facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
+            promise = describe_reproducibility(point.manifest["made"], manifest.environment_fingerprint(self.setup))
+            facts, skipped = {**facts, "resumed from": f"{point.path.name}, {promise}"}, point.skipped
         self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))
-        if point is not None:
-            self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in point.skipped)
+        self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in skipped)
 
     def _progress(self, epoch: int) -> float:
         """Return the finished share of the run before an epoch of the current round."""
@@ -207,17 +208,13 @@ class Session:
         return results
 
     def _save_policy(self, folder: RunDirectory) -> None:
-        params, config = self.scheduler.transfers.fetch_state(self.scheduler.params), dump_config(self.setup.spec)
+        params = self.scheduler.transfers.fetch_state(self.scheduler.params)
         checkpoint_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),
             normalisers=params.select("observation", strict=False),
-            config=config,
-            facts={
-                "config_sha256": run_directory.config_hash(config),
-                "data_sha256": self.setup.dataset.fingerprint,
-                "policy": self.setup.spec.policy_name,
-            },
+            config=self._config,
+            facts={**self._hashes, "policy": self.setup.spec.policy_name},
         )
 
     def _write_error(self, cause: OSError) -> str:

@@ -69,9 +69,7 @@ def load_checkpoint(path: Path | str) -> Tree:
     Raises: CheckpointError if the checkpoint is damaged or cannot be read.
     """
     path = Path(path)
-    damage = checkpoint_store.find_damage(path)
-    if damage is not None:
-        raise CheckpointError(f"checkpoint {path} {damage}")
+    checkpoint_store.check_undamaged(path)
     envs, shared = (load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
     return {"manifest": checkpoint_store.read_manifest(path), "envs": envs, "shared": shared}
 

@@ -50,6 +50,13 @@ def find_damage(path: Path) -> str | None:
     return next((fault for fault in faults if fault is not None), None)
 
 
+def check_undamaged(path: Path) -> None:
+    """Raise a CheckpointError for a damaged checkpoint directory."""
+    damage = find_damage(path)
+    if damage is not None:
+        raise CheckpointError(f"checkpoint {path} {damage}")
+
+
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of a checkpoint directory.
 

@@ -191,11 +191,6 @@ def median_measure(name: str, values: Sequence[float], unit: str) -> Measure:
     return Measure(name, statistics.median(values), (high - low) / 2, len(values), unit)
 
 
-def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
-    """Return the median of the ratios of interleaved runs."""
-    return median_measure(name, [a / b for a, b in zip(above, below, strict=True)], unit)
-
-
 def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
     """Return machine, versions and settings of a measurement."""
     lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
@@ -212,18 +207,6 @@ def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
         "kernels": kernels.AVAILABLE,
         "convolutions": kernels.CAN_CONVOLVE,  # by a kernel too
     }
-
-
-def machine_line(facts: Mapping[str, Any]) -> str:
-    """Format the machine in one line."""
-    return ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load"))
-
-
-def format_measures(measures: Iterable[Measure]) -> str:
-    """Format one line per measure."""
-    return "\n".join(
-        f"{row.name:34} {row.value:10.3f} +- {row.spread:7.3f} {row.unit:12} {row.runs:3} runs" for row in measures
-    )
 
 
 def write_measures(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> None:

@@ -149,12 +149,8 @@ class Session:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        point, facts, skipped = (
-            None if self.context is None else self.context.resume_point,
-            describe_run(self.setup),
-            (),
-        )
-        if point is not None:
+        facts, skipped = describe_run(self.setup), ()
+        if self.context is not None and (point := self.context.resume_point) is not None:
             promise = describe_reproducibility(point.manifest["made"], manifest.environment_fingerprint(self.setup))
             facts, skipped = {**facts, "resumed from": f"{point.path.name}, {promise}"}, point.skipped
         self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))

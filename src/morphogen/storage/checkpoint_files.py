@@ -79,21 +79,12 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
 
     Raises: CheckpointError if the file cannot be written.
     """
-    tree = {
-        "format": FORMAT,
-        "params": to_nested_dict(params),
-        "normalisers": to_nested_dict(normalisers),
-        "config": config,
-    }
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    trees = {"params": to_nested_dict(params), "normalisers": to_nested_dict(normalisers)}
     try:
-        save_tree({**tree, "facts": dict(facts)}, temporary)
-        temporary.rename(path)
-        files.sync(path.parent)
+        with files.replace_file(path) as temporary:
+            save_tree({"format": FORMAT, **trees, "config": config, "facts": dict(facts)}, temporary)
     except OSError as error:
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_policy(path: Path | str, *, params: Any = None, normalisers: Any = None) -> Tree:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from importlib import import_module
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from morphogen.cli import process
@@ -63,8 +63,7 @@ def return_tables(rules: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]
     ]
     tables = []
     for source, group in groupby(rules, key=RULES.__getitem__):
-        names = list(group)
-        for part in (names[i : i + RULES_PER_TABLE] for i in range(0, len(names), RULES_PER_TABLE)):
+        while part := list(islice(group, RULES_PER_TABLE)):
             rows = [{**row, **{name: returns[name][i] for name in part}} for i, row in enumerate(first)]
             tables.append((f"discounted returns, {source}", rows))
     return tables

@@ -79,35 +79,34 @@ class Session:
                 "made": manifest.environment_fingerprint(setup),
             }
             self.checkpointer = Checkpointer(self.scheduler, context.folder, facts=facts, clock=self.clock)
-            if context.resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
-                shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
-                self._open_files(context, None)
-                self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
-            else:
-                self._resume(context, context.resume_point, self.checkpointer)
+            self._open_files(context, self.checkpointer)
 
-    def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
-        """Open the sinks at their positions and update the config; return the bytes cut from the event file."""
-        sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
+    def _open_files(self, context: RunContext, checkpointer: Checkpointer) -> None:
+        """Restore the checkpoint, if any, and open the files at its position.
+
+        Everything written after the checkpoint is deleted, since the run computes it again.
+        """
+        scheduler, resume_point, positions = self.scheduler, context.resume_point, None
+        if resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
+            shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
+        else:
+            snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
+            positions = resume_point.snapshot.sink_positions
+        sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
         try:
             files.write_atomic(context.folder.path / run_directory.CONFIG, self._config.encode())
             context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         except OSError as cause:
             raise CheckpointError(self._write_error(cause)) from cause
-        self.scheduler.reporter.add_sinks(sinks)
-        return cut
-
-    def _resume(self, context: RunContext, resume_point: ResumePoint, checkpointer: Checkpointer) -> None:
-        """Restore a checkpoint; everything written after it is deleted, since the run computes it again."""
-        snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
-        cut = self._open_files(context, resume_point.snapshot.sink_positions)
-        remove_newer(context.folder, resume_point)
-        self.history += read_rounds(context.folder.path)
-        if resume_point.snapshot.sink_positions is None:  # no event was emitted before
-            self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
-        checkpointer.resume(resume_point.manifest)
-        name, skipped, rounds = resume_point.path.name, resume_point.skipped, self.setup.spec.rounds
-        self.scheduler.reporter.emit(RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds))
+        scheduler.reporter.add_sinks(sinks)
+        if positions is None:  # no event was emitted before
+            scheduler.reporter.emit(manifest.run_started_event(scheduler, context.manifest))
+        if resume_point is not None:
+            remove_newer(context.folder, resume_point)
+            self.history += read_rounds(context.folder.path)
+            checkpointer.resume(resume_point.manifest)
+            name, skipped, rounds = resume_point.path.name, resume_point.skipped, self.setup.spec.rounds
+            scheduler.reporter.emit(RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds))
 
     def run(self) -> TrainResult:
         """Run from the first event to the last; the files record the status in any case."""
@@ -194,8 +193,9 @@ class Session:
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if self.context is not None:
             policies = {result.policy: result.per_episode() for result in results}
-            row = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
-            result = {**row, **({"share_of_optimal": reached} if reached else {})}
+            result = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
+            if reached:
+                result["share_of_optimal"] = reached
             files.write_atomic(self.context.folder.path / run_directory.RESULT, files.json_bytes(result))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]

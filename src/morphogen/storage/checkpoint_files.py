@@ -51,9 +51,8 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
             save_tree(tree, work / file)
         entries = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
         manifest = {**metadata, "files": entries}
-        files.write_atomic(
-            work / MANIFEST, files.json_bytes({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
-        )
+        manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
+        files.write_atomic(work / MANIFEST, files.json_bytes(manifest))
         if final.exists():
             checkpoint_store.remove_checkpoint(final)
         work.rename(final)

@@ -47,7 +47,7 @@ def find_damage(path: Path) -> str | None:
     except CheckpointError as error:
         return str(error)
     faults = (_find_file_damage(path / file, entry["bytes"], entry["sha256"]) for file, entry in entries.items())
-    return next((fault for fault in faults if fault is not None), None)
+    return next(filter(None, faults), None)
 
 
 def check_undamaged(path: Path) -> None:

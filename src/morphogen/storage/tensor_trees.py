@@ -4,7 +4,6 @@ A file holds the tensors by path, and in its metadata the tree as JSON with a re
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from tensordict import is_tensor_collection
 from torch import Tensor
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.files import check_depth, error_line, open_regular
+from morphogen.storage.files import check_depth, error_line, open_regular, sync
 
 Tree = dict[str, Any]
 T = TypeVar("T")
@@ -77,10 +76,8 @@ def save_tree(tree: Any, path: Path) -> None:
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors))
-    with path.open("wb") as file:
-        file.write(safetensors.torch.save(tensors, {"tree": text}))
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_bytes(safetensors.torch.save(tensors, {"tree": text}))
+    sync(path)
 
 
 def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:

@@ -5,8 +5,9 @@ For users of the terminal and for readers who ask "which setting does a flag cha
     main           `main`: table of commands, parser, exit codes, errors as single lines
     arguments      flags taken from the config fields; flags that several commands share
     process        signals, threads, child processes, notes and tables on the terminal
-    train, resume, tune, bench, rewards, report, inspect, evaluate, compare, watch
+    train, resume, tune, bench, rewards, report, inspect, evaluate, watch
                    the commands: `PARSER` (help text), `add_arguments`, `run`
+    compare        the command, with training of its sides and their statistics
     probe          measurements of `bench` in a child process
 
 Every error of the user is one line on stderr, with the field, the allowed values and the value.

@@ -172,15 +172,14 @@ def compare(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
 
     Runs make pairs by their position: a pair plays the instances of the seed of its first run.
     """
-    import numpy as np
-
     results: dict[str, list[ArmResult]] = {side.name: [] for side in sides}
     for side in sides:
         for (run, spec), first in zip(side.runs.items(), sides[0].runs.values(), strict=True):
             result = _play_run(run, spec, first, episodes)
             results[side.name].append(result)
             process.print_progress(f"{side.name}: {run}: {episodes} episodes in {result.seconds:.1f} s")
-    values = {name: np.stack([result.network_value for result in runs]) for name, runs in results.items()}
+    stack = import_module("numpy").stack
+    values = {name: stack([result.network_value for result in runs]) for name, runs in results.items()}
     first, *rest = values
     return {
         "episodes": episodes,
@@ -192,18 +191,13 @@ def compare(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
 
 def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int) -> "ArmResult":
     """Play the policy of a run on the instances of the run `first`."""
-    import torch
-
-    from morphogen.device.transfers import Transfers
-    from morphogen.engine.policies import TRAINED_PREFIX, build_arm
-    from morphogen.engine.setup import build_setup
-    from morphogen.evaluation.evaluate import evaluation_spec
-    from morphogen.evaluation.play import play
-
-    setup = build_setup(evaluation_spec(spec, seed=first.seed, envs=first.envs))
-    transfers, arm = Transfers(setup.device, time.perf_counter), build_arm(f"{TRAINED_PREFIX}{run}", setup)
-    with torch.no_grad():
-        return play(setup, transfers, arm, name=str(run), episodes=episodes)
+    evaluation, arms = import_module("morphogen.evaluation.evaluate"), import_module("morphogen.evaluation.arms")
+    worlds = evaluation.evaluation_spec(spec, seed=first.seed, envs=first.envs)
+    setup = import_module("morphogen.engine.setup").build_setup(worlds)
+    transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
+    arm = f"{import_module('morphogen.engine.policies').TRAINED_PREFIX}{run}"
+    with import_module("torch").no_grad():
+        return arms.play_policy_arm(arm, setup, transfers, episodes, {}, label=str(run))
 
 
 def compare_pair(first: str, second: str, first_values: "Array", second_values: "Array") -> Row:

@@ -17,8 +17,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
@@ -210,10 +208,11 @@ def _acquire(path: Path) -> int:
 
 def _parse_owner(data: bytes) -> LockOwner | None:
     """Return the owner that a lock file names; None if its content is invalid."""
-    try:
-        return TypeAdapter(LockOwner).validate_json(data, strict=True)
-    except ValidationError:
-        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(data):
+            case {"pid": int(pid), "host": str(host), "since": str(since)}:
+                return LockOwner(pid, host, since)
+    return None
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:

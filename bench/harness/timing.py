@@ -8,7 +8,7 @@ measure = ratio("train", seconds["loop"], seconds["stacked"])
 import argparse
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.cli.bench import Measure, format_measures, machine_facts, machine_line, median_measure, write_measures
+from morphogen.cli.bench import Measure, machine_facts, median_measure, write_measures
 from morphogen.device import cuda_memory
 from morphogen.device.malloc import keep_freed_memory
 
@@ -60,6 +60,23 @@ class Bench:
     def record_checksum(self, name: str, tensor: Tensor) -> None:
         """Remember what was computed: a benchmark that computes something else is noticed."""
         self.checksums[name] = float(tensor.double().sum())
+
+
+def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
+    """Return the median of the ratios of interleaved runs."""
+    return median_measure(name, [a / b for a, b in zip(above, below, strict=True)], unit)
+
+
+def machine_line(facts: Mapping[str, Any]) -> str:
+    """Format the machine in one line."""
+    return ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load"))
+
+
+def format_measures(measures: Iterable[Measure]) -> str:
+    """Format one line per measure."""
+    return "\n".join(
+        f"{row.name:34} {row.value:10.3f} +- {row.spread:7.3f} {row.unit:12} {row.runs:3} runs" for row in measures
+    )
 
 
 def ms_measure(name: str, seconds: Sequence[float]) -> Measure:

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
-from bench.harness.timing import Bench, ms_measure, run_bench
-from morphogen.cli.bench import Measure, median_measure, ratio_measure
+from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
+from morphogen.cli.bench import Measure, median_measure
 from morphogen.engine.scheduler import Scheduler
 from morphogen.run import snapshot
 from morphogen.run.checkpointer import Checkpointer

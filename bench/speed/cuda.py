@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, BenchScene, build_scene, task_sizes
-from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, start_bench
+from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
 from bench.speed import memory, minibatch, rollout, roofline, validate
-from morphogen.cli.bench import Measure, median_measure, ratio_measure
+from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.spec import DataSpec
 from morphogen.steps.train import start_epoch
 

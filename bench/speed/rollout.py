@@ -16,8 +16,8 @@ import torch
 
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, add_seeds, build_scene, build_scheduler, seed_layout
 from bench.harness.chart import ChartLine, draw_chart
-from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, start_bench
-from morphogen.cli.bench import Measure, median_measure, ratio_measure
+from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
+from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.engine.epoch import reset_hidden
 from morphogen.engine.scheduler import Scheduler

@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from bench.harness.bench_scenes import BenchScene, build_scene, task_sizes
 from bench.harness.module_loop import ModuleLoop
-from bench.harness.timing import Bench, run_bench
+from bench.harness.timing import Bench, ratio_measure, run_bench
 from bench.speed.minibatch import fastest_layout
-from morphogen.cli.bench import Measure, median_measure, ratio_measure
+from morphogen.cli.bench import Measure, median_measure
 
 MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from bench.harness.bench_scenes import build_scheduler
-from bench.harness.timing import Bench, run_bench
-from morphogen.cli.bench import Measure, ratio_measure
+from bench.harness.timing import Bench, ratio_measure, run_bench
+from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
 from morphogen.telemetry.writer import JsonlSink

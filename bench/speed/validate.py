@@ -7,8 +7,8 @@ for every coalition, the seeds that are off taken out, against the tree that sha
 import torch
 
 from bench.harness.bench_scenes import BenchScene, build_scene
-from bench.harness.timing import Bench, ms_measure, run_bench
-from morphogen.cli.bench import Measure, ratio_measure
+from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
+from morphogen.cli.bench import Measure
 from morphogen.vocab.stage import Stage
 
 COALITIONS = (1, 2, 4, 8)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from morphogen.cli.bench import machine_facts
-from morphogen.cli.comparison import NO_VERDICT, verdict
+from morphogen.cli.compare import NO_VERDICT, verdict
 from morphogen.evaluation.bootstrap import (
     Estimate,
     improvement_probability,

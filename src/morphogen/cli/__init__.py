@@ -5,10 +5,10 @@ For users of the terminal and for readers who ask "which setting does a flag cha
     main           `main`: table of commands, parser, exit codes, errors as single lines
     arguments      flags taken from the config fields; flags that several commands share
     process        signals, threads, child processes, notes and tables on the terminal
-    train, resume, tune, bench, rewards, report, inspect, evaluate, compare, watch
+    train, resume, tune, bench, rewards, report, inspect, evaluate, watch
                    the commands: `PARSER` (help text), `add_arguments`, `run`
+    compare        the command, with training of its sides and their statistics
     probe          measurements of `bench` in a child process
-    comparison     training of the sides of `compare`, and their statistics
 
 Every error of the user is one line on stderr, with the field, the allowed values and the value.
 Exit codes: 0 done, 2 usage or config, 3 data, 4 checkpoint, 5 diverged, 6 incomplete telemetry, 130 and 143 signals.

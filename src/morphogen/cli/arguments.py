@@ -3,10 +3,9 @@
 import re
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
@@ -31,26 +30,16 @@ SET: dict[str, Any] = {  # the flag --set
     "default": [],
     "help": "any field; the value is JSON",
 }
-_READ = {
-    "word": str,
-    "number": lambda text: parse_number(text),
-    "words": list,
-    "one": lambda text: [text],
-    "on": lambda text: True,
-    "off": lambda text: False,
-}
 
 
-@dataclass(frozen=True)
-class CommandFlag:
+class CommandFlag(NamedTuple):
     """A flag, the config field that it sets, and its help."""
 
     name: str
     path: str
-    kind: str  # a key of _READ; one: a list of one, on and off: no value, true and false
-    value: str  # name of the value in the help
     group: str
     text: str
+    options: dict[str, Any]  # of argparse, for the value
 
 
 def _list_flags(kind: type, above: str = "") -> Iterator[CommandFlag]:
@@ -59,21 +48,18 @@ def _list_flags(kind: type, above: str = "") -> Iterator[CommandFlag]:
         if hasattr(info.annotation, "PATH"):
             yield from _list_flags(info.annotation, f"{path}.")
         elif isinstance(extra, dict) and extra["flag"]:
-            texts = {key: str(extra[key]) for key in ("value", "group")}
-            yield CommandFlag(str(extra["flag"]), path, _flag_kind(info), text=str(info.description), **texts)
+            options = {"metavar": extra["value"], **_value_options(info)}
+            yield CommandFlag(str(extra["flag"]), path, str(extra["group"]), str(info.description), options)
 
 
-def _flag_kind(info: FieldInfo) -> str:
+def _value_options(info: FieldInfo) -> dict[str, Any]:
     if info.annotation is bool:
-        return "off" if info.default else "on"
+        return {"action": "store_const", "const": not info.default}
     names = next((mark for mark in info.metadata if isinstance(mark, Names)), None)
     if names is not None:
-        return "one" if names.most == 1 else "words"
+        return {"type": lambda text: [text]} if names.most == 1 else {"nargs": "+"}
     kinds = get_args(info.annotation) or (info.annotation,)
-    return "number" if getattr(kinds[0], "__origin__", kinds[0]) in (int, float) else "word"
-
-
-FLAGS: tuple[CommandFlag, ...] = tuple(_list_flags(RunSpec))
+    return {"type": parse_number} if getattr(kinds[0], "__origin__", kinds[0]) in (int, float) else {}
 
 
 def add_policy(parser: ArgumentParser) -> ArgumentParser:
@@ -96,10 +82,7 @@ def add_flags(parser: ArgumentParser, flags: Sequence[CommandFlag]) -> None:
     """Add flags in their groups."""
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in {flag.group for flag in flags}}
     for flag in flags:
-        more: dict[str, Any] = {"metavar": flag.value, **({"nargs": "+"} if flag.kind == "words" else {})}
-        if flag.kind in ("on", "off"):
-            more = {"action": "store_const", "const": flag.kind}
-        groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, default=None, **more)
+        groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, **flag.options)
 
 
 def parse_number(text: str) -> int | float | str:
@@ -107,6 +90,9 @@ def parse_number(text: str) -> int | float | str:
     if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _REAL.fullmatch(text) else text
+
+
+FLAGS: tuple[CommandFlag, ...] = tuple(_list_flags(RunSpec))
 
 
 def parse_int_flag(flag: str, text: str, low: int, high: int = 1_000_000) -> int:
@@ -126,8 +112,7 @@ def check_unique(flag: str, names: Sequence[str]) -> None:
 def flag_settings(args: Namespace) -> Settings:
     """Return the settings of `--set` and of the flags in use."""
     values = vars(args)
-    flags = [flag for flag in FLAGS if values.get(flag.path) is not None]
-    layers = [nest_setting(flag.path, _READ[flag.kind](values[flag.path])) for flag in flags]
+    layers = [nest_setting(path, values[path]) for _, path, *_ in FLAGS if values.get(path) is not None]
     return reduce(merge_settings, [*map(parse_assignment, args.set), *layers], {})
 
 

@@ -10,9 +10,9 @@ import os
 import platform
 import statistics
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     either.add_argument("--explain", action="store_true", help=explain)
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Measure every point of the grid; print the measured points even after an error."""
-    del command
     specs = expand_grid(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
@@ -146,17 +145,12 @@ def run_probe(function: str, spec: RunSpec) -> Any:
     return process.run_in_process("morphogen.cli.probe", function, spec, threads=spec.engine.threads)
 
 
-PROBE = partial(run_probe, "probe")
-
-
-def measure_points(
-    specs: Mapping[str, RunSpec], path: Path | None, *, probe: Callable[[RunSpec], Any] = PROBE
-) -> Iterator[tuple[str, PointMeasures]]:
+def measure_points(specs: Mapping[str, RunSpec], path: Path | None) -> Iterator[tuple[str, PointMeasures]]:
     """Yield every point after its measurement.  The file at `path` holds all points so far."""
     measures: list[Measure] = []
     checksums: dict[str, float] = {}
     for label, spec in specs.items():
-        machine, checksums[label or UNLABELLED_POINT], rows = probe(spec)
+        machine, checksums[label or UNLABELLED_POINT], rows = run_probe("probe", spec)
         measures += [replace(row, name=f"{row.name}[{label}]") if label else row for row in rows]
         if path is not None:
             write_measures(path, {**machine, "checksums": checksums}, measures)
@@ -165,8 +159,8 @@ def measure_points(
 
 def format_point(label: str, point: PointMeasures) -> str:
     """Format a point in one line."""
-    rate, compiled, peak = point["env_epochs_per_s"], point["compile_s"], point.get("peak_memory")
-    memory = "" if peak is None else f", peak {peak.value:,.0f} MiB"
+    rate, compiled = point["env_epochs_per_s"], point["compile_s"]
+    memory = f", peak {point['peak_memory'].value:,.0f} MiB" if "peak_memory" in point else ""
     times = f"{rate.value:,.1f} +- {rate.spread:,.1f} env-epochs/s, compiled for {compiled.value:,.1f} s"
     return f"{label}: {times}{memory}"
 
@@ -178,9 +172,8 @@ def point_tables(points: Mapping[str, PointMeasures]) -> dict[str, list[Row]]:
         cells = {
             heading: _round_large(point[name].value) if name in point else None for heading, name in COLUMNS.items()
         }
-        (heading, rate), *rest = cells.items()
         spread = _round_large(point["env_epochs_per_s"].spread)
-        numbers.append({"point": label, heading: rate, "+-": spread, **dict(rest)})
+        numbers.append({"point": label, "env-epochs/s": cells["env-epochs/s"], "+-": spread, **cells})
         if "control_share" in point:
             phases = [name for name in point if name.startswith(SHARE_PREFIX)]
             values = {name.removeprefix(SHARE_PREFIX): point[name].value for name in phases}
@@ -196,11 +189,6 @@ def median_measure(name: str, values: Sequence[float], unit: str) -> Measure:
     """Return the median of values and half their quartile range."""
     low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (values[0],) * 3
     return Measure(name, statistics.median(values), (high - low) / 2, len(values), unit)
-
-
-def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
-    """Return the median of the ratios of interleaved runs."""
-    return median_measure(name, [a / b for a, b in zip(above, below, strict=True)], unit)
 
 
 def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
@@ -219,18 +207,6 @@ def machine_facts(*, device: str, threads: int) -> dict[str, Any]:
         "kernels": kernels.AVAILABLE,
         "convolutions": kernels.CAN_CONVOLVE,  # by a kernel too
     }
-
-
-def machine_line(facts: Mapping[str, Any]) -> str:
-    """Format the machine in one line."""
-    return ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load"))
-
-
-def format_measures(measures: Iterable[Measure]) -> str:
-    """Format one line per measure."""
-    return "\n".join(
-        f"{row.name:34} {row.value:10.3f} +- {row.spread:7.3f} {row.unit:12} {row.runs:3} runs" for row in measures
-    )
 
 
 def write_measures(path: Path, facts: Mapping[str, Any], measures: Iterable[Measure]) -> None:

@@ -1,12 +1,15 @@
-"""Command `compare`: runs, presets or reward rules as sides of a comparison, checked first."""
+"""Command `compare`: runs, presets or reward rules as sides of a comparison, checked, trained and played."""
 
+import contextlib
+import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process
 from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment
@@ -18,6 +21,12 @@ from morphogen.storage import run_directory
 from morphogen.vocab.reward import RULES
 from morphogen.vocab.text import format_value
 
+if TYPE_CHECKING:  # they load torch
+    from morphogen.evaluation.bootstrap import Array, Estimate
+    from morphogen.evaluation.play import ArmResult
+
+NO_VERDICT, BOOTSTRAP_SEED = "no verdict", 0
+COMPARED_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
 RULE_PREFIX, COMPARISON_FILE = "rule:", "comparison.json"
 SHARED_FIELDS = ("task", "instances", "instance")  # network values of other tasks cannot be compared
 PARSER = {
@@ -26,15 +35,14 @@ PARSER = {
     "held-out instances. Presets and rules are trained first, a run per seed below --out; existing runs are used, or "
     "resumed. A verdict is given only where the interval of the difference leaves out 0.",
 }
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonSide:
+class ComparisonSide(NamedTuple):
     """Runs of one side, one per training seed."""
 
     name: str
-    runs: tuple[Path, ...]
-    specs: tuple[RunSpec, ...]  # resolved
+    runs: dict[Path, RunSpec]  # resolved
     needs_training: bool  # missing runs are trained, stopped ones resumed
 
 
@@ -50,26 +58,25 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
 
-def run(args: Namespace, command: str) -> int | None:
+def run(args: Namespace) -> int | None:
     """Train the missing runs, play all of them, print the table and the verdicts."""
-    del command
     episodes = arguments.parse_int_flag("--episodes", args.episodes, 1, arguments.MAX_EPISODES)
     sides = read_sides(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    process.prepare_compute(sides[0].specs[0].engine.threads)
-    comparison, console = import_module("morphogen.cli.comparison"), import_module("morphogen.analysis.console").Console
+    process.prepare_compute(next(iter(sides[0].runs.values())).engine.threads)
+    console = import_module("morphogen.analysis.console").Console
     with console(quiet=args.quiet, out=sys.stderr) as screen, process.StopSignals() as stop:
         for side in sides:
-            comparison.train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
+            train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
     if stop.exit_code is not None:
         return stop.exit_code
-    pairs, numbers = comparison.compare(sides, episodes=episodes, report=process.print_progress)
+    numbers = compare(sides, episodes=episodes)
     for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE):
         process.write_json(path, numbers)
     title = f"{episodes} held-out instances for each of {len(sides[0].runs)} pairs of runs"
-    process.print_tables([(title, [comparison.pair_row(pair) for pair in pairs])])
-    print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in pairs), sep="\n")
+    process.print_tables([(title, [pair_row(pair) for pair in numbers["pairs"]])])
+    print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in numbers["pairs"]), sep="\n")
     return None
 
 
@@ -83,22 +90,18 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
     if training and args.out is None:
         raise ConfigError(f"--out: expected a directory to train {', '.join(training)} in, got nothing")
-    raise_all(
-        [
-            f"{flag}: expected a preset or rule as a side, got runs only"
-            for flag in flags
-            if flags[flag] and not training
-        ]
-    )
+    unused = [flag for flag in flags if flags[flag] and not training]
+    raise_all([f"{flag}: expected a preset or rule as a side, got runs only" for flag in unused])
     first, *rest = sides = [_side_to_train(name, args) if name in training else _existing_side(name) for name in names]
     faults = []
     for side in rest:
         if len(side.runs) != len(first.runs):
             faults.append(f"{side.name}: expected {len(first.runs)} runs, as {first.name} has, got {len(side.runs)}")
+        spec, expected = (next(iter(each.runs.values())) for each in (side, first))
         faults += [
             f"{side.name}: expected the {name} of {first.name}, got another; their values cannot be compared"
             for name in SHARED_FIELDS
-            if getattr(side.specs[0], name) != getattr(first.specs[0], name)
+            if getattr(spec, name) != getattr(expected, name)
         ]
     raise_all(faults)
     return tuple(sides)
@@ -115,48 +118,136 @@ def _side_settings(name: str) -> Settings | None:
 
 
 def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
-    flags: list[Settings] = [parse_assignment(text) for text in args.set]
-    if args.rounds is not None:
-        flags.append({"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)})
-    defaults: Settings = {"preset": DEFAULT_PRESET, "final_episodes": 0}
-    settings = reduce(merge_settings, [*flags, _side_settings(name) or {}], defaults)
+    rounds = {} if args.rounds is None else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
+    layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
+    settings = reduce(merge_settings, layers, {"preset": DEFAULT_PRESET, "final_episodes": 0})
     words = (args.seeds or "0").split(",")
     seeds = [arguments.parse_int_flag("--seeds", word, 0, arguments.MAX_SEED) for word in words]
     arguments.check_unique("--seeds", [str(seed) for seed in seeds])
-    specs = [resolve(build_spec(merge_layers([merge_settings(settings, {"seed": seed})]))) for seed in seeds]
-    runs = [args.out / name.replace(":", "-") / str(seed) for seed in seeds]
-    for path, spec in zip(runs, specs, strict=True):
+    runs = {
+        args.out / name.replace(":", "-") / str(seed): resolve(
+            build_spec(merge_layers([merge_settings(settings, {"seed": seed})]))
+        )
+        for seed in seeds
+    }
+    for path, spec in runs.items():
         if not (path / run_directory.CONFIG).exists():
             run_directory.check_new_directory(path)
         elif dump_config(resolve(run_directory.open_directory(path)[1])) != dump_config(spec):
             raise ConfigError(f"--out: expected no run of another configuration, got {path}")
-    return ComparisonSide(name, tuple(runs), tuple(specs), needs_training=True)
+    return ComparisonSide(name, runs, needs_training=True)
 
 
 def _existing_side(name: str) -> ComparisonSide:
     """Return the side of a run directory, or of a folder of them, in the order of their seeds."""
     path = Path(name)
-    runs = [path] if _holds_run(path) else [entry for entry in _list_directory(path) if _holds_run(entry)]
+    folders = [path]
+    if not os.path.isfile(path / run_directory.CONFIG):  # unlike Path.is_file, false for an invalid name
+        with contextlib.suppress(OSError, ValueError):
+            folders = sorted(path.iterdir())
+    runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
     if not runs:
         known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
         raise ConfigError(f"side: expected a run directory, a folder of them, {known}, got {format_value(name)}")
-    loaded = sorted(
-        ((resolve(run_directory.open_directory(path)[1]), path) for path in runs),
-        key=lambda pair: (pair[0].seed, pair[1]),
-    )
-    specs, paths = zip(*loaded, strict=True)
-    return ComparisonSide(name, paths, specs, needs_training=False)
+    specs = {path: resolve(run_directory.open_directory(path)[1]) for path in runs}
+    ordered = sorted(runs, key=lambda path: (specs[path].seed, path))
+    return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)
 
 
-def _holds_run(path: Path) -> bool:
-    try:
-        return (path / run_directory.CONFIG).is_file()
-    except (OSError, ValueError):  # an invalid file name
-        return False
+def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool]) -> None:
+    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True."""
+    train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
+    hooks = {"console": console, "parts": engine.Parts(hooks=engine.Hooks(should_stop=halt))}
+    for run, spec in side.runs.items():
+        if not side.needs_training or halt():
+            return
+        if not (run / run_directory.CONFIG).exists():
+            train.train_ppo_vectorized(spec, out=run, command="morphogen compare", **hooks)
+        elif run_directory.open_directory(run)[2].get("status") != run_directory.STATUS_COMPLETED:
+            train.resume(run, spec, **hooks)
 
 
-def _list_directory(path: Path) -> Sequence[Path]:
-    try:
-        return sorted(path.iterdir())
-    except (OSError, ValueError):
-        return ()
+def compare(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
+    """Play every run of every side; return all numbers for a file, the pairs of sides among them.
+
+    Runs make pairs by their position: a pair plays the instances of the seed of its first run.
+    """
+    results: dict[str, list[ArmResult]] = {side.name: [] for side in sides}
+    for side in sides:
+        for (run, spec), first in zip(side.runs.items(), sides[0].runs.values(), strict=True):
+            result = _play_run(run, spec, first, episodes)
+            results[side.name].append(result)
+            process.print_progress(f"{side.name}: {run}: {episodes} episodes in {result.seconds:.1f} s")
+    stack = import_module("numpy").stack
+    values = {name: stack([result.network_value for result in runs]) for name, runs in results.items()}
+    first, *rest = values
+    return {
+        "episodes": episodes,
+        "seeds": [spec.seed for spec in sides[0].runs.values()],
+        "sides": {side.name: _side_facts(side, results[side.name], values[side.name]) for side in sides},
+        "pairs": [compare_pair(first, other, values[first], values[other]) for other in rest],
+    }
+
+
+def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int) -> "ArmResult":
+    """Play the policy of a run on the instances of the run `first`."""
+    evaluation, arms = import_module("morphogen.evaluation.evaluate"), import_module("morphogen.evaluation.arms")
+    worlds = evaluation.evaluation_spec(spec, seed=first.seed, envs=first.envs)
+    setup = import_module("morphogen.engine.setup").build_setup(worlds)
+    transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
+    arm = f"{import_module('morphogen.engine.policies').TRAINED_PREFIX}{run}"
+    with import_module("torch").no_grad():
+        return arms.play_policy_arm(arm, setup, transfers, episodes, {}, label=str(run))
+
+
+def compare_pair(first: str, second: str, first_values: "Array", second_values: "Array") -> Row:
+    """Return the statistics of a pair of sides.  first_values, second_values: network values [R, n], paired.
+
+    `over seeds`: interval over other training seeds, None with one seed; a verdict needs both intervals to exclude 0.
+    """
+    bootstrap = import_module("morphogen.evaluation.bootstrap")
+    differences = first_values - second_values
+    difference, seeds = bootstrap.interval(differences, seed=BOOTSTRAP_SEED), bootstrap.seed_interval(differences)
+    better = bootstrap.improvement_probability(first_values, second_values, seed=BOOTSTRAP_SEED)
+    return {
+        "first": first,
+        "second": second,
+        "difference": difference._asdict(),
+        "over seeds": None if seeds is None else seeds._asdict(),
+        "effect": bootstrap.effect_size(first_values, second_values),
+        "P(first is better)": better._asdict(),
+        "verdict": verdict(first, second, difference, seeds),
+    }
+
+
+def verdict(first: str, second: str, difference: "Estimate", seeds: "Estimate | None") -> str:
+    """Name the better side if every interval of the difference excludes 0."""
+    if not all(estimate.excludes_zero for estimate in (difference, seeds) if estimate is not None):
+        return NO_VERDICT
+    better, worse = (first, second) if difference.value > 0 else (second, first)
+    return f"{better} is better than {worse}"
+
+
+def pair_row(pair: Row) -> Row:
+    """Return the row of a pair in a table."""
+    format_estimate, seeds = import_module("morphogen.evaluation.evaluate").format_estimate, pair["over seeds"]
+    return {
+        "sides": " minus ".join(Path(pair[side]).name for side in ("first", "second")),
+        "network value (95 % interval)": format_estimate(pair["difference"], "+"),
+        "over seeds": "-" if seeds is None else f"{seeds['low']:+.3f} .. {seeds['high']:+.3f}",
+        "effect": pair["effect"],
+        "P(first is better)": format_estimate(pair["P(first is better)"]),
+    }
+
+
+def _side_facts(side: ComparisonSide, results: "Sequence[ArmResult]", values: "Array") -> Row:
+    """Return the numbers of a side per run and episode."""
+    bootstrap = import_module("morphogen.evaluation.bootstrap")
+    return {
+        "runs": [str(run) for run in side.runs],
+        "seeds": [spec.seed for spec in side.runs.values()],
+        "mean": bootstrap.interval(values, seed=BOOTSTRAP_SEED)._asdict(),
+        "iqm": bootstrap.iqm(values, seed=BOOTSTRAP_SEED)._asdict(),
+        "seconds": [result.seconds for result in results],
+        **{name: [getattr(result, name).tolist() for result in results] for name in COMPARED_FIELDS},
+    }

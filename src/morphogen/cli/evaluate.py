@@ -33,9 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Play all arms and print the tables."""
-    del command
     episodes = arguments.parse_int_flag("--episodes", args.episodes, 1, arguments.MAX_EPISODES)
     seed = None if args.seed is None else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
     if args.json is not None:

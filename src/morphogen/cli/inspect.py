@@ -18,9 +18,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", type=Path, help="run directory, or a checkpoint in one")
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Print the facts, then the tables."""
-    del command
     facts, tables = import_module("morphogen.analysis.inspect_run").inspect_path(args.path)
     print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
     process.print_tables(tables.items())

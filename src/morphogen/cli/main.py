@@ -15,30 +15,12 @@ from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDi
 from morphogen.vocab.text import format_value
 
 USAGE, DATA, CHECKPOINT, DIVERGED, INTERRUPTED = 2, 3, 4, 5, 130
-EXITS: tuple[tuple[type[Exception], int], ...] = (
-    (ConfigError, USAGE),
-    (DataError, DATA),
-    (CheckpointError, CHECKPOINT),
-    (TrainingDiverged, DIVERGED),
-)
-COMMANDS = {
-    "train": train,
-    "bench": bench,
-    "tune": tune,
-    "resume": resume,
-    "watch": watch,
-    "rewards": rewards,
-    "report": report,
-    "inspect": inspect,
-    "evaluate": evaluate,
-    "compare": compare,
-}
+EXITS = {ConfigError: USAGE, DataError: DATA, CheckpointError: CHECKPOINT, TrainingDiverged: DIVERGED}
+MODULES = (train, bench, tune, resume, watch, rewards, report, inspect, evaluate, compare)
+COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **knobs: Any) -> None:
-        super().__init__(**knobs, allow_abbrev=False)
-
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError for wrong usage."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
@@ -50,12 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         extensions.register_names()
         args = parse_args(words, metadata.version("morphogen"))
-        code = COMMANDS[args.command].run(args, shlex.join(["morphogen", *words]))
+        args.command_line = shlex.join(["morphogen", *words])
+        code = COMMANDS[args.command].run(args)
         sys.stdout.flush()
-    except tuple(kind for kind, _ in EXITS) as error:
+    except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             print(f"morphogen: error: {line}", file=sys.stderr)
-        return next(code for kind, code in EXITS if isinstance(error, kind))
+        return next(code for kind, code in EXITS.items() if isinstance(error, kind))
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED
@@ -69,12 +52,13 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     top = _Parser(
         prog="morphogen",
+        allow_abbrev=False,
         description="Train a controller that grows neural networks: it germinates, blends, keeps or prunes seeds.",
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        module.add_arguments(parsers.add_parser(name, **module.PARSER))
+        module.add_arguments(parsers.add_parser(name, **module.PARSER, allow_abbrev=False))
     return top
 
 

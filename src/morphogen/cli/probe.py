@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -20,7 +21,6 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup, resolve_device
 from morphogen.errors import DeviceError
 from morphogen.nets import cnn, ops
-from morphogen.nets.net import ParamLeaf
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.writer import MemorySink
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
@@ -68,10 +68,10 @@ def probe(spec: RunSpec) -> ProbeResult:
 
 def events_by_round(events: Iterable[Envelope]) -> list[RoundEvents]:
     """Return the events about each round, by name."""
-    rounds: dict[int, RoundEvents] = {}
+    rounds = defaultdict[int, RoundEvents](dict)
     for event in events:
         if event.round is not None and event.epoch is None:
-            rounds.setdefault(event.round, {})[event.name] = event.data
+            rounds[event.round][event.name] = event.data
     return [rounds[round] for round in sorted(rounds)]
 
 
@@ -98,12 +98,12 @@ def measure_rows(events: Sequence[RoundEvents]) -> tuple[Measure, ...]:
 
 def _phase_measures(profiles: Sequence[dict[str, dict[str, Any]]]) -> list[Measure]:
     """Return the share of each phase in a round, on the device clock if there is one; empty without profiles."""
+    if not profiles:
+        return []
     shares: list[dict[str, float]] = []
     for phases in profiles:
         seconds = {name: row["wall_s"] if row["device_s"] is None else row["device_s"] for name, row in phases.items()}
         shares.append({name: value / sum(seconds.values()) for name, value in seconds.items()})
-    if not shares:
-        return []
     control = [sum(share[name] for name in CONTROL_PHASES) for share in shares]
     rows = [median_measure(f"share_{name}", [share[name] for share in shares], "share") for name in shares[0]]
     return [median_measure("control_share", control, "share"), *rows]
@@ -116,10 +116,15 @@ def explain(spec: RunSpec) -> list[dict[str, object]]:
     kernel has no time.
     """
     keep_freed_memory()
-    device = resolve_device(spec.engine.devices[0])
+    device, envs, samples = resolve_device(spec.engine.devices[0]), spec.envs, spec.data.batch
     rows = []
     for layer in list_conv_layers(spec):
-        x, weight, grad = _example_tensors(layer, spec, device)
+        shapes = (
+            (samples, layer.size, layer.size, envs, layer.channels if layer.depthwise else layer.channels_in),
+            (envs, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
+            (samples, layer.size, layer.size, envs, layer.channels),
+        )
+        x, weight, grad = (torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape) for shape in shapes)
         chosen = kernels.form_of(x, weight)
         forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
         times = {form: measure_milliseconds(x, weight, grad, form) for form in forms}
@@ -133,32 +138,21 @@ def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
     """Return the convolutions of hosts and seeds, each shape once, named by its first occurrence."""
     host = cnn_spec(spec)
     sizes = {slot.block: slot.height for slot in reversed(host.all_slots)}
-    leaves = enumerate(leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4)
-    layers = [_conv_layer(f"host, {leaf.name}", leaf, sizes[i]) for i, leaf in leaves]
-    for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS):
-        leaves = [leaf for leaf in cnn.seed_layout(blueprint, slot.channels).leaves if len(leaf.shape) == 4]
-        layers += [_conv_layer(f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height) for leaf in leaves]
-    first = {layer[1:]: layer for layer in reversed(layers)}
-    return [layer for layer in layers if first[layer[1:]] is layer]
-
-
-def _conv_layer(name: str, leaf: ParamLeaf, size: int) -> ConvLayer:
-    outputs, inputs, _, kernel = leaf.shape
-    depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
-    return ConvLayer(name, inputs, outputs, size, kernel, depthwise)
-
-
-def _example_tensors(layer: ConvLayer, spec: RunSpec, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs, weights and a gradient of the output, for one such network per env."""
-    rows, samples = spec.envs, spec.data.batch
-    channels = layer.channels if layer.depthwise else layer.channels_in
-    shapes = (
-        (samples, layer.size, layer.size, rows, channels),
-        (rows, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
-        (samples, layer.size, layer.size, rows, layer.channels),
-    )
-    x, weight, grad = (torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape) for shape in shapes)
-    return x, weight, grad
+    convolutions = [leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4]
+    leaves = [(f"host, {leaf.name}", leaf, sizes[block]) for block, leaf in enumerate(convolutions)]
+    leaves += [
+        (f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height)
+        for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS)
+        for leaf in cnn.seed_layout(blueprint, slot.channels).leaves
+        if len(leaf.shape) == 4
+    ]
+    layers: dict[tuple[int, ...], ConvLayer] = {}
+    for name, leaf, size in leaves:
+        outputs, inputs, _, kernel = leaf.shape
+        depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
+        layer = ConvLayer(name, inputs, outputs, size, kernel, depthwise)
+        layers.setdefault(layer[1:], layer)
+    return list(layers.values())
 
 
 def measure_milliseconds(x: Tensor, weight: Tensor, grad: Tensor, form: kernels.Form) -> float:

@@ -62,11 +62,7 @@ class StopSignals:
 
 def exit_on_sigterm() -> None:
     """End the process on SIGTERM by SystemExit(143), so that contexts are left properly."""
-    signal.signal(signal.SIGTERM, _exit_terminated)
-
-
-def _exit_terminated(number: int, frame: FrameType | None) -> None:
-    sys.exit(TERMINATED)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
 
 
 def set_threads(threads: int | None) -> None:

@@ -18,7 +18,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", type=Path, help="output folder (default: report/ in the first of them)")
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Write the report and print its path."""
-    del command
     print(import_module("morphogen.analysis.report").report(*args.runs, out=args.out))

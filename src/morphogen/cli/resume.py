@@ -33,9 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
 
 
-def run(args: Namespace, command: str) -> int | None:
+def run(args: Namespace) -> int | None:
     """Resume a run with the changes of the command line."""
-    del command
     _, previous, manifest = run_directory.open_directory(args.run)
     spec = resolve(read_changes(args, previous))
     if (args.checkpoint is None) != (args.out is None):

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from importlib import import_module
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from morphogen.cli import process
@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     del parser
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Print every rule with its origin and description, then the tables of returns."""
-    del args, command
+    del args
     rules, faults = load_rules()
     describe = import_module("morphogen.rules.rewards.table").describe_rule
     name_width, origin_width = (max(map(len, names), default=0) for names in (rules, [RULES[name] for name in rules]))
@@ -63,8 +63,7 @@ def return_tables(rules: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]
     ]
     tables = []
     for source, group in groupby(rules, key=RULES.__getitem__):
-        names = list(group)
-        for part in (names[i : i + RULES_PER_TABLE] for i in range(0, len(names), RULES_PER_TABLE)):
+        while part := list(islice(group, RULES_PER_TABLE)):
             rows = [{**row, **{name: returns[name][i] for name in part}} for i, row in enumerate(first)]
             tables.append((f"discounted returns, {source}", rows))
     return tables

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
 
 
-def run(args: Namespace, command: str) -> int | None:
+def run(args: Namespace) -> int | None:
     """Check everything, then train."""
     spec = resolve(arguments.spec_from_args(args))
     if args.print_config:
@@ -60,12 +60,12 @@ def run(args: Namespace, command: str) -> int | None:
         process.set_threads(spec.engine.threads)
         setup = import_module("morphogen.engine.setup")
         sizes = setup.describe_run(setup.build_setup(spec))
-        print(f"{command} would run:")
+        print(f"{args.command_line} would run:")
         for name, text in {**sizes, "run directory": str(out)}.items():
             print(f"  {name:<22}{text}")
         return None
     return run_training(
-        args, spec, lambda train, **hooks: train.train_ppo_vectorized(spec, out=out, command=command, **hooks)
+        args, spec, lambda train, **hooks: train.train_ppo_vectorized(spec, out=out, command=args.command_line, **hooks)
     )
 
 

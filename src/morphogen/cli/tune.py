@@ -26,9 +26,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     rest.add_argument("--worlds", metavar="N", default="2", help="worlds that each of them is played in (default 2)")
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Search, write both files, print the portfolio."""
-    del command
     spec = resolve(arguments.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
     worlds = arguments.parse_int_flag("--worlds", args.worlds, 2, 1_000)

@@ -20,9 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print the current state, and end")
 
 
-def run(args: Namespace, command: str) -> None:
+def run(args: Namespace) -> None:
     """Follow a run until it ends or Ctrl-C is pressed."""
-    del command
     process.exit_on_sigterm()
     with contextlib.suppress(KeyboardInterrupt):
         import_module("morphogen.analysis.watch.loop").watch(args.run, once=args.once)

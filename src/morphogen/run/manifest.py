@@ -14,6 +14,8 @@ from morphogen.storage import run_directory
 from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.vocab.observation import ENV, SLOT
 
+SHARED_FIELDS = ("run_id", "command", "config_sha256", "data_sha256", "data_placement", "versions")  # with RunStarted
+
 
 def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
     """Return the manifest of a new run."""
@@ -39,14 +41,10 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
     setup, spec = scheduler.setup, scheduler.setup.spec
     net = scheduler.params.get("net", None)
     return RunStarted(
-        run_id=manifest["run_id"],
-        command=manifest["command"],
+        **{name: manifest[name] for name in SHARED_FIELDS},
         task=spec.task,
         preset=spec.preset,
         config=json.loads(dump_config(spec)),
-        config_sha256=manifest["config_sha256"],
-        data_sha256=manifest["data_sha256"],
-        data_placement=manifest["data_placement"],
         seed=spec.seed,
         envs=spec.envs,
         slots=setup.net.names,
@@ -61,7 +59,6 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
         host_params=setup.net.host_size,
         obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),
         policy_params=0 if net is None else sum(leaf.numel() for leaf in net.values()),
-        versions=manifest["versions"],
     )
 
 

@@ -92,21 +92,17 @@ def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup:
 
 def describe_reproducibility(original: Mapping[str, str], current: Mapping[str, str]) -> str:
     """Return the promise for the rest of a run, from its first environment fingerprint and the current one."""
-    changes = [
-        f"{name} was {original.get(name, 'unknown')}, is {current[name]}"
-        for name in current
-        if original.get(name) != current[name]
-    ]
-    if not changes:
+    different = [name for name in current if original.get(name) != current[name]]
+    if not different:
         return "bitwise equal to a run without the stop"
+    changes = [f"{name} was {original.get(name, 'unknown')}, is {current[name]}" for name in different]
     return f"equal up to rounding to a run without the stop, because {'; '.join(changes)}"
 
 
 def remove_newer(folder: RunDirectory, resume_point: ResumePoint) -> None:
     """Delete the checkpoints after the resume point; the run computes them again."""
     for path in checkpoint_store.list_checkpoints(folder.checkpoints):
-        at = checkpoint_store.parse_position(path)
-        if at is not None and at > resume_point.position:
+        if (checkpoint_store.parse_position(path) or (0, 0)) > resume_point.position:
             checkpoint_store.remove_checkpoint(path)
 
 
@@ -117,13 +113,9 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> RunDirectory:
     """
     path = source.checkpoints / name
     if checkpoint_store.parse_position(Path(name)) is None or not os.path.isdir(path):
-        known = (
-            ", ".join(path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)) or "no checkpoint"
-        )
-        raise CheckpointError(f"--checkpoint: expected one of {known}, got {format_value(name)}")
-    damage = checkpoint_store.find_damage(path)
-    if damage is not None:
-        raise CheckpointError(f"checkpoint {path} {damage}")
+        names = [path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)] or ["no checkpoint"]
+        raise CheckpointError(f"--checkpoint: expected one of {', '.join(names)}, got {format_value(name)}")
+    checkpoint_store.check_undamaged(path)
     _, spec, manifest = run_directory.open_directory(source.path)
     spec = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the event file of the source must not be cut
     with run_directory.create_directory(out, config=dump_config(spec), manifest=manifest) as branch:

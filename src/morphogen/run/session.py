@@ -21,7 +21,7 @@ from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import METRICS_FOLDER, open_sinks
-from morphogen.storage import checkpoint_files, run_directory
+from morphogen.storage import checkpoint_files, files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
 from morphogen.telemetry.dispatch import Losses
@@ -65,49 +65,48 @@ class Session:
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
         self.losses, self.checkpointer = Losses(), None
+        self._config = dump_config(setup.spec)
+        self._hashes = {
+            "config_sha256": run_directory.config_hash(self._config),
+            "data_sha256": setup.dataset.fingerprint,
+        }
         if context is not None:
-            config = dump_config(setup.spec)
             facts = {  # in the manifests of all checkpoints
                 "run_id": context.manifest["run_id"],
-                "config": json.loads(config),
-                "config_sha256": run_directory.config_hash(config),
-                "data_sha256": setup.dataset.fingerprint,
+                "config": json.loads(self._config),
+                **self._hashes,
                 "world": 1,
                 "made": manifest.environment_fingerprint(setup),
             }
             self.checkpointer = Checkpointer(self.scheduler, context.folder, facts=facts, clock=self.clock)
-            if context.resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
-                shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
-                self._open_files(context, None)
-                self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
-            else:
-                self._resume(context, context.resume_point, self.checkpointer)
+            self._open_files(context, self.checkpointer)
 
-    def _open_files(self, context: RunContext, sink_positions: Tree | None) -> int:
-        """Open the sinks at their positions and update the config; return the bytes cut from the event file."""
-        sinks, cut = open_sinks(self.setup.spec, context.folder, sink_positions)
-        config = dump_config(self.setup.spec)
+    def _open_files(self, context: RunContext, checkpointer: Checkpointer) -> None:
+        """Restore the checkpoint, if any, and open the files at its position.
+
+        Everything written after the checkpoint is deleted, since the run computes it again.
+        """
+        scheduler, resume_point, positions = self.scheduler, context.resume_point, None
+        if resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
+            shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
+        else:
+            snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
+            positions = resume_point.snapshot.sink_positions
+        sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
         try:
-            context.folder.write_config(config)
-            context.folder.update(status="running", config_sha256=run_directory.config_hash(config))
+            files.write_atomic(context.folder.path / run_directory.CONFIG, self._config.encode())
+            context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         except OSError as cause:
             raise CheckpointError(self._write_error(cause)) from cause
-        self.scheduler.reporter.add_sinks(sinks)
-        return cut
-
-    def _resume(self, context: RunContext, resume_point: ResumePoint, checkpointer: Checkpointer) -> None:
-        """Restore a checkpoint; everything written after it is deleted, since the run computes it again."""
-        snapshot.restore(self.scheduler, resume_point.snapshot, *resume_point.position)
-        cut = self._open_files(context, resume_point.snapshot.sink_positions)
-        remove_newer(context.folder, resume_point)
-        self.history += read_rounds(context.folder.path)
-        if resume_point.snapshot.sink_positions is None:  # no event was emitted before
-            self.scheduler.reporter.emit(manifest.run_started_event(self.scheduler, context.manifest))
-        checkpointer.resume(resume_point.manifest)
-        name, rounds = resume_point.path.name, self.setup.spec.rounds
-        self.scheduler.reporter.emit(
-            RunResumed(checkpoint=name, cut_bytes=cut, skipped=resume_point.skipped, rounds=rounds)
-        )
+        scheduler.reporter.add_sinks(sinks)
+        if positions is None:  # no event was emitted before
+            scheduler.reporter.emit(manifest.run_started_event(scheduler, context.manifest))
+        if resume_point is not None:
+            remove_newer(context.folder, resume_point)
+            self.history += read_rounds(context.folder.path)
+            checkpointer.resume(resume_point.manifest)
+            name, skipped, rounds = resume_point.path.name, resume_point.skipped, self.setup.spec.rounds
+            scheduler.reporter.emit(RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds))
 
     def run(self) -> TrainResult:
         """Run from the first event to the last; the files record the status in any case."""
@@ -143,21 +142,18 @@ class Session:
         stopped = scheduler.round < self.setup.spec.rounds
         save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        history = tuple(self.history)
-        return TrainResult(history, scheduler.params, results or (), self._path, stopped=results is None)
+        return TrainResult(tuple(self.history), scheduler.params, results or (), self._path, stopped=results is None)
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        point, facts = None if self.context is None else self.context.resume_point, describe_run(self.setup)
-        if point is not None:
-            current = manifest.environment_fingerprint(self.setup)
-            promise = describe_reproducibility(point.manifest["made"], current)
-            facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
+        facts, skipped = describe_run(self.setup), ()
+        if self.context is not None and (point := self.context.resume_point) is not None:
+            promise = describe_reproducibility(point.manifest["made"], manifest.environment_fingerprint(self.setup))
+            facts, skipped = {**facts, "resumed from": f"{point.path.name}, {promise}"}, point.skipped
         self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))
-        if point is not None:
-            self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in point.skipped)
+        self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in skipped)
 
     def _progress(self, epoch: int) -> float:
         """Return the finished share of the run before an epoch of the current round."""
@@ -197,8 +193,10 @@ class Session:
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if self.context is not None:
             policies = {result.policy: result.per_episode() for result in results}
-            row = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
-            self.context.folder.write_result({**row, **({"share_of_optimal": reached} if reached else {})})
+            result = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
+            if reached:
+                result["share_of_optimal"] = reached
+            files.write_atomic(self.context.folder.path / run_directory.RESULT, files.json_bytes(result))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
@@ -206,17 +204,13 @@ class Session:
         return results
 
     def _save_policy(self, folder: RunDirectory) -> None:
-        params, config = self.scheduler.transfers.fetch_state(self.scheduler.params), dump_config(self.setup.spec)
+        params = self.scheduler.transfers.fetch_state(self.scheduler.params)
         checkpoint_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),
             normalisers=params.select("observation", strict=False),
-            config=config,
-            facts={
-                "config_sha256": run_directory.config_hash(config),
-                "data_sha256": self.setup.dataset.fingerprint,
-                "policy": self.setup.spec.policy_name,
-            },
+            config=self._config,
+            facts={**self._hashes, "policy": self.setup.spec.policy_name},
         )
 
     def _write_error(self, cause: OSError) -> str:

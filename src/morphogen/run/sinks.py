@@ -9,7 +9,7 @@ from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
-from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory
+from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory, events_folder
 from morphogen.telemetry.dispatch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
@@ -52,7 +52,7 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
     lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
-    path, metrics = _event_path(spec, folder), folder.path / METRICS_FOLDER
+    path, metrics = events_folder(folder.path, spec.telemetry.dir) / EVENTS, folder.path / METRICS_FOLDER
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
@@ -77,7 +77,7 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
 
     Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """
-    telemetry, path = spec.telemetry, _event_path(spec, folder)
+    telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
     saved: SinkPosition | None = unpack(SinkPosition | None, position, "position")
     at = saved or SinkPosition(0, 0, (), {}, telemetry.dir, {})
     if telemetry.level == LEVEL_OFF:
@@ -86,10 +86,6 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
         run_directory.check_new_file("telemetry.dir", path)
         at = at._replace(bytes=0)
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
-
-
-def _event_path(spec: RunSpec, folder: RunDirectory) -> Path:
-    return run_directory.events_folder(folder.path, spec.telemetry.dir) / EVENTS
 
 
 def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:

@@ -51,9 +51,8 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
             save_tree(tree, work / file)
         entries = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
         manifest = {**metadata, "files": entries}
-        files.write_atomic(
-            work / MANIFEST, files.json_bytes({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
-        )
+        manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
+        files.write_atomic(work / MANIFEST, files.json_bytes(manifest))
         if final.exists():
             checkpoint_store.remove_checkpoint(final)
         work.rename(final)
@@ -69,9 +68,7 @@ def load_checkpoint(path: Path | str) -> Tree:
     Raises: CheckpointError if the checkpoint is damaged or cannot be read.
     """
     path = Path(path)
-    damage = checkpoint_store.find_damage(path)
-    if damage is not None:
-        raise CheckpointError(f"checkpoint {path} {damage}")
+    checkpoint_store.check_undamaged(path)
     envs, shared = (load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
     return {"manifest": checkpoint_store.read_manifest(path), "envs": envs, "shared": shared}
 
@@ -81,21 +78,12 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
 
     Raises: CheckpointError if the file cannot be written.
     """
-    tree = {
-        "format": FORMAT,
-        "params": to_nested_dict(params),
-        "normalisers": to_nested_dict(normalisers),
-        "config": config,
-    }
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    trees = {"params": to_nested_dict(params), "normalisers": to_nested_dict(normalisers)}
     try:
-        save_tree({**tree, "facts": dict(facts)}, temporary)
-        temporary.rename(path)
-        files.sync(path.parent)
+        with files.replace_file(path) as temporary:
+            save_tree({"format": FORMAT, **trees, "config": config, "facts": dict(facts)}, temporary)
     except OSError as error:
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_policy(path: Path | str, *, params: Any = None, normalisers: Any = None) -> Tree:

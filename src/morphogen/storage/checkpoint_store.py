@@ -3,6 +3,7 @@
 A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the manifest itself.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -46,7 +47,14 @@ def find_damage(path: Path) -> str | None:
     except CheckpointError as error:
         return str(error)
     faults = (_find_file_damage(path / file, entry["bytes"], entry["sha256"]) for file, entry in entries.items())
-    return next((fault for fault in faults if fault is not None), None)
+    return next(filter(None, faults), None)
+
+
+def check_undamaged(path: Path) -> None:
+    """Raise a CheckpointError for a damaged checkpoint directory."""
+    damage = find_damage(path)
+    if damage is not None:
+        raise CheckpointError(f"checkpoint {path} {damage}")
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -114,19 +122,13 @@ def remove_leftovers(folder: Path) -> None:
 
 def apply_retention(folder: Path, keep: int) -> None:
     """Delete all intact checkpoints except the `keep` newest and the one with the highest score."""
-    intact = [(path, manifest) for path in list_checkpoints(folder) if (manifest := _read_undamaged(path)) is not None]
-    scores = [(manifest.get("score"), path) for path, manifest in intact]
-    best = max([(score, path) for score, path in scores if isinstance(score, float)], default=None)
-    for path, _ in intact[keep:]:
-        if best is None or path != best[1]:
+    scores = {}
+    for path in list_checkpoints(folder):
+        with contextlib.suppress(CheckpointError):
+            manifest = read_manifest(path)
+            if all(_file_size(path / file) == entry["bytes"] for file, entry in manifest["files"].items()):
+                scores[path] = manifest.get("score")
+    _, best = max([(score, path) for path, score in scores.items() if isinstance(score, float)], default=(None, None))
+    for path in [*scores][keep:]:
+        if path != best:
             remove_checkpoint(path)
-
-
-def _read_undamaged(path: Path) -> Manifest | None:
-    """Return the manifest of a checkpoint if its files have the listed sizes, else None."""
-    try:
-        manifest = read_manifest(path)
-    except CheckpointError:
-        return None
-    intact = all(_file_size(path / file) == entry["bytes"] for file, entry in manifest["files"].items())
-    return manifest if intact else None

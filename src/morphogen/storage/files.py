@@ -4,6 +4,7 @@ A file that cannot be read is an OSError with a reason in words; any other text 
 ValueError.  No torch.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -97,16 +98,23 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file in one step: readers see the old content or the new one, never a part."""
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; the file written there replaces the one at `path` in one step, on disk when done."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     try:
-        temporary.write_bytes(data)
+        yield temporary
         sync(temporary)
         temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file in one step: readers see the old content or the new one, never a part."""
+    with replace_file(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:

@@ -69,14 +69,6 @@ class RunDirectory:
         """Set fields of the manifest; the file is replaced atomically."""
         files.write_atomic(self.path / MANIFEST, files.json_bytes({**self.read_manifest(), **fields}))
 
-    def write_config(self, config: str) -> None:
-        """Replace `config.json`."""
-        files.write_atomic(self.path / CONFIG, config.encode())
-
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result.json`: the numbers of an evaluation, per episode."""
-        files.write_atomic(self.path / RESULT, files.json_bytes(result))
-
 
 def events_folder(path: Path, telemetry_dir: str | None) -> Path:
     """Return the folder of the events of the run in `path`; a relative `telemetry.dir` is relative to the run."""
@@ -98,29 +90,36 @@ def choose_path(out: Path | None, *, task: str, config: str, now: float | None =
     return next(path for path in paths if not path.exists())
 
 
+@contextlib.contextmanager
+def _config_errors(fault: str, *partial: Path) -> Iterator[None]:
+    """Raise a ConfigError, `fault` and the reason, for an OSError, and delete the files `partial`."""
+    try:
+        yield
+    except OSError as error:
+        for path in partial:
+            path.unlink(missing_ok=True)
+        raise ConfigError(f"{fault}: {error.strerror}") from error
+
+
 def check_new_directory(path: Path) -> None:
     """Raise a ConfigError unless a run directory is new or empty, in a writable place."""
     fault = f"out: expected a new or empty directory, got {path}"
-    try:
+    with _config_errors(fault):
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{fault}, which is a file")
         if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
             hint = f"; resume the run in it with `morphogen resume {path}`" if (path / CONFIG).exists() else ""
             raise ConfigError(f"{fault}, which is not empty{hint}")
         _check_parent(path, fault)
-    except OSError as error:
-        raise ConfigError(f"{fault}: {error.strerror}") from error
 
 
 def check_new_file(name: str, path: Path) -> None:
     """Raise a ConfigError unless a file is new, in a writable place.  name: the option that sets the file."""
     fault = f"{name}: expected a new file, got {path}"
-    try:
+    with _config_errors(fault):
         if path.exists():
             raise ConfigError(f"{fault}, which exists")
         _check_parent(path, fault)
-    except OSError as error:
-        raise ConfigError(f"{fault}: {error.strerror}") from error
 
 
 def check_writable(name: str, path: Path) -> None:
@@ -145,12 +144,13 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
     """
     check_new_directory(path)
     missing = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+    fault = f"out: expected a writable directory, got {path}"
     try:
-        with _write_errors(path):
+        with _config_errors(fault):
             path.mkdir(parents=True, exist_ok=True)
         with own_directory(path):
             check_new_directory(path)  # another process may have filled it before the lock was taken
-            with _write_errors(path, CONFIG, MANIFEST):
+            with _config_errors(fault, path / CONFIG, path / MANIFEST):
                 files.write_atomic(path / CONFIG, config.encode())
                 files.write_atomic(path / MANIFEST, files.json_bytes(manifest))
             missing = []
@@ -159,17 +159,6 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
         for folder in missing:
             with contextlib.suppress(OSError):
                 folder.rmdir()
-
-
-@contextlib.contextmanager
-def _write_errors(path: Path, *names: str) -> Iterator[None]:
-    """Raise a ConfigError for an OSError, and delete the files `names`."""
-    try:
-        yield
-    except OSError as error:
-        for name in names:
-            (path / name).unlink(missing_ok=True)
-        raise ConfigError(f"out: expected a writable directory, got {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -211,25 +200,18 @@ def _acquire(path: Path) -> int:
         except OSError:
             os.close(handle)
             raise
-        if _is_current(handle, path):
-            return handle
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=False)):
+                return handle
         os.close(handle)  # deleted by its owner between open and flock
-
-
-def _is_current(handle: int, path: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=False))
-    return False
 
 
 def _parse_owner(data: bytes) -> LockOwner | None:
     """Return the owner that a lock file names; None if its content is invalid."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         match json.loads(data):
             case {"pid": int(pid), "host": str(host), "since": str(since)}:
                 return LockOwner(pid, host, since)
-    except (ValueError, RecursionError):
-        pass
     return None
 
 

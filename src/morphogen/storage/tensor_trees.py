@@ -4,7 +4,6 @@ A file holds the tensors by path, and in its metadata the tree as JSON with a re
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from tensordict import is_tensor_collection
 from torch import Tensor
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.files import check_depth, error_line, open_regular
+from morphogen.storage.files import check_depth, error_line, open_regular, sync
 
 Tree = dict[str, Any]
 T = TypeVar("T")
@@ -58,13 +57,10 @@ def check_tree(tree: Any, expected: Tree, where: str) -> None:
         raise CheckpointError(f"{where}: expected a dict, got {_describe_type(tree)}")
     actual, required = dict(_leaves(tree)), dict(_leaves(expected))
     for leaf in [*required, *actual]:
-        path = f"{where}.{leaf}"
-        if leaf not in actual:
-            raise CheckpointError(f"{path} is missing")
-        if leaf not in required:
-            raise CheckpointError(f"{path} is unknown")
+        if leaf not in actual or leaf not in required:
+            raise CheckpointError(f"{where}.{leaf} is {'unknown' if leaf in actual else 'missing'}")
         if (got := _describe_type(actual[leaf])) != (want := _describe_type(required[leaf])):
-            raise CheckpointError(f"{path}: expected {want}, got {got}")
+            raise CheckpointError(f"{where}.{leaf}: expected {want}, got {got}")
 
 
 def _describe_type(value: Any) -> str:
@@ -80,10 +76,8 @@ def save_tree(tree: Any, path: Path) -> None:
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors))
-    with path.open("wb") as file:
-        file.write(safetensors.torch.save(tensors, {"tree": text}))
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_bytes(safetensors.torch.save(tensors, {"tree": text}))
+    sync(path)
 
 
 def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:

@@ -13,7 +13,7 @@ import torch
 from bench.harness import chart
 from bench.harness.bench_scenes import build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
-from bench.harness.timing import Bench, bench_facts
+from bench.harness.timing import Bench, bench_facts, format_measures, machine_line, ratio_measure
 from bench.speed import (
     checkpoint,
     cuda,
@@ -28,7 +28,7 @@ from bench.speed import (
     summary,
     telemetry,
 )
-from morphogen.cli.bench import Measure, format_measures, median_measure, ratio_measure, write_measures
+from morphogen.cli.bench import Measure, median_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
 from morphogen.kernels import CAN_CONVOLVE
@@ -154,7 +154,9 @@ def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
     assert {row.name for row in rows} >= WANTED
     assert len({row.name for row in rows}) == len(rows)
     assert all(row.value > 0 and row.spread >= 0 for row in rows)
-    write_measures(tmp_path / "new" / "table.json", bench_facts(quick), rows)
+    facts = bench_facts(quick)
+    assert machine_line(facts).startswith(f"cpu {facts['cpu']}, cores ")
+    write_measures(tmp_path / "new" / "table.json", facts, rows)
     facts = json.loads((tmp_path / "new" / "table.json").read_text())
     assert set(facts) == {"machine", "measures"}
     assert all(set(row) == KEYS for row in facts["measures"])

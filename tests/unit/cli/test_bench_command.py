@@ -72,10 +72,15 @@ def found_by(spec):
     return probe.ProbeResult({"cpu": "none"}, 0.5, rows)
 
 
-def test_the_file_holds_every_point_so_far_under_its_place_in_the_grid(tmp_path):
+@pytest.fixture
+def without_runs(monkeypatch):
+    monkeypatch.setattr(bench, "run_probe", lambda function, spec: found_by(spec))
+
+
+def test_the_file_holds_every_point_so_far_under_its_place_in_the_grid(tmp_path, without_runs):
     path, specs = tmp_path / "new" / "numbers.json", points("--grid", "envs=4,8")
     names = []
-    for label, point in bench.measure_points(specs, path, probe=found_by):
+    for label, point in bench.measure_points(specs, path):
         names.append(f"env_epochs_per_s[{label}]")
         facts = json.loads(path.read_text())
         assert [row["name"] for row in facts["measures"] if row["unit"] != "s"] == names
@@ -84,9 +89,9 @@ def test_the_file_holds_every_point_so_far_under_its_place_in_the_grid(tmp_path)
     assert facts["machine"] == {"cpu": "none", "checksums": {"envs=4": 0.5, "envs=8": 0.5}}
 
 
-def test_the_names_of_a_single_point_stand_alone(tmp_path):
+def test_the_names_of_a_single_point_stand_alone(tmp_path, without_runs):
     path = tmp_path / "numbers.json"
-    ((label, _),) = bench.measure_points(points(), path, probe=found_by)
+    ((label, _),) = bench.measure_points(points(), path)
     assert label == "as configured"
     assert [row["name"] for row in json.loads(path.read_text())["measures"]] == ["env_epochs_per_s", "compile_s"]
 
@@ -216,4 +221,3 @@ def test_the_machine_is_told_with_its_versions(monkeypatch, tmp_path):
     facts = bench.machine_facts(device="cpu", threads=3)
     assert facts["threads"] == 3
     assert facts["cpu"]
-    assert bench.machine_line(facts).startswith(f"cpu {facts['cpu']}, cores ")

@@ -283,9 +283,12 @@ def test_interruption_ends_with_130(started, tmp_path, capsys):
     assert capsys.readouterr().err == "morphogen: stopped\n"
 
 
-def test_termination_ends_with_143():
+def test_termination_ends_with_143(monkeypatch):
+    handlers = {}
+    monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    process.exit_on_sigterm()
     with pytest.raises(SystemExit) as caught:
-        process._exit_terminated(15, None)
+        handlers[15](15, None)
     assert caught.value.code == 143
 
 

@@ -16,8 +16,9 @@ from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 from morphogen.config.spec import DataSpec, EngineSpec, InstanceSpec
 from morphogen.config.task import TASKS
 from morphogen.data.cifar import BINARY, read_cifar
-from morphogen.data.dataset import StoredImages, as_stored, open_dataset, read_digits
+from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed
+from morphogen.data.splits import StoredImages, as_stored, read_digits
 from morphogen.device.transfers import Transfers
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.vector_env import VectorEnv

@@ -21,7 +21,8 @@ from morphogen.engine.epoch import Epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import build_setup
-from morphogen.learn.update import coefficients_at, init_learner, minibatch_indices, update
+from morphogen.learn.schedule import coefficients_at
+from morphogen.learn.update import init_learner, minibatch_indices, update
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions

@@ -18,9 +18,9 @@ from tensordict import TensorDict
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
 from morphogen.engine import epoch
+from morphogen.engine.action_control import build_control
 from morphogen.engine.compile import Signature
 from morphogen.engine.epoch import Epoch
-from morphogen.engine.policies import build_control
 from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup

@@ -5,9 +5,9 @@ For `engine` and `evaluation`, which run envs; to add a data set, start in `data
 - `dataset`: `open_dataset` returns a `Dataset`: three splits, normalisation, and the decision (`choose_placement`)
   whether training images reside on the device or are streamed from the host
 - `splits`: `Samples`, `Splits`, `hold_out`; the split into training, validation and test has a fixed key, independent
-  of the seed; `fingerprint` is the sha256 that a run records
-- `digits`, `cifar`: readers of the packaged digits and of the official CIFAR-10 files; nothing is downloaded, and
-  `cifar.read_pickle` reads arrays from untrusted pickles without running their code
+  of the seed; `fingerprint` is the sha256 that a run records.  `read_digits` reads the packaged digits
+- `cifar`: reader of the official CIFAR-10 files; nothing is downloaded, and `read_pickle` reads arrays from untrusted
+  pickles without running their code
 - `instances`: `draw_instances`, the task parameters of each env and episode: width, share of the data, label noise,
   classes, price of parameters; `HELD_OUT_EPISODE` separates evaluation from training
 - `feed`: `Feed`, `ResidentFeed`; samples, labels, crops and mirrors of an epoch, drawn on the device;

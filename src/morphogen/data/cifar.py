@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.data.dataset import Samples, Splits, StoredImages, hold_out
+from morphogen.data.splits import Samples, Splits, StoredImages, hold_out
 from morphogen.errors import DataError
 from morphogen.storage.files import error_line, open_regular, read_bytes
 from morphogen.vocab.text import format_value

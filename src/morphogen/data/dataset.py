@@ -1,14 +1,9 @@
 """Data set of a run: stored bytes, normalised on reading, on the device or streamed to it."""
 
-import hashlib
-import io
-import math
 import os
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,123 +11,10 @@ from morphogen.config.groups import AUTO, RESIDENT, STREAMED
 from morphogen.config.spec import DataSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.cifar import read_cifar
+from morphogen.data.splits import Samples, Splits, fingerprint, read_digits
 from morphogen.errors import ConfigError, DataError
-from morphogen.state import rng
 from morphogen.state.measure import LabelledImages
 from morphogen.state.tree_ops import constant_table
-from morphogen.vocab.purpose import Purpose
-
-DIGITS_FILE = Path(__file__).with_name("digits.npz")
-SHA256 = "b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"  # of the file
-VALIDATION, TEST = 300, 300
-CHUNK = 4096  # images read at once where all are
-
-
-@dataclass(frozen=True, slots=True)
-class StoredImages:
-    """Images on the host, in memory or in mapped files, read on demand.
-
-    Indexing selects without reading; `read` and `to` read.
-    """
-
-    parts: tuple[Tensor, ...]  # uint8 [n, C, H, W] each
-    rows: Tensor  # int64 [N], indices into the concatenation of all parts
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape (N, C, H, W)."""
-        return (len(self.rows), *self.parts[0].shape[1:])
-
-    def __getitem__(self, index: Tensor) -> "StoredImages":
-        """Return the images at int64 indices [n], in order."""
-        return StoredImages(self.parts, self.rows[index])
-
-    def read(self, index: Tensor, out: Tensor) -> None:
-        """Write the images at int64 indices [n] to `out`, uint8 [n, C, H, W]."""
-        rows = self.rows[index]
-        if len(self.parts) == 1:
-            torch.index_select(self.parts[0], 0, rows, out=out)
-            return
-        ends = tuple(accumulate(map(len, self.parts)))
-        rising, order = rows.sort()  # in file order
-        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1])))
-        chunks = [
-            images.index_select(0, piece - (end - len(images)))
-            for images, piece, end in zip(self.parts, pieces, ends, strict=True)
-        ]
-        torch.index_select(torch.cat(chunks), 0, order.argsort(), out=out)
-
-    def to(self, device: torch.device | str) -> Tensor:
-        """Return a copy of all images on a device, uint8 [N, C, H, W]."""
-        out = torch.empty(self.shape, dtype=torch.uint8)
-        self.read(torch.arange(len(self.rows)), out)
-        return out.to(device)
-
-
-def as_stored(pixels: "Tensor | StoredImages") -> StoredImages:
-    """Return images in memory as `StoredImages`; `StoredImages` unchanged."""
-    return pixels if isinstance(pixels, StoredImages) else StoredImages((pixels,), torch.arange(len(pixels)))
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Images and labels as stored.  pixels uint8 [N, C, H, W]; labels int64 [N]."""
-
-    pixels: Tensor | StoredImages
-    labels: Tensor
-
-    def __len__(self) -> int:
-        return self.pixels.shape[0]
-
-    def select(self, index: Tensor) -> "Samples":
-        """Return the samples at int64 indices [n], in order."""
-        return Samples(self.pixels[index], self.labels[index])
-
-    @property
-    def size(self) -> int:
-        """Size in memory, in bytes."""
-        return math.prod(self.pixels.shape) + self.labels.nbytes
-
-    def to(self, device: torch.device | str) -> "Samples":
-        """Return the samples in the memory of a device."""
-        return Samples(self.pixels.to(device), self.labels.to(device))
-
-
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """Three disjoint sets of samples; their union is the data set."""
-
-    train: Samples
-    validation: Samples
-    test: Samples
-
-
-def split_order(count: int) -> Tensor:
-    """Return the fixed order in which samples are assigned to splits: int64 [count], a permutation."""
-    return sorting_permutation(rng.random_bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count))[0]
-
-
-def sorting_permutation(words: Tensor) -> Tensor:
-    """Return the permutation that sorts random words; ties go to the lower index.  int64 [..., N] -> int64 [..., N]."""
-    index = torch.arange(words.shape[-1], dtype=torch.int64, device=words.device)
-    return torch.argsort(words * 2**30 + index, dim=-1)
-
-
-def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
-    """Return (rest, held out): `count` samples in split order, so that any first part is a random sample."""
-    dealt = split_order(len(samples))
-    return samples.select(dealt[count:].sort().values), samples.select(dealt[:count])
-
-
-def fingerprint(splits: Splits) -> str:
-    """Return the sha256 of the stored bytes of the three splits, in order."""
-    digest = hashlib.sha256()
-    for samples in (splits.train, splits.validation, splits.test):
-        for index in torch.arange(len(samples)).split(CHUNK):
-            digest.update(samples.pixels[index].to("cpu").numpy().tobytes())
-        digest.update(samples.labels.numpy().tobytes())
-    return digest.hexdigest()
-
 
 FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
 GIB = 2**30
@@ -248,23 +130,3 @@ def _build_split(samples: Samples, normalise: Normalisation) -> LabelledImages:
     return LabelledImages(
         images=normalise(samples.pixels), labels=samples.labels, batch_size=[], device=samples.labels.device
     )
-
-
-def read_digits(path: Path = DIGITS_FILE) -> Splits:
-    """Return training, validation and test: 1,197, 300 and 300 images.
-
-    Raises: DataError if the file is missing or changed.
-    """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; reinstall the package") from error
-    digest = hashlib.sha256(raw).hexdigest()
-    if digest != SHA256:
-        raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
-    with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-        images, labels = arrays["images"], arrays["labels"]
-    samples = Samples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).to(torch.int64))
-    rest, test = hold_out(samples, TEST)
-    train, validation = hold_out(rest, VALIDATION)
-    return Splits(train, validation, test)

@@ -18,8 +18,9 @@ from torch.nn import functional
 
 from morphogen.config.spec import DataSpec, RunSpec
 from morphogen.config.task import TaskSpec
-from morphogen.data.dataset import Dataset, StoredImages, as_stored
+from morphogen.data.dataset import Dataset
 from morphogen.data.instances import draw_instances
+from morphogen.data.splits import StoredImages, as_stored
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from morphogen.config.spec import RunSpec, instance_ranges
 from morphogen.config.task import WIDTH_STEP, InstanceSpec, TaskSpec
-from morphogen.data.dataset import sorting_permutation
+from morphogen.data.splits import sorting_permutation
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.state.tree_ops import constant_table

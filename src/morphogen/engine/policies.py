@@ -1,131 +1,27 @@
 """Arm behind a name: the policy that PPO trains, a saved policy, a baseline, or a schedule."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.action_schedule import (
-    BUILTIN_SCHEDULES,
-    Schedule,
-    build_builtin,
-    name_heads,
-    parse_schedule,
-    schedule_path,
-)
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
+from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
 from morphogen.engine.optimum import OPTIMAL, optimal_policy
 from morphogen.engine.setup import Setup
-from morphogen.errors import CheckpointError, ConfigError, ScheduleError
+from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.checkpoint_files import load_policy
-from morphogen.storage.files import read_bytes
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import format_value
-
-
-def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
-    """Load the schedule behind the name of a policy, for a resolved spec; None for any other policy."""
-    file = schedule_path(name)
-    if file is None and name not in BUILTIN_SCHEDULES:
-        return None
-    try:
-        if file is None:
-            return build_builtin(name, spec)
-        return parse_schedule(read_bytes(Path(file)).decode("utf-8"), spec)
-    except OSError as error:
-        raise ConfigError(f"policy_name: expected a readable file, got {name}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"policy_name: expected a file of UTF-8 text, got {name}") from None
-    except ConfigError as error:
-        lines = str(error).splitlines()
-        raise ConfigError("\n".join(f"policy_name is {name}: {line}" for line in lines)) from None
-
-
-class ActionControl(Protocol):
-    """Declared actions that the envs of a vector env have to follow."""
-
-    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Declared actions: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleControl:
-    """A schedule and its table: one column for all envs, or one per env where a step names one."""
-
-    schedule: Schedule
-    spec: RunSpec  # resolved
-    action: Tensor  # int64 [T, 1 or E, 8]
-    present: Tensor  # bool [T, 1 or E]
-
-    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the entries of the table for these envs."""
-        column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
-        return self.action[epoch, column], self.present[epoch, column]
-
-    def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
-        """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.  missed bool [E]."""
-        envs = np.flatnonzero(missed)
-        if self.schedule.on_illegal == "wait" or not len(envs):
-            return
-        env = int(envs[0])
-        step = self.schedule.step_at(epoch, env)
-        heads = {} if step is None else name_heads(step, self.spec)
-        action = " ".join(f"{head} {name}" for head, name in heads.items())
-        more = f" (and {len(envs) - 1} more envs)" if len(envs) > 1 else ""
-        raise ScheduleError(
-            f"{where}, epoch {epoch}, env {env}{more}: schedule {self.schedule.name}: expected a legal action, got "
-            f'{action}; "on_illegal": "wait" replaces illegal actions by WAIT'
-        )
-
-
-def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
-    """Build the table of a schedule on the device."""
-    columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
-    action = np.zeros((spec.episode_length, columns, 8), dtype=np.int64)
-    present = np.zeros((spec.episode_length, columns), dtype=bool)
-    for step in schedule.steps:
-        where = (step.epoch, slice(None) if step.env is None else step.env)
-        action[where], present[where] = step.action, True
-    return ScheduleControl(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
-
-
-@dataclass(frozen=True, slots=True)
-class PerEnvControl:
-    """One schedule per row of a vector env, so that envs of one key may act differently; illegal actions wait."""
-
-    action: Tensor  # int64 [T, E, 8]
-    present: Tensor  # bool [T, E]
-
-    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the entries of all rows."""
-        place = torch.arange(env.shape[0], device=env.device)
-        return self.action[epoch, place], self.present[epoch, place]
-
-
-def build_per_env_control(
-    schedules: Sequence[Schedule], indices: Sequence[int], spec: RunSpec, device: torch.device
-) -> PerEnvControl:
-    """Build the control of schedule `indices[e]` for row e.  Raises ConfigError for a schedule that names an env."""
-    for schedule in schedules:
-        if any(step.env is not None for step in schedule.steps):
-            raise ConfigError(f"schedule {schedule.name}: expected steps for every env, got a step that names an env")
-    tables = [build_control(schedule, spec, device) for schedule in schedules]
-    place = torch.as_tensor(indices, dtype=torch.int64).to(device)
-    action, present = (torch.cat([getattr(table, leaf) for table in tables], dim=1) for leaf in ("action", "present"))
-    return PerEnvControl(action[:, place], present[:, place])
-
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 

@@ -15,16 +15,18 @@ from tensordict import TensorDict
 from morphogen.device import cuda_memory
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import ScheduleControl
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.episodes import Rollout
 from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
-from morphogen.engine.policies import ScheduleControl, build_arm
+from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import Reporter, build_record
 from morphogen.engine.setup import Setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import TrainingDiverged
 from morphogen.learn.rollout_stats import rollout_stats
-from morphogen.learn.update import coefficients_at, init_learner, minibatch_indices, minibatch_step, update
+from morphogen.learn.schedule import coefficients_at
+from morphogen.learn.update import init_learner, minibatch_indices, minibatch_step, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.state import rng
 from morphogen.state.env import EnvState

@@ -10,7 +10,7 @@ from morphogen.config.spec import RunSpec, build_limits, cnn_spec, param_budget
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
-from morphogen.engine.policies import load_schedule
+from morphogen.engine.action_control import load_schedule
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net

@@ -7,9 +7,9 @@ from morphogen.data.feed import Feed, StreamedFeed
 from morphogen.data.instances import draw_instances
 from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.device.transfers import Transfers
-from morphogen.engine import epoch
+from morphogen.engine import phases
+from morphogen.engine.action_control import ActionControl
 from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.policies import ActionControl
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
 from morphogen.nets.plan import Plan
@@ -64,10 +64,10 @@ class VectorEnv:
         """Validate prepared envs under their plan; return the state that the episode's first epoch starts from."""
         setup = self.setup
         self.resume_data_at(episode, 0)
-        coalitions = epoch.requested_coalitions(state, self.key, setup=setup)
+        coalitions = phases.requested_coalitions(state, self.key, setup=setup)
         _, units = self.fit_plan(plan)
         validation = units.validate(state, setup.dataset.validation(), *coalitions)
-        measured, _ = attribute(state, validation, **epoch.attribution_args(setup))
+        measured, _ = attribute(state, validation, **phases.attribution_args(setup))
         return first_snapshot(measured)
 
     def resume_data_at(self, episode: int, epoch: int) -> None:
@@ -91,12 +91,12 @@ class VectorEnv:
         """Read the sizes of the epoch on the host; waits for the device.  counts int32 [54 S]."""
         return plans.read_plan(self.transfers.read_counts(counts), self.setup.net)
 
-    def fit_plan(self, plan: Plan) -> tuple[Plan, epoch.PhaseFns]:
+    def fit_plan(self, plan: Plan) -> tuple[Plan, phases.PhaseFns]:
         """Return the plan, padded to a compiled signature if one covers it, and the units that run it."""
         fitted = self.compiled.fit(plan)
-        eager = epoch.phase_fns(fitted.plan, setup=self.setup)
+        eager = phases.phase_fns(fitted.plan, setup=self.setup)
         keys = (fitted.train, fitted.validate, "tail")
-        return fitted.plan, epoch.PhaseFns(*map(self.compiled.unit, keys, eager))
+        return fitted.plan, phases.PhaseFns(*map(self.compiled.unit, keys, eager))
 
     def close(self) -> None:
         """Stop prefetching; no epochs follow."""

@@ -16,9 +16,10 @@ from morphogen.config.action_schedule import Schedule
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import ORACLE, POLICIES, SCHEDULE_FILE, STATIC, STATIC_COST
 from morphogen.device.transfers import Transfers
-from morphogen.engine import epoch
+from morphogen.engine import phases
+from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, rollout_on_device
-from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm, build_per_env_control
+from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.play import ArmResult, build_result, play
@@ -116,9 +117,9 @@ def start_with_fossils(world: VectorEnv, episode: int, blueprint: Tensor, algori
     setup = world.setup
     state = place_fossils(world.init_state(episode), blueprint, algorithm)
     born = blueprint > 0
-    coalitions = epoch.requested_coalitions(state, world.key, setup=setup)
+    coalitions = phases.requested_coalitions(state, world.key, setup=setup)
     plan = world.read_plan(plans.plan_counts(state.slots, *coalitions, born, net=setup.net))
-    return world.start_episode(epoch.init_new_seeds(state, born, world.key, plan, setup=setup), episode, plan)
+    return world.start_episode(phases.init_new_seeds(state, born, world.key, plan, setup=setup), episode, plan)
 
 
 @dataclass(frozen=True, slots=True)

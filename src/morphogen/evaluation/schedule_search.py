@@ -13,8 +13,8 @@ from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeli
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instances import HELD_OUT_EPISODE
 from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import Array, run_episodes
-from morphogen.engine.policies import build_per_env_control
 from morphogen.engine.setup import Setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.state import rng

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
 from morphogen.learn.metrics import Metrics, masked_mean, masked_mean_by_head
-from morphogen.learn.update import Coefficients
+from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
 from morphogen.nets.policy import Evaluation, RecurrentPolicy

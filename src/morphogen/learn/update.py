@@ -17,6 +17,7 @@ from morphogen.learn.loss import minibatch_objective
 from morphogen.learn.metrics import LAYER_NAMES, STEP_NAMES, Metrics, assemble_metrics, pack_metrics, reduce_metrics
 from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
 from morphogen.learn.rollout_stats import update_observation_stats
+from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import ROWS, SCORES, build_lookups
 from morphogen.nets.optim import adamw
@@ -24,42 +25,6 @@ from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.health import gradient_shares, layer_health
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import SIZES, Head
-
-_INITIAL_VALUE_COEF = 0.1
-
-
-class Coefficients(NamedTuple):
-    """Coefficients of one update."""
-
-    lr: float | Tensor
-    entropy: float | Tensor
-    value: float | Tensor
-
-    def to_device(self, device: torch.device) -> "Coefficients":
-        """Convert to 0-d tensors, float32: a compiled graph takes them as data."""
-        return Coefficients(*(torch.full((), x, dtype=torch.float32, device=device) for x in self))
-
-
-def linear_schedule(start: float, end: float, rounds: int, round_index: int) -> float:
-    """`start` at round 0, `end` from round `rounds` on; the end at once if `rounds` is 0."""
-    return start + (end - start) * min(1.0, round_index / rounds) if rounds else end
-
-
-def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
-    """Coefficients of round `round_index`."""
-    return Coefficients(
-        lr=_anneal(spec.lr, spec.lr_end, spec.lr_anneal_rounds, round_index),
-        entropy=_anneal(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, round_index),
-        value=linear_schedule(
-            _INITIAL_VALUE_COEF * spec.value_coef, spec.value_coef, spec.value_warmup_rounds, round_index
-        ),
-    )
-
-
-def _anneal(start: float, end: float | None, rounds: int, round_index: int) -> float:
-    """`linear_schedule`, or the constant start if `end` is None."""
-    return start if end is None else linear_schedule(start, end, rounds, round_index)
-
 
 BETAS, EPS = (0.9, 0.999), 1e-5
 KL_STOP_FACTOR = 1.5  # times the target

@@ -16,7 +16,8 @@ from morphogen.cli import main
 from morphogen.config.action_schedule import Schedule, ScheduleStep, build_builtin, dump_schedule, parse_schedule
 from morphogen.config.spec import LifecycleSpec
 from morphogen.device.transfers import Transfers, expected_ledger
-from morphogen.engine.policies import Arm, build_control, load_schedule
+from morphogen.engine.action_control import build_control, load_schedule
+from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError, ScheduleError

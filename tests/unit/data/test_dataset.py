@@ -14,16 +14,8 @@ from morphogen.config.spec import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import dataset
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
-from morphogen.data.dataset import (
-    Normalisation,
-    Samples,
-    data_folder,
-    fingerprint,
-    hold_out,
-    open_dataset,
-    read_digits,
-    split_order,
-)
+from morphogen.data.dataset import Normalisation, data_folder, open_dataset
+from morphogen.data.splits import Samples, fingerprint, hold_out, read_digits, split_order
 from morphogen.errors import ConfigError, DataError
 
 DIGITS = TASKS["digits"]

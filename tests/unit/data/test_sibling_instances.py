@@ -10,8 +10,8 @@ from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_
 from morphogen.config.spec import DataSpec, LifecycleSpec, PpoSpec
 from morphogen.data.feed import StreamedFeed
 from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, rollout_on_device, run_episodes
-from morphogen.engine.policies import build_per_env_control
 from morphogen.engine.setup import build_setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import ConfigError

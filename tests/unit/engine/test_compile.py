@@ -25,7 +25,8 @@ from morphogen.engine.compile import (
     Signature,
     compiler_options,
 )
-from morphogen.engine.epoch import act_phase, run_epoch
+from morphogen.engine.epoch import run_epoch
+from morphogen.engine.phases import act_phase
 from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup

@@ -13,7 +13,7 @@ from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import LifecycleSpec, PolicySpec, resolve
-from morphogen.data.dataset import read_digits
+from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import build_setup

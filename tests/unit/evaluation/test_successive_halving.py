@@ -8,7 +8,7 @@ from support.small_runs import tiny
 
 from morphogen.cli import main
 from morphogen.config.spec import LifecycleSpec
-from morphogen.engine.policies import load_schedule
+from morphogen.engine.action_control import load_schedule
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import GrowthStep, build_schedule
 from morphogen.evaluation.successive_halving import (

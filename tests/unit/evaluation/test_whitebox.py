@@ -18,8 +18,9 @@ from morphogen.config.config_files import build_spec, merge_layers
 from morphogen.config.spec import InstanceSpec, LifecycleSpec, resolve
 from morphogen.config.whitebox_spec import epochs_to_fossilize
 from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_control
 from morphogen.engine.optimum import optimal_policy, optimal_returns
-from morphogen.engine.policies import Arm, build_arm, build_control
+from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import play, shares_of_optimum

@@ -23,7 +23,7 @@ from morphogen.learn.loss import (
     ratio_metrics,
 )
 from morphogen.learn.prepare import init_scale, prepare_rows
-from morphogen.learn.update import Coefficients
+from morphogen.learn.schedule import Coefficients
 from morphogen.nets import distribution as d
 from morphogen.nets.policy import Evaluation
 

@@ -12,9 +12,10 @@ from support.small_states import DIGITS, fresh, net
 from morphogen.config.spec import LifecycleSpec
 from morphogen.config.task import InstanceSpec
 from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.episodes import run_episodes
 from morphogen.engine.epoch import run_epoch
-from morphogen.engine.policies import build_arm, build_per_env_control
+from morphogen.engine.policies import build_arm
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.arms import (
     first_epoch_at_cost,

@@ -18,15 +18,8 @@ in a test and in a plain script.
 """
 
 from morphogen.testing import extra as extra
-from morphogen.testing.laws.check import (
-    REWARD_LAWS,
-    STEP_LAWS,
-    BrokenLaw,
-    callable_name,
-    check_reward,
-    check_rule,
-    check_step,
-)
+from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, callable_name, check_reward, check_rule, check_step
+from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
 __all__ = [

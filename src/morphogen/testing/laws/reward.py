@@ -15,7 +15,7 @@ from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import play_rule, replace_invalid
 from morphogen.testing.builders.synthetic_epoch import SyntheticEpoch, run_epoch
 from morphogen.testing.builders.tree_equality import cast_tree, copy_tree, differing_leaves, leaves, tensors_equal
-from morphogen.testing.laws.check import FORM_LAWS, Law
+from morphogen.testing.laws.search import FORM_LAWS, Law
 from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
 from morphogen.vocab.action import RELEVANT, Head, Op
 

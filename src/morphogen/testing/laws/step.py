@@ -25,7 +25,7 @@ from morphogen.testing.builders.tree_equality import (
     select_env,
     tree_form,
 )
-from morphogen.testing.laws.check import BrokenLaw
+from morphogen.testing.laws.search import BrokenLaw
 
 
 @dataclass(frozen=True, slots=True)

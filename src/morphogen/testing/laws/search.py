@@ -1,0 +1,111 @@
+"""Search for the smallest example that breaks a law."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
+
+from morphogen.testing.audit import describe_error
+from morphogen.testing.builders.tree_equality import format_tree, tree_form
+
+Law = Callable[[Any], str]  # example -> predicate of the violation, after the name of the subject; empty: the law holds
+FORM_LAWS = {"host", "kinds", "shapes"}  # laws that depend on no values: checked once per form
+_SEED = 0
+
+
+class BrokenLaw(AssertionError):
+    """Violation of a law: its name, the violation as one `sentence`, and the smallest arguments as `example`."""
+
+    def __init__(self, law: str, sentence: str, example: Any) -> None:
+        self.law, self.sentence, self.example = law, sentence, example
+        lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
+        super().__init__(f"{sentence} (law: {law})\n  smallest example, without empty leaves:\n{lines}")
+
+
+def draw_examples(states: SearchStrategy, count: int | None) -> list[Any]:
+    """Draw the first examples of a strategy, without randomness; None: as many as the Hypothesis profile says."""
+    examples: list[Any] = []
+
+    def collect(example: Any) -> bool:
+        examples.append(example)
+        return False
+
+    _find_example(states, collect, count)
+    return examples
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Size of a search.  `examples` None: as many as the Hypothesis profile says."""
+
+    examples: int | None
+    max_shrinks: int  # attempts to find a smaller example
+    skip: Collection[str]  # laws that are not checked
+    backend: str  # of `torch.compile`
+
+
+def check_laws(subject: str, laws: Mapping[str, Law], states: SearchStrategy, search: SearchSettings) -> list[Any]:
+    """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest example."""
+    examples = draw_examples(states, search.examples)
+    forms = {tree_form(example): example for example in reversed(examples)}
+    for name, law in laws.items():
+        tried = forms.values() if name in FORM_LAWS else examples
+        first = next((example for example in tried if name not in search.skip and _find_violation(law, example)), None)
+        if first is None:
+            continue
+        least = _smallest_violation(law, states, search)
+        example = first if least is None else least
+        raise BrokenLaw(name, f"{subject} {_find_violation(law, example)}", example)
+    return examples
+
+
+def _find_violation(law: Law, example: Any) -> str:
+    """Describe the violation of a law by an example; an error is a violation."""
+    try:
+        return law(example)
+    except Exception as error:
+        return f"raises {describe_error(error)}"
+
+
+class _ShrinkLimit(Exception):
+    """The limit of attempts to shrink is reached."""
+
+
+def _smallest_violation(law: Law, states: SearchStrategy, search: SearchSettings) -> Any:
+    """Return the smallest example that breaks the law; None without one."""
+    broken: list[Any] = []
+    left = search.max_shrinks
+
+    def breaks(example: Any) -> bool:
+        nonlocal left
+        left -= bool(broken)
+        if left < 0:
+            raise _ShrinkLimit
+        wrong = bool(_find_violation(law, example))
+        broken.extend([example] if wrong else [])
+        return wrong
+
+    try:
+        return _find_example(states, breaks, search.examples)
+    except _ShrinkLimit:
+        return broken[-1]
+
+
+def _find_example(states: SearchStrategy, predicate: Callable[[Any], bool], count: int | None) -> Any:
+    """Return the smallest example of the predicate; None without one."""
+    number = settings().max_examples if count is None else count
+    quiet = settings(
+        max_examples=number,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        return find(states, predicate, settings=quiet, random=Random(_SEED))
+    except NoSuchExample:
+        return None

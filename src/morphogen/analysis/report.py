@@ -21,9 +21,9 @@ MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
 # In the order of the page; imported with the first report, because they need matplotlib.
 PLOTS = (
-    *("learning:LEARNING", "worth:COMPARISON", "worth:ARMS", "worth:PROFILES", "frontier:FRONTIER"),
+    *("rounds:LEARNING", "results:COMPARISON", "results:ARMS", "results:PROFILES", "results:FRONTIER"),
     *("seeds:LIFECYCLE", "seeds:CONTRIBUTIONS", "seeds:BLUEPRINTS", "acting:ACTIONS", "acting:REWARDS"),
-    *("learning:PPO", "frontier:INSTANCES", "running:HEALTH", "running:THROUGHPUT"),
+    *("rounds:PPO", "results:INSTANCES", "rounds:HEALTH", "rounds:THROUGHPUT"),
 )
 
 

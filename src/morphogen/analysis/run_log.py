@@ -125,8 +125,9 @@ def _read_object(path: Path, types: Mapping[str, Any]) -> Row:
     """Read a JSON object whose values fit `types`; empty without the file."""
     if not os.path.lexists(path):
         return {}
+    raw = _read_bytes(path)
     try:
-        values = tidy(parse_json(_read_bytes(path)))
+        values = tidy(parse_json(raw))
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error_line(error)}") from None
     for name, hint in types.items():

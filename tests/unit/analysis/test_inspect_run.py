@@ -86,7 +86,7 @@ def test_rounds_are_shown_from_one(run):
     for name in ("rounds", "updates", "throughput"):
         assert [row["round"] for row in shown[name]] == list(range(1, 13)), name
     assert inspect_path(run).facts["best round"].split()[1] in map(str, range(1, 13))
-    for name in ("learning:LEARNING", "acting:REWARDS", "running:HEALTH"):
+    for name in ("rounds:LEARNING", "acting:REWARDS", "rounds:HEALTH"):
         rows = resolve_name(f"morphogen.analysis.plots.{name}").rows(read_run(run))
         numbers = {row.get("round", row.get("x")) for row in rows if row.get("panel") != "epoch"}
         assert (min(numbers), max(numbers)) == (1, 12), name

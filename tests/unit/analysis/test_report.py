@@ -49,7 +49,7 @@ def page(run):
 @pytest.fixture
 def one_plot(monkeypatch):
     """A report of one picture, where it is not about pictures."""
-    monkeypatch.setattr(sys.modules["morphogen.analysis.report"], "PLOTS", ("worth:COMPARISON",))
+    monkeypatch.setattr(sys.modules["morphogen.analysis.report"], "PLOTS", ("results:COMPARISON",))
 
 
 def rows_of(run, name):

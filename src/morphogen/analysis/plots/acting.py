@@ -8,16 +8,14 @@ from matplotlib.ticker import StrMethodFormatter
 
 from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Plot, add_legend, label_panel
+from morphogen.analysis.plots.canvas import Plot, add_legend, group_rows, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import op_epoch_table, op_table, verdict_table
 from morphogen.vocab.action import Op
 
 OPS = tuple(op.name for op in Op)
-COLOURS = dict(
-    zip(OPS, (canvas.PALE, canvas.GREEN, canvas.SKY, canvas.VERMILLION, canvas.BLUE, canvas.ORANGE), strict=True)
-)
+OP_COLOURS = (canvas.PALE, canvas.GREEN, canvas.SKY, canvas.VERMILLION, canvas.BLUE, canvas.ORANGE)
 SHAPING = "shaping"
 
 
@@ -46,37 +44,27 @@ def action_rows(log: RunLog) -> list[Row]:
 
 
 def _plot_actions(part: SubFigure, rows: Sequence[Row]) -> None:
-    over_rounds, over_epochs, verdicts, rates = canvas.add_panels(part, (1, 1), (1, 1), heights=(1.1, 1))
-    label_panel(over_rounds, "Actions that took effect, over rounds", "round", "share of the steps")
-    label_panel(over_epochs, "The same over the epochs of an episode", "epoch of the episode", "")
-    label_panel(verdicts, "Outcomes, and reasons not to execute", "steps of an env (logarithmic)", "")
-    label_panel(rates, "Legality and success per op", "share, 0 to 1", "")
-    _plot_shares(over_rounds, _panel_rows(rows, "round"))
-    _plot_heat(over_epochs, _panel_rows(rows, "epoch"))
-    _plot_verdicts(verdicts, _panel_rows(rows, "outcome"), _panel_rows(rows, "reason"))
-    _plot_rates(rates, _panel_rows(rows, "legal_share"), _panel_rows(rows, "success_share"))
-
-
-def _panel_rows(rows: Sequence[Row], name: str) -> list[Row]:
-    return [row for row in rows if row["panel"] == name]
+    panels = group_rows(rows, "panel")
+    axes = canvas.add_panels(part, (1, 1), (1, 1), heights=(1.1, 1))
+    for ax, (title, x, y, plot, names) in zip(axes, ACTION_PANELS, strict=True):
+        label_panel(ax, title, x, y)
+        if any(panels[name] for name in names):
+            plot(ax, *(panels[name] for name in names))
+        else:
+            canvas.show_no_data(ax)
 
 
 def _plot_shares(ax: Axes, rows: list[Row]) -> None:
-    if not rows:
-        canvas.show_no_data(ax)
-        return
-    rounds = sorted({row["x"] for row in rows})
-    wide = [{"round": x, **{row["name"]: row["value"] for row in rows if row["x"] == x}} for x in rounds]
-    canvas.draw_areas(ax, wide, dict(zip(OPS, OPS, strict=True)), COLOURS)
+    wide = [
+        {"x": x, **{row["name"]: row["value"] for row in part}} for x, part in sorted(group_rows(rows, "x").items())
+    ]
+    canvas.draw_areas(ax, wide, dict(zip(OPS, OPS, strict=True)), OP_COLOURS, x="x")
     ax.set_ylim(0, 1)
     add_legend(ax)
 
 
 def _plot_heat(ax: Axes, rows: list[Row]) -> None:
     """Rows = ops, columns = epochs."""
-    if not rows:
-        canvas.show_no_data(ax)
-        return
     epochs = sorted({row["x"] for row in rows})
     share = {(row["name"], row["x"]): row["value"] or 0.0 for row in rows}
     grid = [[share.get((op, epoch), 0.0) for epoch in epochs] for op in OPS]
@@ -90,11 +78,9 @@ def _plot_heat(ax: Axes, rows: list[Row]) -> None:
 
 def _plot_verdicts(ax: Axes, outcomes: list[Row], reasons: list[Row]) -> None:
     rows = [*outcomes, *reasons]
-    if not rows:
-        canvas.show_no_data(ax)
-        return
     colours = [canvas.BLUE] * len(outcomes) + [canvas.ORANGE] * len(reasons)
-    bars = ax.barh([_verdict_label(row) for row in rows], [row["value"] for row in rows], color=colours)
+    names = [f"{row['panel']}: {row['name'].lower()}" for row in rows]
+    bars = ax.barh(names, [row["value"] for row in rows], color=colours)
     ax.bar_label(bars, fmt="{:,.0f}", padding=2, fontsize=7)
     ax.set_xscale("symlog", linthresh=1)
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # names are no formulas, and neither are ticks
@@ -102,14 +88,7 @@ def _plot_verdicts(ax: Axes, outcomes: list[Row], reasons: list[Row]) -> None:
     ax.invert_yaxis()
 
 
-def _verdict_label(row: Row) -> str:
-    return f"{row['panel']}: {row['name'].lower()}"
-
-
 def _plot_rates(ax: Axes, legal: list[Row], success: list[Row]) -> None:
-    if not legal:
-        canvas.show_no_data(ax)
-        return
     for shift, rows, name, colour in (
         (-0.2, legal, "legal", canvas.SKY),
         (0.2, success, "executed, if chosen", canvas.GREEN),
@@ -120,6 +99,21 @@ def _plot_rates(ax: Axes, legal: list[Row], success: list[Row]) -> None:
     ax.set_xlim(0, 1)
     ax.invert_yaxis()
     add_legend(ax)
+
+
+# Title, axes, drawing, and the panels of the rows that it draws.
+ACTION_PANELS = (
+    ("Actions that took effect, over rounds", "round", "share of the steps", _plot_shares, ("round",)),
+    ("The same over the epochs of an episode", "epoch of the episode", "", _plot_heat, ("epoch",)),
+    (
+        "Outcomes, and reasons not to execute",
+        "steps of an env (logarithmic)",
+        "",
+        _plot_verdicts,
+        ("outcome", "reason"),
+    ),
+    ("Legality and success per op", "share, 0 to 1", "", _plot_rates, ("legal_share", "success_share")),
+)
 
 
 def reward_rows(log: RunLog) -> list[Row]:
@@ -137,9 +131,8 @@ def reward_rows(log: RunLog) -> list[Row]:
     paid = log.tables["payments"]
     names = dict.fromkeys(name for row in paid for name in row["components"])
     epochs = []
-    for epoch in sorted({row["epoch"] for row in paid}):
-        rows = [row["components"] for row in paid if row["epoch"] == epoch]
-        means = {f"component.{name}": mean_known(row.get(name) for row in rows) for name in names}
+    for epoch, rows in sorted(group_rows(paid, "epoch").items()):
+        means = {f"component.{name}": mean_known(row["components"].get(name) for row in rows) for name in names}
         total = sum(value for value in means.values() if value is not None)
         epochs.append({"panel": "epoch", "x": epoch, **means, "total": total, "shaping_share": None})
     return [*rounds, *epochs]
@@ -157,10 +150,10 @@ def _plot_rewards(part: SubFigure, rows: Sequence[Row]) -> None:
     label_panel(over_rounds, "Components of the reward, over rounds", "round", "reward per episode")
     label_panel(share, "Shaping", "round", "share of all that is paid or taken")
     label_panel(over_epochs, "The same over the epochs of an episode", "epoch of the episode", "reward per step")
-    names = canvas.prefixed_columns(rows, "component")
-    for ax, name in ((over_rounds, "round"), (over_epochs, "epoch")):
-        _plot_components(ax, [{**row, "round": row["x"]} for row in _panel_rows(rows, name)], names)
-    if not canvas.draw_line(share, _panel_rows(rows, "round"), "x", "shaping_share", color=canvas.PURPLE):
+    names, panels = canvas.prefixed_columns(rows, "component"), group_rows(rows, "panel")
+    _plot_components(over_rounds, panels["round"], names)
+    _plot_components(over_epochs, panels["epoch"], names)
+    if not canvas.draw_line(share, panels["round"], "x", "shaping_share", color=canvas.PURPLE):
         canvas.show_no_data(share, "no shaping is paid")
     canvas.set_integer_x(share)
 
@@ -169,8 +162,8 @@ def _plot_components(ax: Axes, rows: list[Row], names: dict[str, str]) -> None:
     if not rows:
         canvas.show_no_data(ax, "no data: written at level debug")
         return
-    canvas.draw_areas(ax, rows, names, {})
-    canvas.draw_line(ax, rows, "round", "total", color=canvas.BLACK, label="total", linestyle="--")
+    canvas.draw_areas(ax, rows, names, x="x")
+    canvas.draw_line(ax, rows, "x", "total", color=canvas.BLACK, label="total", linestyle="--")
     ax.axhline(0, color=canvas.BLACK, linewidth=0.8)
     ax.use_sticky_edges = False
     ax.margins(y=0.08)

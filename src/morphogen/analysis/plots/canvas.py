@@ -1,6 +1,7 @@
 """Common style of all figures: colours for every kind of colour vision, no global state."""
 
 import io
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +117,12 @@ def add_legend(ax: Axes) -> None:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
 
 
+def add_legends(axes: Iterable[Axes]) -> None:
+    """Add a legend beside each of the panels."""
+    for ax in axes:
+        add_legend(ax)
+
+
 def show_no_data(ax: Axes, text: str = "no data") -> None:
     """Show a text in place of a curve."""
     ax.set(xticks=(), yticks=())
@@ -160,22 +167,31 @@ def cycle_colour(i: int) -> str:
     return CYCLE[i % len(CYCLE)]
 
 
-def draw_areas(ax: Axes, rows: Sequence[Row], columns: Mapping[str, str], colours: Mapping[str, str]) -> None:
-    """Columns stacked over rounds, as bars; column -> its name, name -> its colour."""
-    rounds = [row["round"] for row in rows]
+def draw_areas(
+    ax: Axes, rows: Sequence[Row], columns: Mapping[str, str], colours: Sequence[str] = CYCLE, *, x: str = "round"
+) -> None:
+    """Columns stacked over `x`, as bars; column -> its name."""
+    places = [row[x] for row in rows]
     up, down = [0.0] * len(rows), [0.0] * len(rows)
     for i, (column, name) in enumerate(columns.items()):
         values = [row.get(column) or 0.0 for row in rows]
         base = [u if value >= 0 else d for value, u, d in zip(values, up, down, strict=True)]
-        style = {"color": colours.get(name, cycle_colour(i)), "hatch": HATCHES[i // len(CYCLE) % len(HATCHES)]}
-        ax.bar(rounds, values, width=1.0, bottom=base, label=name, edgecolor="white", linewidth=0.3, **style)
+        style = {"color": colours[i % len(colours)], "hatch": HATCHES[i // len(colours) % len(HATCHES)]}
+        ax.bar(places, values, width=1.0, bottom=base, label=name, edgecolor="white", linewidth=0.3, **style)
         up = [u + max(value, 0.0) for u, value in zip(up, values, strict=True)]
         down = [d + min(value, 0.0) for d, value in zip(down, values, strict=True)]
-    ax.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
+    ax.set_xlim(places[0] - 0.5, places[-1] + 0.5)
     set_integer_x(ax)
 
 
 def prefixed_columns(rows: Iterable[Row], prefix: str) -> dict[str, str]:
     """The columns that begin with `prefix.`, each with the rest of its name."""
-    names = {name: name.removeprefix(f"{prefix}.") for row in rows for name in row if name.startswith(f"{prefix}.")}
-    return dict(names)
+    return {name: name.removeprefix(f"{prefix}.") for row in rows for name in row if name.startswith(f"{prefix}.")}
+
+
+def group_rows(rows: Iterable[Row], column: str) -> defaultdict[Any, list[Row]]:
+    """The rows by their value in a column, in their order."""
+    groups: defaultdict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row[column]].append(row)
+    return groups

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from morphogen.analysis.console import round_number
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Plot, label_panel
+from morphogen.analysis.plots.canvas import Plot, group_rows, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import blueprint_table, rows_of_round
@@ -82,18 +82,12 @@ def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
         if stage == Stage.GERMINATED.name:
             name, seed = born.get(start), seed + 1
         if stop > start:
-            yield {
-                **_span(stage, start, stop),
-                **({} if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}),
-            }
+            occupied = {} if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}
+            yield {**_span(stage, start, stop), **occupied}
 
 
 def _span(stage: str, start: int | None, end: int | None) -> Row:
     return {"stage": stage, "start": start, "end": end, "seed": None, "blueprint": None}
-
-
-def _figure_height(rows: Sequence[Row]) -> float:
-    return 1.5 + 0.13 * max(6, len(_slot_keys(rows)))
 
 
 def _slot_keys(rows: Sequence[Row]) -> list[tuple[int, str]]:
@@ -102,10 +96,10 @@ def _slot_keys(rows: Sequence[Row]) -> list[tuple[int, str]]:
 
 
 def _plot_lifecycles(part: SubFigure, rows: Sequence[Row]) -> None:
-    kinds = [which for which in ("best", "last") if any(row["which"] == which for row in rows)]
+    kinds = group_rows(rows, "which")
     axes = part.subplots(1, len(kinds), squeeze=False)[0]
-    for ax, which in zip(axes, kinds, strict=True):
-        _plot_gantt(ax, [row for row in rows if row["which"] == which], which)
+    for ax, (which, shown) in zip(axes, kinds.items(), strict=True):
+        _plot_gantt(ax, shown, which)
     used = {row["stage"] for row in rows}
     patches = [Patch(color=colour, label=name.lower()) for name, colour in COLOURS.items() if name in used]
     part.legend(handles=patches, loc="outside lower center", ncols=len(COLOURS))
@@ -115,8 +109,7 @@ def _plot_gantt(ax: Axes, rows: list[Row], which: str) -> None:
     """A row per env and slot, a bar per stage, a label per seed, a cross per rollback."""
     places = _slot_keys(rows)
     at = {place: i for i, place in enumerate(places)}
-    round = rows[0]["round"]
-    label_panel(ax, f"Round {round}, the {which} one", "epoch of the episode", "env and slot")
+    label_panel(ax, f"Round {rows[0]['round']}, the {which} one", "epoch of the episode", "env and slot")
     _plot_bars(ax, [row for row in rows if row["stage"] in COLOURS], at)
     for row in rows:
         if row["stage"] == ROLLBACK:
@@ -153,27 +146,21 @@ LIFECYCLE = Plot(
     "Bars are stages, the text is the "
     "blueprint, a cross is a rollback of the env. A slot without a bar is empty.",
     lifecycle_rows,
-    canvas.stack_runs(_plot_lifecycles, _figure_height),
+    canvas.stack_runs(_plot_lifecycles, lambda rows: 1.5 + 0.13 * max(6, len(_slot_keys(rows)))),
 )
 
 
 def contribution_rows(log: RunLog) -> list[Row]:
     """From the bare host to the final network of the best episode, seed by seed; Shapley values add up."""
-    measured = [
-        (row["committed_accuracy"] or 0.0, row, ablation)
-        for row in log.tables["episodes"]
-        if (ablation := last_ablations(log, row))
-    ]
+    measured = [(row, ablation) for row in log.tables["episodes"] if (ablation := last_ablations(log, row))]
     if not measured:
         return []
-    _, episode, ablation = max(measured, key=lambda entry: entry[0])
+    episode, ablation = max(measured, key=lambda entry: entry[0]["committed_accuracy"] or 0.0)
     slots = log.tables["starts"][0]["slots"] if log.tables["starts"] else [seed["slot"] for seed in episode["topology"]]
     seeds = {seed["slot"]: seed for seed in episode["topology"]}
     head = {"round": episode["round"], "env": episode["env"]}
-    rows, level = (
-        [{**head, "step": START, "low": 0.0, "high": ablation["host_acc"], "interaction": None}],
-        ablation["host_acc"],
-    )
+    level = ablation["host_acc"]
+    rows = [{**head, "step": START, "low": 0.0, "high": level, "interaction": None}]
     for slot, share, interaction in zip(slots, ablation["shapley"], ablation["interaction_sum"], strict=True):
         if share is None or (not share and slot not in seeds):
             continue  # nothing grows there, or it does not run yet
@@ -185,9 +172,8 @@ def contribution_rows(log: RunLog) -> list[Row]:
 
 def last_ablations(log: RunLog, episode: Row) -> Row | None:
     """The ablations of the last epoch of an episode; None where they were not all measured."""
-    parts = [
-        row for row in rows_of_round(log.tables["ablations"], episode["round"]) if row["epoch"] == episode["epoch"]
-    ]
+    rows = rows_of_round(log.tables["ablations"], episode["round"])
+    parts = [row for row in rows if row["epoch"] == episode["epoch"]]
     env = episode["env"]
     whole: dict[str, Any] = {}
     for name in ("exact", "host_acc", "accuracy", "shapley", "interaction_sum"):
@@ -201,15 +187,12 @@ def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
     label_panel(fall, f"From the host to the final network ({where})", "", "validation accuracy, %")
     label_panel(bars, "Interaction with the other seeds", "accuracy, points", "")
-    colours = [canvas.GREY if row["step"] in (START, END) else _sign_colour(row["high"] - row["low"]) for row in rows]
-    drawn = fall.bar(
-        [_break_label(row["step"]) for row in rows],
-        [row["high"] - row["low"] for row in rows],
-        0.6,
-        bottom=[row["low"] for row in rows],
-        color=colours,
-    )
-    fall.bar_label(drawn, [_format_amount(row) for row in rows], padding=2, fontsize=8)
+    gains, totals = [row["high"] - row["low"] for row in rows], [row["step"] in (START, END) for row in rows]
+    colours = [canvas.GREY if total else _sign_colour(gain) for gain, total in zip(gains, totals, strict=True)]
+    texts = [f"{gain:.2f}" if total else f"{gain:+.2f}" for gain, total in zip(gains, totals, strict=True)]
+    names = [_break_label(row["step"]) for row in rows]
+    drawn = fall.bar(names, gains, 0.6, bottom=[row["low"] for row in rows], color=colours)
+    fall.bar_label(drawn, texts, padding=2, fontsize=8)
     for i, row in enumerate(rows[:-1]):
         fall.plot([i, i + 1], [row["high"]] * 2, color=canvas.BLACK, linewidth=0.7)
     ends = [row["high"] for row in rows]
@@ -236,10 +219,6 @@ def _break_label(step: str) -> str:
     return step.replace(" ", "\n", 1)
 
 
-def _format_amount(row: Row) -> str:
-    return f"{row['high']:.2f}" if row["step"] in (START, END) else f"{row['high'] - row['low']:+.2f}"
-
-
 def _plot_blueprints(part: SubFigure, rows: Sequence[Row]) -> None:
     fates, worth, price = part.subplots(1, 3, sharey=True, width_ratios=(1.3, 1.0, 1.0))
     label_panel(fates, "What became of the seeds", "seeds", "")
@@ -253,7 +232,10 @@ def _plot_blueprints(part: SubFigure, rows: Sequence[Row]) -> None:
         base = [b + value for b, value in zip(base, values, strict=True)]
     canvas.set_integer_x(fates)
     for shift, name, colour in ((-0.17, "contribution", canvas.BLUE), (0.17, "shapley", canvas.PURPLE)):
-        _plot_dots(worth, rows, name, shift=shift, colour=colour)
+        known = [(i + shift, row) for i, row in enumerate(rows) if row[f"{name}_mean"] is not None]
+        values, errors = ([row[f"{name}_{part}"] or 0.0 for _, row in known] for part in ("mean", "error"))
+        style = {"fmt": "o", "color": colour, "capsize": 3, "label": name}
+        worth.errorbar(values, [place for place, _ in known], xerr=errors, **style)
     worth.axvline(0, color=canvas.BLACK, linewidth=0.8)
     price.barh(names, [row["macs_share"] or 0.0 for row in rows], color=canvas.SKY)
     texts = [f"{row['params']:,.0f} parameters" if row["params"] is not None else "" for row in rows]
@@ -261,13 +243,6 @@ def _plot_blueprints(part: SubFigure, rows: Sequence[Row]) -> None:
     price.margins(x=0.6)
     fates.invert_yaxis()
     part.legend(loc="outside lower left", ncols=len(FATES) + 2)
-
-
-def _plot_dots(ax: Axes, rows: Sequence[Row], name: str, *, shift: float, colour: str) -> None:
-    known = [(i + shift, row) for i, row in enumerate(rows) if row[f"{name}_mean"] is not None]
-    errors = [row[f"{name}_error"] or 0.0 for _, row in known]
-    values = [row[f"{name}_mean"] for _, row in known]
-    ax.errorbar(values, [y for y, _ in known], xerr=errors, fmt="o", color=colour, capsize=3, label=name)
 
 
 CONTRIBUTIONS = Plot(

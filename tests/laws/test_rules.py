@@ -12,7 +12,7 @@ from support.profiles import one_in
 
 from morphogen import rules
 from morphogen.config.spec import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
-from morphogen.learn import loss
+from morphogen.learn import advantage
 from morphogen.nets import blend_slots
 from morphogen.rules import (
     attribution,
@@ -29,8 +29,8 @@ from morphogen.rules import (
 )
 from morphogen.rules.health import GradStats
 from morphogen.rules.rewards.table import build_rule
-from morphogen.steps import train
-from morphogen.steps.train import EnvTally, MinibatchStats, SeedTally
+from morphogen.steps import minibatch_tally
+from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute, permute_action
@@ -51,7 +51,7 @@ NUMBERS = {
     "shapley.interaction_weights",
     "shapley.shapley_weights",
 }  # without tensors
-BESIDE_RULES = (loss, blend_slots, train)  # modules of other packages under the laws of rules
+BESIDE_RULES = (advantage, blend_slots, minibatch_tally)  # modules of other packages under the laws of rules
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
@@ -167,19 +167,19 @@ def health_of(norm, vanishing, exploding, count, sound):
 
 
 def added(*leaves):
-    return train.add_minibatch(EnvTally(*leaves[:3]), MinibatchStats(*leaves[3:]))
+    return minibatch_tally.add_minibatch(EnvTally(*leaves[:3]), MinibatchStats(*leaves[3:]))
 
 
 def averaged(*leaves):
-    return train.env_averages(EnvTally(*leaves))
+    return minibatch_tally.env_averages(EnvTally(*leaves))
 
 
 def seeds_added(*leaves):
-    return train.add_seed_stats(SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:])
+    return minibatch_tally.add_seed_stats(SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:])
 
 
 def seeds_averaged(*leaves):
-    return train.seed_averages(SeedTally(*leaves[:6]), leaves[6])
+    return minibatch_tally.seed_averages(SeedTally(*leaves[:6]), leaves[6])
 
 
 def signed(loss, starved, baseline, *bounds):
@@ -189,12 +189,12 @@ def signed(loss, starved, baseline, *bounds):
 # name -> (rule, what it takes, in which ways it is asked)
 RULES = {
     "advantage.discounted_sum": (
-        partial(loss.discounted_sum, factor=0.9),
+        partial(advantage.discounted_sum, factor=0.9),
         rollout.map(lambda r: r[2:4]),
         {"env_axis": 1},
     ),
-    "advantage.gae": (partial(loss.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
-    "advantage.standardise": (loss.standardise, rollout.map(lambda r: r[2:4]), ALL),
+    "advantage.gae": (partial(advantage.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
+    "advantage.standardise": (advantage.standardise, rollout.map(lambda r: r[2:4]), ALL),
     "stages.advance_ramp": (stages.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
     "stages.curve": (
         stages.curve,
@@ -332,11 +332,11 @@ RULES = {
     ),
     "minibatch_tally.env_averages": (averaged, tallies, {}),
     "minibatch_tally.empty_seed_tally": (
-        train.empty_seed_tally,
+        minibatch_tally.empty_seed_tally,
         beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])),
         {},
     ),
-    "minibatch_tally.empty_tally": (train.empty_tally, tensors((shares, R, (2,))), {}),
+    "minibatch_tally.empty_tally": (minibatch_tally.empty_tally, tensors((shares, R, (2,))), {}),
     "minibatch_tally.seed_averages": (
         seeds_averaged,
         st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),

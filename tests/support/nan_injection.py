@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
-from morphogen.engine import epoch
+from morphogen.engine import phases
 from morphogen.engine.action_control import build_control
 from morphogen.engine.compile import Signature
 from morphogen.engine.epoch import Epoch
@@ -134,10 +134,10 @@ def records(run: Run) -> list[dict[str, torch.Tensor]]:
 
 def seen(change):
     """A patch of what is observed: `change(round, epoch, observation)`."""
-    real = epoch.observe
+    real = phases.observe
 
     def observe(state, *args, **knobs):
         found = real(state, *args, **knobs)
         return change(int(state.clock.episode[0]), int(state.clock.epoch[0]), found)
 
-    return patch.object(epoch, "observe", observe)
+    return patch.object(phases, "observe", observe)

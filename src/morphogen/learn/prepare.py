@@ -7,7 +7,7 @@ from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
-from morphogen.learn.loss import discounted_sum, gae, standardise
+from morphogen.learn.advantage import discounted_sum, gae, standardise
 from morphogen.learn.metrics import Metrics
 from morphogen.nets.policy import RecurrentPolicy
 from morphogen.rules.health import masked_moments

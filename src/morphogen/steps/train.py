@@ -6,7 +6,6 @@ after it is masked arithmetic per env (host) or per env and slot (seed with its 
 """
 
 import functools
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,109 +21,14 @@ from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import SlotIndex
 from morphogen.rules.counts import host_params, seed_params
-from morphogen.rules.health import GradStats, gradient_health, gradient_ratio, moving_average
+from morphogen.rules.health import GradStats, gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
 from morphogen.state.tree_ops import replace, unsafe_new
+from morphogen.steps import minibatch_tally
+from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.stage import AlphaMode, Stage
-
-
-class MinibatchStats(NamedTuple):
-    """Measurements of one minibatch."""
-
-    loss: Tensor  # float [E], nats per sample
-    correct: Tensor  # float [E], share of the samples
-    finite: Tensor  # bool [E], the step of the host was applied
-    norm: Tensor  # float [E], gradient of the host before clipping, L2
-
-
-class EnvTally(NamedTuple):
-    """Sums over minibatches; losses, answers and norms over the finite ones."""
-
-    sums: Tensor  # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
-    finite: Tensor  # int64 [E], minibatches
-    total: Tensor  # int64 [E], minibatches
-
-
-class SeedTally(NamedTuple):
-    """Sums over minibatches; norms over the finite ones."""
-
-    square: Tensor  # float [E, S], of the gradient norm
-    health: Tensor  # float [E, S]
-    finite: Tensor  # int64 [E, S], minibatches
-    vanishing: Tensor  # bool [E, S], in any minibatch
-    exploding: Tensor  # bool [E, S]
-    skipped: Tensor  # bool [E, S]
-
-
-class EnvAverages(NamedTuple):
-    """An epoch of the envs; 0 where no minibatch was finite."""
-
-    loss: Tensor  # float [E], nats per sample
-    accuracy: Tensor  # float [E], points
-    norm: Tensor  # float [E], root mean square of the host's gradient norm
-
-
-class SeedAverages(NamedTuple):
-    """An epoch of the seeds; 0 where no minibatch was finite."""
-
-    norm: Tensor  # float [E, S], root mean square of the gradient norm
-    health: Tensor  # float [E, S]
-    all_finite: Tensor  # bool [E, S], every minibatch was finite
-
-
-def empty_tally(like: Tensor) -> EnvTally:
-    """Tally of an epoch before its first minibatch.  like float [E, ...].
-
-    No two leaves share a tensor: a compiled graph is specialised on aliasing.
-    """
-    zeros = partial(torch.zeros, like.shape[:1], device=like.device)
-    return EnvTally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
-
-
-def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
-    """Tally of the seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
-    zeros = partial(torch.zeros, slots.shape, device=slots.device)
-    return SeedTally(*(zeros(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)))
-
-
-def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
-    """Add the measurements of one minibatch."""
-    values = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
-    sums = tally.sums + torch.where(stats.finite.unsqueeze(-1), values, 0.0)
-    return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
-
-
-def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: Tensor) -> SeedTally:
-    """Add the gradient statistics of one minibatch.
-
-    finite bool [E, S]: gradient and parameters of the seed are finite; skipped: an incubating seed skipped its step.
-    """
-    return SeedTally(
-        square=tally.square + torch.where(finite, stats.norm, 0.0).square(),
-        health=tally.health + gradient_health(stats, finite),
-        finite=tally.finite + finite,
-        vanishing=tally.vanishing | (stats.vanishing > 0),
-        exploding=tally.exploding | (stats.exploding > 0) | ~finite,
-        skipped=tally.skipped | skipped,
-    )
-
-
-def env_averages(tally: EnvTally) -> EnvAverages:
-    """Means over the finite minibatches of the epoch."""
-    loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
-    return EnvAverages(loss, 100.0 * correct, square.sqrt())
-
-
-def seed_averages(tally: SeedTally, total: Tensor) -> SeedAverages:
-    """Means over the minibatches of the epoch.  total int64 [E], their number."""
-    return SeedAverages(
-        norm=(tally.square / tally.finite.clamp(min=1)).sqrt(),
-        health=tally.health / total.clamp(min=1).unsqueeze(-1),
-        all_finite=tally.finite == total.unsqueeze(-1),
-    )
-
 
 _GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
     *("gradient_norm", "gradient_health", "gradient_valid", "gradient_ratio", "gradient_ratio_valid"),
@@ -188,8 +92,8 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     running = None if index is None else _active_seeds(state, index, net=net)
     context = EpochContext(cnn.build_masks(state.instance, net.host, host.params), where, running)
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
-    seeds = None if running is None else empty_seed_tally(host.params, slots.stage)
-    return TrainState(*pair, slots.skip_streak, empty_tally(host.params), seeds, context)
+    seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
+    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, context)
 
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
@@ -228,7 +132,7 @@ def train_minibatch(
     return train_state._replace(
         weights=train_state.weights._replace(host=host),
         velocity=train_state.velocity._replace(host=velocity),
-        tally=add_minibatch(train_state.tally, measured),
+        tally=minibatch_tally.add_minibatch(train_state.tally, measured),
     ), measured
 
 
@@ -269,13 +173,13 @@ def _step_seeds(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),
         streak=torch.where(broken, train_state.streak + 1, torch.where(live, 0, train_state.streak)),
-        seed_tally=add_seed_stats(seeds, stats, seed_finite, broken),
+        seed_tally=minibatch_tally.add_seed_stats(seeds, stats, seed_finite, broken),
     )
 
 
 def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put trained parameters back into the state, with the statistics of the epoch."""
-    mean, valid = env_averages(train_state.tally), train_state.tally.finite > 0
+    mean, valid = minibatch_tally.env_averages(train_state.tally), train_state.tally.finite > 0
     seeds = train_state.seed_tally
     metrics = unsafe_new(
         TrainMetrics,
@@ -316,7 +220,7 @@ def _gradient_signals(state: EnvState, train_state: TrainState, norm: Tensor, *,
     slots, sums, running = state.slots, train_state.seed_tally, train_state.context.active
     if sums is None or running is None:
         return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES})
-    mean, valid = seed_averages(sums, train_state.tally.total), running.measured
+    mean, valid = minibatch_tally.seed_averages(sums, train_state.tally.total), running.measured
     sizes = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
     now = gradient_ratio(mean.norm, sizes, norm.unsqueeze(-1), host)

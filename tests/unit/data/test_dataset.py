@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from morphogen.config.spec import DataSpec
 from morphogen.config.task import TASKS
-from morphogen.data import dataset
+from morphogen.data import splits
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
 from morphogen.data.dataset import Normalisation, data_folder, open_dataset
 from morphogen.data.splits import Samples, fingerprint, hold_out, read_digits, split_order
@@ -55,21 +55,21 @@ def cifar(tmp_path):
 
 
 def test_the_digits_are_split_into_1197_300_300_and_lose_no_image():
-    splits = read_digits()
-    parts = [rows(part) for part in (splits.train, splits.validation, splits.test)]
+    splits_read = read_digits()
+    parts = [rows(part) for part in (splits_read.train, splits_read.validation, splits_read.test)]
     assert [len(part) for part in parts] == [1197, 300, 300]
-    with np.load(dataset.DIGITS_FILE) as arrays:
+    with np.load(splits.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     stored = [image.tobytes() + bytes([label]) for image, label in zip(images, labels, strict=True)]
     assert sorted(parts[0] + parts[1] + parts[2]) == sorted(stored)
-    assert splits.train.pixels.shape == (1197, 1, 8, 8)
-    assert splits.train.pixels.dtype == torch.uint8
-    assert int(splits.train.pixels.max()) == 16
+    assert splits_read.train.pixels.shape == (1197, 1, 8, 8)
+    assert splits_read.train.pixels.dtype == torch.uint8
+    assert int(splits_read.train.pixels.max()) == 16
 
 
 def test_every_split_of_the_digits_holds_every_class():
-    splits = read_digits()
-    for part in (splits.train, splits.validation, splits.test):
+    splits_read = read_digits()
+    for part in (splits_read.train, splits_read.validation, splits_read.test):
         assert int(part.labels.bincount(minlength=10).min()) >= 20
 
 
@@ -80,11 +80,11 @@ def test_the_splits_never_change():
 
 
 def test_damaged_digits_are_refused(tmp_path):
-    with np.load(dataset.DIGITS_FILE) as arrays:
+    with np.load(splits.DIGITS_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     images[5, 3, 3] ^= 1
     np.savez_compressed(tmp_path / "flipped.npz", images=images, labels=labels)
-    (tmp_path / "cut.npz").write_bytes(dataset.DIGITS_FILE.read_bytes()[:1000])
+    (tmp_path / "cut.npz").write_bytes(splits.DIGITS_FILE.read_bytes()[:1000])
     for name in ("flipped", "cut", "absent"):
         with pytest.raises(DataError, match=name):
             read_digits(tmp_path / f"{name}.npz")
@@ -130,11 +130,11 @@ def test_a_record_is_a_label_then_red_green_and_blue_planes_row_by_row(tmp_path)
 
 
 def test_cifar_gives_a_tenth_of_its_training_files_to_validation(cifar):
-    splits = read_cifar(cifar)
-    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [90, 10, 20]
+    splits_read = read_cifar(cifar)
+    assert [len(part) for part in (splits_read.train, splits_read.validation, splits_read.test)] == [90, 10, 20]
     stored = [row for name in TRAIN for row in rows(read_binary(cifar / BINARY / f"{name}.bin"))]
-    assert sorted(rows(splits.train) + rows(splits.validation)) == sorted(stored)
-    assert rows(splits.test) == rows(read_binary(cifar / BINARY / f"{TEST}.bin"))
+    assert sorted(rows(splits_read.train) + rows(splits_read.validation)) == sorted(stored)
+    assert rows(splits_read.test) == rows(read_binary(cifar / BINARY / f"{TEST}.bin"))
 
 
 def test_binary_files_are_preferred_and_python_files_serve_as_well(cifar):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
-from morphogen.learn.loss import gae, standardise
+from morphogen.learn.advantage import gae, standardise
 from morphogen.learn.prepare import MIN_SCALE, ScaleState, init_scale, rescale_rewards, return_scale, running_mean
 from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
 

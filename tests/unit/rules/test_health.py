@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from morphogen.rules.health import GradStats, gradient_health, gradient_ratio, moving_average
-from morphogen.steps import train
-from morphogen.steps.train import MinibatchStats
+from morphogen.steps import minibatch_tally
+from morphogen.steps.minibatch_tally import MinibatchStats
 
 
 def _gauge(norm=1.0, vanishing=0, exploding=0, tensors=4):
@@ -48,11 +48,11 @@ def _minibatch(loss, norm, finite=True):
 
 
 def test_an_epoch_averages_its_finite_minibatches():
-    sums = train.empty_tally(torch.zeros(1, 3))
+    sums = minibatch_tally.empty_tally(torch.zeros(1, 3))
     nan = float("nan")
     for seen in (_minibatch(2.0, 3.0), _minibatch(4.0, 4.0), _minibatch(nan, nan, finite=False)):
-        sums = train.add_minibatch(sums, seen)
-    mean = train.env_averages(sums)
+        sums = minibatch_tally.add_minibatch(sums, seen)
+    mean = minibatch_tally.env_averages(sums)
     assert float(mean.loss) == pytest.approx(3.0)
     assert float(mean.accuracy) == pytest.approx(50.0)
     assert float(mean.norm) == pytest.approx(12.5**0.5)
@@ -61,12 +61,12 @@ def test_an_epoch_averages_its_finite_minibatches():
 
 def test_an_epoch_averages_the_sound_minibatches_of_a_seed_and_remembers_the_others():
     yes, no = torch.tensor([[True]]), torch.tensor([[False]])
-    sums = train.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1))
+    sums = minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1))
     assert not bool(sums.vanishing | sums.exploding | sums.skipped)
-    sums = train.add_seed_stats(sums, _gauge(norm=1.0), yes, no)
-    sums = train.add_seed_stats(sums, _gauge(norm=7.0, vanishing=1), yes, yes)
-    sums = train.add_seed_stats(sums, _gauge(norm=float("nan"), exploding=4), no, no)
-    mean = train.seed_averages(sums, torch.tensor([3]))
+    sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=1.0), yes, no)
+    sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=7.0, vanishing=1), yes, yes)
+    sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=float("nan"), exploding=4), no, no)
+    mean = minibatch_tally.seed_averages(sums, torch.tensor([3]))
     assert float(mean.norm) == pytest.approx(5.0)
     assert float(mean.health) == pytest.approx((1 + 0.875 + 0) / 3)
     assert mean.all_finite.tolist() == [[False]]
@@ -75,9 +75,13 @@ def test_an_epoch_averages_the_sound_minibatches_of_a_seed_and_remembers_the_oth
 
 def test_an_epoch_without_a_finite_minibatch_has_zeros():
     nan, no = float("nan"), torch.tensor([[False]])
-    mean = train.env_averages(
-        train.add_minibatch(train.empty_tally(torch.zeros(1, 3)), _minibatch(nan, nan, finite=False))
+    mean = minibatch_tally.env_averages(
+        minibatch_tally.add_minibatch(
+            minibatch_tally.empty_tally(torch.zeros(1, 3)), _minibatch(nan, nan, finite=False)
+        )
     )
     assert [float(value) for value in mean] == [0.0, 0.0, 0.0]
-    sums = train.add_seed_stats(train.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1)), _gauge(norm=nan), no, no)
-    assert [float(value) for value in train.seed_averages(sums, torch.tensor([1]))] == [0.0, 0.0, 0.0]
+    sums = minibatch_tally.add_seed_stats(
+        minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1)), _gauge(norm=nan), no, no
+    )
+    assert [float(value) for value in minibatch_tally.seed_averages(sums, torch.tensor([1]))] == [0.0, 0.0, 0.0]

@@ -107,7 +107,7 @@ def judged(state, coalition, evaluated):
 # name -> (step, what it takes, in which ways it is asked)
 DRAWN = {
     "apply.apply_action": (partial(apply_action, lifecycle=LIFE), states.flatmap(acting), {"slots": True}),
-    "attribute.attribute": (partial(attribute, **MEASURED), validated(), {}),
+    "score.attribute": (partial(attribute, **MEASURED), validated(), {}),
     "govern.first_snapshot": (first_snapshot, states, {"slots": True}),
     "govern.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe.observe": (seen, states, {"tolerance": 1e-6}),
@@ -303,9 +303,9 @@ LIVED = {
     "score.reward_inputs": telling_rules,
     "score.score": scoring,
     "score.slot_inputs": telling_slots,
-    "init_seeds.init_seed_params": bearing,
-    "init_seeds.new_seed_rows": telling,
-    "init_seeds.init_seeds": sowing,
+    "reset.init_seed_params": bearing,
+    "reset.new_seed_rows": telling,
+    "reset.init_seeds": sowing,
     "state.rng": drawing,
     "train.train_minibatch": training,
     "validate.validate": validating,

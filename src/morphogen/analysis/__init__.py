@@ -6,7 +6,7 @@ For readers who ask "what happened in a run?".  Entry points:
     tables         tables folded from events, rounds counted from 1
     views          tables derived from these, and the Pareto front
     inspect_run    the command `inspect`: contents of a run directory or a checkpoint; the head of a report
-    report, page   the command `report`: one self-contained page; `plots` draws its pictures
+    report         the command `report`: one self-contained page; `plots` draws its pictures
     watch          the command `watch`: a fold over the growing event file, drawn on the terminal
     console        output of the commands: progress, tables, summary
 

@@ -71,8 +71,6 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
     "anomalies": {name: name for name in ("round", "epoch", "env", "severity", "kind", "subject", "value", "limit")},
     "rollbacks": {name: name for name in ("round", "epoch", "env", "reason", "loss", "loss_limit", "seeds_pruned")},
 }
-
-
 UNKNOWN = "not known"
 
 
@@ -94,16 +92,12 @@ def inspect_path(path: Path) -> Inspection:
         return _inspect_checkpoint(path)
     log = read_run(path)
     facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}
-    views = build_views(log.tables)
-    return Inspection(facts, dict(_table_excerpt(name, views[name]) for name in TABLE_COLUMNS))
-
-
-def _table_excerpt(name: str, rows: list[Row]) -> tuple[str, list[Row]]:
-    """The latest rows of a table, under its title."""
-    title = name if len(rows) <= MAX_ROWS else f"{name}, the last {MAX_ROWS} of {len(rows)}"
-    return title, [
-        {heading: row[column] for heading, column in TABLE_COLUMNS[name].items()} for row in rows[-MAX_ROWS:]
-    ]
+    views, excerpts = build_views(log.tables), dict[str, list[Row]]()
+    for name, columns in TABLE_COLUMNS.items():
+        rows = views[name]
+        title = name if len(rows) <= MAX_ROWS else f"{name}, the last {MAX_ROWS} of {len(rows)}"
+        excerpts[title] = [{heading: row[column] for heading, column in columns.items()} for row in rows[-MAX_ROWS:]]
+    return Inspection(facts, excerpts)
 
 
 def _inspect_checkpoint(path: Path) -> Inspection:
@@ -133,7 +127,7 @@ def _format_value(value: Any) -> str:
 
 def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
-    config, start = log.config, next(iter(log.tables["starts"]), {})
+    config, start, ends = log.config, next(iter(log.tables["starts"]), {}), log.tables["ends"]
     sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
     return {
         "run": log.name,
@@ -150,7 +144,7 @@ def overview(log: RunLog) -> dict[str, str]:
         "status": f"{_text(log.manifest.get('status'))}, {len(log.tables['rounds'])} rounds done",
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
-        "wall time": _wall_time(log.tables["ends"]),
+        "wall time": format_duration(sum(row["run_s"] for row in ends)) if ends else UNKNOWN,
         **_event_folder(log),
     }
 
@@ -187,7 +181,3 @@ def _held_out_accuracy(evaluations: tuple[Row, ...]) -> str:
     last = evaluations[-1]
     mean, low, high = (format_number(last["committed_accuracy"][name], 1) for name in ("mean", "low", "high"))
     return f"{mean} % (95 % interval {low} to {high}) on {last['episodes']} instances of the {last['split']} split"
-
-
-def _wall_time(ends: tuple[Row, ...]) -> str:
-    return format_duration(sum(row["run_s"] for row in ends)) if ends else UNKNOWN

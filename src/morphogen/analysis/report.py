@@ -1,16 +1,18 @@
-"""Report of runs: pictures, their numbers, and a page with all pictures."""
+"""Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing from outside."""
 
+import base64
 import csv
 import importlib.util
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from pkgutil import resolve_name
 from string import ascii_uppercase
 from typing import Any
 
+from morphogen.analysis.console import format_number
 from morphogen.analysis.inspect_run import overview
-from morphogen.analysis.page import Section, render_page
 from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
 from morphogen.errors import ConfigError
@@ -19,6 +21,19 @@ from morphogen.storage import files
 FOLDER, PAGE, EXTRA = "report", "index.html", "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
+MAX_ROWS = 60  # of a table that are shown
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; margin: 2rem auto; max-width: 1120px;
+  padding: 0 1rem; }
+h1 { font-size: 1.6rem; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .3rem; border-top: 1px solid #ddd; padding-top: 1rem; }
+p { margin: .3rem 0 .8rem; max-width: 60rem; } img { width: 100%; height: auto; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: .6rem 0; }
+th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; } .none { color: #666; font-style: italic; }
+nav a { margin-right: .9rem; } footer { color: #555; font-size: 13px; margin: 3rem 0 1rem; }
+"""
+CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 # In the order of the page; imported with the first report, because they need matplotlib.
 PLOTS = (
     *("rounds:LEARNING", "results:COMPARISON", "results:ARMS", "results:PROFILES", "results:FRONTIER"),
@@ -39,9 +54,9 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     folder = Path(dirs[0]) / FOLDER if out is None else Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        sections = [_write_section(plot, logs, folder) for plot in plots]
+        sections = {plot: _write_section(plot, logs, folder) for plot in plots}
         facts = {name: overview(log) for name, log in logs.items()}
-        files.write_atomic(folder / PAGE, render_page(facts, sections).encode("utf-8"))
+        files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
     except OSError as error:
         raise ConfigError(f"--out: {folder} cannot be written: {error.strerror}") from error
     return folder / PAGE
@@ -66,18 +81,20 @@ def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
     return dict(zip(names, logs, strict=True))
 
 
-def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> Section:
-    """Write the picture and the numbers of a plot; remove both files if there are no numbers."""
+def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:
+    """Write the picture and the numbers of a plot, or remove both files without numbers; return its HTML."""
     rows_by_run = {run: rows for run, log in logs.items() if (rows := plot.rows(log))}
     picture, numbers = folder / f"{plot.name}.png", folder / f"{plot.name}.csv"
     if not rows_by_run:
         picture.unlink(missing_ok=True)
         numbers.unlink(missing_ok=True)
-        return Section(plot.name, plot.title, plot.text, None, {})
+        return f'<p class="none" id="{plot.name}-none">no data</p>\n'
     image = plot.render_png(rows_by_run)
     files.write_atomic(picture, image)
     files.write_atomic(numbers, _encode_csv(rows_by_run))
-    return Section(plot.name, plot.title, plot.text, image, {run: plot.table(logs[run]) for run in rows_by_run})
+    data = base64.b64encode(image).decode("ascii")
+    tables = "".join(_table_html(run, plot.table(logs[run])) for run in rows_by_run)
+    return f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. {escape(plot.text)}">\n{tables}'
 
 
 def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
@@ -89,3 +106,56 @@ def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue().encode("utf-8")
+
+
+def _page_html(facts: Mapping[str, Mapping[str, str]], sections: Mapping[Any, str]) -> str:
+    """The whole page.  facts: run -> fact -> text; sections: plot -> picture and tables."""
+    title = f"morphogen: {', '.join(facts)}"
+    links = "".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in sections)
+    heads = [f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>' for plot in sections]
+    bodies = (f"<section>\n{head}\n{body}</section>\n" for head, body in zip(heads, sections.values(), strict=True))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+{_facts_table(facts)}
+<nav>{links}</nav>
+{"".join(bodies)}
+<footer>Pictures are saved beside this file as NAME.png, their numbers as NAME.csv.</footer>
+</body>
+</html>
+"""
+
+
+def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
+    """A row per fact, a column per run."""
+    names = dict.fromkeys(name for texts in facts.values() for name in texts)
+    head = "".join(f"<th>{escape(run)}</th>" for run in facts)
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(texts[name])}</td>' for texts in facts.values())}</tr>\n"
+        for name in names
+    )
+    return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'
+
+
+def _table_html(caption: str, rows: Sequence[Row]) -> str:
+    """The first rows; the columns are those of the first one."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(_cell_html(row[name]) for name in rows[0])}</tr>\n" for row in rows[:MAX_ROWS])
+    more = f'<p class="none">and {len(rows) - MAX_ROWS} more</p>' if len(rows) > MAX_ROWS else ""
+    return f'<h3>{escape(caption)}</h3><div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>{more}'
+
+
+def _cell_html(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f'<td class="number">{format_number(value)}</td>'
+    return f"<td>{escape('-' if value is None else str(value))}</td>"

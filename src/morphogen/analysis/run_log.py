@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +93,9 @@ def read_run(path: Path) -> RunLog:
     if not os.path.lexists(path / run_directory.CONFIG):
         raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found")
     config = _read_config(path / run_directory.CONFIG)
-    manifest, result = (
-        _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES),
-        _read_object(path / run_directory.RESULT, RESULT_TYPES),
-    )
-    _check_lengths(path / run_directory.RESULT, result.get("policies", {}))
-    judged = _read_evaluation(path / run_directory.EVALUATION)
-    fitting = _FitCheck()
-    parts = [tables.fold(fitting.events(file)) for file in event_files(path, config)]
-    return RunLog(path, config, manifest, result, reduce(tables.merge, parts, tables.EMPTY_TABLES), judged)
+    manifest, result = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES), _read_result(path)
+    evaluation = _read_evaluation(path / run_directory.EVALUATION)
+    return RunLog(path, config, manifest, result, tables.fold(_fitting_events(event_files(path, config))), evaluation)
 
 
 def _read_config(path: Path) -> Row:
@@ -136,12 +129,14 @@ def _read_object(path: Path, types: Mapping[str, Any]) -> Row:
     return values
 
 
-def _check_lengths(path: Path, policies: Mapping[str, PolicyResult]) -> None:
-    lengths = {len(row) for judged in policies.values() for row in judged.values()}
+def _read_result(run: Path) -> Row:
+    path = run / run_directory.RESULT
+    result = _read_object(path, RESULT_TYPES)
+    lengths = {len(row) for policy in result.get("policies", {}).values() for row in policy.values()}
     if len(lengths) > 1 or 0 in lengths:
-        raise DataError(
-            f"{path} is damaged: policies: expected equal numbers of episodes, got {format_value(sorted(lengths))}"
-        )
+        counts = format_value(sorted(lengths))
+        raise DataError(f"{path} is damaged: policies: expected equal numbers of episodes, got {counts}")
+    return result
 
 
 def _read_evaluation(path: Path) -> Row:
@@ -149,9 +144,8 @@ def _read_evaluation(path: Path) -> Row:
     profiles = evaluation.get("profiles", {"tau": (), "arms": {}})
     lengths = {len(profiles["tau"]), *(len(end) for band in profiles["arms"].values() for end in band.values())}
     if len(lengths) > 1:
-        raise DataError(
-            f"{path} is damaged: profiles: expected equal numbers of points, got {format_value(sorted(lengths))}"
-        )
+        counts = format_value(sorted(lengths))
+        raise DataError(f"{path} is damaged: profiles: expected equal numbers of points, got {counts}")
     if any(ends.get("mean") is None for ends in evaluation.get("statistics", {}).values()):
         raise DataError(f"{path} is damaged: statistics of an arm have no mean")
     return evaluation
@@ -166,45 +160,32 @@ def event_files(path: Path, config: Row) -> tuple[Path, ...]:
 
 def read_rounds(path: Path) -> list[BatchSummary]:
     """Return the completed rounds in the event file of a run."""
-    marker = f'"event":"{BatchSummary.NAME}"'
-    batches = (
-        read_events(file, lambda text: marker in text)
-        for file in event_files(path, _read_config(path / run_directory.CONFIG))[:1]
-    )
-    return [event.data for events in batches for event in events if isinstance(event.data, BatchSummary)]
+    marker, files = f'"event":"{BatchSummary.NAME}"', event_files(path, _read_config(path / run_directory.CONFIG))
+    events = (event for file in files[:1] for event in read_events(file, lambda text: marker in text))
+    return [event.data for event in events if isinstance(event.data, BatchSummary)]
 
 
 def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
     """Yield the events of the lines that `keep_line` accepts; an incomplete last line is left out."""
-    texts = (line.decode("ascii", "replace") for line in _read_lines(path))
-    yield from (_decode_event(path, number, text) for number, text in enumerate(texts, start=1) if keep_line(text))
-
-
-def _read_lines(path: Path) -> Iterator[bytes]:
+    number = 0  # lines that could be read
     try:
-        yield from read_lines(path)
+        for line in read_lines(path):
+            number += 1
+            if keep_line(text := line.decode("ascii", "replace")):
+                yield decode(text)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is damaged in line {number}: {error_line(error)}") from None
 
 
-class _FitCheck:
-    """Check of events against the run that started."""
-
-    def __init__(self) -> None:
-        self._start: RunStarted | None = None
-
-    def events(self, path: Path) -> Iterator[Envelope]:
-        """Yield the events of a file.  Raises DataError for the first event that does not fit."""
+def _fitting_events(paths: Sequence[Path]) -> Iterator[Envelope]:
+    """Yield the events of files.  Raises DataError for the first event that does not fit the run that started."""
+    start = None
+    for path in paths:
         for number, event in enumerate(read_events(path), start=1):
-            self._start = event.data if isinstance(event.data, RunStarted) else self._start
-            fault = "RunStarted is missing" if self._start is None else find_misfit(self._start, event)
+            start = event.data if isinstance(event.data, RunStarted) else start
+            fault = "RunStarted is missing" if start is None else find_misfit(start, event)
             if fault is not None:
                 raise DataError(f"{path} is damaged in line {number}: {fault}")
             yield event
-
-
-def _decode_event(path: Path, number: int, text: str) -> Envelope:
-    try:
-        return decode(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged in line {number}: {error_line(error)}") from None

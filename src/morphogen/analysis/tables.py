@@ -5,7 +5,7 @@ tables = merge(fold(first), fold(rest))  # wherever the log is split
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
@@ -66,15 +66,12 @@ EMPTY_TABLES = Tables()
 
 def fold(events: Iterable[Envelope]) -> Tables:
     """The tables of events."""
-    parts = [reduce(add_event, chunk, EMPTY_TABLES) for chunk in _chunks(iter(events))]
+    source, parts = iter(events), list[Tables]()
+    while chunk := list(islice(source, CHUNK_EVENTS)):
+        parts.append(reduce(add_event, chunk, EMPTY_TABLES))
     while len(parts) > 1:  # in pairs, so that no row is copied more often than there are levels
         parts = [reduce(merge, parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0] if parts else EMPTY_TABLES
-
-
-def _chunks(events: Iterator[Envelope]) -> Iterator[list[Envelope]]:
-    while chunk := list(islice(events, CHUNK_EVENTS)):
-        yield chunk
 
 
 def add_event(tables: Tables, event: Envelope) -> Tables:

@@ -24,16 +24,7 @@ EPISODE_COLUMNS = (
 )
 
 ROLLBACK_COLUMNS = (
-    "round",
-    "epoch",
-    "env",
-    "reason",
-    "loss",
-    "loss_limit",
-    "streak",
-    "penalty",
-    "seeds_pruned",
-    "snapshot_epoch",
+    *("round", "epoch", "env", "reason", "loss", "loss_limit", "streak", "penalty", "seeds_pruned", "snapshot_epoch"),
 )
 ANOMALY_COLUMNS = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
 
@@ -62,9 +53,6 @@ def find_host(tables: Tables) -> CnnSpec | None:
         if start["task"] in TASKS and width is not None:
             return replace(TASKS[start["task"]].host, base=width)
     return None
-
-
-OP_COUNTS = ("sampled", "succeeded")
 
 
 def sum_counts(rows: Iterable[Row], name: str) -> Counter[str]:
@@ -100,8 +88,8 @@ def op_table(tables: Tables) -> list[Row]:
 
 def _choice_columns(tables: Tables, op: str) -> Row:
     """Tables that need a level above minimal."""
-    rows = tables["actions"]
-    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in OP_COUNTS)
+    rows, names = tables["actions"], ("sampled", "succeeded")
+    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in names)
     share = None if not sampled or succeeded is None else succeeded / sampled
     legal = mean_known(row["legal_share"].get(op) for row in tables["masks"])
     return {"sampled": sampled, "succeeded": succeeded, "success_share": share, "legal_share": legal}
@@ -173,12 +161,8 @@ REFERENCE = Reference()
 
 def dominates(point: Point, other: Point) -> bool:
     """Nowhere worse, somewhere better."""
-    nowhere_worse = (
-        point.accuracy >= other.accuracy
-        and point.params_ratio <= other.params_ratio
-        and point.stability >= other.stability
-    )
-    return nowhere_worse and point != other
+    ahead = point.accuracy >= other.accuracy and point.stability >= other.stability
+    return ahead and point.params_ratio <= other.params_ratio and point != other
 
 
 def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
@@ -200,11 +184,6 @@ def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> fl
             area += (one.accuracy - reference.accuracy) * (width - one.params_ratio)
             width = one.params_ratio
     return area
-
-
-def episode_table(tables: Tables) -> list[Row]:
-    """End of every episode."""
-    return [flatten_row(row, *EPISODE_COLUMNS) for row in tables["episodes"]]
 
 
 def pareto_points(rows: Sequence[Row]) -> list[Point]:
@@ -234,7 +213,7 @@ VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
     "ops_by_epoch": op_epoch_table,
     "verdicts": verdict_table,
     "masks": mask_table,
-    "episodes": episode_table,
+    "episodes": column_table("episodes", *EPISODE_COLUMNS),
     "front": front_episodes,
     "rollbacks": column_table("rollbacks", *ROLLBACK_COLUMNS),
     "anomalies": column_table("anomalies", *ANOMALY_COLUMNS),

@@ -197,7 +197,7 @@ def test_scores_that_a_run_tells_after_a_round_are_those_of_its_log_up_to_there(
 
 
 def test_reading_a_run_loads_no_torch():
-    names = ("tables", "views", "run_log", "inspect_run", "report", "page")
+    names = ("tables", "views", "run_log", "inspect_run", "report")
     code = "import sys\n" + "".join(f"import morphogen.analysis.{name}\n" for name in names)
     code += "print(sorted({'torch', 'tensordict', 'torchrl', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -103,7 +103,7 @@ def test_epochs_tell_accuracy_reward_actions_and_alphas_of_every_env():
     assert [env.reward for env in view.envs] == [0.75, 0.25, 0.25]
     assert first.actions == (ActionView("GERMINATE", True), ActionView("WAIT", True))
     assert third.actions[0] == ActionView("WAIT", False)
-    assert (first.slots[0].alpha, first.slots[0].contribution, first.slots[1].alpha) == (0.5, 0.5, None)
+    assert (first.slots[0].alpha, first.slots[1].alpha) == (0.5, None)
     assert (view.round, view.epoch, first.params_ratio) == (0, 1, 1.5)
 
 
@@ -125,7 +125,7 @@ def test_a_seed_that_is_kept_is_whole_even_where_no_alpha_is_recorded():
     view = seen([started(), *germinated(), moved("GERMINATED", "BLENDING"), moved("BLENDING", "HOLDING")])
     assert view.envs[0].slots[0].alpha == 1.0
     kept = seen([started(), *germinated(), *fossilized()]).envs[0].slots[0]
-    assert (kept.stage, kept.blueprint, kept.alpha, kept.contribution) == ("FOSSILIZED", "norm", 1.0, 2.5)
+    assert (kept.stage, kept.blueprint, kept.alpha) == ("FOSSILIZED", "norm", 1.0)
 
 
 @pytest.mark.parametrize(("level", "alpha"), [("normal", 0.5), ("minimal", None)])

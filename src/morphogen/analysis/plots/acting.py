@@ -8,7 +8,7 @@ from matplotlib.ticker import StrMethodFormatter
 
 from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Plot, add_legend, group_rows, label_panel
+from morphogen.analysis.plots.canvas import Plot, add_legends, group_rows, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import op_epoch_table, op_table, verdict_table
@@ -60,7 +60,7 @@ def _plot_shares(ax: Axes, rows: list[Row]) -> None:
     ]
     canvas.draw_areas(ax, wide, dict(zip(OPS, OPS, strict=True)), OP_COLOURS, x="x")
     ax.set_ylim(0, 1)
-    add_legend(ax)
+    add_legends(ax)
 
 
 def _plot_heat(ax: Axes, rows: list[Row]) -> None:
@@ -89,16 +89,14 @@ def _plot_verdicts(ax: Axes, outcomes: list[Row], reasons: list[Row]) -> None:
 
 
 def _plot_rates(ax: Axes, legal: list[Row], success: list[Row]) -> None:
-    for shift, rows, name, colour in (
-        (-0.2, legal, "legal", canvas.SKY),
-        (0.2, success, "executed, if chosen", canvas.GREEN),
-    ):
+    rates = ((-0.2, legal, "legal", canvas.SKY), (0.2, success, "executed, if chosen", canvas.GREEN))
+    for shift, rows, name, colour in rates:
         places = [i + shift for i in range(len(rows))]
         ax.barh(places, [row["value"] or 0.0 for row in rows], height=0.38, color=colour, label=name)
     ax.set_yticks(range(len(legal)), [row["name"] for row in legal])
     ax.set_xlim(0, 1)
     ax.invert_yaxis()
-    add_legend(ax)
+    add_legends(ax)
 
 
 # Title, axes, drawing, and the panels of the rows that it draws.
@@ -167,7 +165,7 @@ def _plot_components(ax: Axes, rows: list[Row], names: dict[str, str]) -> None:
     ax.axhline(0, color=canvas.BLACK, linewidth=0.8)
     ax.use_sticky_edges = False
     ax.margins(y=0.08)
-    add_legend(ax)
+    add_legends(ax)
 
 
 ACTIONS = Plot(

@@ -111,16 +111,11 @@ def set_integer_x(ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def add_legend(ax: Axes) -> None:
-    """Add a legend beside the panel if it has several entries."""
-    if len(ax.get_legend_handles_labels()[0]) > 1:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
-
-
-def add_legends(axes: Iterable[Axes]) -> None:
-    """Add a legend beside each of the panels."""
+def add_legends(*axes: Axes) -> None:
+    """Add a legend beside each of the panels that has several entries."""
     for ax in axes:
-        add_legend(ax)
+        if len(ax.get_legend_handles_labels()[0]) > 1:
+            ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
 
 
 def show_no_data(ax: Axes, text: str = "no data") -> None:

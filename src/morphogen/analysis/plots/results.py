@@ -10,7 +10,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from morphogen.analysis.plots import canvas
-from morphogen.analysis.plots.canvas import Plot, add_legend, group_rows, label_panel
+from morphogen.analysis.plots.canvas import Plot, add_legends, group_rows, label_panel
 from morphogen.analysis.plots.seeds import last_ablations
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
@@ -19,9 +19,7 @@ from morphogen.analysis.views import flatten_row, front_episodes, hypervolume, p
 BINS = 5
 MARKERS = ("s", "^", "D", "v", "P", "X")
 PLANE_COLUMNS = ("round", "env", "committed_accuracy", "params_ratio", "stability")
-FRONT_COLUMNS = (
-    *("round", "env", "committed_accuracy", "params", "params_ratio", "stability", "network_value", "fossilized"),
-)
+FRONT_COLUMNS = ("round", "env", "committed_accuracy", "params", *PLANE_COLUMNS[3:], "network_value", "fossilized")
 UNITS = {
     "width": "share of the host's channels in use",
     "data_share": "share of the training samples",
@@ -81,7 +79,7 @@ def _plot_frontier(part: SubFigure, rows: Sequence[Row]) -> None:
         style = {"marker": MARKERS[i % len(MARKERS)], "markersize": 8, "markeredgecolor": "white", "linestyle": ""}
         label = f"{row['name']}, held-out mean"
         plane.plot(*_plane_points([row]), color=canvas.cycle_colour(i), label=label, **style)
-    add_legend(plane)
+    add_legends(plane)
     canvas.draw_curves(volume, {"": panels["hypervolume"]}, {"value": "hypervolume"})
 
 
@@ -247,7 +245,7 @@ def _plot_profiles(part: SubFigure, rows: Sequence[Row]) -> None:
         ax.plot(tau, value, color=canvas.cycle_colour(i), linestyle=dash, label=arm)
         ax.fill_between(tau, low, high, color=canvas.cycle_colour(i), alpha=0.15, linewidth=0)
     ax.set_ylim(-0.02, 1.02)
-    add_legend(ax)
+    add_legends(ax)
 
 
 FRONTIER = Plot(

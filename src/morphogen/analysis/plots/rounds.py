@@ -23,7 +23,7 @@ UPDATE_COLUMNS = (
 HIDDEN_COLUMNS = ("h_rms", "c_rms", "h_env_rms_max", "c_env_rms_max")
 OBSERVATION_COLUMNS = ("clip_share", "near_clip_share", "outlier_share", "nonfinite_share", "drift")
 RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
-WAIT_COLUMNS = ("host_wait_time_share", "data_wait_time_share")
+WAIT_COLUMNS, WAIT_NAMES = ("host_wait_time_share", "data_wait_time_share"), ("host in fences", "making minibatches")
 RUN_OFFSET = 0.1  # between the crosses of runs
 
 Panel = tuple[str, str, dict[str, str]]  # title, axis, column -> name of its curve
@@ -31,47 +31,27 @@ VALUE_PANELS: tuple[Panel, ...] = (
     ("Value of the delivered network", "accuracy (0 to 1) minus price", {"value_mean": "network value"}),
     ("What the policy was paid", "reward per episode", {"reward_mean": "sum", "return_mean": "discounted"}),
 )
+CRITIC_CURVES = {"value_loss": "value loss", "gradient_norm": "gradient norm"}
 LOSS_PANELS: tuple[Panel, ...] = (
     ("Policy loss", "mean over minibatches", {"policy_loss": "policy loss"}),
-    (
-        "Value loss and gradient norm",
-        "loss; norm before clipping",
-        {"value_loss": "value loss", "gradient_norm": "gradient norm"},
-    ),
+    ("Value loss and gradient norm", "loss; norm before clipping", CRITIC_CURVES),
     ("Distance from the policy that acted", "KL divergence, nats", {"kl": "KL"}),
     ("Clipped ratios", "share of steps, 0 to 1", {"clip_share": "clipped"}),
 )
-FIT_PANEL: Panel = (
-    "Variance that the critic explains",
-    "share of the variance of returns",
-    {"explained_variance": "explained"},
-)
+CRITIC_FIT = {"explained_variance": "explained"}
+FIT_PANEL: Panel = ("Variance that the critic explains", "share of the variance of returns", CRITIC_FIT)
+SEED_CURVES = {"gradient_health": "mean", "gradient_health_min": "worst"}
+FAULT_CURVES = {"skipped": "skipped minibatches", "rollbacks": "rollbacks"}
 HEALTH_PANELS: tuple[Panel, ...] = (
-    (
-        "Gradient health of the seeds",
-        "0 (dead or exploding) to 1",
-        {"gradient_health": "mean", "gradient_health_min": "worst"},
-    ),
+    ("Gradient health of the seeds", "0 (dead or exploding) to 1", SEED_CURVES),
     ("Gradients of the hosts", "norm before clipping", {"host_gradient_norm": "mean of the envs"}),
     ("Memory of the policy", "root mean square", {"h_rms": "hidden", "c_rms": "cell"}),
-    (
-        "Observations",
-        "share of the values, 0 to 1",
-        {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"},
-    ),
-    (
-        "Skipped minibatches and rollbacks",
-        "number in a round",
-        {"skipped": "skipped minibatches", "rollbacks": "rollbacks"},
-    ),
+    ("Observations", "share of the values, 0 to 1", {"clip_share": "clipped", "outlier_share": "beyond 3 deviations"}),
+    ("Skipped minibatches and rollbacks", "number in a round", FAULT_CURVES),
 )
 SPEED_PANELS: tuple[Panel, ...] = (
     ("Rate of the rollouts", "epochs of an env per second", {"env_epochs_per_s": "rate"}),
-    (
-        "Standing still",
-        "share of the wall time, 0 to 1",
-        {"host_wait_time_share": "host in fences", "data_wait_time_share": "making minibatches"},
-    ),
+    ("Standing still", "share of the wall time, 0 to 1", dict(zip(WAIT_COLUMNS, WAIT_NAMES, strict=True))),
 )
 
 
@@ -121,7 +101,7 @@ def _draw_learning(runs: RunRows) -> Figure:
     for ax, name in zip(axes, ("accuracy", "value", "reward"), strict=True):
         _plot_spread(ax, runs, name)
     _draw_panels(axes, runs, [("Accuracy at the end of an episode", "validation accuracy, %", accuracy), *VALUE_PANELS])
-    canvas.add_legends(axes)
+    canvas.add_legends(*axes)
     return page
 
 
@@ -139,16 +119,9 @@ def _plot_spread(ax: Axes, runs: RunRows, name: str) -> None:
 def ppo_rows(log: RunLog) -> list[Row]:
     """A row per update."""
     target = log.config.get("ppo", {}).get("target_kl")
-    stop = None if target is None else KL_STOP * target
-    return [
-        {
-            "round": row["round"],
-            **{name: row[name] for name in UPDATE_COLUMNS},
-            "kl_stop": stop,
-            **flatten_row(row, "entropy_head"),
-        }
-        for row in log.tables["updates"]
-    ]
+    stop, names = None if target is None else KL_STOP * target, ("round", *UPDATE_COLUMNS)
+    updates = log.tables["updates"]
+    return [{**flatten_row(row, *names), "kl_stop": stop, **flatten_row(row, "entropy_head")} for row in updates]
 
 
 def _draw_ppo(runs: RunRows) -> Figure:
@@ -162,7 +135,7 @@ def _draw_ppo(runs: RunRows) -> Figure:
     for i, rows in enumerate(runs.values()):
         style = {"color": canvas.BLACK, "linestyle": "--", "label": "" if i else "update stops"}
         canvas.draw_line(axes[2], rows, "round", "kl_stop", **style)
-    canvas.add_legends(axes)
+    canvas.add_legends(*axes)
     return page
 
 
@@ -204,7 +177,7 @@ def _draw_health(runs: RunRows) -> Figure:
     _draw_panels(curves, rounds, HEALTH_PANELS)
     curves[-1].set_ylim(0, max(1.0, curves[-1].get_ylim()[1]))
     _plot_anomalies(anomalies, runs)
-    canvas.add_legends(axes)
+    canvas.add_legends(*axes)
     return page
 
 
@@ -234,16 +207,12 @@ def throughput_rows(log: RunLog) -> list[Row]:
     rows = []
     for one in tables["throughput"]:
         phases: dict[str, Any] = next((row["phases"] for row in rows_of_round(tables["phases"], one["round"])), {})
-        spent = {name: _phase_seconds(phase) for name, phase in phases.items()}
+        clocks = {name: "wall_s" if phase["device_s"] is None else "device_s" for name, phase in phases.items()}
+        spent = {name: phases[name][clock] or 0.0 for name, clock in clocks.items()}
         total = sum(spent.values())
         shares = {f"phase.{name}": value / total for name, value in spent.items() if total}
         rows.append({"round": one["round"], **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)}, **shares})
     return rows
-
-
-def _phase_seconds(phase: Row) -> float:
-    """On the device where it has a clock, else of the host."""
-    return (phase["wall_s"] if phase["device_s"] is None else phase["device_s"]) or 0.0
 
 
 def _draw_throughput(runs: RunRows) -> Figure:
@@ -251,14 +220,14 @@ def _draw_throughput(runs: RunRows) -> Figure:
     rate, wait, *phases = canvas.add_panels(page, (1, 1), *((1,) for _ in runs))
     _draw_panels((rate, wait), runs, SPEED_PANELS)
     rate.set_ylim(bottom=0)
-    canvas.add_legends((rate, wait))
+    canvas.add_legends(rate, wait)
     for ax, (run, rows) in zip(phases, runs.items(), strict=True):
         name = run if len(runs) > 1 else ""
         label_panel(ax, f"Where the time of a round goes {name}".rstrip(), "round", "share of the time, 0 to 1")
         if names := canvas.prefixed_columns(rows, "phase"):
             canvas.draw_areas(ax, rows, names)
             ax.set_ylim(0, 1)
-            canvas.add_legend(ax)
+            canvas.add_legends(ax)
         else:
             canvas.show_no_data(ax)
     return page

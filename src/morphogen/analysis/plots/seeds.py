@@ -41,6 +41,7 @@ FATES = {
     "alive": canvas.SKY,
 }
 START, END = "host alone", "final"
+EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
@@ -66,7 +67,7 @@ def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
         for span in _spans([event for event in round_events if (event.env, event.slot) == (env, slot)], end)
     ]
     backs = [
-        {"env": event.env, "slot": None, **_span(ROLLBACK, event.epoch, event.epoch)}
+        {"env": event.env, "slot": None, "stage": ROLLBACK, "start": event.epoch, "end": event.epoch, **EMPTY_SPAN}
         for event in round_events
         if event.name == "RolledBack" and (event.env or 0) < MAX_ENVS
     ]
@@ -82,12 +83,8 @@ def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
         if stage == Stage.GERMINATED.name:
             name, seed = born.get(start), seed + 1
         if stop > start:
-            occupied = {} if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}
-            yield {**_span(stage, start, stop), **occupied}
-
-
-def _span(stage: str, start: int | None, end: int | None) -> Row:
-    return {"stage": stage, "start": start, "end": end, "seed": None, "blueprint": None}
+            occupant = EMPTY_SPAN if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}
+            yield {"stage": stage, "start": start, "end": stop, **occupant}
 
 
 def _slot_keys(rows: Sequence[Row]) -> list[tuple[int, str]]:
@@ -142,9 +139,8 @@ def _plot_bars(ax: Axes, rows: list[Row], at: dict[tuple[int, str], int]) -> Non
 LIFECYCLE = Plot(
     "lifecycle",
     "Lives of the seeds",
-    f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. "
-    "Bars are stages, the text is the "
-    "blueprint, a cross is a rollback of the env. A slot without a bar is empty.",
+    f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. Bars are stages, the text is "
+    "the blueprint, a cross is a rollback of the env. A slot without a bar is empty.",
     lifecycle_rows,
     canvas.stack_runs(_plot_lifecycles, lambda rows: 1.5 + 0.13 * max(6, len(_slot_keys(rows)))),
 )

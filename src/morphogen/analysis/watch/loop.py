@@ -156,19 +156,16 @@ def _open_display(screen: Console, run: Path, once: bool) -> Iterator[Callable[[
         with Live(console=screen, screen=True, auto_refresh=False) as live:
             yield lambda view: live.update(_render(view, run, screen, height=screen.height), refresh=True)
     else:
-        yield _RoundDisplay(lambda view: screen.print(_render(view, run, screen)))
+        shown = 0
 
+        def show_round(view: RunView) -> None:
+            """Show a view per completed round, except after the end of the run."""
+            nonlocal shown
+            if view.rounds_done > shown and view.ended is None:
+                screen.print(_render(view, run, screen))
+            shown = view.rounds_done
 
-class _RoundDisplay:
-    """Show a view per completed round, except after the end of the run."""
-
-    def __init__(self, show: Callable[[RunView], None]) -> None:
-        self._show, self._shown = show, 0
-
-    def __call__(self, view: RunView) -> None:
-        if view.rounds_done > self._shown and view.ended is None:
-            self._show(view)
-        self._shown = view.rounds_done
+        yield show_round
 
 
 def _render(view: RunView, run: Path, screen: Console, *, height: int | None = None) -> RenderableType:

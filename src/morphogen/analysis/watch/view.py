@@ -6,13 +6,7 @@ from typing import Any, NamedTuple
 
 from morphogen.analysis.console import mean_known
 from morphogen.telemetry.events import Envelope, Event, Json
-from morphogen.telemetry.kinds.epoch import (
-    EpisodeCompleted,
-    EpochCompleted,
-    SeedFossilized,
-    SeedGerminated,
-    StageChanged,
-)
+from morphogen.telemetry.kinds.epoch import EpisodeCompleted, EpochCompleted, SeedGerminated, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunResumed, RunStarted, TelemetryDropped
@@ -79,7 +73,6 @@ class SlotView:
     stage: str = Stage.DORMANT.name
     blueprint: str | None = None
     alpha: float | None = None
-    contribution: float | None = None  # points of accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +217,10 @@ def _on_epoch(view: RunView, event: Envelope, data: EpochCompleted) -> RunView:
 
 
 def _step_env(env: EnvView, data: EpochCompleted, row: int) -> EnvView:
-    slots = zip(env.slots, data.alpha[row], data.contribution[row], strict=True)
     reward = data.reward[row]
     return replace(
         env,
-        slots=tuple(replace(slot, alpha=alpha, contribution=worth) for slot, alpha, worth in slots),
+        slots=tuple(replace(slot, alpha=alpha) for slot, alpha in zip(env.slots, data.alpha[row], strict=True)),
         accuracy=env.accuracy.add(data.val_acc[row]),
         actions=(*env.actions, ActionView(data.op_effective[row], data.success[row]))[-MAX_ACTIONS:],
         reward=env.reward if reward is None else (env.reward or 0.0) + reward,
@@ -282,8 +274,5 @@ HANDLERS: dict[type[Event], Callable[[RunView, Envelope, Any], RunView]] = {
     EpochCompleted: _on_epoch,
     EpisodeCompleted: _on_episode,
     StageChanged: _on_stage_change,
-    SeedGerminated: lambda view, event, data: _update_slot(
-        view, event, blueprint=data.blueprint, alpha=None, contribution=None
-    ),
-    SeedFossilized: lambda view, event, data: _update_slot(view, event, contribution=data.contribution),
+    SeedGerminated: lambda view, event, data: _update_slot(view, event, blueprint=data.blueprint, alpha=None),
 }

@@ -13,7 +13,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.fields import Spec, fields_of, to_settings
-from morphogen.config.spec import EngineSpec, RunSpec, cnn_spec, resolve
+from morphogen.config.groups import EngineSpec
+from morphogen.config.spec import RunSpec, cnn_spec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.nets.net import Net

@@ -17,7 +17,7 @@ from bench.harness.bench_scenes import EPOCH_MINIBATCHES, BenchScene, build_scen
 from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
 from bench.speed import memory, minibatch, rollout, roofline, validate
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.config.spec import DataSpec
+from morphogen.config.groups import DataSpec
 from morphogen.steps.train import start_epoch
 
 LOOP_ENVS = {"digits": (8, 32), "cifar_baseline": (8, 32)}  # numbers of envs for which the loop is worth waiting for

@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, build_scheduler
 from bench.harness.timing import Bench, run_bench
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.config.spec import DataSpec
+from morphogen.config.groups import DataSpec
 from morphogen.data.feed import Feed
 from morphogen.state.env import EnvState
 

@@ -19,8 +19,8 @@ import torch
 from bench.harness.bench_scenes import plain_spec
 from bench.harness.timing import Bench, run_bench
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.config.groups import COMPILE_DEFAULT
-from morphogen.config.spec import DataSpec, EngineSpec, RunSpec, resolve
+from morphogen.config.groups import COMPILE_DEFAULT, DataSpec, EngineSpec
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.compile import FittedPlan
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup

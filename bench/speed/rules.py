@@ -19,7 +19,7 @@ from torch import Tensor
 from bench.harness.bench_scenes import build_scene
 from bench.harness.timing import Bench, ratio_measure, run_bench
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs

@@ -29,23 +29,23 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.analysis.report import report as report
     from morphogen.config.config_files import dump_config as dump_config
     from morphogen.config.config_files import parse_config as parse_config
-    from morphogen.config.spec import AttributionSpec as AttributionSpec
-    from morphogen.config.spec import CheckpointSpec as CheckpointSpec
-    from morphogen.config.spec import DataSpec as DataSpec
-    from morphogen.config.spec import EngineSpec as EngineSpec
-    from morphogen.config.spec import GovernorSpec as GovernorSpec
-    from morphogen.config.spec import HostSpec as HostSpec
-    from morphogen.config.spec import InstanceSpec as InstanceSpec
-    from morphogen.config.spec import LifecycleSpec as LifecycleSpec
-    from morphogen.config.spec import PolicySpec as PolicySpec
-    from morphogen.config.spec import PpoSpec as PpoSpec
-    from morphogen.config.spec import RewardSpec as RewardSpec
+    from morphogen.config.groups import AttributionSpec as AttributionSpec
+    from morphogen.config.groups import CheckpointSpec as CheckpointSpec
+    from morphogen.config.groups import DataSpec as DataSpec
+    from morphogen.config.groups import EngineSpec as EngineSpec
+    from morphogen.config.groups import GovernorSpec as GovernorSpec
+    from morphogen.config.groups import HostSpec as HostSpec
+    from morphogen.config.groups import LifecycleSpec as LifecycleSpec
+    from morphogen.config.groups import PolicySpec as PolicySpec
+    from morphogen.config.groups import PpoSpec as PpoSpec
+    from morphogen.config.groups import RewardSpec as RewardSpec
+    from morphogen.config.groups import SignalSpec as SignalSpec
     from morphogen.config.spec import RunSpec as RunSpec
-    from morphogen.config.spec import SignalSpec as SignalSpec
-    from morphogen.config.spec import TelemetrySpec as TelemetrySpec
     from morphogen.config.spec import resolve as resolve
     from morphogen.config.task import PRESETS as PRESETS
     from morphogen.config.task import TASKS as TASKS
+    from morphogen.config.task import InstanceSpec as InstanceSpec
+    from morphogen.config.telemetry_spec import TelemetrySpec as TelemetrySpec
     from morphogen.engine.scheduler import Hooks as Hooks
     from morphogen.engine.scheduler import Parts as Parts
     from morphogen.engine.scheduler import Scheduler as Scheduler
@@ -70,9 +70,11 @@ _HOMES = {
     "analysis.inspect_run": "tables",
     "analysis.report": "report",
     "config.config_files": "dump_config parse_config",
-    "config.spec": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec InstanceSpec "
-    "LifecycleSpec PolicySpec PpoSpec RewardSpec RunSpec SignalSpec TelemetrySpec resolve",
-    "config.task": "PRESETS TASKS",
+    "config.groups": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec LifecycleSpec "
+    "PolicySpec PpoSpec RewardSpec SignalSpec",
+    "config.spec": "RunSpec resolve",
+    "config.task": "InstanceSpec PRESETS TASKS",
+    "config.telemetry_spec": "TelemetrySpec",
     "engine.scheduler": "Hooks Parts Scheduler",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
     "evaluation.play": "play",

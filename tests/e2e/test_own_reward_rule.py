@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 import morphogen
 from morphogen.config.config_files import parse_config
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.engine.reporter import build_facts, build_record
 from morphogen.engine.scheduler import Scheduler
 from morphogen.rules.rewards.table import register, rule_from_function

@@ -12,7 +12,8 @@ from support.small_runs import tiny
 
 from morphogen import kernels
 from morphogen.analysis import run_log
-from morphogen.config.spec import CheckpointSpec, DataSpec, TelemetrySpec
+from morphogen.config.groups import CheckpointSpec, DataSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
 from morphogen.run.train import resume, train_ppo_vectorized

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.small_runs import live, tiny, world_of
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.engine.setup import build_setup
 from morphogen.rules.decode import decode
 from morphogen.rules.rewards.table import BUILDERS, build_rule

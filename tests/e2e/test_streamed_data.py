@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
-from morphogen.config.spec import DataSpec, EngineSpec, InstanceSpec
-from morphogen.config.task import TASKS
+from morphogen.config.groups import DataSpec, EngineSpec
+from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.small_runs import live, tiny_setup, world_of
 
-from morphogen.config.spec import AttributionSpec, DataSpec, HostSpec
+from morphogen.config.groups import AttributionSpec, DataSpec, HostSpec
 from morphogen.nets import cnn
 from morphogen.nets import plan as plans
 from morphogen.rules.attribution import coalitions

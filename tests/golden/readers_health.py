@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.nets.blocks import ParamIndex, grad_stats
 from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
 from morphogen.telemetry.anomaly import gradient_drift

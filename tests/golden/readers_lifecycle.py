@@ -2,7 +2,7 @@
 
 import torch
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.legality import action_masks, used_heads
 from morphogen.rules.stages import advance_ramp, retarget, transition

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.learn.advantage import gae
 from morphogen.rules.attribution import attribution, coalitions
 from morphogen.rules.rewards.table import build_rule

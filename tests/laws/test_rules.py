@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen import rules
-from morphogen.config.spec import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
 from morphogen.learn import advantage
 from morphogen.nets import blend_slots
 from morphogen.rules import (

@@ -15,7 +15,7 @@ from support.profiles import one_in
 from support.small_runs import live, tiny, world_of
 
 from morphogen import steps
-from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
 from morphogen.engine.episodes import Rollout
 from morphogen.engine.epoch import Epoch
 from morphogen.engine.policies import build_arm

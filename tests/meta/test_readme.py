@@ -13,7 +13,7 @@ from bench.speed import summary
 from bench.studies import ablations, landscape, learning
 from morphogen.cli import main
 from morphogen.cli.bench import expand_grid
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"

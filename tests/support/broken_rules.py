@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from tensordict import TensorDict
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.table import FunctionRule, build_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage

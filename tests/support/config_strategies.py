@@ -8,23 +8,25 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from morphogen.config import fields as kinds
-from morphogen.config import spec as specs
+from morphogen.config import groups
 from morphogen.config.fields import describe, fields_of
-from morphogen.config.task import TASKS
+from morphogen.config.spec import RunSpec
+from morphogen.config.task import TASKS, InstanceSpec
+from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 
 GROUPS = (
-    specs.DataSpec,
-    specs.HostSpec,
-    specs.LifecycleSpec,
-    specs.GovernorSpec,
-    specs.SignalSpec,
-    specs.AttributionSpec,
-    specs.RewardSpec,
-    specs.PolicySpec,
-    specs.PpoSpec,
-    specs.EngineSpec,
-    specs.InstanceSpec,
-    specs.TelemetrySpec,
+    groups.DataSpec,
+    groups.HostSpec,
+    groups.LifecycleSpec,
+    groups.GovernorSpec,
+    groups.SignalSpec,
+    groups.AttributionSpec,
+    groups.RewardSpec,
+    groups.PolicySpec,
+    groups.PpoSpec,
+    groups.EngineSpec,
+    InstanceSpec,
+    TelemetrySpec,
 )
 WIDE = 1e6  # where a bound is open
 
@@ -61,9 +63,7 @@ def plain_fields(spec):
     return [field for field in known if not hasattr(field.kind, "PATH")]
 
 
-FIELDS = [
-    field for spec in (*GROUPS, specs.LegacyRewardSpec, specs.WandbSpec, specs.RunSpec) for field in plain_fields(spec)
-]
+FIELDS = [field for spec in (*GROUPS, groups.LegacyRewardSpec, WandbSpec, RunSpec) for field in plain_fields(spec)]
 
 
 def default_of(field):
@@ -156,12 +156,12 @@ def runs(draw):
     names = [slot.name for slot in TASKS[task].host.all_slots]
     some = draw(st.lists(st.sampled_from(GROUPS), max_size=3, unique=True))
     values = {group.PATH: draw(groups(group)) for group in some}
-    for field in plain_fields(specs.RunSpec):
+    for field in plain_fields(RunSpec):
         if field.name not in ("task", "slots") and draw(st.booleans()):
             values[field.name] = draw(value_of(field))
     slots = draw(st.none() | st.lists(st.sampled_from(names), min_size=1, unique=True))
     try:
-        spec = specs.RunSpec(**values, task=task, slots=slots)
+        spec = RunSpec(**values, task=task, slots=slots)
         return draw(st.sampled_from((spec, specs.resolve(spec))))
     except ValueError:
-        return specs.RunSpec(task=task, slots=slots)
+        return RunSpec(task=task, slots=slots)

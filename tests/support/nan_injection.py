@@ -16,7 +16,8 @@ from support.small_runs import tiny_setup
 from tensordict import TensorDict
 
 from morphogen.config.action_schedule import parse_schedule
-from morphogen.config.spec import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec, TelemetrySpec
+from morphogen.config.groups import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_control
 from morphogen.engine.compile import Signature

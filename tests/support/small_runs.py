@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from morphogen.config.fields import Spec, fields_of, to_settings
-from morphogen.config.spec import DataSpec, LifecycleSpec, PolicySpec, PpoSpec, RunSpec, resolve
+from morphogen.config.groups import DataSpec, LifecycleSpec, PolicySpec, PpoSpec
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm

@@ -5,7 +5,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from bench.harness.plain_modules import SeedModule, flatten_parameters, ordered_parameters
-from morphogen.config.spec import HostSpec, LifecycleSpec
+from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.nets import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, plan_counts, read_plan

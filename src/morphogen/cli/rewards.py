@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from morphogen.cli import process
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.engine import extensions
 from morphogen.errors import ConfigError
 from morphogen.vocab.reward import RULES

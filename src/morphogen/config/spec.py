@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from morphogen.config import groups
 from morphogen.config.fields import (
     FROM_TASK,
     SIZE,
@@ -20,55 +21,13 @@ from morphogen.config.fields import (
     spec,
     to_settings,
 )
-from morphogen.config.groups import (
-    AttributionSpec,
-    CheckpointSpec,
-    DataSpec,
-    EngineSpec,
-    GovernorSpec,
-    HostSpec,
-    LegacyRewardSpec,
-    LifecycleSpec,
-    PolicySpec,
-    PpoSpec,
-    RewardSpec,
-    SignalSpec,
-)
 from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, find_task, reference_instance
-from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.text import format_value
-
-__all__ = [
-    "POLICIES",
-    "RESUME_MUTABLE",
-    "SCHEDULE_FILE",
-    "AttributionSpec",
-    "CheckpointSpec",
-    "DataSpec",
-    "EngineSpec",
-    "GovernorSpec",
-    "HostSpec",
-    "InstanceSpec",
-    "LegacyRewardSpec",
-    "LifecycleSpec",
-    "PolicySpec",
-    "PpoSpec",
-    "RewardSpec",
-    "RunSpec",
-    "SignalSpec",
-    "TelemetrySpec",
-    "WandbSpec",
-    "build_limits",
-    "cnn_spec",
-    "instance_ranges",
-    "may_change_on_resume",
-    "param_budget",
-    "resolve",
-]
 
 # Policies of a run: the one that PPO trains, and baselines on the same path.
 POLICIES: dict[str, str] = {
@@ -85,12 +44,7 @@ STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an e
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
-    "rounds",
-    "engine.devices",
-    "engine.threads",
-    "engine.compile",
-    "engine.phase_profile",
-    "telemetry",
+    *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.phase_profile", "telemetry"),
     "checkpoint",
 )
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
@@ -144,18 +98,18 @@ class RunSpec(Spec):
     preset: Annotated[Annotated[str, OneOf(PRESETS)] | None, Null("none")] = option(
         None, "--preset", "NAME", TASK, "start from a named set of settings: " + ", ".join(PRESETS)
     )
-    data: DataSpec = DataSpec()
-    host: HostSpec = HostSpec()
-    lifecycle: LifecycleSpec = LifecycleSpec()
-    governor: GovernorSpec = GovernorSpec()
-    signal: SignalSpec = SignalSpec()
-    attribution: AttributionSpec = AttributionSpec()
-    reward: RewardSpec = RewardSpec()
-    policy: PolicySpec = PolicySpec()
-    ppo: PpoSpec = PpoSpec()
-    engine: EngineSpec = EngineSpec()
+    data: groups.DataSpec = groups.DataSpec()
+    host: groups.HostSpec = groups.HostSpec()
+    lifecycle: groups.LifecycleSpec = groups.LifecycleSpec()
+    governor: groups.GovernorSpec = groups.GovernorSpec()
+    signal: groups.SignalSpec = groups.SignalSpec()
+    attribution: groups.AttributionSpec = groups.AttributionSpec()
+    reward: groups.RewardSpec = groups.RewardSpec()
+    policy: groups.PolicySpec = groups.PolicySpec()
+    ppo: groups.PpoSpec = groups.PpoSpec()
+    engine: groups.EngineSpec = groups.EngineSpec()
     telemetry: TelemetrySpec = TelemetrySpec()
-    checkpoint: CheckpointSpec = CheckpointSpec()
+    checkpoint: groups.CheckpointSpec = groups.CheckpointSpec()
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:

@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from morphogen.config.groups import AUTO, RESIDENT, STREAMED
-from morphogen.config.spec import DataSpec
+from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.cifar import read_cifar
 from morphogen.data.splits import Samples, Splits, fingerprint, read_digits

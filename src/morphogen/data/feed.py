@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from morphogen.config.spec import DataSpec, RunSpec
+from morphogen.config.groups import DataSpec
+from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
 from morphogen.data.instances import draw_instances

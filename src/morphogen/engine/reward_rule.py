@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.engine import extensions
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import archetypes, table

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.stages import clamp_stage
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import constant_table

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import GovernorSpec
+from morphogen.config.groups import GovernorSpec
 from morphogen.vocab.stage import Panic
 
 LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import SignalSpec
+from morphogen.config.groups import SignalSpec
 from morphogen.state.env import Signals
 from morphogen.state.measure import Attribution
 from morphogen.state.tree_ops import replace

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.stages import clamp_stage, clear, promote, remove, retarget
 from morphogen.state.decision import ActionOutcome, ActionSpec

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import GovernorSpec
+from morphogen.config.groups import GovernorSpec
 from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollback_cause
 from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState

@@ -4,7 +4,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.spec import SignalSpec
+from morphogen.config.groups import SignalSpec
 from morphogen.rules.attribution import attribution, detect_false_credit, is_measured_epoch
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.own import network_value, parameter_cost

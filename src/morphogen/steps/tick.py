@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate
 from morphogen.rules.stages import advance_ramp, clear, occupied, promote, remove, transition
 from morphogen.state.env import EnvState, Slots

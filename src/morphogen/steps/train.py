@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.spec import HostSpec, LifecycleSpec
+from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, cnn, sites
 from morphogen.nets.forward import SlotSeeds, forward
 from morphogen.nets.net import Net

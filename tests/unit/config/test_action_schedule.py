@@ -14,7 +14,7 @@ from support.small_runs import live, tiny, tiny_setup, world_of
 
 from morphogen.cli import main
 from morphogen.config.action_schedule import Schedule, ScheduleStep, build_builtin, dump_schedule, parse_schedule
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.engine.action_control import build_control, load_schedule
 from morphogen.engine.policies import Arm

@@ -16,7 +16,8 @@ from morphogen.config.config_files import (
     parse_config,
 )
 from morphogen.config.fields import merge_settings
-from morphogen.config.spec import LegacyRewardSpec, PolicySpec, RunSpec, resolve
+from morphogen.config.groups import LegacyRewardSpec, PolicySpec
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import PRESETS
 from morphogen.errors import ConfigError
 from morphogen.vocab.reward import RULES

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from morphogen.config.config_files import build_spec, dump_config, merge_layers
-from morphogen.config.spec import InstanceSpec, RunSpec, cnn_spec, resolve
-from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS, find_task
+from morphogen.config.spec import RunSpec, cnn_spec, resolve
+from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS, InstanceSpec, find_task
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 

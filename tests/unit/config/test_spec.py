@@ -17,28 +17,22 @@ from support.config_strategies import (
     wrong_types,
 )
 
-from morphogen.config.groups import HeadFactors, HeadFloors, OpBias
-from morphogen.config.spec import (
+from morphogen.config.groups import (
     EngineSpec,
     GovernorSpec,
+    HeadFactors,
+    HeadFloors,
     HostSpec,
-    InstanceSpec,
     LegacyRewardSpec,
     LifecycleSpec,
+    OpBias,
     PolicySpec,
     PpoSpec,
     RewardSpec,
-    RunSpec,
-    TelemetrySpec,
-    WandbSpec,
-    build_limits,
-    cnn_spec,
-    instance_ranges,
-    param_budget,
-    resolve,
 )
-from morphogen.config.task import TASKS
-from morphogen.config.telemetry_spec import AnomalyLimits
+from morphogen.config.spec import RunSpec, build_limits, cnn_spec, instance_ranges, param_budget, resolve
+from morphogen.config.task import TASKS, InstanceSpec
+from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.slot import CnnSpec

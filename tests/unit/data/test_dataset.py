@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.spec import DataSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import splits
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python

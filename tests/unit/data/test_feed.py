@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import plain
 
-from morphogen.config.spec import DataSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.data import feed as feeds
 from morphogen.data.dataset import open_dataset

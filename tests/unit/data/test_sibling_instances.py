@@ -7,7 +7,7 @@ import torch
 from support.small_runs import cifar_files, tiny, tiny_setup
 
 from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
-from morphogen.config.spec import DataSpec, LifecycleSpec, PpoSpec
+from morphogen.config.groups import DataSpec, LifecycleSpec, PpoSpec
 from morphogen.data.feed import StreamedFeed
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 import morphogen
 from morphogen.cli import main, rewards
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.engine import extensions
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError

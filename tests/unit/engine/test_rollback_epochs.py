@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.small_runs import live, tiny_setup, world_of
 
-from morphogen.config.spec import GovernorSpec, LifecycleSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.data.feed import Feed
 from morphogen.rules.legality import action_masks
 from morphogen.testing.builders.scenes import make_slots

@@ -6,7 +6,7 @@ import torch
 from support.small_runs import live, tiny_setup, world_of
 from tensordict import TensorDict
 
-from morphogen.config.spec import GovernorSpec, HostSpec
+from morphogen.config.groups import GovernorSpec, HostSpec
 from morphogen.engine.episodes import Rollout
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.learn.baselines import deterministic_output

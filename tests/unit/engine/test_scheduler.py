@@ -5,8 +5,9 @@ import torch
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
-from morphogen.config.spec import DataSpec, HostSpec, PpoSpec, TelemetrySpec
+from morphogen.config.groups import DataSpec, HostSpec, PpoSpec
 from morphogen.config.task import TASKS
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup

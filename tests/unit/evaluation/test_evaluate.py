@@ -12,7 +12,8 @@ from support.small_runs import tiny, tiny_setup
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.config_files import build_spec, merge_layers
-from morphogen.config.spec import LifecycleSpec, PolicySpec, resolve
+from morphogen.config.groups import LifecycleSpec, PolicySpec
+from morphogen.config.spec import resolve
 from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.engine.policies import build_arm

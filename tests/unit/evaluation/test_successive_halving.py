@@ -7,7 +7,7 @@ import pytest
 from support.small_runs import tiny
 
 from morphogen.cli import main
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.engine.action_control import load_schedule
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import GrowthStep, build_schedule

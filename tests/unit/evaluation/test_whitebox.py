@@ -15,7 +15,9 @@ from support.small_runs import tiny_setup
 
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.config_files import build_spec, merge_layers
-from morphogen.config.spec import InstanceSpec, LifecycleSpec, resolve
+from morphogen.config.groups import LifecycleSpec
+from morphogen.config.spec import resolve
+from morphogen.config.task import InstanceSpec
 from morphogen.config.whitebox_spec import epochs_to_fossilize
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_control

@@ -8,8 +8,9 @@ from support.made_up_rollouts import noise, observation, tables
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.cli import arguments, main
-from morphogen.config.spec import LifecycleSpec, resolve
+from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits as limits_of_spec
+from morphogen.config.spec import resolve
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
 from morphogen.nets.policy import RecurrentPolicy

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs, archetype_returns
 from morphogen.rules.rewards.table import BUILDERS, build_rule
 from morphogen.testing.builders.reward_inputs import discounted_return, play_rule

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import one_in
 
-from morphogen.config.spec import SignalSpec
+from morphogen.config.groups import SignalSpec
 from morphogen.rules.attribution import attribution, coalitions, configuration_count, is_measured_epoch, players
 from morphogen.rules.shapley import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation

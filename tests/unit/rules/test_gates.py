@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_slot, make_slots

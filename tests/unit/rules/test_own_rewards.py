@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.own import loss_progress, network_value, parameter_cost
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import discounted_return, make_reward_inputs, play_rule

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.spec import SignalSpec
+from morphogen.config.groups import SignalSpec
 from morphogen.rules.signals import recent_min_accuracy, update_signals
 from morphogen.state import schema
 from morphogen.state.env import Signals

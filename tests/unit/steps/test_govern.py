@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from morphogen.config.spec import GovernorSpec, LifecycleSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.rules.legality import legal
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.tree_ops import zero_empty_slots

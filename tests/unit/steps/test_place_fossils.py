@@ -9,7 +9,7 @@ from support.small_runs import live as epochs_of
 from support.small_runs import tiny_setup, world_of
 from support.small_states import DIGITS, fresh, net
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.config.task import InstanceSpec
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control

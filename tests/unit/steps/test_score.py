@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import one_in
 
-from morphogen.config.spec import GovernorSpec, RewardSpec, SignalSpec
+from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
 from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.decision import ActionOutcome

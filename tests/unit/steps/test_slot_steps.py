@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from morphogen.config.spec import GovernorSpec, LifecycleSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_count, action_masks, used_heads
 from morphogen.state.measure import TrainMetrics, Validation

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from support.profiles import one_in
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import noise_lanes
 from morphogen.rules.decode import decode

@@ -14,7 +14,8 @@ from morphogen.analysis.inspect_run import inspect_path
 from morphogen.analysis.run_log import read_run
 from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main
-from morphogen.config.spec import RunSpec, TelemetrySpec
+from morphogen.config.spec import RunSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data import cifar
 from morphogen.data.cifar import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ import torch
 from support.random_records import following
 from support.small_runs import live, tiny_setup, world_of
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.engine.reporter import build_facts, build_record
 from morphogen.telemetry.kinds.epoch import GateEvaluated, RolledBack, StageChanged
 from morphogen.vocab.action import Op, Outcome

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config.spec import LifecycleSpec, RewardSpec
+from morphogen.config.groups import LifecycleSpec, RewardSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.rewards.table import build_rule
 from morphogen.steps.tick import tick

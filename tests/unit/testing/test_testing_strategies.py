@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from support.profiles import one_in
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import legal
 from morphogen.rules.stages import advance_ramp

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import RewardSpec
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
 from morphogen.rules.attribution import coalitions, is_measured_epoch
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks

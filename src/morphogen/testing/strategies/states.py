@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter, for_type_by_name
 
-from morphogen.config.spec import LifecycleSpec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.state.measure import RewardInputs

@@ -7,8 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.groups import LegacyRewardSpec
-from morphogen.config.spec import RewardSpec
+from morphogen.config.groups import LegacyRewardSpec, RewardSpec
 from morphogen.rules.rewards.legacy import kernels, parts
 from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows
 from morphogen.rules.rewards.protocol import Terms

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from morphogen.config import fields as kinds
 from morphogen.config import groups
 from morphogen.config.fields import describe, fields_of
-from morphogen.config.spec import RunSpec
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 
@@ -162,6 +162,6 @@ def runs(draw):
     slots = draw(st.none() | st.lists(st.sampled_from(names), min_size=1, unique=True))
     try:
         spec = RunSpec(**values, task=task, slots=slots)
-        return draw(st.sampled_from((spec, specs.resolve(spec))))
+        return draw(st.sampled_from((spec, resolve(spec))))
     except ValueError:
         return RunSpec(task=task, slots=slots)

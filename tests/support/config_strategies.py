@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from morphogen.config import fields as kinds
-from morphogen.config import groups
+from morphogen.config import groups as specs
 from morphogen.config.fields import describe, fields_of
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 
 GROUPS = (
-    groups.DataSpec,
-    groups.HostSpec,
-    groups.LifecycleSpec,
-    groups.GovernorSpec,
-    groups.SignalSpec,
-    groups.AttributionSpec,
-    groups.RewardSpec,
-    groups.PolicySpec,
-    groups.PpoSpec,
-    groups.EngineSpec,
+    specs.DataSpec,
+    specs.HostSpec,
+    specs.LifecycleSpec,
+    specs.GovernorSpec,
+    specs.SignalSpec,
+    specs.AttributionSpec,
+    specs.RewardSpec,
+    specs.PolicySpec,
+    specs.PpoSpec,
+    specs.EngineSpec,
     InstanceSpec,
     TelemetrySpec,
 )
@@ -63,7 +63,7 @@ def plain_fields(spec):
     return [field for field in known if not hasattr(field.kind, "PATH")]
 
 
-FIELDS = [field for spec in (*GROUPS, groups.LegacyRewardSpec, WandbSpec, RunSpec) for field in plain_fields(spec)]
+FIELDS = [field for spec in (*GROUPS, specs.LegacyRewardSpec, WandbSpec, RunSpec) for field in plain_fields(spec)]
 
 
 def default_of(field):

@@ -3,9 +3,7 @@
 A sample is one number per held-out episode, float [n], or [R, n] with a row per training run.  The rows are strata:
 the episodes of each are drawn again within it, the runs stay.  The same resamples serve every sample of a shape.  Ends
 at plain percentiles are too near to each other for few episodes; they are taken further out, as Student's t is wider
-than the normal (Hesterberg 2015, "expanded percentiles").  Of a skewed sample they still miss the mean too often;
-ends of studentised means do not, but they do so with heavy tails (Efron and Tibshirani 1993, 12.5).  Each end of the
-interval of a mean is the farther one of both; with few episodes that of the percentiles.
+than the normal (Hesterberg 2015, "expanded percentiles").
 """
 
 import math
@@ -19,13 +17,8 @@ import numpy as np
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
-MAX_RESAMPLES, MIN_RESAMPLES, MAX_DRAWS = (
-    10_000,
-    1_000,
-    2**24,
-)  # of a small sample, of a huge one, draws of all in between
+MAX_RESAMPLES, MIN_RESAMPLES, MAX_DRAWS = 10_000, 1_000, 2**24  # of a small sample, of a huge one, draws in between
 CONFIDENCE_LEVEL = 0.95
-MIN_STUDENTISED_EPISODES = 16  # episodes of a run below which studentised means are too wild
 MIDDLE_SHARES = (0.25, 0.75)  # of the ordered values, which the interquartile mean is of
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
@@ -75,13 +68,7 @@ def resample_iqms(drawn: Array, values: Array) -> Array:
 def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """The mean.  values [n] or [R, n], n >= 1."""
     rows = _as_rows(values)
-    estimate = _percentile_interval(rows, seed=seed, count=count)
-    if rows.shape[1] < MIN_STUDENTISED_EPISODES:
-        return estimate
-    low, high = _studentised_ends(
-        draw_resamples(*rows.shape, seed=seed, count=count or resample_count(rows.size)), rows
-    )
-    return Estimate(estimate.value, min(estimate.low, low), max(estimate.high, high))
+    return _bootstrap_estimate(resample_means, rows, seed=seed, count=count, size=rows.size)
 
 
 def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
@@ -97,7 +84,7 @@ def improvement_probability(ours: Array, theirs: Array, *, seed: int, count: int
     and Coull 1998); the runs are pooled.
     """
     wins = 0.5 + 0.5 * np.sign(np.asarray(ours, dtype=np.float64) - theirs).ravel()
-    _, low, high = _percentile_interval(_as_rows(np.concatenate((wins, (0.0, 0.0, 1.0, 1.0)))), seed=seed, count=count)
+    _, low, high = interval(np.concatenate((wins, (0.0, 0.0, 1.0, 1.0))), seed=seed, count=count)
     return Estimate(float(wins.mean()), max(low, 0.0), min(high, 1.0))
 
 
@@ -144,11 +131,7 @@ def student_t_quantile(degrees: int) -> float:
     if degrees <= len(_T):
         return _T[degrees - 1]
     z, n = _Z, degrees
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     return z + sum(term / n**k for k, term in enumerate(terms, start=1))
 
 
@@ -162,43 +145,9 @@ def _as_rows(values: Array) -> Array:
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 
-def _percentile_interval(rows: Array, *, seed: int, count: int | None) -> Estimate:
-    """The mean with ends at percentiles.  rows [R, n]."""
-    return _bootstrap_estimate(resample_means, rows, seed=seed, count=count, size=rows.size)
-
-
-def _studentised_ends(drawn: Array, rows: Array) -> tuple[float, float]:
-    """Ends of an interval of the mean, from its resamples in units of their own errors.  drawn [B, R * n], rows [R, n].
-
-    Resamples without an error of their own, of one episode again and again, are left out.
-    """
-    mean = float(rows.mean())
-    (_,), (error,) = _means_and_errors(np.ones((1, rows.size), dtype=np.int16), rows - mean)
-    behind, errors = _means_and_errors(drawn, rows - mean)
-    known = errors > 1e-6 * error
-    if not known.any():
-        return mean, mean
-    low, high = np.quantile(
-        behind[known] / errors[known], ((1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2), method="weibull"
-    )
-    return mean - float(high * error), mean - float(low * error)
-
-
-def _means_and_errors(drawn: Array, rows: Array) -> tuple[Array, Array]:
-    """Means of resamples and the standard errors of these means.  drawn [B, R * n], rows [R, n] -> both [B]."""
-    runs, count = rows.shape
-    parts = zip(np.split(drawn, runs, axis=1), rows, strict=True)
-    first, second = np.stack([resample_means(part, np.stack((row, row**2), axis=1)) for part, row in parts]).transpose(
-        2, 0, 1
-    )
-    spread = (second - first**2).clip(0.0) / max(count - 1, 1)  # [R, B]
-    return first.mean(axis=0), np.sqrt(spread.sum(axis=0)) / runs
-
-
 def _percentile_ends(statistics: Array, size: int, degrees: int) -> Array:
-    return np.quantile(
-        statistics, tail_shares(size, degrees), axis=0, method="weibull"
-    )  # unbiased for few resamples too
+    """The weibull method is unbiased for few resamples too."""
+    return np.quantile(statistics, tail_shares(size, degrees), axis=0, method="weibull")
 
 
 def _bootstrap_estimate(

@@ -4,7 +4,6 @@ One process at a time holds the lock; the lock of a dead process is ignored.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -12,10 +11,12 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
@@ -25,19 +26,9 @@ from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
-CHECKPOINTS, POLICY = "checkpoints", "policy.safetensors"
-LOCK, MAX_OWNER_BYTES = "lock", 4096  # bytes of the lock file that are read
+CHECKPOINTS, POLICY, LOCK = "checkpoints", "policy.safetensors", "lock"
 STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
-
-
-@dataclass(frozen=True, slots=True)
-class LockOwner:
-    """Process that holds a lock, or died while holding it."""
-
-    pid: int
-    host: str
-    since: str  # UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,57 +153,35 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
 
 
 @contextlib.contextmanager
-def own_directory(folder: Path) -> Iterator[LockOwner | None]:
-    """Hold the lock of a run directory; yield the previous owner if that process died, None otherwise.
+def own_directory(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run directory; the operating system releases it when its owner ends in any way.
 
-    The operating system releases the lock when the owner ends in any way; the file only names the owner.
-    Raises: ConfigError if the directory is in use or cannot be locked.
+    Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
     """
     path = folder / LOCK
+    lock = FileLock(path, blocking=False)
     try:
-        handle = _acquire(path)
-    except BlockingIOError:
-        owner = None
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            owner = _parse_owner(file.read(MAX_OWNER_BYTES))
-        name = f"process {owner.pid} on host {owner.host} since {owner.since}" if owner else "another process"
-        raise ConfigError(f"run directory {folder} is in use by {name}") from None
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(f"run directory {folder} is in use by {_read_owner(path)}") from None
     except OSError as error:
         raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
     try:
-        previous = _parse_owner(os.pread(handle, MAX_OWNER_BYTES, 0))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, files.json_bytes(asdict(LockOwner(os.getpid(), socket.gethostname(), now))), 0)
-        yield previous
+        path.write_bytes(files.json_bytes({"pid": os.getpid(), "host": socket.gethostname(), "since": now}))
+        yield
     finally:
         with contextlib.suppress(OSError):
             path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
-        os.close(handle)
+        lock.release()
 
 
-def _acquire(path: Path) -> int:
-    """Return a handle that holds the lock of the file at `path`, created if missing."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=False)):
-                return handle
-        os.close(handle)  # deleted by its owner between open and flock
-
-
-def _parse_owner(data: bytes) -> LockOwner | None:
-    """Return the owner that a lock file names; None if its content is invalid."""
-    with contextlib.suppress(ValueError, RecursionError):
-        match json.loads(data):
+def _read_owner(path: Path) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        match files.parse_json(files.read_bytes(path)):
             case {"pid": int(pid), "host": str(host), "since": str(since)}:
-                return LockOwner(pid, host, since)
-    return None
+                return f"process {pid} on host {host} since {since}"
+    return "another process"
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Lock of a run directory: its owner, the error that names the owner, and the lock of a dead process."""
 
-import fcntl
 import json
 import os
 import re
@@ -67,12 +66,10 @@ def test_a_directory_that_another_process_owns_is_refused_with_who_it_is(tmp_pat
 
 
 def test_an_owner_that_leaves_leaves_nothing(tmp_path):
-    with own_directory(tmp_path) as left:
-        assert left is None
-        assert [entry.name for entry in tmp_path.iterdir()] == [run_directory.LOCK]
-    assert not list(tmp_path.iterdir())
-    with own_directory(tmp_path) as left:
-        assert left is None
+    for _ in range(2):
+        with own_directory(tmp_path):
+            assert [entry.name for entry in tmp_path.iterdir()] == [run_directory.LOCK]
+        assert not list(tmp_path.iterdir())
 
 
 def test_an_owner_that_fails_gives_the_directory_back(tmp_path):
@@ -83,14 +80,12 @@ def test_an_owner_that_fails_gives_the_directory_back(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_lock_of_a_killed_process_is_free_at_once_and_says_whose_it_was(tmp_path, number):
+def test_the_lock_of_a_killed_process_is_free_at_once(tmp_path, number):
     with holder(tmp_path) as process:
         process.send_signal(number)
         process.wait()
     assert (tmp_path / run_directory.LOCK).exists()
-    with own_directory(tmp_path) as left:
-        assert left is not None
-        assert (left.pid, left.host) == (process.pid, socket.gethostname())
+    with own_directory(tmp_path):
         assert json.loads((tmp_path / run_directory.LOCK).read_bytes())["pid"] == os.getpid()
 
 
@@ -107,27 +102,13 @@ def test_a_thread_that_is_not_the_main_one_owns_as_well(tmp_path):
     found = []
 
     def attempt():
-        with own_directory(tmp_path) as left:
-            found.append(left)
+        with own_directory(tmp_path):
+            found.append(json.loads((tmp_path / run_directory.LOCK).read_bytes())["pid"])
 
     thread = threading.Thread(target=attempt)
     thread.start()
     thread.join()
-    assert found == [None]
-
-
-def test_a_lock_file_that_its_owner_takes_away_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    first, real = own_directory(tmp_path), fcntl.flock
-
-    def leaves_then_locks(handle, how):
-        monkeypatch.setattr(fcntl, "flock", real)
-        first.__exit__(None, None, None)
-        return real(handle, how)
-
-    first.__enter__()
-    monkeypatch.setattr(fcntl, "flock", leaves_then_locks)
-    with own_directory(tmp_path), pytest.raises(ConfigError, match="in use by process"), own_directory(tmp_path):
-        pass
+    assert found == [os.getpid()]
 
 
 def test_one_at_a_time_is_inside_however_many_try(tmp_path):
@@ -141,8 +122,7 @@ def test_one_at_a_time_is_inside_however_many_try(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "1"}', '{"pid": 1, "host": null, "since": 3}', "[" * 9999])
 def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(tmp_path, text):
     (tmp_path / run_directory.LOCK).write_text(text)
-    with own_directory(tmp_path) as left:
-        assert left is None
+    with own_directory(tmp_path):
         (tmp_path / run_directory.LOCK).write_text(text)
         with pytest.raises(ConfigError, match=r"is in use by another process$"):
             own_directory(tmp_path).__enter__()
@@ -150,8 +130,7 @@ def test_a_lock_file_that_says_nothing_is_taken_over_and_refused_without_a_name(
 
 def test_a_longer_text_of_a_dead_owner_leaves_no_rest(tmp_path):
     (tmp_path / run_directory.LOCK).write_text('{"pid": 1, "host": "h", "since": "s"}' + " " * 900)
-    with own_directory(tmp_path) as left:
-        assert left == run_directory.LockOwner(1, "h", "s")
+    with own_directory(tmp_path):
         assert json.loads((tmp_path / run_directory.LOCK).read_bytes())["pid"] == os.getpid()
         assert (tmp_path / run_directory.LOCK).stat().st_size < 900
 
@@ -166,8 +145,6 @@ def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
 
 
 def test_a_place_that_cannot_be_locked_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"run directory .*gone cannot be locked: No such file"):
-        own_directory(tmp_path / "gone").__enter__()
     (tmp_path / run_directory.LOCK).mkdir()
     with pytest.raises(ConfigError, match="cannot be locked: Is a directory"):
         own_directory(tmp_path).__enter__()

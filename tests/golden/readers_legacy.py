@@ -133,12 +133,7 @@ def read_part(row: dict, dtype: torch.dtype) -> None:
 WHOLE = {"rent_and_shock_inputs": read_rent_and_shock, "hacking_detectors": read_detectors}
 PARTS: dict[str, Callable[[dict, dict, LegacyRewardSpec], torch.Tensor]] = {
     "stage_pbrs": lambda x, _, spec: parts.stage_pbrs(
-        x["stage"],
-        x["epochs_in_stage"],
-        x["previous_stage"],
-        x["previous_epochs_in_stage"],
-        spec=spec,
-        gamma=GAMMA,
+        x["stage"], x["epochs_in_stage"], x["previous_stage"], x["previous_epochs_in_stage"], spec=spec, gamma=GAMMA
     ),
     "prune_shaping": lambda x, *_: parts.prune_shaping(x["stage"], x["age"], x["contribution"]),
     "fossilize_shaping": lambda x, *_: parts.fossilize_shaping(

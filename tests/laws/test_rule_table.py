@@ -80,11 +80,7 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
 @pytest.mark.parametrize(
     ("name", "builder", "said"),
     [
-        (
-            "delta",
-            rule_from_function(thrift),
-            "reward rule delta: expected a new name, got the name of a rule of own",
-        ),
+        ("delta", rule_from_function(thrift), "reward rule delta: expected a new name, got the name of a rule of own"),
         (
             "",
             rule_from_function(thrift),
@@ -93,11 +89,7 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
         ("two words", rule_from_function(thrift), "name of a reward rule: .* got 'two words'"),
         ("-dash", rule_from_function(thrift), "name of a reward rule: .* got '-dash'"),
         (7, rule_from_function(thrift), "name of a reward rule: .* got 7"),
-        (
-            "thrift",
-            {"gain": 1},
-            r"reward rule thrift: expected a function \(spec, terms\) -> rule, got \{'gain': 1\}",
-        ),
+        ("thrift", {"gain": 1}, r"reward rule thrift: expected a function \(spec, terms\) -> rule, got \{'gain': 1\}"),
     ],
 )
 def test_what_cannot_be_a_rule_is_refused_and_leaves_the_table_as_it_is(name, builder, said):

@@ -16,60 +16,36 @@ from morphogen.storage import checkpoint_store, run_directory
 from morphogen.vocab.text import escape_text
 
 MAX_ROWS = 10  # rows of long tables
+
+
+def _columns(text: str) -> dict[str, str]:
+    """Headings and their columns from `heading=column, ...`; a heading alone is its column."""
+    pairs = (part.partition("=") for part in text.split(", "))
+    return {heading: column or heading for heading, _, column in pairs}
+
+
 # Tables that are shown: heading -> its column.
 TABLE_COLUMNS: dict[str, dict[str, str]] = {
-    "rounds": {
-        "round": "round",
-        "accuracy %": "accuracy_mean",
-        "committed %": "committed_mean",
-        "value": "network_value_mean",
-        "reward": "reward_mean",
-        "x host": "params_ratio_mean",
-        "success": "success_share",
-        "hypervolume": "hypervolume",
-        "rollbacks": "rollbacks",
-    },
-    "blueprints": {
-        "blueprint": "blueprint",
-        "germinated": "germinated",
-        "fossilized": "fossilized",
-        "pruned": "pruned.action",
-        "by ramp": "pruned.ramp",
-        "rolled back": "rolled_back",
-        "alive": "alive",
-        "contribution": "contribution_mean",
-        "shapley": "shapley_mean",
-        "params": "params",
-    },
-    "ops": {
-        "op": "op",
-        "sampled": "sampled",
-        "took effect": "effective",
-        "executed": "succeeded",
-        "success": "success_share",
-        "legal": "legal_share",
-    },
-    "masks": {"head": "head", "legal values": "choices_mean", "share with one": "single_share"},
-    "verdicts": {"what": "what", "name": "name", "steps": "steps"},
-    "front": {
-        "round": "round",
-        "env": "env",
-        "committed %": "committed_accuracy",
-        "params": "params",
-        "x host": "params_ratio",
-        "stability": "stability",
-        "value": "network_value",
-    },
-    "throughput": {
-        "round": "round",
-        "env-epochs/s": "env_epochs_per_s",
-        "samples/s": "samples_per_s",
-        "rollout s": "rollout_s",
-        "update s": "update_s",
-        "host waits": "host_wait_time_share",
-    },
-    "anomalies": {name: name for name in ("round", "epoch", "env", "severity", "kind", "subject", "value", "limit")},
-    "rollbacks": {name: name for name in ("round", "epoch", "env", "reason", "loss", "loss_limit", "seeds_pruned")},
+    "rounds": _columns(
+        "round, accuracy %=accuracy_mean, committed %=committed_mean, value=network_value_mean, reward=reward_mean, "
+        "x host=params_ratio_mean, success=success_share, hypervolume, rollbacks"
+    ),
+    "blueprints": _columns(
+        "blueprint, germinated, fossilized, pruned=pruned.action, by ramp=pruned.ramp, rolled back=rolled_back, alive, "
+        "contribution=contribution_mean, shapley=shapley_mean, params"
+    ),
+    "ops": _columns("op, sampled, took effect=effective, executed=succeeded, success=success_share, legal=legal_share"),
+    "masks": _columns("head, legal values=choices_mean, share with one=single_share"),
+    "verdicts": _columns("what, name, steps"),
+    "front": _columns(
+        "round, env, committed %=committed_accuracy, params, x host=params_ratio, stability, value=network_value"
+    ),
+    "throughput": _columns(
+        "round, env-epochs/s=env_epochs_per_s, samples/s=samples_per_s, rollout s=rollout_s, update s=update_s, "
+        "host waits=host_wait_time_share"
+    ),
+    "anomalies": _columns("round, epoch, env, severity, kind, subject, value, limit"),
+    "rollbacks": _columns("round, epoch, env, reason, loss, loss_limit, seeds_pruned"),
 }
 UNKNOWN = "not known"
 

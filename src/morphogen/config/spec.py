@@ -202,9 +202,7 @@ def resolve(spec: RunSpec) -> RunSpec:
         reward=spec.reward.fill_defaults(),
         ppo=_fill(spec.ppo, minibatches=math.gcd(4, spec.envs)),
         telemetry=_fill(
-            spec.telemetry,
-            plateau_threshold=task.plateau_threshold,
-            improvement_threshold=task.improvement_threshold,
+            spec.telemetry, plateau_threshold=task.plateau_threshold, improvement_threshold=task.improvement_threshold
         ),
     )
 

@@ -90,11 +90,7 @@ class TelemetrySpec(Spec):
         "normal", "--telemetry-level", "L", OUTPUT, f"{', '.join(LEVELS)} (default normal)"
     )
     lifecycle_only: bool = option(
-        False,
-        "--lifecycle-only",
-        "",
-        OUTPUT,
-        "only events about the stages of seeds and about hosts",
+        False, "--lifecycle-only", "", OUTPUT, "only events about the stages of seeds and about hosts"
     )
     escalate: bool = True  # raise the level for a while after an anomaly or a rollback
     escalation_epochs: Count = 5

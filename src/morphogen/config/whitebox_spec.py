@@ -9,9 +9,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Gate
 
 BASE_POINTS = 20.0  # points of a host alone
-GAIN_POINTS = (
-    60.0  # points that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
-)
+GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
 DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay
 MATURITY_EPOCHS = 10  # epochs until a host is ripe, per label noise of 1
 # The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.

@@ -90,14 +90,7 @@ def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
 
 
 def _usable_samples(
-    key: Tensor,
-    episode: Tensor,
-    class_of: Tensor,
-    share: Tensor,
-    *,
-    labels: Tensor,
-    minimum: int,
-    ranges: InstanceSpec,
+    key: Tensor, episode: Tensor, class_of: Tensor, share: Tensor, *, labels: Tensor, minimum: int, ranges: InstanceSpec
 ) -> tuple[Tensor, Tensor]:
     """Return (table int32 [E, N], usable training samples first; count int64 [E]); [E, 0] if all are usable."""
     envs, count = key.shape[0], labels.shape[0]

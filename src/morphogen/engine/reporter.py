@@ -99,7 +99,7 @@ def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
         used = [(name, labels, place), *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots)]
         for item, names, place in used:
             if item not in names:
-                raise CheckpointError(f"{place} names {format_value(item)}; want one of {', '.join(names)}")
+                raise CheckpointError(f"{place}: expected one of {', '.join(names)}, got {format_value(item)}")
     return state
 
 
@@ -158,12 +158,7 @@ class Reporter:
             self._pending.append(moment)
         self._memory = after
 
-    def end_round(
-        self,
-        round: int,
-        metrics: Mapping[str, Any],
-        costs: RoundCosts,
-    ) -> BatchSummary:
+    def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
         """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
         trained = "steps_done" in metrics
         update = (ppo_event(metrics, update_s=costs.update_s),) if trained else ()
@@ -250,6 +245,7 @@ _SLOT_LEAVES = ("gradient_norm", "gradient_health", "gradient_ratio", "gradient_
 _SLOT_LEAVES += ("vanishing", "exploding", "velocity", "velocity_valid", "since_measured")
 _REWARD_LEAVES = ("reward", "components", "network_value", "param_cost", "potential", "potential_by_slot")
 _REWARD_LEAVES += ("unmeasured", "detectors", "detector_ratio", "fossil_params", "live_params")
+_REPORT_LEAVES = ("rolled_back", "panic", "anomaly", "snapshot_epoch", "snapshot_taken", "seeds_pruned")
 
 
 def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
@@ -276,13 +272,10 @@ def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
         "stage_acted": acted.stage,
         "stage_ticked": ticked.stage,
         "stage": after.stage,
-        "blueprint": acted.blueprint,  # also of a seed that the end of the step removes
-        "algorithm": acted.algorithm,
-        "tempo": acted.tempo,
-        "blend_target": acted.blend_target,
+        # Of `acted`: also of a seed that the end of the step removes.
+        **{name: getattr(acted, name) for name in ("blueprint", "algorithm", "tempo", "blend_target")},
         "alpha": after.alpha,
-        "age": ticked.age,
-        "epochs_in_stage": ticked.epochs_in_stage,
+        **{name: getattr(ticked, name) for name in ("age", "epochs_in_stage")},
         "params": epoch.score.seed_params,
         "gate": gate,
         "gate_passed": (gate != 0) & (failed == 0),
@@ -304,19 +297,14 @@ def removal_cause(epoch: Epoch) -> Tensor:
 def _step_values(epoch: Epoch) -> dict[str, Tensor]:
     choice, outcome = epoch.act.choice, epoch.act.outcome
     return {
-        "action": choice.action,
+        **{name: getattr(choice, name) for name in ("action", "forced", "op_prob", "log_prob", "entropy", "value")},
         "op_effective": outcome.effective_op,
         "outcome": outcome.outcome,
         "reason": outcome.reason,
         "success": outcome.executed,
-        "forced": choice.forced,
         "missed": epoch.act.missed,
-        "op_prob": choice.op_prob,
         "op_legal": epoch.act.masks.op,
         "legal_choices": head_value_counts(epoch.act.masks, choice.action[:, Head.OP]),
-        "log_prob": choice.log_prob,
-        "entropy": choice.entropy,
-        "value": choice.value,
         **{name: getattr(epoch.score.step, name) for name in _REWARD_LEAVES},
     }
 
@@ -325,14 +313,9 @@ def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
     report, signals = epoch.score.report, epoch.score.after.signals
     instance = epoch.score.after.instance
     return {
-        "rolled_back": report.rolled_back,
-        "panic": report.panic,
+        **{name: getattr(report, name) for name in _REPORT_LEAVES},
         "loss_limit": report.limit,
         "panic_streak": report.streak,
-        "anomaly": report.anomaly,
-        "snapshot_epoch": report.snapshot_epoch,
-        "snapshot_taken": report.snapshot_taken,
-        "seeds_pruned": report.seeds_pruned,
         "stabilized": signals.stabilized,
         "stable_epochs": signals.stable,
         "host_params": epoch.score.host_params,

@@ -28,26 +28,15 @@ class Reduction(Enum):
 
 # Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
 STEP_REDUCTIONS: dict[str, Reduction] = {
-    "policy_loss": Reduction.MEAN,
-    "value_loss": Reduction.MEAN,
-    "contribution_loss": Reduction.MEAN,
-    "entropy": Reduction.MEAN,
-    "entropy_head": Reduction.MEAN,
-    "kl": Reduction.MEAN,
-    "clip_share": Reduction.MEAN,
-    "clip_share_head": Reduction.MEAN,
+    **dict.fromkeys(("policy_loss", "value_loss", "contribution_loss", "entropy", "entropy_head"), Reduction.MEAN),
+    **dict.fromkeys(("kl", "clip_share", "clip_share_head"), Reduction.MEAN),
     "ratio_max": Reduction.MAX,
     "ratio_min": Reduction.MIN,
     "behaviour_gap": Reduction.FIRST,
-    "steps_done": Reduction.SUM,
-    "steps_skipped": Reduction.SUM,
+    **dict.fromkeys(("steps_done", "steps_skipped"), Reduction.SUM),
     "stopped_by_kl": Reduction.ANY,
-    "gradient_norm": Reduction.MEAN,
-    "clipped_share": Reduction.MEAN,
-    "gradient_norm_head": Reduction.MEAN,
-    "nonfinite.loss": Reduction.SUM,
-    "nonfinite.gradient": Reduction.SUM,
-    "nonfinite.step": Reduction.SUM,
+    **dict.fromkeys(("gradient_norm", "clipped_share", "gradient_norm_head"), Reduction.MEAN),
+    **dict.fromkeys(("nonfinite.loss", "nonfinite.gradient", "nonfinite.step"), Reduction.SUM),
     "layer_health": Reduction.MEAN,
 }
 # Metrics with several values, and the label of each value.

@@ -83,32 +83,33 @@ def find_misfit(start: RunStarted, event: Envelope) -> str | None:
     if isinstance(event.data, RunStarted):
         return next(_start_errors(event.data), None)
     faults = (*_place_errors(start, event), *_row_errors(start, event.data))
-    return f"{event.name} {faults[0]}" if faults else None
+    return f"{event.name}.{faults[0]}" if faults else None
 
 
 def _start_errors(data: RunStarted) -> Iterator[str]:
     for name, most in (("envs", MAX_ENVS), ("world", data.envs), ("rounds", None), ("epochs", None)):
         value = getattr(data, name)
         if value < 1 or (most is not None and value > most):
-            yield f"RunStarted.{name} is {value}; want 1 .. {most}" if most else f"RunStarted.{name} is 0; want >= 1"
+            yield f"RunStarted.{name}: expected {f'1 .. {most}' if most else '>= 1'}, got {value}"
     if not 1 <= len(data.slots) <= MAX_SLOTS or len(set(data.slots)) < len(data.slots):
-        yield f"RunStarted.slots is {format_value(list(data.slots))}; want 1 .. {MAX_SLOTS} names, each once"
+        names = format_value(list(data.slots))
+        yield f"RunStarted.slots: expected 1 .. {MAX_SLOTS} names, each once, got {names}"
 
 
 def _place_errors(start: RunStarted, event: Envelope) -> Iterator[str]:
     for name, count in (("epoch", start.epochs), ("env", start.envs)):
         value = getattr(event, name)
         if value is not None and value >= count:
-            yield f"has {name} {value}; the run has {count}"
+            yield f"{name}: expected one of the {count} of the run, got {value}"
     if event.slot is not None and event.slot not in start.slots:
-        yield f"has slot {format_value(event.slot)}; the run has {', '.join(start.slots)}"
+        yield f"slot: expected one of {', '.join(start.slots)}, got {format_value(event.slot)}"
     seeds = event.data.topology if isinstance(event.data, EpisodeCompleted) else ()
     for name in (getattr(event.data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
         if isinstance(name, str) and name not in BLUEPRINTS:
-            yield f"names the blueprint {format_value(name)}; want one of {', '.join(sorted(BLUEPRINTS))}"
+            yield f"blueprint: expected one of {', '.join(sorted(BLUEPRINTS))}, got {format_value(name)}"
     slots = [seed["slot"] for seed in seeds]
     if not set(slots) <= set(start.slots) or len(set(slots)) < len(slots):
-        yield f"has seeds in {format_value(slots)}; the run has {', '.join(start.slots)}, each once"
+        yield f"topology: expected seeds in {', '.join(start.slots)}, each once, got {format_value(slots)}"
 
 
 def _row_errors(start: RunStarted, data: Any) -> Iterator[str]:
@@ -119,13 +120,13 @@ def _row_errors(start: RunStarted, data: Any) -> Iterator[str]:
     tables = {name: rows for name, rows in data.payload().items() if not (rows is named and name == "names")}
     counts = {len(rows) for rows in tables.values()}
     if len(counts) > 1 or not 1 <= min(counts) <= start.envs:
-        yield f"has {', '.join(map(str, sorted(counts)))} envs in its rows; want as many in each, of {start.envs}"
+        yield f"rows: expected equal numbers of at most {start.envs} envs, got {', '.join(map(str, sorted(counts)))}"
     for name, rows in tables.items():
         sizes = {len(row) for row in rows if isinstance(row, tuple)}
         if name in RAGGED_FIELDS or (name in FREE_WIDTH and 0 not in sizes):
             continue
         if sizes - {len(named)}:
-            yield f"has {', '.join(map(str, sorted(sizes)))} numbers in the rows of {name}; want {len(named)}"
+            yield f"{name}: expected {len(named)} numbers in each row, got {', '.join(map(str, sorted(sizes)))}"
 
 
 def manifest_hash(manifest: dict[str, Any]) -> str:

@@ -147,10 +147,8 @@ def check_loggers(names: Iterable[str]) -> None:
     """Raise a ConfigError if the package of a logger is not installed."""
     for name in names:
         if name in LOGGER_PACKAGES and importlib.util.find_spec(LOGGER_PACKAGES[name]) is None:
-            raise ConfigError(
-                f"telemetry.loggers names {name}, but the package {LOGGER_PACKAGES[name]} is not installed; "
-                f'want pip install "morphogen[{name}]"'
-            )
+            package = f'the package {LOGGER_PACKAGES[name]} (pip install "morphogen[{name}]")'
+            raise ConfigError(f"telemetry.loggers: expected {package} for {name}, got no such package")
 
 
 class ScalarSink:

@@ -19,24 +19,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = [
-    "SlotCell",
-    "can_transition",
-    "core_rewards",
-    "count_actions",
-    "curve",
-    "decode",
-    "gae",
-    "interaction",
-    "legal",
-    "legality",
-    "ramp",
-    "shaping",
-    "shapley",
-    "slot_cells",
-    "tick",
-]
-
 WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
 DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)

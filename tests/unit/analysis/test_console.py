@@ -225,12 +225,7 @@ def test_no_table_is_cut_and_every_block_is_led_by_the_first_column(columns, wid
 
 @pytest.mark.parametrize(
     ("widths", "blocks"),
-    [
-        ([5], [[0]]),
-        ([5, 5, 5], [[0, 1, 2]]),
-        ([5, 10, 10], [[0, 1], [0, 2]]),
-        ([5, 30, 4], [[0, 1], [0, 2]]),
-    ],
+    [([5], [[0]]), ([5, 5, 5], [[0, 1, 2]]), ([5, 10, 10], [[0, 1], [0, 2]]), ([5, 30, 4], [[0, 1], [0, 2]])],
 )
 def test_columns_beyond_the_width_follow_in_further_blocks(widths, blocks):
     assert column_blocks(widths, 20) == blocks

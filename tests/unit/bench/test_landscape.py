@@ -9,12 +9,7 @@ from bench.studies import landscape
 from morphogen.evaluation.schedule_search import training_instances
 from morphogen.vocab.purpose import Purpose
 
-TINY = {
-    "envs": 2,
-    "slots": ["r0c0"],
-    "blueprints": ["norm"],
-    "data": {"minibatches": 1, "batch": 8, "val_samples": 16},
-}
+TINY = {"envs": 2, "slots": ["r0c0"], "blueprints": ["norm"], "data": {"minibatches": 1, "batch": 8, "val_samples": 16}}
 MADE = {  # the seed adds 20 points to the first of two instances, which sees single pixels
     "instances": {"reach": [0, 1]},
     "schedules": [

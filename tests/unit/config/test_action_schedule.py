@@ -215,11 +215,7 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        (
-            "full_cycle",
-            {"episode_length": 7},
-            r"is full_cycle: steps\[4\].epoch: expected .* 0 .. 6, got 8",
-        ),
+        ("full_cycle", {"episode_length": 7}, r"is full_cycle: steps\[4\].epoch: expected .* 0 .. 6, got 8"),
         (
             "germinate_one",
             {"blueprints": ("attention",)},

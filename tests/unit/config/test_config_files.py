@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.config_strategies import FIELDS, runs, wrong_types
 
-from morphogen.config.config_files import (
-    build_spec,
-    dump_config,
-    merge_layers,
-    parse_assignment,
-    parse_config,
-)
+from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment, parse_config
 from morphogen.config.fields import merge_settings
 from morphogen.config.groups import LegacyRewardSpec, PolicySpec
 from morphogen.config.spec import RunSpec, resolve

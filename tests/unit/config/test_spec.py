@@ -6,16 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from support.config_strategies import (
-    FIELDS,
-    GROUPS,
-    default_of,
-    inside,
-    outside,
-    runs,
-    value_of,
-    wrong_types,
-)
+from support.config_strategies import FIELDS, GROUPS, default_of, inside, outside, runs, value_of, wrong_types
 
 from morphogen.config.groups import (
     EngineSpec,
@@ -218,28 +209,12 @@ def test_all_faults_of_a_spec_are_told_together():
 
 PAIRS = [
     (LifecycleSpec, {"vanishing": 10.0}, "lifecycle.exploding: expected > lifecycle.vanishing (10.0), got 10.0"),
-    (
-        GovernorSpec,
-        {"good_below": 0.935},
-        "governor.good_below: expected < 1 - governor.chance_band",
-    ),
-    (
-        GovernorSpec,
-        {"warmup_limit": 1.065},
-        "governor.warmup_limit: expected > 1 + governor.chance_band",
-    ),
+    (GovernorSpec, {"good_below": 0.935}, "governor.good_below: expected < 1 - governor.chance_band"),
+    (GovernorSpec, {"warmup_limit": 1.065}, "governor.warmup_limit: expected > 1 + governor.chance_band"),
     (GovernorSpec, {"window": 9}, "governor.window: expected >= governor.min_samples (10), got 9"),
     (InstanceSpec, {"width": (0.6, 1.0)}, "instance.width: expected multiples of 0.25, or low == high"),
-    (
-        InstanceSpec,
-        {"param_price": (0.0, 0.3)},
-        "instance.param_price: expected low > 0 where low < high",
-    ),
-    (
-        InstanceSpec,
-        {"data_share": (0.9, 0.8)},
-        "instance.data_share: expected [low, high] with low <= high",
-    ),
+    (InstanceSpec, {"param_price": (0.0, 0.3)}, "instance.param_price: expected low > 0 where low < high"),
+    (InstanceSpec, {"data_share": (0.9, 0.8)}, "instance.data_share: expected [low, high] with low <= high"),
     (EngineSpec, {"devices": ("gpu",)}, 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "gpu"'),
     (RunSpec, {"envs": 6, "ppo": PpoSpec(minibatches=4)}, "ppo.minibatches: expected a divisor of envs (6), got 4"),
     (RunSpec, {"slots": ("r0c7",)}, 'slots: expected names out of r0c0, r1c0, r0c1, got "r0c7"'),

@@ -104,10 +104,7 @@ def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, caps
 BROKEN = {
     "missing": ("nowhere", "cannot be imported: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
     "number": ("number", "reward rule number: expected a function (spec, terms) -> rule, got 3"),
-    "failing": (
-        "failing",
-        "reward.rule: failing of thrift_rules 0.1: KeyError: 'no such price'",
-    ),
+    "failing": ("failing", "reward.rule: failing of thrift_rules 0.1: KeyError: 'no such price'"),
 }
 
 

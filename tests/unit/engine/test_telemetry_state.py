@@ -192,7 +192,7 @@ def test_seeds_of_another_run_are_refused_by_name(name, slot):
     followed(one, [*beats(1)][:2])
     tree = one.state()
     tally = {**pack(BlueprintTally()), "slots": {slot: 1}}
-    with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*names \"({name}|{slot})\"; want one of"):
+    with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*: expected one of .*, got \"({name}|{slot})\""):
         one.restore({**tree, "seeds": {name: tally}})
     one.close()
 

@@ -199,11 +199,7 @@ def test_uniform_tables_have_normalised_entropy_one_wherever_there_is_a_choice()
     assert torch.allclose(value, reach, atol=1e-6)
 
 
-@given(
-    st.integers(1, 5),
-    st.integers(0, 1000),
-    st.sampled_from((0.0, 1.0, 30.0, 1e30, -1e30)),
-)
+@given(st.integers(1, 5), st.integers(0, 1000), st.sampled_from((0.0, 1.0, 30.0, 1e30, -1e30)))
 def test_samples_are_legal_for_any_noise(slots, seed, size):
     mask = masks(4, slots=slots, seed=seed)
     dist = d.normalise_tables(

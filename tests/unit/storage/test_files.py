@@ -85,16 +85,16 @@ def test_a_reason_is_one_line_that_a_terminal_can_show():
 
 STARTED = handwritten_logs.started(envs=3, epochs=4)
 ODD = {
-    "has epoch 4; the run has 4": handwritten_logs.epoch(0, 4),
-    "has env 3; the run has 3": handwritten_logs.episode(0, 3),
-    'has slot "r9c9"; the run has r0c0, r0c1': handwritten_logs.moved("DORMANT", "GERMINATED", slot="r9c9"),
-    'names the blueprint "oak"': handwritten_logs.moved("DORMANT", "GERMINATED", blueprint="oak"),
-    "has 4 envs in its rows": handwritten_logs.epoch(0, 0, envs=4),
-    "has 2, 3 envs in its rows": handwritten_logs.epoch(0, 0, reward=(0.0, 0.0)),
-    "has 3 numbers in the rows of stage; want 2": handwritten_logs.epoch(0, 0, slots=("a", "b", "c")),
-    "RunStarted.rounds is 0": Envelope(replace(STARTED.data, rounds=0)),
-    "RunStarted.world is 4; want 1 .. 3": Envelope(replace(STARTED.data, world=4)),
-    "RunStarted.slots is": Envelope(replace(STARTED.data, slots=("a", "a"))),
+    "epoch: expected one of the 4 of the run, got 4": handwritten_logs.epoch(0, 4),
+    "env: expected one of the 3 of the run, got 3": handwritten_logs.episode(0, 3),
+    'slot: expected one of r0c0, r0c1, got "r9c9"': handwritten_logs.moved("DORMANT", "GERMINATED", slot="r9c9"),
+    'got "oak"': handwritten_logs.moved("DORMANT", "GERMINATED", blueprint="oak"),
+    "rows: expected equal numbers of at most 3 envs, got 4": handwritten_logs.epoch(0, 0, envs=4),
+    "rows: expected equal numbers of at most 3 envs, got 2, 3": handwritten_logs.epoch(0, 0, reward=(0.0, 0.0)),
+    "stage: expected 2 numbers in each row, got 3": handwritten_logs.epoch(0, 0, slots=("a", "b", "c")),
+    "RunStarted.rounds: expected >= 1, got 0": Envelope(replace(STARTED.data, rounds=0)),
+    "RunStarted.world: expected 1 .. 3, got 4": Envelope(replace(STARTED.data, world=4)),
+    "RunStarted.slots: expected 1 .. 1024 names, each once": Envelope(replace(STARTED.data, slots=("a", "a"))),
 }
 
 
@@ -116,7 +116,7 @@ def test_a_choice_among_few_has_few_others_and_fits():
     rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
     assert find_misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None
-    assert "numbers in the rows of op_prob" in str(
+    assert "op_prob: expected" in str(
         find_misfit(STARTED.data, Envelope(replace(taken, op_prob=((),) * 3), round=0, epoch=0))
     )
 
@@ -125,7 +125,7 @@ def test_a_log_with_an_event_that_does_not_fit_is_refused_by_its_line(tmp_path):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=2, epochs=3)
     handwritten_logs.written(run / "events.jsonl", [handwritten_logs.episode(0, 7)])
     lines = (run / "events.jsonl").read_text().count("\n")
-    with pytest.raises(DataError, match=rf"events.jsonl is damaged in line {lines}: EpisodeCompleted has epoch 3"):
+    with pytest.raises(DataError, match=rf"events.jsonl is damaged in line {lines}: EpisodeCompleted.epoch: expected"):
         read_run(run)
 
 

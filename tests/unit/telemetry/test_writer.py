@@ -77,7 +77,7 @@ def test_csv_files_hold_a_line_per_step(tmp_path):
 @pytest.mark.parametrize("name", LOGGER_PACKAGES)
 def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=rf'names {name}, .* want pip install "morphogen\[{name}\]"'):
+    with pytest.raises(ConfigError, match=rf'expected .* \(pip install "morphogen\[{name}\]"\) for {name}'):
         check_loggers(("csv", name))
     check_loggers(("csv",))
 

@@ -135,13 +135,10 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "horizon": step == STEPS,
         "rolled_back": step == policy.rollback_step,
         "op": int(ops[0]) if ops else int(Op.WAIT),
-        "op_executed": True,
+        **dict.fromkeys(("op_executed", "committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"), True),
         "committed_acc": policy.committed_accuracy(step),
-        "committed_valid": True,
         "clean_improvement": sum((seed.gain(step) for seed in policy.seeds), 0.0),
-        "clean_valid": True,
         "val_loss": BASELINE_LOSS - (BASELINE_LOSS - TARGET_LOSS) * accuracy / 100,
-        "loss_valid": True,
         "fossil_params": policy.params(step, Stage.FOSSILIZED),
         "live_params": policy.params(step),
         "param_price": PRICE,
@@ -152,7 +149,6 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "val_acc": before,
         "stable_val_acc": min(policy.accuracy(n) for n in range(max(0, step - 3), step)),
         "uncommitted_improvement": before - policy.committed_accuracy(step - 1),
-        "uncommitted_valid": True,
         "next_val_acc": accuracy,
     }
 

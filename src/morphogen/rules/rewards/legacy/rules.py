@@ -35,6 +35,9 @@ SIMPLIFIED_COMPONENTS = ("pbrs", "intervention", "terminal", GOVERNOR_COMPONENT)
 BASIC_COMPONENTS = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVERNOR_COMPONENT)
 RENT_LEDGERS = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
 
+_COPIED_LEAVES = ("op", "stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age")
+_COPIED_LEAVES += ("interaction_sum",)
+
 LeafDict = dict[str, Tensor]
 # Ledgers -> components, and the next ledgers if the episode does not end
 LegacyStep = Callable[["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]]
@@ -54,20 +57,14 @@ def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: i
     zero = torch.zeros_like(inputs.val_acc).unsqueeze(-1)
     absent = ("val_acc_delta", "effective_seed_params", "alpha_delta_sq_sum", "escrow_balance", "drip_scale")
     return SlotRows(
-        op=slots.op,
         epoch=epoch,
         last=inputs.horizon.unsqueeze(-1),
         left=episode_length - epoch,
-        stage=slots.stage,
-        previous_stage=slots.previous_stage,
-        epochs_in_stage=slots.epochs_in_stage,
-        previous_epochs_in_stage=slots.previous_epochs_in_stage,
-        age=slots.age,
+        **{name: getattr(slots, name) for name in _COPIED_LEAVES},
         contribution=OptionalValue(slots.contribution, slots.contribution_valid),
         uncommitted=OptionalValue(inputs.uncommitted_improvement.unsqueeze(-1), inputs.uncommitted_valid.unsqueeze(-1)),
         progress=OptionalValue(accuracy.unsqueeze(-1) - slots.accuracy_at_germination, known),
         stage_gain=OptionalValue(inputs.val_acc.unsqueeze(-1) - slots.accuracy_at_stage_start, known),
-        interaction_sum=slots.interaction_sum,
         val_acc=inputs.next_val_acc.unsqueeze(-1),
         host_params=inputs.host_params.unsqueeze(-1),
         n_active_seeds=(seed & ~fossil).sum(-1, keepdim=True),

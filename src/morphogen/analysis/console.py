@@ -4,13 +4,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Any, Self, TextIO
 
 from rich import box, console, progress, table
 
 from morphogen.config.spec import RunSpec
-from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.messages import describe, format_counts
 
@@ -31,12 +30,6 @@ COLUMNS = (
 def round_number(round: int) -> int:
     """Number of a round as people read it: rounds count from 1."""
     return round + 1
-
-
-def mean_known(values: Iterable[float | None]) -> float | None:
-    """Mean of the known values; None without any."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def format_number(value: float | None, digits: int = 3) -> str:

@@ -11,8 +11,8 @@ from functools import reduce
 from itertools import islice
 from typing import Any
 
-from morphogen.analysis.console import mean_known, round_number
-from morphogen.telemetry.events import Envelope
+from morphogen.analysis.console import round_number
+from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.jsonl import ROUND_FIELDS
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from morphogen.analysis.console import mean_known
 from morphogen.analysis.tables import Row, Tables
 from morphogen.config.task import TASKS
+from morphogen.telemetry.events import mean_known
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.slot import CnnSpec

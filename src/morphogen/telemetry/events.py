@@ -5,9 +5,10 @@ read from its line therefore equals the event that was written.  An event with a
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from statistics import fmean
 from typing import Any, ClassVar, dataclass_transform, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -40,6 +41,12 @@ def tidy(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return tidy(value.tolist())
     raise TypeError(f"an event cannot hold a {type(value).__name__}")
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """Mean of the known values; None without any."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 @dataclass_transform(frozen_default=True)

@@ -1,13 +1,13 @@
 """A round in numbers: its summary from completed episodes, its tally, and the metrics of the update."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from morphogen.telemetry.events import Json, RoundEvent, tidy
+from morphogen.telemetry.events import Json, RoundEvent, mean_known, tidy
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.kinds.round import (
     BatchSummary,
@@ -71,8 +71,8 @@ def summarise(
         round=round,
         episodes_completed=len(episodes),
         rolling_accuracy=fmean(rolling),
-        reward_mean=_mean(reward),
-        reward_std=pstdev(_known_values(reward)) if _known_values(reward) else None,
+        reward_mean=mean_known(reward),
+        reward_std=pstdev(known) if (known := [value for value in reward if value is not None]) else None,
         env_accuracy=tuple(accuracy),
         env_committed=tuple(committed),
         env_reward=tuple(reward),
@@ -86,9 +86,9 @@ def summarise(
         accuracy_std=pstdev(accuracy),
         accuracy_min=min(accuracy),
         accuracy_max=max(accuracy),
-        loss_mean=_mean(episode.loss for episode in episodes),
-        return_mean=_mean(episode.discounted_return for episode in episodes),
-        network_value_mean=_mean(episode.network_value for episode in episodes),
+        loss_mean=mean_known(episode.loss for episode in episodes),
+        return_mean=mean_known(episode.discounted_return for episode in episodes),
+        network_value_mean=mean_known(episode.network_value for episode in episodes),
         committed_mean=fmean(committed),
         params_ratio_mean=fmean(episode.params_ratio for episode in episodes),
         stability_mean=fmean(episode.stability for episode in episodes),
@@ -121,15 +121,6 @@ def _epoch_rate(costs: RoundCosts) -> float | None:
 
 def _time_share(seconds: float | None, wall: float) -> float | None:
     return None if seconds is None or wall <= 0 else seconds / wall
-
-
-def _known_values(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known_values(values)
-    return fmean(known) if known else None
 
 
 Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` beside those that may be missing

@@ -19,7 +19,7 @@ from morphogen.telemetry import jsonl
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode, manifest_hash
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
-from morphogen.telemetry.kinds.ppo import REDUCTION, PpoUpdated, ppo_event
+from morphogen.telemetry.kinds.ppo import PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
 from morphogen.telemetry.record_memory import stability
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
@@ -494,10 +494,9 @@ def test_update_metrics_become_an_event():
     assert decode(encode(Envelope(event, round=1), seq=0, time=0.0)).data == event
 
 
-def test_every_update_metric_is_reduced_as_its_event_declares():
-    declared = {name: REDUCTION[name.split(".")[0]] for name in metrics.STEP_REDUCTIONS}
-    assert declared == {name: kind.value for name, kind in metrics.STEP_REDUCTIONS.items()}
-    assert {REDUCTION[name] for name in metrics.ROUND_METRICS if "." not in name} == {"once"}
+def test_the_event_of_an_update_has_a_field_for_every_metric_and_no_other():
+    measured = {name.split(".")[0] for name in (*metrics.STEP_REDUCTIONS, *metrics.ROUND_METRICS)}
+    assert {one.name for one in fields(PpoUpdated)} == measured | {"update_s"}
 
 
 def test_every_kind_of_event_says_its_level_and_severity():

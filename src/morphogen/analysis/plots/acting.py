@@ -6,12 +6,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import StrMethodFormatter
 
-from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, add_legends, group_rows, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import op_epoch_table, op_table, verdict_table
+from morphogen.telemetry.events import mean_known
 from morphogen.vocab.action import Op
 
 OPS = tuple(op.name for op in Op)

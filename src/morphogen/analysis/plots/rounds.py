@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from morphogen.analysis.console import mean_known
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, RunRows, draw_curves, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import VIEWS, flatten_row, rows_of_round
+from morphogen.telemetry.events import mean_known
 
 KL_STOP = 1.5  # an update stops at this multiple of `ppo.target_kl`
 UPDATE_COLUMNS = (

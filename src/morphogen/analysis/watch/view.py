@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from morphogen.analysis.console import mean_known
-from morphogen.telemetry.events import Envelope, Event, Json
+from morphogen.telemetry.events import Envelope, Event, Json, mean_known
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, EpochCompleted, SeedGerminated, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary

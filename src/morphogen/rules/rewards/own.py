@@ -65,12 +65,12 @@ class CoreRule:
     """Value at the horizon plus shaping by a potential that starts and ends every segment at 0."""
 
     potential_fn: Callable[[RewardInputs], tuple[Tensor, Tensor]]  # the potential before scaling, and its flag
-    scale: float  # of the potential: kappa
-    slot_scale: float  # potential per point of Shapley value; 0 where the potential does not split
     gamma: float
     governor_penalty: float
-    op_cost: float
     param_budget: int
+    scale: float = 0.0  # of the potential: kappa
+    slot_scale: float = 0.0  # potential per point of Shapley value; 0 where the potential does not split
+    op_cost: float = 0.0
     rent_steps: int = 0  # steps over which live parameters pay the price; 0: fossils pay it once, in the value
     components: tuple[str, ...] = CORE_COMPONENTS
 
@@ -122,15 +122,7 @@ def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:
 
 def build_sparse(spec: RewardSpec, terms: Terms) -> CoreRule:
     """Value of the delivered network at the horizon, nothing before; no shaping, no cost of ops: the yardstick."""
-    return CoreRule(
-        potential_fn=zero_potential,
-        scale=0.0,
-        slot_scale=0.0,
-        gamma=terms.gamma,
-        governor_penalty=spec.governor_penalty,
-        op_cost=0.0,
-        param_budget=terms.param_budget,
-    )
+    return CoreRule(zero_potential, terms.gamma, spec.governor_penalty, terms.param_budget)
 
 
 def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:

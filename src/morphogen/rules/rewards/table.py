@@ -20,17 +20,10 @@ from morphogen.vocab.reward import REGISTERED, RULE_NAME, RULES
 
 PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
 PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
+_OWN = (own.build_sparse, own.build_delta, own.build_value, own.build_rent, own.build_loss)
+_LEGACY = (legacy.build_shaped, legacy.build_escrow, legacy.build_simplified, legacy.build_basic)
 BUILDERS: dict[str, Builder] = {
-    "sparse": own.build_sparse,
-    "delta": own.build_delta,
-    "value": own.build_value,
-    "rent": own.build_rent,
-    "loss": own.build_loss,
-    "shaped": legacy.build_shaped,
-    "escrow": legacy.build_escrow,
-    "simplified": legacy.build_simplified,
-    "basic": legacy.build_basic,
-    "basic_plus": legacy.build_basic_plus,
+    builder.__name__.removeprefix("build_"): builder for builder in (*_OWN, *_LEGACY, legacy.build_basic_plus)
 }
 
 

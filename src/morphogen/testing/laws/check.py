@@ -18,20 +18,11 @@ from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, trajectories
 
 _STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
-    "accepts": step.accepts,
-    "host": step.host,
-    "writes": step.writes,
-    "repeats": step.repeats,
-    "neighbours": step.neighbours,
-    "kinds": step.kinds,
+    law.__name__: law for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
 }
 _SLOT_CHECKS = {"slots": step.slots}
 _REWARD_CHECKS: dict[str, Callable[[reward.RewardSubject, Any], str]] = {
-    "shapes": reward.shapes,
-    "finite": reward.finite,
-    "sums": reward.sums,
-    "slots": reward.slots,
-    "unexecuted": reward.ignores_unexecuted,
+    law.__name__: law for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
 # name -> what holds
 STEP_LAWS: dict[str, str] = {

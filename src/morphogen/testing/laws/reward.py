@@ -138,7 +138,7 @@ def slots(subject: RewardSubject, episode: Episode) -> str:
     return ""
 
 
-def ignores_unexecuted(subject: RewardSubject, episode: Episode) -> str:
+def unexecuted(subject: RewardSubject, episode: Episode) -> str:
     """An op that did not take effect is paid like WAIT."""
     waited = []
     for step in episode:

@@ -171,7 +171,7 @@ def draw_curves(results: Row) -> bytes:
             )
         ax.plot(_round_numbers(curves), curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
         canvas.set_integer_x(ax)
-        canvas.add_legend(ax)
+        canvas.add_legends(ax)
         file = io.BytesIO()
         page.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()

@@ -260,7 +260,7 @@ def test_a_run_whose_event_file_lacks_lines_ends_with_6_and_every_loss_is_told(
 def test_a_logger_without_its_package_is_refused_before_anything_loads(started, tmp_path, monkeypatch, capsys, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert main.main(["train", "--logger", "csv", name, "--out", str(tmp_path / "run")]) == 2
-    assert f'want pip install "morphogen[{name}]"' in capsys.readouterr().err
+    assert f'pip install "morphogen[{name}]"' in capsys.readouterr().err
     assert started.spec is None
 
 

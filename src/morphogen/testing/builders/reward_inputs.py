@@ -4,7 +4,7 @@
 
     from morphogen.rules.rewards.table import build_rule
     from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
-    from morphogen.config.spec import RewardSpec
+    from morphogen.config.groups import RewardSpec
     rule = build_rule(RewardSpec(rule="delta"), param_budget=1000, episode_length=2, gamma=0.9)
     steps = [make_reward_inputs(clean_improvement=5.0), make_reward_inputs(horizon=True, committed_acc=60.0)]
     rewards, components, ledger = play_rule(rule, steps)

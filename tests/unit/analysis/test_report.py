@@ -60,6 +60,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_every_plot_is_a_picture_with_its_numbers_and_stands_on_the_page(run, page):
     assert page == run / "report" / "index.html"
     files = contents(page.parent)
@@ -72,6 +73,7 @@ def test_every_plot_is_a_picture_with_its_numbers_and_stands_on_the_page(run, pa
         assert f'<h2 id="{name}">' in files["index.html"].decode()
 
 
+@pytest.mark.slow
 def test_the_numbers_of_a_picture_are_the_rows_that_it_is_drawn_from(run, page):
     for name in NAMES:
         found = list(csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines()))
@@ -89,6 +91,7 @@ def test_the_same_log_gives_the_same_bytes(run, page, tmp_path):
     assert contents(report(run, out=tmp_path / "again").parent) == contents(page.parent)
 
 
+@pytest.mark.slow
 def test_nothing_on_the_page_is_fetched_or_run(page):
     text = re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,", page.read_text())
     assert not re.search(r"https?:|//[a-z]|<script|<link|<iframe|@import", text)
@@ -96,6 +99,7 @@ def test_nothing_on_the_page_is_fetched_or_run(page):
     assert "default-src 'none'" in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here")
 def test_a_browser_shows_every_picture_and_has_nothing_to_complain_about(page, tmp_path):
     probe = "<script>onload = () => { document.title = [...document.images].map(i => i.naturalWidth).join() }</script>"

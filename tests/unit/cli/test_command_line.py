@@ -416,6 +416,7 @@ def fresh(*words, cwd, then=""):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, timeout=60, check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -441,6 +442,7 @@ def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["morphogen", "morphogen.cli.main", "morphogen.config.spec", "morphogen.config.config_files"]
 )

@@ -34,6 +34,7 @@ def found(trained):
     return json.loads((trained / "comparison.json").read_bytes())
 
 
+@pytest.mark.slow
 def test_every_side_is_trained_on_every_seed_as_it_says(trained):
     for rule in ("sparse", "delta"):
         for seed in (5, 2):
@@ -43,6 +44,7 @@ def test_every_side_is_trained_on_every_seed_as_it_says(trained):
             assert folder.policy.exists()
 
 
+@pytest.mark.slow
 def test_the_file_holds_every_episode_of_every_run_in_pairs(found):
     sides = found["sides"]
     assert (found["seeds"], found["episodes"], list(sides)) == ([5, 2], 3, ["rule:sparse", "rule:delta"])
@@ -55,6 +57,7 @@ def test_the_file_holds_every_episode_of_every_run_in_pairs(found):
     assert np.array_equal(*(side["minibatches"] for side in sides.values()))
 
 
+@pytest.mark.slow
 def test_runs_that_are_there_are_not_made_again(trained, found, tmp_path):
     runs = sorted(trained.glob("rule-*/*/events.jsonl"))
     before = [path.stat().st_mtime_ns for path in runs]
@@ -80,6 +83,7 @@ def test_runs_are_compared_wherever_they_lie_and_one_with_its_copy_gets_no_verdi
     assert "3 held-out instances for each of 2 pairs of runs" in shown
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     spec = tiny(rounds=2, episode_length=3)
     place = tmp_path / "run"
@@ -93,6 +97,7 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     assert len(read_rounds(place)) == 2
 
 
+@pytest.mark.slow
 def test_a_clear_difference_gets_a_verdict_for_the_better_side():
     theirs = DICE.normal(size=(3, 64))
     ours = theirs + 1.0 + 0.1 * DICE.normal(size=(3, 64))
@@ -102,6 +107,7 @@ def test_a_clear_difference_gets_a_verdict_for_the_better_side():
     assert compare_pair("a", "b", ours[:1], theirs[:1])["over seeds"] is None
 
 
+@pytest.mark.slow
 def test_a_difference_that_other_seeds_would_turn_gets_none():
     theirs = DICE.normal(size=(3, 64))
     ours = theirs + np.array([[3.0], [-0.5], [0.5]])
@@ -136,6 +142,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_compared_is_refused_and_nothing_is_written(words, trained, tmp_path, capsys):
     names = {

@@ -71,6 +71,7 @@ def test_a_second_signal_stops_at_once_and_leaves_nothing_broken(alone, tmp_path
     assert [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith((".tmp", "lock"))] == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_is_told_and_can_be_extended(alone, tmp_path, capsys):
     os.symlink(alone.parent, tmp_path / "place")
     run = str(tmp_path / "place" / "run")
@@ -89,6 +90,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "code", "message"), [(w, *m) for w, m in REFUSED.items()], ids=REFUSED)
 def test_what_cannot_be_resumed_is_refused(alone, capsys, monkeypatch, tmp_path, words, code, message):
     monkeypatch.chdir(tmp_path)

@@ -259,6 +259,7 @@ def test_waiting_leaves_every_slot_dormant():
     assert all(epoch.act.choice.forced.all() and not epoch.act.missed.any() for epoch in epochs)
 
 
+@pytest.mark.slow
 def test_a_full_cycle_ends_fossilized_with_every_action_executed():
     setup = tiny_setup(envs=2, episode_length=18, slots=("r0c1",), lifecycle=LifecycleSpec(min_gradient_health=0.0))
     epochs = live(world_of(setup), "full_cycle")
@@ -271,6 +272,7 @@ def test_a_full_cycle_ends_fossilized_with_every_action_executed():
 GATES = ("TRAIN", "BLEND", "HOLD")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("automatic", "training"),
     [*((gates, 2) for n in range(4) for gates in combinations(GATES, n)), ((), 0), (GATES, 0)],
@@ -339,6 +341,7 @@ def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
         train_ppo_vectorized(tiny(policy_name=name, disabled_ops=("GERMINATE",)))
 
 
+@pytest.mark.slow
 def test_an_illegal_action_on_held_out_instances_is_told_as_well():
     control = build_control(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
     setup = build_setup(SPEC)
@@ -386,6 +389,7 @@ def test_a_policy_in_training_can_be_held_to_a_schedule():
     assert rows["masks"].op.sum(-1).eq(1).all()
 
 
+@pytest.mark.slow
 def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_usage_errors(
     tmp_path, capsys, monkeypatch
 ):

@@ -196,6 +196,7 @@ def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation
     assert {ground.purpose for ground in grounds} == {Purpose.INSTANCE_HELD_OUT}
 
 
+@pytest.mark.slow
 def test_lives_of_several_worlds_stand_side_by_side():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
     ground = training_instances(setup.spec, 3)

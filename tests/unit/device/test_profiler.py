@@ -166,6 +166,7 @@ def test_timers_change_no_bit_of_a_run(policy):
     assert [one["Throughput"].data_wait_time_share for one in off[2]] == [None, None]
 
 
+@pytest.mark.slow
 def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
     _, _, (_, last) = rounds(episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32))
     assert {phase: one["count"] for phase, one in last["PhaseProfile"].phases.items()} == {
@@ -191,6 +192,7 @@ def test_phases_leave_no_moment_of_a_round_out():
     assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
 
 
+@pytest.mark.slow
 def test_rates_and_seconds_of_a_round_are_of_the_same_work():
     ticks, kept = itertools.count(), MemorySink()
     parts = Parts(clock=lambda: float(next(ticks)), sinks=(kept,))
@@ -207,6 +209,7 @@ def test_rates_and_seconds_of_a_round_are_of_the_same_work():
         assert one.host_wait_time_share == pytest.approx((5 + 1) / wall)  # a tick per fence
 
 
+@pytest.mark.slow
 def test_saving_inside_a_round_is_a_phase_of_its_own(tmp_path):
     kept = MemorySink()
     often = CheckpointSpec(every_minutes=1e-9)

@@ -177,6 +177,7 @@ def test_whatever_grows_has_the_room_it_needs_in_few_graphs(seeds, most):
     assert len(compiled.signatures) <= min(most, 2 * SIGNATURE_ROUNDS)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=SIGNATURE_ROUNDS + 2), st.integers(1, 2 * SIGNATURE_ROUNDS))
 def test_a_run_that_goes_on_after_any_epoch_pads_as_before(seeds, stop):
     plans = [plan_of(seed + i) for seed in seeds for i in range(2)]  # two epochs a round

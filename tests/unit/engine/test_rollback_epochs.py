@@ -60,6 +60,7 @@ def at(epoch, change):
     return lambda t, state: change(t, state) if t == epoch else state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [0, 3, LENGTH - 1])
 def test_a_rollback_in_the_first_a_middle_or_the_last_epoch_works_alike(world, epoch):
     calm, epochs = played(world), played(world, at(epoch, host))

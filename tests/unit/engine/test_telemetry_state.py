@@ -141,6 +141,7 @@ def test_reading_the_state_changes_nothing():
     assert written(sink) == undisturbed(7)
 
 
+@pytest.mark.slow
 def test_the_records_around_a_cut_hold_what_has_to_be_remembered():
     """Without them the property above would be empty."""
     names = {name for seed in range(8) for text in undisturbed(seed) for name in [json.loads(text)["event"]]}

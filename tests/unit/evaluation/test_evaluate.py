@@ -46,6 +46,7 @@ def run(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     found, _ = played(tiny_setup(), "wait")
     assert (found.param_epochs == 6 * found.params).all()
@@ -84,6 +85,7 @@ def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
     assert (other.network_value != wait.network_value).any()
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_one_crossing_whatever_it_plays():
     _, fences = played(tiny_setup(), "random", 7)
     assert fences.ledger == expected_ledger(rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1)
@@ -144,6 +146,7 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     assert (setup.dataset.validation().labels == read_digits().test.labels).all(), "the whole of it"
 
 
+@pytest.mark.slow
 def test_a_task_without_samples_has_no_test_split():
     setup = build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}]))))
     with pytest.raises(
@@ -166,6 +169,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_played_is_refused_and_nothing_is_written(run, words, capsys):
     before = {path.name for path in run.iterdir()}
@@ -175,6 +179,7 @@ def test_what_cannot_be_played_is_refused_and_nothing_is_written(run, words, cap
     assert {path.name for path in run.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
     place = tmp_path / "run"
     shutil.copytree(run, place)
@@ -184,10 +189,12 @@ def test_a_run_without_a_policy_cannot_be_evaluated(run, tmp_path, capsys):
     assert main.main(["evaluate", str(tmp_path)]) == 2
 
 
+@pytest.mark.slow
 def test_players_keep_their_order_and_stand_once():
     assert list(open_arms(["random", "wait", "random"], tiny_setup())) == ["random", "wait"]
 
 
+@pytest.mark.slow
 def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played():
     setup = tiny_setup(episode_length=6)
     with pytest.raises(ConfigError, match="full_cycle"):

@@ -65,6 +65,7 @@ def wish(**row) -> tuple[str, int]:
     return Op(int(out.action[0, 0])).name, int(out.action[0, 1])
 
 
+@pytest.mark.slow
 @given(slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(BASELINES), st.booleans())
 def test_every_baseline_takes_legal_actions_only(world, name, grown):
     slots, bounds = world
@@ -187,6 +188,7 @@ def test_a_rotation_that_cannot_be_used_is_refused_by_name():
     assert names == ["norm", "lora", "mlp_small", "attention", "lora_large"]
 
 
+@pytest.mark.slow
 @given(slot_states(max_envs=3), st.data())
 def test_rows_of_the_gardener_do_not_depend_on_each_other(slots, data):
     whole = ready(make_state(slots))
@@ -223,6 +225,7 @@ def live(worth: list[float], epochs: int = 120):
     return tuple(torch.stack(part) for part in zip(*seen, strict=True))
 
 
+@pytest.mark.slow
 def test_difference_15_the_gardener_leaves_training_keeps_what_is_good_and_prunes_what_is_not():
     stage, epochs, ops = live([3.0, 0.1])
     assert (stage[:, 0] == int(Stage.FOSSILIZED)).any()

@@ -284,6 +284,7 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
     assert torch.allclose(before, after, rtol=1e-5, atol=1e-5 * (1 + abs(level)))
 
 
+@pytest.mark.slow
 @settings(max_examples=one_in(10))
 @given(st.floats(-5, 5), st.floats(0.1, 10), st.integers(0, 50))
 def test_a_critic_that_was_right_has_nothing_to_learn_whatever_unit_and_offset_become(level, size, seed):
@@ -466,6 +467,7 @@ def test_schedules_start_end_and_do_not_care_how_long_the_run_is():
     assert coefficients_at(PpoSpec(entropy_coef_end=None), 1000).entropy == 0.05
 
 
+@pytest.mark.slow
 def test_the_update_never_asks_the_host():
     learner, rollout = LEARNER.to("meta"), ROLLOUT.to("meta")
     after, found = learn(rollout, learner, assignment=whole(2).to("meta"))

@@ -130,6 +130,7 @@ def test_envs_without_seeds_need_no_capacity():
     assert replace(pad_plan(plan, ENVS), padded=False) == plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pad", PADDINGS.values(), ids=PADDINGS)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("ill", [False, True], ids=["sound", "sick"])

@@ -30,6 +30,7 @@ def _narrowed(state, net):
     return state.replace(instance=state.instance.replace(width=width, classes=classes, class_of=labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, tolerance):

@@ -215,6 +215,7 @@ def test_decode_and_apply_know_nothing_of_controls():
     assert after.slots.stage.item() == S.GERMINATED
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
 def test_a_control_is_one_graph_for_all_values_and_runs_without_them():
     graphs = []

@@ -224,6 +224,7 @@ def test_a_rule_never_asks_the_host(name):
     assert {leaf.device.type for leaf in leaves} == {"meta"}
 
 
+@pytest.mark.slow
 @every_rule
 @settings(max_examples=one_in(20))
 @given(steps=lives(steps=5, start=GROWN, rollbacks=True))

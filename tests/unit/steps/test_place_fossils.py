@@ -199,6 +199,7 @@ def priced(price):
 LINES = [(GrowthStep(0, "r0c0", Blueprint.CONV_HEAVY),), (GrowthStep(0, "r1c0", Blueprint.NORM),)]
 
 
+@pytest.mark.slow
 def test_where_parameters_cost_too_much_the_oracle_grows_nothing():
     setup = priced(1e4)
     found = play_hindsight_oracle(
@@ -211,6 +212,7 @@ def test_where_parameters_cost_too_much_the_oracle_grows_nothing():
     assert (found.traces.network_value[:, :3] == bare.network_value).all()
 
 
+@pytest.mark.slow
 def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_is_tried_twice():
     setup = priced(0.0)
     idle, *rest = [build_schedule(line, setup.spec) for line in [(), *LINES]]

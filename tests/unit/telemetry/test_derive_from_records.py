@@ -80,6 +80,7 @@ def test_every_change_of_stage_is_told_by_the_record(auto):
     assert {to for *_, to in changes} >= {S.GERMINATED, S.TRAINING, S.BLENDING, S.PRUNED, S.DORMANT}
 
 
+@pytest.mark.slow
 @every_life
 def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gate_that_was_not(auto):
     setup, epochs, records = played(auto)

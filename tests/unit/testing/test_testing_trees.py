@@ -97,6 +97,7 @@ def test_only_what_is_not_empty_is_shown():
 # --- other orders of slots --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(env_states(min_slots=3))
 def test_a_permuted_state_holds_the_same_slots_in_another_order(state):
     turned = permute(state, ORDER)

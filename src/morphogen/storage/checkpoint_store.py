@@ -52,8 +52,7 @@ def find_damage(path: Path) -> str | None:
 
 def check_undamaged(path: Path) -> None:
     """Raise a CheckpointError for a damaged checkpoint directory."""
-    damage = find_damage(path)
-    if damage is not None:
+    if (damage := find_damage(path)) is not None:
         raise CheckpointError(f"checkpoint {path} {damage}")
 
 

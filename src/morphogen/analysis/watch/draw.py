@@ -176,8 +176,7 @@ def _remarks(view: RunView, idle: float) -> list[str]:
 
 
 def _format_interval(interval: dict[str, float | None], form: str = ".1f") -> str:
-    mean, low, high = (format_amount(interval[name], form) for name in ("mean", "low", "high"))
-    return f"{mean} ({low} .. {high})"
+    return "{} ({} .. {})".format(*(format_amount(interval[name], form) for name in ("mean", "low", "high")))
 
 
 def _env_table(envs: Sequence[EnvView], names: Sequence[str], frame: ScreenFrame) -> Table:

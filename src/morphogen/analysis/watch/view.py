@@ -156,15 +156,13 @@ def update_view(view: RunView, event: Envelope) -> RunView:
     """Fold one event into the view."""
     if event.late:  # its epoch has been shown already
         return view
-    view = _add_note(_advance_position(view, event), event)
-    handle = HANDLERS.get(type(event.data))
-    return view if handle is None else handle(view, event, event.data)
+    handle = HANDLERS.get(type(event.data), lambda view, event, data: view)
+    return handle(_add_note(_advance_position(view, event), event), event, event.data)
 
 
 def _add_note(view: RunView, event: Envelope) -> RunView:
     """Add the message of an event, if it has one."""
-    text = describe(event)
-    if text is None:
+    if (text := describe(event)) is None:
         return view
     note = Note(format_position(event), text, event.severity)
     if event.severity == "info":

@@ -31,12 +31,7 @@ def sibling_keys(key: Tensor, number: int) -> Tensor:
 
 
 def stream(
-    key: Tensor,
-    purpose: Purpose,
-    *,
-    round: Tensor | int = 0,
-    epoch: Tensor | int = 0,
-    minibatch: Tensor | int = 0,
+    key: Tensor, purpose: Purpose, *, round: Tensor | int = 0, epoch: Tensor | int = 0, minibatch: Tensor | int = 0
 ) -> Tensor:
     """Return the stream of a purpose at a position.  key int64 [..., 3]; coordinates broadcast -> int64 [..., 5]."""
     low, high, env = key.unbind(-1)

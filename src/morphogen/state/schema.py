@@ -63,10 +63,7 @@ SIGNALS = _leaves(
     shapes=dict.fromkeys(("loss_history", "acc_history", "history_valid"), ("history",)),
 )
 GOVERNOR = _leaves(
-    Governor,
-    dtypes={_I: "count streak snapshot_epoch"},
-    empty={"snapshot_epoch": -1},
-    shapes={"window": ("window",)},
+    Governor, dtypes={_I: "count streak snapshot_epoch"}, empty={"snapshot_epoch": -1}, shapes={"window": ("window",)}
 )
 INSTANCE = _leaves(
     Instance,

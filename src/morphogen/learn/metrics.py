@@ -13,41 +13,18 @@ from morphogen.vocab.action import HEADS
 Metrics = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
 # Parameters of the policy, whatever its size; those of a head that a run does without are never valid.
 LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
-
-
-class Reduction(Enum):
-    """Reduction of the values of the counted steps."""
-
-    MEAN = "mean"
-    MAX = "max"
-    MIN = "min"
-    SUM = "sum"
-    FIRST = "first"
-    ANY = "any"
-
-
+Reduction = Enum("Reduction", "MEAN MAX MIN SUM FIRST ANY")  # of the values of the counted steps
 # Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
 STEP_REDUCTIONS: dict[str, Reduction] = {
-    "policy_loss": Reduction.MEAN,
-    "value_loss": Reduction.MEAN,
-    "contribution_loss": Reduction.MEAN,
-    "entropy": Reduction.MEAN,
-    "entropy_head": Reduction.MEAN,
-    "kl": Reduction.MEAN,
-    "clip_share": Reduction.MEAN,
-    "clip_share_head": Reduction.MEAN,
+    **dict.fromkeys(("policy_loss", "value_loss", "contribution_loss", "entropy", "entropy_head"), Reduction.MEAN),
+    **dict.fromkeys(("kl", "clip_share", "clip_share_head"), Reduction.MEAN),
     "ratio_max": Reduction.MAX,
     "ratio_min": Reduction.MIN,
     "behaviour_gap": Reduction.FIRST,
-    "steps_done": Reduction.SUM,
-    "steps_skipped": Reduction.SUM,
+    **dict.fromkeys(("steps_done", "steps_skipped"), Reduction.SUM),
     "stopped_by_kl": Reduction.ANY,
-    "gradient_norm": Reduction.MEAN,
-    "clipped_share": Reduction.MEAN,
-    "gradient_norm_head": Reduction.MEAN,
-    "nonfinite.loss": Reduction.SUM,
-    "nonfinite.gradient": Reduction.SUM,
-    "nonfinite.step": Reduction.SUM,
+    **dict.fromkeys(("gradient_norm", "clipped_share", "gradient_norm_head"), Reduction.MEAN),
+    **dict.fromkeys(("nonfinite.loss", "nonfinite.gradient", "nonfinite.step"), Reduction.SUM),
     "layer_health": Reduction.MEAN,
 }
 # Metrics with several values, and the label of each value.
@@ -101,8 +78,7 @@ def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
     Shapes: values, valid [N, M]; counted bool [N] -> name of `STEP_NAMES` -> 0-d.
     """
     use = valid & counted.unsqueeze(-1)
-    number = use.sum(0)
-    total = torch.where(use, values, 0.0).sum(0)
+    number, total = use.sum(0), torch.where(use, values, 0.0).sum(0)
     by = {
         Reduction.MEAN: total / number.clamp(min=1),
         Reduction.SUM: total,

@@ -140,24 +140,18 @@ def _objective(
 
 
 def _step_seeds(
-    train_state: TrainState,
-    grads: list[Tensor],
-    finite: Tensor,
-    plan: Plan,
-    *,
-    spec: HostSpec,
-    lifecycle: LifecycleSpec,
+    train_state: TrainState, grad: list[Tensor], finite: Tensor, plan: Plan, *, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, Tensor]:
     """Take the step of all seeds, if any runs.
 
-    Shapes: grads: [N] if a seed runs; finite bool [E], of the hosts -> (state, bool [E], the env takes its step).
+    Shapes: grad: [N] if a seed runs; finite bool [E], of the hosts -> (state, bool [E], the env takes its step).
     """
     running, seeds = train_state.context.active, train_state.seed_tally
     if running is None or seeds is None:
         return train_state, finite
-    grad = blocks.mask_padding(grads[0], running.index) if plan.padded else grads[0]
+    joined = blocks.mask_padding(grad[0], running.index) if plan.padded else grad[0]
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    stats = blocks.grad_stats(grad, running.index, seeds.square, **limits)
+    stats = blocks.grad_stats(joined, running.index, seeds.square, **limits)
     seed_finite = torch.isfinite(stats.norm) & running.finite  # gradient and parameters of the seed
     finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
@@ -165,7 +159,7 @@ def _step_seeds(
     factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
     factor = blocks.expand_to_params(factor, running.index)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
-    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad * factor, factor >= 0, **knobs)
+    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, joined * factor, factor >= 0, **knobs)
     after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),

@@ -8,9 +8,15 @@ from support.legacy_rows import rows_of
 
 from morphogen.config.groups import LegacyRewardSpec
 from morphogen.rules.attribution import detect_false_credit
-from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.kernels import basic_reward, escrow_reward, shaped_reward, simplified_reward
-from morphogen.rules.rewards.legacy.parts import OptionalValue, rent_and_shock_inputs
+from morphogen.rules.rewards.legacy import kernels as parts
+from morphogen.rules.rewards.legacy.kernels import (
+    OptionalValue,
+    basic_reward,
+    escrow_reward,
+    rent_and_shock_inputs,
+    shaped_reward,
+    simplified_reward,
+)
 from morphogen.rules.rewards.own import loss_progress
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op
@@ -91,7 +97,7 @@ def read_rent_and_shock(given: dict, outputs: dict, dtype: torch.dtype) -> None:
         host_params_floor=given["host_params_floor"], slot_rent_ratio=given["slot_rent_ratio"], drip_fraction=0.0
     )
     host = torch.tensor([given["host_params"]])
-    got = rent_and_shock_inputs(stage, alpha, params, was, before, host_params=host, spec=spec)
+    got = rent_and_shock_inputs((stage, alpha, params), (was, before), host_params=host, spec=spec)
     close(got.effective_seed_params, [outputs["effective_seed_params"]], "effective_seed_params")
     close(got.alpha_delta_sq_sum, [outputs["alpha_delta_sq_sum"]], "alpha_delta_sq_sum")
     close(got.prev_alpha, [outputs["next_prev_alpha"]], "next_prev_alpha")
@@ -144,7 +150,8 @@ PARTS: dict[str, Callable[[dict, dict, LegacyRewardSpec], torch.Tensor]] = {
     ),
     "synergy": lambda x, *_: parts.synergy(x["interaction_sum"]),
     "timing_discount": lambda x, given, _: parts.timing_discount(
-        x["germination_epoch"], warmup_epochs=given["warmup_epochs"], floor=given["warmup_floor"]
+        x["germination_epoch"],
+        spec=LegacyRewardSpec(warmup_epochs=given["warmup_epochs"], warmup_floor=given["warmup_floor"]),
     ),
     "combine": lambda x, given, _: parts.combine(x["progress"], x["contribution"].value, how=given["combine"]),
     "drip": lambda x, given, _: parts.drip(

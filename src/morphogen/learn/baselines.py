@@ -10,17 +10,7 @@ from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
-from morphogen.nets.distribution import (
-    NO_FLOOR,
-    ROWS,
-    WIDTH,
-    LogitTables,
-    build_lookups,
-    build_support,
-    head_entropy,
-    normalise_tables,
-    sample_action,
-)
+from morphogen.nets import distribution
 from morphogen.nets.policy import Policy
 from morphogen.rules.counts import parameter_price
 from morphogen.rules.features import NO_PRICE_FEATURE
@@ -218,15 +208,14 @@ class RandomPolicy(ParameterFree):
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
         """Sample a legal action.  noise float32 [E, 38 + S], standard Gumbel."""
-        legal = build_support(masks)
-        shape = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(ROWS), WIDTH)
-        even = LogitTables(
-            *(torch.zeros(part, device=noise.device) for part in (legal.op.shape, legal.slot.shape, shape))
-        )
-        dist = normalise_tables(even, legal, build_lookups(NO_FLOOR, noise.device))
-        action = sample_action(dist, noise)
+        legal, device = distribution.build_support(masks), noise.device
+        values = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(distribution.ROWS), distribution.WIDTH)
+        even = (torch.zeros(shape, device=device) for shape in (legal.op.shape, legal.slot.shape, values))
+        lookups = distribution.build_lookups(distribution.NO_FLOOR, device)
+        dist = distribution.normalise_tables(distribution.LogitTables(*even), legal, lookups)
+        action = distribution.sample_action(dist, noise)
         out = deterministic_output(action, masks, hidden)
-        return out.replace(op_prob=dist.floored.op.exp(), entropy=head_entropy(dist, action))
+        return out.replace(op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
 
 
 def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:

@@ -13,19 +13,7 @@ from morphogen.vocab.action import HEADS
 Metrics = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
 # Parameters of the policy, whatever its size; those of a head that a run does without are never valid.
 LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
-
-
-class Reduction(Enum):
-    """Reduction of the values of the counted steps."""
-
-    MEAN = "mean"
-    MAX = "max"
-    MIN = "min"
-    SUM = "sum"
-    FIRST = "first"
-    ANY = "any"
-
-
+Reduction = Enum("Reduction", "MEAN MAX MIN SUM FIRST ANY")  # of the values of the counted steps
 # Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
 STEP_REDUCTIONS: dict[str, Reduction] = {
     **dict.fromkeys(("policy_loss", "value_loss", "contribution_loss", "entropy", "entropy_head"), Reduction.MEAN),
@@ -90,8 +78,7 @@ def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
     Shapes: values, valid [N, M]; counted bool [N] -> name of `STEP_NAMES` -> 0-d.
     """
     use = valid & counted.unsqueeze(-1)
-    number = use.sum(0)
-    total = torch.where(use, values, 0.0).sum(0)
+    number, total = use.sum(0), torch.where(use, values, 0.0).sum(0)
     by = {
         Reduction.MEAN: total / number.clamp(min=1),
         Reduction.SUM: total,

@@ -53,18 +53,6 @@ class UpdateState(NamedTuple):
     stopped: Tensor  # bool []
 
 
-class FiniteChecks(NamedTuple):
-    """Numbers that must be finite for a step to be applied, 0-d each."""
-
-    loss: Tensor
-    gradient: Tensor  # L2 norm
-    step: Tensor  # L2 norm of the parameters and second moments that it leads to
-
-    def all_finite(self) -> Tensor:
-        """Return a flag for all values finite, bool []."""
-        return torch.stack([*self]).isfinite().all()
-
-
 def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
     """Initialise a policy and its optimiser.  key int64 [3]."""
     params = policy.init(key)
@@ -196,13 +184,14 @@ def minibatch_step(
     grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(state.net)
     norm = _global_norm(list(grads.values()))
     new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec)
-    sums = FiniteChecks(loss, norm, _global_norm([*new.net.values(), *new.v.values()]))
-    ok = sums.all_finite() & (rows["known"].sum() > 0)
+    reached = _global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
+    checks = {"loss": loss, "gradient": norm, "step": reached}
+    ok = torch.stack([*checks.values()]).isfinite().all() & (rows["known"].sum() > 0)
     limit = spec.target_kl
     stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
     parts = {"gradient_norm_head": (_head_norms(grads), ok), "layer_health": _layer_health(grads)}
-    return after, {**measured, **_step_metrics(sums, ok, stopped, spec), **parts}
+    return after, {**measured, **_step_metrics(checks, ok, stopped, spec), **parts}
 
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
@@ -233,14 +222,15 @@ def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> Updat
     return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
 
 
-def _step_metrics(checks: FiniteChecks, ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Metrics:
-    always, norm = torch.ones_like(ok), checks.gradient
+def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Metrics:
+    """Metrics of one step.  `checks`: numbers [] that must be finite for the step to be applied."""
+    always, norm = torch.ones_like(ok), checks["gradient"]
     clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
     flags = {
         "steps_done": ok & ~stopped,
         "steps_skipped": ~ok,
         "stopped_by_kl": stopped,
-        **{f"nonfinite.{name}": ~value.isfinite() for name, value in checks._asdict().items()},
+        **{f"nonfinite.{name}": ~value.isfinite() for name, value in checks.items()},
     }
     counted: Metrics = {name: (flag.float(), always) for name, flag in flags.items()}
     return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}

@@ -37,22 +37,6 @@ class SeedTally(NamedTuple):
     skipped: Tensor  # bool [E, S]
 
 
-class EnvAverages(NamedTuple):
-    """An epoch of the envs; 0 where no minibatch was finite."""
-
-    loss: Tensor  # float [E], nats per sample
-    accuracy: Tensor  # float [E], points
-    norm: Tensor  # float [E], root mean square of the host's gradient norm
-
-
-class SeedAverages(NamedTuple):
-    """An epoch of the seeds; 0 where no minibatch was finite."""
-
-    norm: Tensor  # float [E, S], root mean square of the gradient norm
-    health: Tensor  # float [E, S]
-    all_finite: Tensor  # bool [E, S], every minibatch was finite
-
-
 def empty_tally(like: Tensor) -> EnvTally:
     """Tally of an epoch before its first minibatch.  like float [E, ...].
 
@@ -90,16 +74,19 @@ def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: 
     )
 
 
-def env_averages(tally: EnvTally) -> EnvAverages:
-    """Means over the finite minibatches of the epoch."""
+def env_averages(tally: EnvTally) -> tuple[Tensor, Tensor, Tensor]:
+    """Means over the finite minibatches of the epoch, 0 without any.
+
+    -> loss, nats per sample; accuracy, points; root mean square of the host's gradient norm; float [E].
+    """
     loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
-    return EnvAverages(loss, 100.0 * correct, square.sqrt())
+    return loss, 100.0 * correct, square.sqrt()
 
 
-def seed_averages(tally: SeedTally, total: Tensor) -> SeedAverages:
-    """Means over the minibatches of the epoch.  total int64 [E], their number."""
-    return SeedAverages(
-        norm=(tally.square / tally.finite.clamp(min=1)).sqrt(),
-        health=tally.health / total.clamp(min=1).unsqueeze(-1),
-        all_finite=tally.finite == total.unsqueeze(-1),
-    )
+def seed_averages(tally: SeedTally, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means over the minibatches of the epoch, 0 where none was finite.  total int64 [E], their number.
+
+    -> root mean square of the gradient norm, health, float [E, S]; bool [E, S], every minibatch was finite.
+    """
+    norm = (tally.square / tally.finite.clamp(min=1)).sqrt()
+    return norm, tally.health / total.clamp(min=1).unsqueeze(-1), tally.finite == total.unsqueeze(-1)

@@ -39,23 +39,11 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
     Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].
     Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
     """
+    leaves = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
+    leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
+    leaves |= dict.fromkeys(("blend_target", "alpha", "alpha_start", "alpha_target"), 1.0)
     where = blueprint > EMPTY
-    slots = masked_update(
-        state.slots,
-        where,
-        stage=int(Stage.FOSSILIZED),
-        previous_stage=int(Stage.HOLDING),
-        epochs_in_stage=1,
-        previous_epochs_in_stage=1,
-        age=1,
-        blueprint=blueprint,
-        algorithm=algorithm,
-        blend_target=1.0,
-        alpha=1.0,
-        alpha_start=1.0,
-        alpha_target=1.0,
-    )
-    return replace(state, slots=slots)
+    return replace(state, slots=masked_update(state.slots, where, **leaves, blueprint=blueprint, algorithm=algorithm))
 
 
 def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:

@@ -1,7 +1,8 @@
 """score: the reward of a step, after all consequences of its action are measured; then close the epoch."""
 
+from typing import Any
+
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import SignalSpec
@@ -28,30 +29,28 @@ def score(
     report: GovernorReport,
     validation: Validation,
     *,
-    before: EnvState,
-    host_params: Tensor,
     rule: Rule,
-    net_counts: tuple[tuple[int, ...], ...],
-    gate_counts: tuple[int, ...],
     param_budget: int,
-    target_loss: float,
-    episode_length: int,
+    **facts: Any,
 ) -> tuple[EnvState, StepScore]:
-    """Compute the reward and close the epoch.  `state`: from the governor; `before`: before the action.
+    """Compute the reward and close the epoch.  `facts`: the other arguments of `reward_inputs`.
 
-    Shapes: all [E]; host_params int64 [E]; net_counts [S][13] and gate_counts [S], parameters per slot
-    -> (state, StepScore [E]).
+    Shapes: as there -> (state, StepScore [E]).
     Promise: of the state only the ledger, the counters of slots and the clock change.
     """
-    paid_for = (outcome, attribution, report, validation)
-    facts = {"before": before, "host_params": host_params, "target_loss": target_loss, "episode_length": episode_length}
-    inputs = reward_inputs(state, *paid_for, **facts, net_counts=net_counts, gate_counts=gate_counts)
-    paid, ledger = _apply_rule(inputs, state.ledger, attribution.shapley, rule)
+    inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
+    potential, measured = rule.potential(inputs, state.ledger)
+    reward, parts, ledger = rule(inputs, state.ledger)
     detection = detect_false_credit(state.slots, attribution.uncommitted_improvement)
     scored = unsafe_new(
         StepScore,
         state,
-        **paid,
+        reward=reward,
+        components=torch.stack([parts[name] for name in rule.components], dim=-1),
+        terminated=inputs.horizon | inputs.rolled_back,
+        potential=potential,
+        unmeasured=~measured,
+        potential_by_slot=torch.where(measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0),
         network_value=network_value(inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
         detectors=detection.fired,
@@ -76,13 +75,18 @@ def reward_inputs(
     target_loss: float,
     episode_length: int,
 ) -> RewardInputs:
-    """Build the inputs of a reward rule.  Shapes as in `score` -> RewardInputs [E].
+    """Build the inputs of a reward rule.  `state`: from the governor; `before`: before the action.
 
+    Shapes: all [E]; host_params int64 [E]; net_counts [S][13] and gate_counts [S], parameters per slot
+    -> RewardInputs [E].
     A rolled-back env has the accuracies of its snapshot; improvement, interactions and loss of the failed epoch count
     as not measured.
     """
     valid, loss = ~report.rolled_back, validation.loss
     clean, sane = valid & attribution.measured, valid & loss.isfinite()
+    past, now = before.signals, state.signals
+    reached = torch.where(valid, attribution.val_acc, now.val_acc)
+    committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
     had, have = (seed_params(env.slots, net_counts, gate_counts) for env in (before, state))
     return unsafe_new(
         RewardInputs,
@@ -101,27 +105,17 @@ def reward_inputs(
         param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
-        **_accuracy_fields(before, state, attribution, valid),
+        epoch=before.clock.epoch + 1,
+        val_acc=past.val_acc,
+        stable_val_acc=recent_min_accuracy(past, STABLE_EPOCHS)[0],
+        uncommitted_improvement=torch.where(past.measured, past.val_acc - past.committed_acc, 0.0),
+        uncommitted_valid=past.measured,
+        next_val_acc=torch.where(reached.isfinite(), reached, 0.0),
+        committed_acc=torch.where(committed.isfinite(), committed, 0.0),
+        committed_valid=committed.isfinite(),
         interaction=torch.where(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )
-
-
-def _accuracy_fields(before: EnvState, after: EnvState, attribution: Attribution, valid: Tensor) -> dict[str, Tensor]:
-    """Epoch of the step and accuracies before and after it, as fields of the inputs."""
-    past, now = before.signals, after.signals
-    reached = torch.where(valid, attribution.val_acc, now.val_acc)
-    committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
-    return {
-        "epoch": before.clock.epoch + 1,
-        "val_acc": past.val_acc,
-        "stable_val_acc": recent_min_accuracy(past, STABLE_EPOCHS)[0],
-        "uncommitted_improvement": torch.where(past.measured, past.val_acc - past.committed_acc, 0.0),
-        "uncommitted_valid": past.measured,
-        "next_val_acc": torch.where(reached.isfinite(), reached, 0.0),
-        "committed_acc": torch.where(committed.isfinite(), committed, 0.0),
-        "committed_valid": committed.isfinite(),
-    }
 
 
 def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, params: Tensor) -> SlotInputs:
@@ -130,20 +124,16 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
     Promise: a contribution counts only together with the accuracies before the step.
     """
     past, now = before.slots, after.slots
-    same = ("previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age")
+    shown = ("stage", "previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age", "contribution")
+    also = ("accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum", "alpha")
     acted = outcome.target & outcome.executed.unsqueeze(-1)
     return unsafe_new(
         SlotInputs,
         before,
         op=torch.where(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
-        stage=past.stage,
-        **{name: getattr(past, name) for name in same},
-        contribution=past.contribution,
+        **{name: getattr(past, name) for name in shown},
         contribution_valid=past.contribution_valid & before.signals.measured.unsqueeze(-1),
-        accuracy_at_germination=past.accuracy_at_germination,
-        accuracy_at_stage_start=past.accuracy_at_stage_start,
-        interaction_sum=past.interaction_sum,
-        alpha=past.alpha,
+        **{name: getattr(past, name) for name in also},
         params=params,
         next_stage=now.stage,
         next_contribution=now.contribution,
@@ -153,28 +143,10 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
 
 def close_epoch(state: EnvState) -> EnvState:
     """Advance the clock, the epochs in stage of every slot that is not empty, and the age of every seed."""
-    stage = state.slots.stage
-    epochs = state.slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
-    age = state.slots.age + occupied(stage).to(torch.int64)
-    slots = replace(state.slots, epochs_in_stage=epochs, age=age)
+    slots, stage = state.slots, state.slots.stage
+    epochs = slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
+    slots = replace(slots, epochs_in_stage=epochs, age=slots.age + occupied(stage).to(torch.int64))
     return replace(state, slots=slots, clock=replace(state.clock, epoch=state.clock.epoch + 1))
-
-
-def _apply_rule(
-    inputs: RewardInputs, ledger: TensorDict, shapley: Tensor, rule: Rule
-) -> tuple[dict[str, Tensor], TensorDict]:
-    """Apply the rule to the inputs: leaves of a score, and the next ledger."""
-    potential, measured = rule.potential(inputs, ledger)
-    reward, parts, ledger = rule(inputs, ledger)
-    leaves = {
-        "reward": reward,
-        "components": torch.stack([parts[name] for name in rule.components], dim=-1),
-        "terminated": inputs.horizon | inputs.rolled_back,
-        "potential": potential,
-        "unmeasured": ~measured,
-        "potential_by_slot": torch.where(measured.unsqueeze(-1), rule.slot_scale * shapley, 0.0),
-    }
-    return leaves, ledger
 
 
 NEWEST_WEIGHT = 0.3  # weight of the newest change in the velocity of a contribution

@@ -21,7 +21,7 @@ from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import SlotIndex
 from morphogen.rules.counts import host_params, seed_params
-from morphogen.rules.health import GradStats, gradient_ratio, moving_average
+from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
@@ -59,14 +59,6 @@ class EpochContext(NamedTuple):
     masks: cnn.InstanceMasks
     indices: tuple[SlotIndex | None, ...]
     active: ActiveSeeds | None
-
-
-class SeedGrads(NamedTuple):
-    """Gradients of seeds in a minibatch, and their statistics."""
-
-    stats: GradStats
-    seed_finite: Tensor  # bool [E, S], gradient and parameters of the seed are finite
-    env_finite: Tensor  # bool [E], the env takes its step
 
 
 class TrainState(NamedTuple):
@@ -114,17 +106,11 @@ def train_minibatch(
     """Take one optimiser step of every host and seed.  batch [E, B, ...]."""
     context, weights = train_state.context, train_state.weights
     objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net)
-    running, seeds = context.active, train_state.seed_tally
-    (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, weights[:1] if running is None else weights)
+    leaves = weights[:1] if context.active is None else weights
+    (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, leaves)
     norm = torch.linalg.vector_norm(host_grad, dim=-1)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
-    if running is not None and seeds is not None:
-        grad = blocks.mask_padding(seed_grad[0], running.index) if plan.padded else seed_grad[0]
-        limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-        stats = blocks.grad_stats(grad, running.index, seeds.square, **limits)
-        seed_finite = torch.isfinite(stats.norm) & running.finite
-        finite = finite & (seed_finite | ~running.blended).all(-1)
-        train_state = _step_seeds(train_state, (running, seeds), grad, SeedGrads(stats, seed_finite, finite), spec=spec)
+    train_state, finite = _step_seeds(train_state, seed_grad, finite, plan, spec=spec, lifecycle=lifecycle)
     measured = MinibatchStats(loss, correct, finite, norm)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
@@ -154,49 +140,55 @@ def _objective(
 
 
 def _step_seeds(
-    train_state: TrainState,
-    active: tuple[ActiveSeeds, SeedTally],
-    grad: Tensor,
-    seed_grads: SeedGrads,
-    *,
-    spec: HostSpec,
-) -> TrainState:
-    """Take the step of all seeds.  grad [N]."""
-    (running, seeds), (stats, seed_finite, finite) = active, seed_grads
+    train_state: TrainState, grad: list[Tensor], finite: Tensor, plan: Plan, *, spec: HostSpec, lifecycle: LifecycleSpec
+) -> tuple[TrainState, Tensor]:
+    """Take the step of all seeds, if any runs.
+
+    Shapes: grad: [N] if a seed runs; finite bool [E], of the hosts -> (state, bool [E], the env takes its step).
+    """
+    running, seeds = train_state.context.active, train_state.seed_tally
+    if running is None or seeds is None:
+        return train_state, finite
+    joined = blocks.mask_padding(grad[0], running.index) if plan.padded else grad[0]
+    limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
+    stats = blocks.grad_stats(joined, running.index, seeds.square, **limits)
+    seed_finite = torch.isfinite(stats.norm) & running.finite  # gradient and parameters of the seed
+    finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
     factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
     factor = blocks.expand_to_params(factor, running.index)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
-    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad * factor, factor >= 0, **knobs)
-    return train_state._replace(
+    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, joined * factor, factor >= 0, **knobs)
+    after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),
         streak=torch.where(broken, train_state.streak + 1, torch.where(live, 0, train_state.streak)),
         seed_tally=minibatch_tally.add_seed_stats(seeds, stats, seed_finite, broken),
     )
+    return after, finite
 
 
 def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
     """Put trained parameters back into the state, with the statistics of the epoch."""
-    mean, valid = minibatch_tally.env_averages(train_state.tally), train_state.tally.finite > 0
-    seeds = train_state.seed_tally
+    loss, accuracy, norm = minibatch_tally.env_averages(train_state.tally)
+    valid, seeds = train_state.tally.finite > 0, train_state.seed_tally
     metrics = unsafe_new(
         TrainMetrics,
         state,
-        loss=mean.loss,
-        accuracy=mean.accuracy,
+        loss=loss,
+        accuracy=accuracy,
         valid=valid,
         skipped=train_state.tally.total - train_state.tally.finite,
-        host_gradient_norm=mean.norm,
+        host_gradient_norm=norm,
         seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.skipped.any(-1),
     )
     after = replace(
         state,
         host=replace(state.host, params=train_state.weights.host, momentum=train_state.velocity.host),
         seeds=state.seeds if seeds is None else _write_back(state, train_state, plan, net=net),
-        slots=_gradient_signals(state, train_state, mean.norm, net=net),
-        signals=replace(state.signals, train_loss=mean.loss, train_acc=mean.accuracy, train_measured=valid),
+        slots=_gradient_signals(state, train_state, norm, net=net),
+        signals=replace(state.signals, train_loss=loss, train_acc=accuracy, train_measured=valid),
     )
     return after, metrics
 
@@ -212,24 +204,22 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
     return unsafe_new(TensorDict, state, **seeds)
 
 
-def _gradient_signals(state: EnvState, train_state: TrainState, norm: Tensor, *, net: Net) -> Slots:
-    """Update the gradient leaves of slots; invalid where a seed does not run or is frozen.
-
-    norm [E], of the host's gradient.
-    """
+def _gradient_signals(state: EnvState, train_state: TrainState, host_norm: Tensor, *, net: Net) -> Slots:
+    """Update the gradient leaves of slots; invalid where a seed does not run or is frozen.  host_norm [E]."""
     slots, sums, running = state.slots, train_state.seed_tally, train_state.context.active
     if sums is None or running is None:
         return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES})
-    mean, valid = minibatch_tally.seed_averages(sums, train_state.tally.total), running.measured
+    norm, health, all_finite = minibatch_tally.seed_averages(sums, train_state.tally.total)
+    valid = running.measured
     sizes = seed_params(slots, net.counts, net.gate_counts)
     host = host_params(state.instance, net.host).unsqueeze(-1)
-    now = gradient_ratio(mean.norm, sizes, norm.unsqueeze(-1), host)
-    steady = valid & mean.all_finite
+    now = gradient_ratio(norm, sizes, host_norm.unsqueeze(-1), host)
+    steady = valid & all_finite
     average = moving_average(slots.gradient_ratio, slots.gradient_ratio_valid, now)
     return replace(
         slots,
-        gradient_norm=torch.where(valid, mean.norm, 0.0),
-        gradient_health=torch.where(valid, mean.health, 0.0),
+        gradient_norm=torch.where(valid, norm, 0.0),
+        gradient_health=torch.where(valid, health, 0.0),
         vanishing=valid & sums.vanishing,
         exploding=valid & sums.exploding,
         gradient_valid=valid,

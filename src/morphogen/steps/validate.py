@@ -1,7 +1,6 @@
 """validate: accuracy of every env under every requested coalition of its seeds, on one split for all envs."""
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,19 +16,6 @@ from morphogen.state.measure import LabelledImages, Validation
 from morphogen.state.tree_ops import unsafe_new
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
-
-
-class _SampleCounts(NamedTuple):
-    correct: Tensor  # int64 [R]
-    loss_sum: Tensor  # float [E], of the env as it is
-    total: Tensor  # int64 [E], samples that count
-
-
-class _OutputRows(NamedTuple):
-    """Rows of the output, after the last slot."""
-
-    env: Tensor  # int64 [R]
-    current: Tensor  # int64 [E], row of the env as it is
 
 
 @torch.no_grad()
@@ -49,7 +35,7 @@ def validate(
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     """
     nothing = (None,) * len(net.slots)
-    growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None
+    growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None  # number [E, K]: row of a coalition
     if any(slot.groups for slot in plan.evaluate):
         tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
         where = sites.validation_indices(state.slots, tree, plan, net=net)
@@ -63,44 +49,29 @@ def validate(
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
     counts = [_count_correct(forward(images, rows, growth, net=net), piece, ends) for images, piece in pieces]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
-    return _build_validation(_SampleCounts(correct, nats, total), number, state, (coalition, evaluated))
+    total = total.clamp(min=1)
+    correct = correct.unsqueeze(-1) if number is None else correct[number.clamp(min=0)]
+    points = 100.0 * correct.to(nats.dtype) / total.unsqueeze(-1)
+    accuracy = torch.where(evaluated, points, 0.0)
+    return unsafe_new(Validation, state, loss=nats / total, accuracy=accuracy, coalition=coalition, evaluated=evaluated)
 
 
-def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> _OutputRows | None:
-    """Rows of the output; None if every row is an env."""
+def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Env of every row after the last slot, int64 [R], and row of every env as it is, [E]; None: a row is an env."""
     envs, width = coalition.shape
     if not plan.padded and plan.rows[-1] == envs:
         return None
-    return _OutputRows(sites.row_candidates(tree, len(plan.rows), plan.rows[-1]) // width, tree.number[-1][:, 0])
+    return sites.row_candidates(tree, len(plan.rows), plan.rows[-1]) // width, tree.number[-1][:, 0]
 
 
-def _count_correct(logits: Tensor, labels: Tensor, output_rows: _OutputRows | None) -> _SampleCounts:
-    """Counts of one piece; without `output_rows` every row is an env.
+def _count_correct(logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts of one piece; `rows` of `_output_rows`.
 
-    Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use.
+    Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use -> right answers int64 [R], sum of the losses of
+    the env as it is, float [E], samples that count, int64 [E].
     """
     counted = labels >= 0
-    expected, current = (
-        (labels, logits) if output_rows is None else (labels[output_rows.env], logits[output_rows.current])
-    )
+    expected, current = (labels, logits) if rows is None else (labels[rows[0]], logits[rows[1]])
     right = (expected == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
     nats = F.cross_entropy(current.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
-    return _SampleCounts(right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1))
-
-
-def _build_validation(
-    counts: _SampleCounts, number: Tensor | None, state: EnvState, coalitions: tuple[Tensor, Tensor]
-) -> Validation:
-    """Shares of right answers.  number int64 [E, K]: row of every coalition; None = that of its env."""
-    coalition, evaluated = coalitions
-    total = counts.total.clamp(min=1)
-    correct = counts.correct.unsqueeze(-1) if number is None else counts.correct[number.clamp(min=0)]
-    points = 100.0 * correct.to(counts.loss_sum.dtype) / total.unsqueeze(-1)
-    return unsafe_new(
-        Validation,
-        state,
-        loss=counts.loss_sum / total,
-        accuracy=torch.where(evaluated, points, 0.0),
-        coalition=coalition,
-        evaluated=evaluated,
-    )
+    return right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1)

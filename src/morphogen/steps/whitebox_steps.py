@@ -16,22 +16,10 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     slots, signals = state.slots, state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
     none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)
-    after = replace(
-        state,
-        slots=replace(
-            slots,
-            gradient_norm=healthy,
-            gradient_health=healthy,
-            vanishing=none,
-            exploding=none,
-            gradient_valid=fine,
-            gradient_ratio=healthy,
-            gradient_ratio_valid=fine,
-        ),
-        signals=replace(
-            signals, train_loss=signals.val_loss, train_acc=signals.val_acc, train_measured=signals.measured
-        ),
-    )
+    leaves = {"vanishing": none, "exploding": none, "gradient_valid": fine, "gradient_ratio_valid": fine}
+    leaves |= dict.fromkeys(("gradient_norm", "gradient_health", "gradient_ratio"), healthy)
+    trained = {"train_loss": signals.val_loss, "train_acc": signals.val_acc, "train_measured": signals.measured}
+    after = replace(state, slots=replace(slots, **leaves), signals=replace(signals, **trained))
     return after, unsafe_new(
         TrainMetrics,
         state,

@@ -52,10 +52,10 @@ def test_an_epoch_averages_its_finite_minibatches():
     nan = float("nan")
     for seen in (_minibatch(2.0, 3.0), _minibatch(4.0, 4.0), _minibatch(nan, nan, finite=False)):
         sums = minibatch_tally.add_minibatch(sums, seen)
-    mean = minibatch_tally.env_averages(sums)
-    assert float(mean.loss) == pytest.approx(3.0)
-    assert float(mean.accuracy) == pytest.approx(50.0)
-    assert float(mean.norm) == pytest.approx(12.5**0.5)
+    loss, accuracy, norm = minibatch_tally.env_averages(sums)
+    assert float(loss) == pytest.approx(3.0)
+    assert float(accuracy) == pytest.approx(50.0)
+    assert float(norm) == pytest.approx(12.5**0.5)
     assert (int(sums.finite), int(sums.total)) == (2, 3)
 
 
@@ -66,10 +66,10 @@ def test_an_epoch_averages_the_sound_minibatches_of_a_seed_and_remembers_the_oth
     sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=1.0), yes, no)
     sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=7.0, vanishing=1), yes, yes)
     sums = minibatch_tally.add_seed_stats(sums, _gauge(norm=float("nan"), exploding=4), no, no)
-    mean = minibatch_tally.seed_averages(sums, torch.tensor([3]))
-    assert float(mean.norm) == pytest.approx(5.0)
-    assert float(mean.health) == pytest.approx((1 + 0.875 + 0) / 3)
-    assert mean.all_finite.tolist() == [[False]]
+    norm, health, all_finite = minibatch_tally.seed_averages(sums, torch.tensor([3]))
+    assert float(norm) == pytest.approx(5.0)
+    assert float(health) == pytest.approx((1 + 0.875 + 0) / 3)
+    assert all_finite.tolist() == [[False]]
     assert bool(sums.vanishing & sums.exploding & sums.skipped)
 
 

@@ -12,13 +12,13 @@ from support.legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row
 
 from morphogen.config.groups import LegacyRewardSpec
 from morphogen.rules.rewards.legacy.kernels import (
+    SlotRows,
     basic_reward,
     escrow_reward,
     ratio_penalty,
     shaped_reward,
     simplified_reward,
 )
-from morphogen.rules.rewards.legacy.parts import SlotRows
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

@@ -8,8 +8,8 @@ from support.legacy_rows import SEEDS, few, points
 
 from morphogen.config.groups import LegacyRewardSpec
 from morphogen.rules.counts import seed_params
-from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.parts import RentInputs, rent_and_shock_inputs
+from morphogen.rules.rewards.legacy import kernels as parts
+from morphogen.rules.rewards.legacy.kernels import RentInputs, rent_and_shock_inputs
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 
@@ -26,7 +26,7 @@ def grow(stage, alpha, params, was: RentInputs | None = None, host: int = 5000) 
     """Rent and shock inputs of one env after another step."""
     before = (real(*alpha)[None] * 0, torch.zeros(1, len(alpha), dtype=torch.int64)) if was is None else was[2:]
     now = torch.tensor([[int(s) for s in stage]]), real(*alpha)[None], torch.tensor([params])
-    return rent_and_shock_inputs(*now, *before, host_params=torch.tensor([host]), spec=SPEC)
+    return rent_and_shock_inputs(now, before, host_params=torch.tensor([host]), spec=SPEC)
 
 
 # means and discounts
@@ -50,7 +50,8 @@ def test_a_mean_needs_both_and_does_not_care_about_their_order(a, b, how):
 
 @given(epoch=st.integers(0, 60), warmup=st.integers(0, 30), floor=st.floats(0.0, 1.0))
 def test_the_timing_discount_lies_between_its_floor_and_one_and_never_falls(epoch, warmup, floor):
-    now, later = parts.timing_discount(real(epoch, epoch + 1), warmup_epochs=warmup, floor=floor)
+    spec = LegacyRewardSpec(warmup_epochs=warmup, warmup_floor=floor)
+    now, later = parts.timing_discount(real(epoch, epoch + 1), spec=spec)
     assert floor - 1e-12 <= now <= later <= 1 + 1e-12
     assert epoch < warmup or now == pytest.approx(1.0)
 
@@ -137,7 +138,7 @@ def test_freezing_a_seed_changes_neither_its_rent_nor_its_shock(stages, data):
         params = seed_params(one, COUNTS, (7, 7, 7))
         before = one.alpha / 2, params
         host = torch.tensor([5000])
-        found.append(rent_and_shock_inputs(one.stage, one.alpha, params, *before, host_params=host, spec=SPEC))
+        found.append(rent_and_shock_inputs((one.stage, one.alpha, params), before, host_params=host, spec=SPEC))
     assert found[0].effective_seed_params == found[1].effective_seed_params
     assert found[0].alpha_delta_sq_sum == found[1].alpha_delta_sq_sum
 

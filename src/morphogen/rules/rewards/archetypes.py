@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs, SlotInputs
@@ -99,14 +100,11 @@ ARCHETYPES: dict[str, Archetype] = {
 
 def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
     """Reward inputs of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
-    steps = range(1, STEPS + 1)
-    rows = [[_env(policy, step) for policy in archetypes] for step in steps]
-    cells = [[[_slot(policy, slot, step) for slot in range(SLOTS)] for policy in archetypes] for step in steps]
-    envs = {name: _tensor([[env[name] for env in row] for row in rows], dtype) for name in rows[0][0]}
-    names, shape = cells[0][0][0], [STEPS, len(archetypes)]
-    slots = {name: _tensor([[[c[name] for c in env] for env in row] for row in cells], dtype) for name in names}
-    interaction = torch.zeros(*shape, SLOTS, SLOTS, dtype=dtype)
-    return RewardInputs(**envs, interaction=interaction, slots=SlotInputs(**slots, batch_size=shape), batch_size=shape)
+    rows = [default_collate([_env(policy, step) for policy in archetypes]) for step in range(1, STEPS + 1)]
+    leaves, shape = default_collate(rows), [STEPS, len(archetypes)]
+    slots = SlotInputs(**leaves.pop("slots"), batch_size=shape)
+    inputs: Any = RewardInputs(**leaves, slots=slots, batch_size=shape)
+    return inputs.apply(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
 
 
 def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -121,14 +119,8 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
     return total
 
 
-def _tensor(values: list[Any], dtype: torch.dtype) -> Tensor:
-    """Tensor of nested lists; floats get the dtype."""
-    leaf = torch.tensor(values)
-    return torch.tensor(values, dtype=dtype) if leaf.is_floating_point() else leaf
-
-
 def _env(policy: Archetype, step: int) -> dict[str, Any]:
-    """The fields [E] of one env in one step."""
+    """The fields of one env in one step."""
     accuracy, before = policy.accuracy(step), policy.accuracy(step - 1)
     ops = [op for seed in policy.seeds if (op := seed.op(step)) is not Op.WAIT]
     return {
@@ -150,11 +142,13 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "stable_val_acc": min(policy.accuracy(n) for n in range(max(0, step - 3), step)),
         "uncommitted_improvement": before - policy.committed_accuracy(step - 1),
         "next_val_acc": accuracy,
+        "interaction": torch.zeros(SLOTS, SLOTS, dtype=torch.float64),
+        "slots": default_collate([_slot(policy, slot, step) for slot in range(SLOTS)]),
     }
 
 
 def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
-    """The fields [E, S] of one slot in one step."""
+    """The fields of one slot in one step."""
     unborn = ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)  # an empty slot
     seed = [unborn, *(seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step)][-1]
     before, age = step - 1, step - 1 - seed.birth_step

@@ -64,10 +64,9 @@ def loss_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 class CoreRule:
     """Value at the horizon plus shaping by a potential that starts and ends every segment at 0."""
 
-    potential_fn: Callable[[RewardInputs], tuple[Tensor, Tensor]]  # the potential before scaling, and its flag
-    gamma: float
+    terms: Terms
     governor_penalty: float
-    param_budget: int
+    potential_fn: Callable[[RewardInputs], tuple[Tensor, Tensor]]  # the potential before scaling, and its flag
     scale: float = 0.0  # of the potential: kappa
     slot_scale: float = 0.0  # potential per point of Shapley value; 0 where the potential does not split
     op_cost: float = 0.0
@@ -98,7 +97,7 @@ class CoreRule:
         value, rent = self._value_and_rent(inputs)
         paid = {
             "value": torch.where(inputs.horizon & intact, value, 0.0),
-            "shaping": self.gamma * after - before,
+            "shaping": self.terms.gamma * after - before,
             "rent": torch.where(intact, rent, 0.0),
             "op_cost": _fee_where(acted, self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
@@ -110,8 +109,8 @@ class CoreRule:
         """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one of them."""
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
-            return network_value(inputs, param_budget=self.param_budget), free
-        share = inputs.live_params.to(inputs.param_price.dtype) / (self.param_budget * self.rent_steps)
+            return network_value(inputs, param_budget=self.terms.param_budget), free
+        share = inputs.live_params.to(inputs.param_price.dtype) / (self.terms.param_budget * self.rent_steps)
         return clamped_value(inputs, free), 0.0 - inputs.param_price * share
 
 
@@ -122,7 +121,7 @@ def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:
 
 def build_sparse(spec: RewardSpec, terms: Terms) -> CoreRule:
     """Value of the delivered network at the horizon, nothing before; no shaping, no cost of ops: the yardstick."""
-    return CoreRule(zero_potential, terms.gamma, spec.governor_penalty, terms.param_budget)
+    return CoreRule(terms, spec.governor_penalty, zero_potential)
 
 
 def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
@@ -138,9 +137,8 @@ def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
 
 def build_value(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta` with the value of the network that would be delivered now as potential: paid when a seed is kept."""
-    return replace(
-        build_delta(spec, terms), potential_fn=partial(value_potential, param_budget=terms.param_budget), slot_scale=0.0
-    )
+    potential = partial(value_potential, param_budget=terms.param_budget)
+    return replace(build_delta(spec, terms), potential_fn=potential, slot_scale=0.0)
 
 
 def build_rent(spec: RewardSpec, terms: Terms) -> CoreRule:

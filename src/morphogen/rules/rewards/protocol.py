@@ -38,6 +38,18 @@ class Rule(Protocol):
         ...
 
 
+class WithoutPotential:
+    """Base of rules without a potential of the env."""
+
+    __slots__ = ()
+    slot_scale = 0.0
+
+    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
+        """No potential, always measured.  -> (zeros [E], True [E])."""
+        del ledger
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Facts about the run for the builder of a rule."""

@@ -14,7 +14,7 @@ from morphogen.errors import ConfigError
 from morphogen.rules.rewards import own
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.legacy import rules as legacy
-from morphogen.rules.rewards.protocol import Builder, Rule, Terms
+from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
 from morphogen.vocab.reward import REGISTERED, RULE_NAME, RULES
 
@@ -60,23 +60,17 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionRule:
+class FunctionRule(WithoutPotential):
     """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the penalty."""
 
     function: PaymentFn
     governor_penalty: float
     components: tuple[str, ...]
-    slot_scale: float = 0.0
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """Nothing is carried from step to step."""
         del slots
         return TensorDict({}, batch_size=[envs], device=device)
-
-    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """No potential, always measured.  -> (zeros [E], True [E])."""
-        del ledger
-        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E])."""

@@ -1,18 +1,198 @@
-"""Kernels of the legacy rules: credit for measured contributions, warnings, rents, the shaping of ops and stages."""
+"""Kernels of the legacy rules: credit for measured contributions, warnings, rents, the shaping of ops and stages.
+
+Every part of a kernel is elementwise, in the dtype of its real arguments.
+"""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from morphogen.config.groups import LegacyRewardSpec
-from morphogen.rules.rewards.legacy import parts
-from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows
-from morphogen.rules.stages import occupied
+from morphogen.rules.stages import blended, clamp_stage, occupied
+from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import Op
-from morphogen.vocab.stage import Stage
+from morphogen.vocab.stage import OCCUPIED, Stage
 
+_SEED_LEVELS = dict(zip(OCCUPIED, (1.0, 2.0, 3.5, 5.5, 6.0), strict=True))
+STAGE_LEVELS = tuple(_SEED_LEVELS.get(stage, 0.0) for stage in Stage)
+MATURE_EPOCHS = 5.0  # epochs in a stage
+YOUNG_EPOCHS = 5  # epochs of life below which pruning costs more
+ONE_POINT = 1.0  # points of contribution from which a seed is worth keeping
+RANSOM_CONTRIBUTION, RANSOM_HARM = 0.1, -0.2  # points: removal hurts although the uncommitted seeds together do harm
+MIN_SUM = 1e-8
 LEGITIMACY_BONUS = 3 * math.tanh(1 / 3)  # for keeping a seed of a whole point
+
+
+class OptionalValue(NamedTuple):
+    """Optional value, read only where the flag is True."""
+
+    value: Tensor
+    valid: Tensor  # bool
+
+
+class SlotRows(NamedTuple):
+    """Inputs of a kernel: a row is one slot of one env at one step.  Fields of an env may be [E, 1] beside [E, S].
+
+    All real fields have one dtype, that of the result.  Without a seed every optional field is invalid.
+    """
+
+    op: Tensor  # int64, executed on this slot, else WAIT
+    epoch: Tensor  # int64, from 1
+    last: Tensor  # bool, the horizon
+    left: Tensor  # int64, epochs after this one
+    stage: Tensor  # int64, a `Stage`
+    previous_stage: Tensor  # int64
+    epochs_in_stage: Tensor  # int64, epochs
+    previous_epochs_in_stage: Tensor  # int64
+    age: Tensor  # int64
+    contribution: OptionalValue  # points, leave-one-out
+    uncommitted: OptionalValue  # points, all on minus only the fossilized on
+    progress: OptionalValue  # points since germination
+    stage_gain: OptionalValue  # points since entry into the stage
+    interaction_sum: Tensor  # points
+    val_acc: Tensor  # points, at the end of the step
+    val_acc_delta: Tensor  # points since the reset
+    effective_seed_params: Tensor  # real
+    alpha_delta_sq_sum: Tensor  # real
+    host_params: Tensor  # int64
+    n_active_seeds: Tensor  # int64, seeds that are not fossilized
+    n_fossilized: Tensor  # int64
+    n_contributing_fossilized: Tensor  # int64, fossils worth at least a point
+    escrow_balance: Tensor  # real
+    drip_scale: Tensor  # real, 0 without a record
+
+
+class Payment(NamedTuple):
+    """Outputs of a kernel; `components` sum to its total, `ledger` its next ledgers and intermediate values."""
+
+    components: dict[str, Tensor]
+    diagnostics: dict[str, Tensor]
+    ledger: dict[str, Tensor]
+
+
+def stage_potential(stage: Tensor, epochs: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Level of a stage and progress in it.  stage int64, epochs real [...] -> [...]."""
+    level = constant_table(STAGE_LEVELS, epochs.dtype, epochs.device)[clamp_stage(stage)]
+    return level + (spec.stage_progress * epochs).clamp(max=spec.stage_progress_cap)
+
+
+def stage_pbrs(
+    stage: Tensor, epochs: Tensor, previous: Tensor, previous_epochs: Tensor, *, spec: LegacyRewardSpec, gamma: float
+) -> Tensor:
+    """Weighted discounted change of the stage potential.  stages int64, epochs real [...] -> [...]."""
+    staying = epochs >= 1
+    place, since = torch.where(staying, stage, previous), torch.where(staying, epochs - 1, previous_epochs)
+    now, prior = stage_potential(stage, epochs, spec=spec), stage_potential(place, since, spec=spec)
+    return spec.pbrs_weight * (gamma * now - prior)
+
+
+def combine(a: Tensor, b: Tensor, *, how: str) -> Tensor:
+    """A mean that needs both: 0 unless both are positive.  a, b [...], `how` "harmonic" or "minimum" -> [...]."""
+    mean = torch.minimum(a, b) if how == "minimum" else 2 * a * b / (a + b).clamp(min=MIN_SUM)
+    return torch.where((a > 0) & (b > 0), mean, 0.0)
+
+
+def timing_discount(epoch: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Worth of a germination in this epoch: a ramp from the floor to 1.  epoch real [...] -> [floor, 1]."""
+    if not (spec.use_timing and spec.warmup_epochs):
+        return torch.ones_like(epoch)
+    return spec.warmup_floor + (1 - spec.warmup_floor) * (epoch.clamp(min=0.0) / spec.warmup_epochs).clamp(max=1.0)
+
+
+def log_rent(effective_seed_params: Tensor, host_params: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Rent by the logarithm of growth.  effective_seed_params real, host_params int64 [...] -> [...], <= 0."""
+    host = host_params.clamp(min=spec.host_params_floor).to(effective_seed_params.dtype)
+    return -(spec.rent_weight * torch.log1p(effective_seed_params / host)).clamp(max=spec.rent_cap)
+
+
+def alpha_shock(alpha_delta_sq_sum: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
+    """Fine for sudden changes of alpha.  [...] -> [...], <= 0."""
+    if not spec.use_anti_gaming:
+        return torch.zeros_like(alpha_delta_sq_sum)
+    return -(spec.shock_weight * alpha_delta_sq_sum).clamp(max=spec.shock_cap)
+
+
+def synergy(interaction_sum: Tensor) -> Tensor:
+    """Bonus for slots that help each other.  [...] -> [...], in [0, 0.1]."""
+    return torch.where(interaction_sum > 0, 0.1 * torch.tanh(0.5 * interaction_sum), 0.0)
+
+
+def maturity(epochs: Tensor) -> Tensor:
+    """Maturity of a seed in its stage.  epochs real [...] -> [...], in [0, 1]."""
+    return (epochs / MATURE_EPOCHS).clamp(max=1.0)
+
+
+def drip(scale: Tensor, contribution: Tensor, *, cap: float, negative_ratio: float) -> Tensor:
+    """One payment out of a drip pool.  scale >= 0, contribution [...] -> [...], with the sign of the contribution."""
+    return (scale * contribution).clamp(min=-negative_ratio * cap, max=cap)
+
+
+def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Tensor:
+    """Bonus of a scaffold for a fossil that it helped.  boost, improvement [...] -> [...], in [0, weight]."""
+    both = (boost > 0) & (improvement > 0)
+    return torch.where(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
+
+
+def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue) -> Tensor:
+    """Bonus or penalty for fossilizing the seed.  stage int64, epochs real, others optional, all [...] -> [...]."""
+    (q, known_q), (u, known_u) = contribution, uncommitted
+    harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
+    harm = torch.where(known_q & (q > RANSOM_CONTRIBUTION) & (u < RANSOM_HARM), harm - 0.3, harm)
+    amount = torch.where(known_q & (q >= ONE_POINT), (0.5 + 0.1 * q) * maturity(epochs), -0.2)
+    amount = torch.where(u < 0, harm, amount)
+    return torch.where((stage == int(Stage.HOLDING)) & known_u, amount, -1.0)
+
+
+def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Tensor:
+    """Bonus or penalty for pruning the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
+    q, measured = contribution
+    amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
+    amount = torch.where(q < 0, 0.1, amount)
+    amount = torch.where(q < -0.5, 0.15, amount)
+    amount = torch.where(measured, amount, 0.0)
+    amount = torch.where(age < YOUNG_EPOCHS, -0.3 * (YOUNG_EPOCHS - age), amount)
+    amount = torch.where(stage == int(Stage.FOSSILIZED), -1.0, amount)
+    return torch.where(occupied(stage), amount, -0.2)
+
+
+class RentInputs(NamedTuple):
+    """Rent and shock inputs of an env, and what the next step compares with."""
+
+    effective_seed_params: Tensor  # real [E]
+    alpha_delta_sq_sum: Tensor  # real [E]
+    prev_alpha: Tensor  # real [E, S]
+    prev_params: Tensor  # int64 [E, S]
+
+
+def effective_seed_params(
+    stage: Tensor, alpha: Tensor, seed_params: Tensor, *, host_params: Tensor, slot_rent_ratio: float
+) -> Tensor:
+    """Parameters of blended seeds as far as they count, and a share of the host for each.
+
+    Shapes: stage, seed_params int64, alpha real [E, S]; host_params int64 [E] -> [E].
+    """
+    share = slot_rent_ratio * host_params.to(alpha.dtype).unsqueeze(-1)
+    return torch.where(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
+
+
+def rent_and_shock_inputs(
+    now: tuple[Tensor, Tensor, Tensor], before: tuple[Tensor, Tensor], *, host_params: Tensor, spec: LegacyRewardSpec
+) -> RentInputs:
+    """Parameters in use, and the squared changes of alpha weighted by the seeds before the step.
+
+    Shapes: now: stage int64, alpha real, seed parameters int64; before: alpha, parameters; all [E, S]; host_params
+    int64 [E].
+    Promise: a removal is charged once, a first activation never.
+    """
+    (stage, alpha, seed_params), (prev_alpha, prev_params) = now, before
+    seed = occupied(stage)
+    alpha, params = torch.where(seed, alpha, 0.0), torch.where(seed, seed_params, 0)
+    floored = host_params.clamp(min=spec.host_params_floor).to(alpha.dtype).unsqueeze(-1)
+    moved = (alpha - prev_alpha).square() * prev_params.to(alpha.dtype) / floored
+    used = effective_seed_params(stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio)
+    return RentInputs(used, moved.sum(-1), alpha, params)
 
 
 def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
@@ -21,23 +201,20 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     Promise: a fossil earns nothing, and a seed that hurts pays its whole contribution.
     """
     (q, measured), u, op = rows.contribution, rows.uncommitted, rows.op
-    helps = measured & (q >= 0)
-    fossil = rows.stage == int(Stage.FOSSILIZED)
+    helps, fossil = measured & (q >= 0), rows.stage == int(Stage.FOSSILIZED)
     discount = attribution_discount(rows.contribution, u, steepness=spec.discount_steepness)
-    timing = torch.where(helps & ~fossil, _germination_discount(rows.epoch - rows.age, q.dtype, spec), 1.0)
+    timing = torch.where(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
-    earned = contribution_credit(q, rows.progress, parts.combine(rows.progress.value, q, how=spec.combine))
+    earned = contribution_credit(q, rows.progress, combine(rows.progress.value, q, how=spec.combine))
     gain, known = rows.stage_gain
-    blended = (rows.stage == int(Stage.BLENDING)) | (rows.stage == int(Stage.HOLDING))
-    proxy = torch.where(blended & known & (gain > 0), spec.proxy_weight * gain, 0.0)
+    proxy = torch.where(blended(rows.stage) & known & (gain > 0), spec.proxy_weight * gain, 0.0)
     amount = torch.where(measured, torch.where(helps, earned * discount * timing, q), proxy)
     amount = torch.where(fossil, 0.0, spec.contribution_weight * amount)
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, amount)
     amount = torch.where(op == int(Op.PRUNE), -amount, amount)
     amount = torch.where(fossil, amount, amount + penalty)
-    components = {"attribution": amount, **_shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma)}
     diagnostics = {"ratio_penalty": penalty, "attribution_discount": discount, "timing_discount": timing}
-    return Payment(components, diagnostics, {})
+    return Payment(_shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma), diagnostics, {})
 
 
 def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
@@ -57,9 +234,9 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     delta = torch.where(pruned, -balance, torch.where(fossil, 0.0, delta))
     harm = torch.where(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
     amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
-    shaping = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
+    components = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
     ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": balance + delta}
-    return Payment({"attribution": amount, **shaping}, {"ratio_penalty": penalty}, ledger)
+    return Payment(components, {"ratio_penalty": penalty}, ledger)
 
 
 def attribution_discount(contribution: OptionalValue, uncommitted: OptionalValue, *, steepness: float) -> Tensor:
@@ -91,32 +268,25 @@ def contribution_credit(contribution: Tensor, progress: OptionalValue, shared: T
     return torch.where(progress.valid, torch.where(progress.value > 0, gained, 0.0), contribution / 2)
 
 
-def _germination_discount(epoch: Tensor, real: torch.dtype, spec: LegacyRewardSpec) -> Tensor:
-    """Discount of a germination in this epoch; 1 without timing.  int64 [...] -> [...]."""
-    warmup = spec.warmup_epochs if spec.use_timing else 0
-    return parts.timing_discount(epoch.to(real).clamp(min=0.0), warmup_epochs=warmup, floor=spec.warmup_floor)
-
-
 def _shaping_components(
     rows: SlotRows, attribution: Tensor, trusted: Tensor, *, spec: LegacyRewardSpec, gamma: float
 ) -> dict[str, Tensor]:
-    """Everything but attribution: components [...] by name."""
-    real = attribution.dtype
+    """All components [...] by name, `attribution` first."""
+    real, u = attribution.dtype, rows.uncommitted
     epochs, seed, rewarded = rows.epochs_in_stage.to(real), occupied(rows.stage), attribution > 0
-    u, previous = rows.uncommitted, rows.previous_epochs_in_stage.to(real)
     harmful = (rows.stage == int(Stage.BLENDING)) & u.valid & (u.value < 0)
     deciding = (rows.op == int(Op.FOSSILIZE)) | (rows.op == int(Op.PRUNE))
     idle = (rows.stage == int(Stage.HOLDING)) & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
-    pbrs = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
     taken = (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0)
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
     return {
+        "attribution": attribution,
         "blending_warning": torch.where(harmful, -0.1 - (0.05 * epochs).clamp(max=0.3), 0.0),
         "holding_warning": torch.where(idle, -(0.1 + 0.05 * (epochs - 2)).clamp(max=0.3), 0.0),
-        "pbrs": torch.where(seed, pbrs, 0.0) if spec.use_pbrs else torch.zeros_like(pbrs),
-        "synergy": torch.where(seed & trusted & rewarded, parts.synergy(rows.interaction_sum), 0.0),
-        "rent": parts.log_rent(rows.effective_seed_params, rows.host_params, spec=spec),
-        "alpha_shock": parts.alpha_shock(rows.alpha_delta_sq_sum, spec=spec),
+        "pbrs": _slot_pbrs(rows, debit=False, spec=spec, gamma=gamma),
+        "synergy": torch.where(seed & trusted & rewarded, synergy(rows.interaction_sum), 0.0),
+        "rent": log_rent(rows.effective_seed_params, rows.host_params, spec=spec),
+        "alpha_shock": alpha_shock(rows.alpha_delta_sq_sum, spec=spec),
         "occupancy_rent": -0.01 * taken.to(real),
         "fossil_rent": -0.002 * rows.n_fossilized.to(real),
         "op_shaping": op_payment(rows, spec=spec, gamma=gamma),
@@ -128,16 +298,16 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
     """Cost of an op, and its bonus or penalty.  rows [...] -> [...], 0 for WAIT."""
     stage, (q, measured), (u, known) = rows.stage, rows.contribution, rows.uncommitted
     seed, epochs = occupied(stage), rows.epochs_in_stage.to(q.dtype)
-    fossilized = -0.01 + parts.fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
-    worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= parts.ONE_POINT)
+    fossilized = -0.01 + fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
+    worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= ONE_POINT)
     if spec.use_terminal:
-        fossilized = torch.where(worthy, fossilized + LEGITIMACY_BONUS * parts.maturity(epochs), fossilized)
-    removed = -0.005 + parts.prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
+        fossilized = torch.where(worthy, fossilized + LEGITIMACY_BONUS * maturity(epochs), fossilized)
+    removed = -0.005 + prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
     sown = torch.full_like(q, -0.15)
     if spec.use_pbrs:
-        debit = spec.pbrs_weight * parts.stage_potential(stage, epochs, spec=spec)
+        debit = spec.pbrs_weight * stage_potential(stage, epochs, spec=spec)
         removed = torch.where(seed, removed - debit, removed)
-        promise = spec.pbrs_weight * gamma * _germination_discount(rows.epoch, q.dtype, spec)
+        promise = spec.pbrs_weight * gamma * timing_discount(rows.epoch.to(q.dtype), spec=spec)
         sown = torch.where(rows.last, sown, sown + promise)
     amounts = {
         Op.GERMINATE: torch.where(seed, -0.45, sown),
@@ -154,13 +324,11 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
 
 def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
     """Stage shaping, a fee for every op, accuracy and good fossils at the end.  rows [...] -> components [...]."""
-    real = rows.val_acc.dtype
-    good = rows.n_contributing_fossilized.to(real)
+    good, fee = rows.n_contributing_fossilized.to(rows.val_acc.dtype), torch.full_like(rows.contribution.value, -0.01)
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
-    acted = rows.op != int(Op.WAIT)
     components = {
-        "pbrs": _basic_pbrs(rows, debit=False, spec=spec, gamma=gamma),
-        "intervention": torch.where(acted, torch.full_like(rows.contribution.value, -0.01), 0.0),
+        "pbrs": _slot_pbrs(rows, debit=False, spec=spec, gamma=gamma),
+        "intervention": torch.where(rows.op == int(Op.WAIT), 0.0, fee),
         "terminal": torch.where(final, 3 * rows.val_acc / 100 + 2 * good, 0.0),
     }
     return Payment(components, {}, {})
@@ -174,17 +342,16 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
     (q, measured), (u, known) = rows.contribution, rows.uncommitted
     improved, holding = known & (u > 0), rows.stage == int(Stage.HOLDING)
     fossilized = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
-    good = holding & improved & measured & (q >= parts.ONE_POINT)
-    both = parts.combine(torch.where(improved, u, 0.0).expand_as(q), q, how=spec.combine)
-    full = (0.3 + spec.basic_bonus_scale * both) * parts.maturity(rows.epochs_in_stage.to(q.dtype))
-    useless = holding & ~improved & measured & (q > parts.RANSOM_CONTRIBUTION)
-    bonus = torch.where(holding, torch.where(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
-    bonus = torch.where(useless, -0.5, bonus)
+    good = holding & improved & measured & (q >= ONE_POINT)
+    both = combine(torch.where(improved, u, 0.0).expand_as(q), q, how=spec.combine)
+    full = (0.3 + spec.basic_bonus_scale * both) * maturity(rows.epochs_in_stage.to(q.dtype))
+    useless = ~improved & measured & (q > RANSOM_CONTRIBUTION)
+    bonus = torch.where(holding & ~useless, torch.where(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
     left = rows.left.clamp(min=spec.drip_min_epochs)
     pool = torch.where(fossilized & good, full * spec.drip_fraction, 0.0)
-    payment = parts.drip(rows.drip_scale, q, cap=spec.drip_cap, negative_ratio=spec.drip_negative_ratio)
+    payment = drip(rows.drip_scale, q, cap=spec.drip_cap, negative_ratio=spec.drip_negative_ratio)
     components = {
-        "pbrs": _basic_pbrs(rows, debit=True, spec=spec, gamma=gamma),
+        "pbrs": _slot_pbrs(rows, debit=True, spec=spec, gamma=gamma),
         "rent": -spec.param_price * rows.effective_seed_params / spec.param_budget,
         "fossilize_bonus": torch.where(fossilized, bonus, 0.0),
         "terminal": torch.where(rows.last, spec.basic_terminal_weight * rows.val_acc_delta / 100, 0.0),
@@ -193,14 +360,12 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
     return Payment(components, {}, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)})
 
 
-def _basic_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: float) -> Tensor:
+def _slot_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: float) -> Tensor:
     """Stage shaping of a seed; with `debit` a pruned seed gives its whole potential back.  rows [...] -> [...]."""
     real = rows.contribution.value.dtype
     epochs, previous = rows.epochs_in_stage.to(real), rows.previous_epochs_in_stage.to(real)
-    if not spec.use_pbrs:
-        return torch.zeros_like(epochs)
-    amount = parts.stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
+    amount = stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
     if debit:
-        owed = -spec.pbrs_weight * parts.stage_potential(rows.stage, epochs, spec=spec)
+        owed = -spec.pbrs_weight * stage_potential(rows.stage, epochs, spec=spec)
         amount = torch.where(rows.op == int(Op.PRUNE), owed, amount)
-    return torch.where(occupied(rows.stage), amount, 0.0)
+    return torch.where(occupied(rows.stage), amount, 0.0) if spec.use_pbrs else torch.zeros_like(amount)

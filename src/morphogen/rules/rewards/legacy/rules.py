@@ -1,32 +1,25 @@
 """The legacy rules in a run: rows of the kernels from the inputs of a rule, and ledgers from step to step."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.groups import LegacyRewardSpec, RewardSpec
-from morphogen.rules.rewards.legacy import kernels, parts
-from morphogen.rules.rewards.legacy.parts import OptionalValue, Payment, SlotRows
-from morphogen.rules.rewards.protocol import Terms
+from morphogen.config.groups import RewardSpec
+from morphogen.rules.rewards.legacy import kernels
+from morphogen.rules.rewards.legacy.kernels import OptionalValue, Payment, SlotRows
+from morphogen.rules.rewards.protocol import Terms, WithoutPotential
 from morphogen.rules.stages import occupied
 from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.state.tree_ops import expand_mask
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-# Ledger -> dtype, number of slot axes; all 0 after a reset
-LEDGERS: dict[str, tuple[torch.dtype, int]] = {
-    "escrow_balance": (torch.float32, 1),
-    "drip_scale": (torch.float32, 1),
-    "prev_alpha": (torch.float32, 1),
-    "prev_params": (torch.int64, 1),
-    "scaffold": (torch.float32, 2),
-    "reset_acc": (torch.float32, 0),
-}
 GOVERNOR_COMPONENT, FORFEIT_COMPONENT, RESET_LEDGER = "governor", "escrow_forfeit", "reset_acc"
+# Number of slot axes of every ledger; all 0 after a reset, float32 but for the counts of parameters
+LEDGER_AXES = {"escrow_balance": 1, "drip_scale": 1, "prev_alpha": 1, "prev_params": 1, "scaffold": 2, RESET_LEDGER: 0}
 SHAPED_COMPONENTS = (
     *("attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "rent", "alpha_shock"),
     *("occupancy_rent", "fossil_rent", "op_shaping", "terminal", "hindsight", GOVERNOR_COMPONENT),
@@ -34,10 +27,6 @@ SHAPED_COMPONENTS = (
 SIMPLIFIED_COMPONENTS = ("pbrs", "intervention", "terminal", GOVERNOR_COMPONENT)
 BASIC_COMPONENTS = ("pbrs", "rent", "fossilize_bonus", "terminal", "drip", GOVERNOR_COMPONENT)
 RENT_LEDGERS = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
-
-_COPIED_LEAVES = ("op", "stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age")
-_COPIED_LEAVES += ("interaction_sum",)
-
 LeafDict = dict[str, Tensor]
 # Ledgers -> components, and the next ledgers if the episode does not end
 LegacyStep = Callable[["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]]
@@ -55,12 +44,13 @@ def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: i
     fossilized = slots.next_contribution_valid & (slots.next_stage == int(Stage.FOSSILIZED))
     known = seed & inputs.uncommitted_valid.unsqueeze(-1)
     zero = torch.zeros_like(inputs.val_acc).unsqueeze(-1)
+    same = ("op", "stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "interaction_sum")
     absent = ("val_acc_delta", "effective_seed_params", "alpha_delta_sq_sum", "escrow_balance", "drip_scale")
     return SlotRows(
+        **{name: getattr(slots, name) for name in same},
         epoch=epoch,
         last=inputs.horizon.unsqueeze(-1),
         left=episode_length - epoch,
-        **{name: getattr(slots, name) for name in _COPIED_LEAVES},
         contribution=OptionalValue(slots.contribution, slots.contribution_valid),
         uncommitted=OptionalValue(inputs.uncommitted_improvement.unsqueeze(-1), inputs.uncommitted_valid.unsqueeze(-1)),
         progress=OptionalValue(accuracy.unsqueeze(-1) - slots.accuracy_at_germination, known),
@@ -69,7 +59,7 @@ def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: i
         host_params=inputs.host_params.unsqueeze(-1),
         n_active_seeds=(seed & ~fossil).sum(-1, keepdim=True),
         n_fossilized=fossil.sum(-1, keepdim=True),
-        n_contributing_fossilized=(fossilized & (slots.next_contribution >= parts.ONE_POINT)).sum(-1, keepdim=True),
+        n_contributing_fossilized=(fossilized & (slots.next_contribution >= kernels.ONE_POINT)).sum(-1, keepdim=True),
         **{name: fields.get(name, zero) for name in absent},
     )
 
@@ -81,7 +71,7 @@ def hindsight_payment(scaffold: Tensor, slots: SlotInputs) -> Tensor:
     """
     fossilizes = (slots.op == int(Op.FOSSILIZE)) & slots.contribution_valid
     gain = torch.where(fossilizes, slots.contribution, 0.0).unsqueeze(-2)
-    return parts.hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT).sum((-1, -2)).clamp(max=MAX_PAYMENT)
+    return kernels.hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT).sum((-1, -2)).clamp(max=MAX_PAYMENT)
 
 
 def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Tensor:
@@ -96,30 +86,20 @@ def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Te
 
 
 @dataclass(frozen=True, slots=True)
-class LegacyRule:
+class LegacyRule(WithoutPotential):
     """A legacy kernel over every slot; a rollback pays only its penalty and forfeits, an end clears the ledgers."""
 
     step: LegacyStep
     ledger_names: tuple[str, ...]
     components: tuple[str, ...]
-    spec: LegacyRewardSpec
-    gamma: float
-    episode_length: int
-    governor_penalty: float
-    slot_scale: float = 0.0
+    spec: RewardSpec
+    terms: Terms
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: nothing carried."""
-        leaves = {}
-        for name in self.ledger_names:
-            dtype, axes = LEDGERS[name]
-            leaves[name] = torch.zeros(envs, *(slots,) * axes, dtype=dtype, device=device)
+        zeros = {name: torch.zeros(envs, *(slots,) * LEDGER_AXES[name], device=device) for name in self.ledger_names}
+        leaves = {name: leaf.to(torch.int64) if name == "prev_params" else leaf for name, leaf in zeros.items()}
         return TensorDict(leaves, batch_size=[envs], device=device)
-
-    def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """No potential of the env, always measured.  -> (zeros [E], True [E])."""
-        del ledger
-        return torch.zeros_like(inputs.next_val_acc), torch.ones_like(inputs.horizon)
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
@@ -127,36 +107,37 @@ class LegacyRule:
         Promise: the order of the slots changes no reward; only the accuracy of the reset survives a rollback.
         """
         back, real = inputs.rolled_back, inputs.next_val_acc
-        old = {name: ledger[name] for name in self.ledger_names}
-        old = {name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf for name, leaf in old.items()}
+        old = {name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf for name, leaf in ledger.items()}
         paid, carried = self.step(self, inputs, old)
         paid = {name: paid[name] if name == FORFEIT_COMPONENT else torch.where(back, 0.0, paid[name]) for name in paid}
-        paid[GOVERNOR_COMPONENT] = torch.where(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
+        paid[GOVERNOR_COMPONENT] = torch.where(back, torch.full_like(real, 0.0 - self.spec.governor_penalty), 0.0)
         over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
         kept = {name: torch.where(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
         reward = torch.stack([paid[name] for name in self.components]).sum(0)
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 
-
-def _sum_slots(paid: Payment) -> LeafDict:
-    """Components of envs: those of slots summed over them, the others once."""
-    return {name: amount.sum(-1) for name, amount in paid.components.items()}
+    def pay_slots(
+        self, kernel: Callable[..., Payment], inputs: RewardInputs, accuracy: Tensor, **fields: Tensor
+    ) -> tuple[LeafDict, LeafDict]:
+        """Components of a kernel, those of slots summed over them, and its ledgers; `fields` of `build_slot_rows`."""
+        rows = build_slot_rows(inputs, accuracy, episode_length=self.terms.episode_length, **fields)
+        paid = kernel(rows, spec=self.spec.legacy, gamma=self.terms.gamma)
+        return {name: amount.sum(-1) for name, amount in paid.components.items()}, paid.ledger
 
 
 def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and their ledgers."""
     slots = inputs.slots
     now, before = (slots.stage, slots.alpha, slots.params), (ledger["prev_alpha"], ledger["prev_params"])
-    rent = parts.rent_and_shock_inputs(*now, *before, host_params=inputs.host_params, spec=rule.spec)._asdict()
+    rent = kernels.rent_and_shock_inputs(now, before, host_params=inputs.host_params, spec=rule.spec.legacy)._asdict()
     fields = {name: rent.pop(name).unsqueeze(-1) for name in ("effective_seed_params", "alpha_delta_sq_sum")}
-    return fields, {**rent, "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.gamma)}
+    return fields, {**rent, "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.terms.gamma)}
 
 
 def _shaped_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     fields, ledgers = _rent_step(rule, inputs, ledger)
-    rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
-    paid = kernels.shaped_reward(rows, spec=rule.spec, gamma=rule.gamma)
-    return {**_sum_slots(paid), "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
+    paid, _ = rule.pay_slots(kernels.shaped_reward, inputs, inputs.val_acc, **fields)
+    return {**paid, "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
 
 
 def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
@@ -164,81 +145,56 @@ def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tu
     fields, ledgers = _rent_step(rule, inputs, ledger)
     slots, back = inputs.slots, inputs.rolled_back.unsqueeze(-1)
     held = torch.where(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
-    rows = build_slot_rows(
-        inputs, inputs.stable_val_acc, episode_length=rule.episode_length, escrow_balance=held, **fields
-    )
-    paid = kernels.escrow_reward(rows, spec=rule.spec, gamma=rule.gamma)
-    balance = torch.where(back, ledger["escrow_balance"], paid.ledger["escrow_balance"])
+    paid, after = rule.pay_slots(kernels.escrow_reward, inputs, inputs.stable_val_acc, escrow_balance=held, **fields)
+    balance = torch.where(back, ledger["escrow_balance"], after["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
-    components = {
-        **_sum_slots(paid),
-        "hindsight": hindsight_payment(ledger["scaffold"], slots),
-        FORFEIT_COMPONENT: -torch.where(holder, 0.0, balance).sum(-1),
-    }
+    paid["hindsight"] = hindsight_payment(ledger["scaffold"], slots)
+    components = {**paid, FORFEIT_COMPONENT: -torch.where(holder, 0.0, balance).sum(-1)}
     return components, {**ledgers, "escrow_balance": torch.where(holder, balance, 0.0)}
 
 
 def _simplified_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length)
-    return _sum_slots(kernels.simplified_reward(rows, spec=rule.spec, gamma=rule.gamma)), ledger
+    return rule.pay_slots(kernels.simplified_reward, inputs, inputs.val_acc)[0], ledger
 
 
 def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
     """Accuracy counts from the reset; fossilizing a seed opens its drip record."""
-    slots, spec = inputs.slots, rule.spec
+    slots = inputs.slots
     first = (inputs.epoch == 1) & inputs.uncommitted_valid
     start = torch.where(first, inputs.val_acc, ledger[RESET_LEDGER])
-    sizes = {"host_params": inputs.host_params, "slot_rent_ratio": spec.slot_rent_ratio}
-    used = parts.effective_seed_params(slots.stage, slots.alpha, slots.params, **sizes)
+    sizes = {"host_params": inputs.host_params, "slot_rent_ratio": rule.spec.legacy.slot_rent_ratio}
+    used = kernels.effective_seed_params(slots.stage, slots.alpha, slots.params, **sizes)
     fields = {
         "effective_seed_params": used.unsqueeze(-1),
         "val_acc_delta": (inputs.next_val_acc - start).unsqueeze(-1),
         "drip_scale": ledger["drip_scale"],
     }
-    rows = build_slot_rows(inputs, inputs.val_acc, episode_length=rule.episode_length, **fields)
-    paid = kernels.basic_reward(rows, spec=spec, gamma=rule.gamma)
-    opened = paid.ledger["new_drip_scale"]
+    paid, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, **fields)
+    opened = after["new_drip_scale"]
     scale = torch.where(opened > 0, opened, ledger["drip_scale"])
-    return _sum_slots(paid), {"drip_scale": scale, RESET_LEDGER: start}
+    return paid, {"drip_scale": scale, RESET_LEDGER: start}
 
 
 def build_shaped(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: credit for measured contributions, with warnings, rents and the shaping of ops."""
-    return LegacyRule(
-        step=_shaped_step,
-        ledger_names=RENT_LEDGERS,
-        components=SHAPED_COMPONENTS,
-        spec=spec.legacy,
-        gamma=terms.gamma,
-        episode_length=terms.episode_length,
-        governor_penalty=spec.governor_penalty,
-    )
+    return LegacyRule(_shaped_step, RENT_LEDGERS, SHAPED_COMPONENTS, spec, terms)
 
 
 def build_escrow(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: `shaped` with the credit held in escrow until the seed is kept."""
-    return replace(
-        build_shaped(spec, terms),
-        step=_escrow_step,
-        ledger_names=("escrow_balance", *RENT_LEDGERS),
-        components=(*SHAPED_COMPONENTS, FORFEIT_COMPONENT),
-    )
+    ledgers, components = ("escrow_balance", *RENT_LEDGERS), (*SHAPED_COMPONENTS, FORFEIT_COMPONENT)
+    return LegacyRule(_escrow_step, ledgers, components, spec, terms)
 
 
 def build_simplified(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping and a fee per op, accuracy and good fossils at the horizon."""
-    return replace(build_shaped(spec, terms), step=_simplified_step, ledger_names=(), components=SIMPLIFIED_COMPONENTS)
+    return LegacyRule(_simplified_step, (), SIMPLIFIED_COMPONENTS, spec, terms)
 
 
 def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping, linear rent, a bonus for a good fossil, accuracy gained at the horizon."""
-    return replace(
-        build_shaped(spec, terms),
-        step=_basic_step,
-        ledger_names=("drip_scale", RESET_LEDGER),
-        components=BASIC_COMPONENTS,
-    )
+    return LegacyRule(_basic_step, ("drip_scale", RESET_LEDGER), BASIC_COMPONENTS, spec, terms)
 
 
 def build_basic_plus(spec: RewardSpec, terms: Terms) -> LegacyRule:

@@ -157,7 +157,7 @@ def learning_curves(runs: Sequence[EvaluatedRun]) -> Row:
 
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
-    with matplotlib.rc_context({**canvas.STYLE, "svg.hashsalt": "learning", "svg.fonttype": "none"}):
+    with matplotlib.rc_context({"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=canvas.STYLE_FILE):
         page, curves = canvas.new_figure(4.0), results["curves"]
         ax = page.subplots()
         canvas.label_panel(ax, "Network value of the training instances", "round", f"mean of {curves['window']} rounds")

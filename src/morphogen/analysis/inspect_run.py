@@ -13,39 +13,33 @@ from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory
-from morphogen.vocab.text import escape_text
+from morphogen.vocab.text import escape_text, name_map
 
 MAX_ROWS = 10  # rows of long tables
 
 
-def _columns(text: str) -> dict[str, str]:
-    """Headings and their columns from `heading=column, ...`; a heading alone is its column."""
-    pairs = (part.partition("=") for part in text.split(", "))
-    return {heading: column or heading for heading, _, column in pairs}
-
-
 # Tables that are shown: heading -> its column.
 TABLE_COLUMNS: dict[str, dict[str, str]] = {
-    "rounds": _columns(
+    "rounds": name_map(
         "round, accuracy %=accuracy_mean, committed %=committed_mean, value=network_value_mean, reward=reward_mean, "
         "x host=params_ratio_mean, success=success_share, hypervolume, rollbacks"
     ),
-    "blueprints": _columns(
+    "blueprints": name_map(
         "blueprint, germinated, fossilized, pruned=pruned.action, by ramp=pruned.ramp, rolled back=rolled_back, alive, "
         "contribution=contribution_mean, shapley=shapley_mean, params"
     ),
-    "ops": _columns("op, sampled, took effect=effective, executed=succeeded, success=success_share, legal=legal_share"),
-    "masks": _columns("head, legal values=choices_mean, share with one=single_share"),
-    "verdicts": _columns("what, name, steps"),
-    "front": _columns(
+    "ops": name_map("op, sampled, took effect=effective, executed=succeeded, success=success_share, legal=legal_share"),
+    "masks": name_map("head, legal values=choices_mean, share with one=single_share"),
+    "verdicts": name_map("what, name, steps"),
+    "front": name_map(
         "round, env, committed %=committed_accuracy, params, x host=params_ratio, stability, value=network_value"
     ),
-    "throughput": _columns(
+    "throughput": name_map(
         "round, env-epochs/s=env_epochs_per_s, samples/s=samples_per_s, rollout s=rollout_s, update s=update_s, "
         "host waits=host_wait_time_share"
     ),
-    "anomalies": _columns("round, epoch, env, severity, kind, subject, value, limit"),
-    "rollbacks": _columns("round, epoch, env, reason, loss, loss_limit, seeds_pruned"),
+    "anomalies": name_map("round, epoch, env, severity, kind, subject, value, limit"),
+    "rollbacks": name_map("round, epoch, env, reason, loss, loss_limit, seeds_pruned"),
 }
 UNKNOWN = "not known"
 
@@ -104,6 +98,8 @@ def _format_value(value: Any) -> str:
 def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
     config, start, ends = log.config, next(iter(log.tables["starts"]), {}), log.tables["ends"]
+    folder = run_directory.events_folder(log.path, config["telemetry"]["dir"])
+    inside = folder.resolve().is_relative_to(log.path.resolve())
     sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
     return {
         "run": log.name,
@@ -121,15 +117,8 @@ def overview(log: RunLog) -> dict[str, str]:
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
         "wall time": format_duration(sum(row["run_s"] for row in ends)) if ends else UNKNOWN,
-        **_event_folder(log),
+        **({} if inside else {"events": f"read from {folder}, outside of the run directory"}),
     }
-
-
-def _event_folder(log: RunLog) -> dict[str, str]:
-    """Place of the events, if the config names one outside of the run directory."""
-    folder = run_directory.events_folder(log.path, log.config["telemetry"]["dir"])
-    inside = folder.resolve().is_relative_to(log.path.resolve())
-    return {} if inside else {"events": f"read from {folder}, outside of the run directory"}
 
 
 def _text(value: Any) -> str:

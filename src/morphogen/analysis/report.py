@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from pkgutil import resolve_name
-from string import ascii_uppercase
+from string import Template, ascii_uppercase
 from typing import Any
 
 from morphogen.analysis.console import format_number
@@ -22,18 +22,7 @@ FOLDER, PAGE, EXTRA = "report", "index.html", "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
 MAX_ROWS = 60  # of a table that are shown
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; margin: 2rem auto; max-width: 1120px;
-  padding: 0 1rem; }
-h1 { font-size: 1.6rem; }
-h2 { font-size: 1.2rem; margin: 2.4rem 0 .3rem; border-top: 1px solid #ddd; padding-top: 1rem; }
-p { margin: .3rem 0 .8rem; max-width: 60rem; } img { width: 100%; height: auto; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: .6rem 0; }
-th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; } .none { color: #666; font-style: italic; }
-nav a { margin-right: .9rem; } footer { color: #555; font-size: 13px; margin: 3rem 0 1rem; }
-"""
-CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+TEMPLATE_FILE = Path(__file__).with_name("report.html")
 # In the order of the page; imported with the first report, because they need matplotlib.
 PLOTS = (
     *("rounds:LEARNING", "results:COMPARISON", "results:ARMS", "results:PROFILES", "results:FRONTIER"),
@@ -114,24 +103,8 @@ def _page_html(facts: Mapping[str, Mapping[str, str]], sections: Mapping[Any, st
     links = "".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in sections)
     heads = [f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>' for plot in sections]
     bodies = (f"<section>\n{head}\n{body}</section>\n" for head, body in zip(heads, sections.values(), strict=True))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-{_facts_table(facts)}
-<nav>{links}</nav>
-{"".join(bodies)}
-<footer>Pictures are saved beside this file as NAME.png, their numbers as NAME.csv.</footer>
-</body>
-</html>
-"""
+    parts = {"title": escape(title), "facts": _facts_table(facts), "links": links, "sections": "".join(bodies)}
+    return Template(TEMPLATE_FILE.read_text()).substitute(parts)
 
 
 def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:

@@ -16,38 +16,20 @@ from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.jsonl import ROUND_FIELDS
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies
+from morphogen.vocab.text import name_map
 
 Row = dict[str, Any]
 CHUNK_EVENTS = 64  # events that are folded one by one before their tables are merged with others
 # Events whose payload is a row as it stands -> its table.
-PAYLOAD_TABLES: dict[str, str] = {
-    "RunStarted": "starts",
-    "RunResumed": "resumes",
-    "RunCompleted": "ends",
-    "CheckpointSaved": "checkpoints",
-    "CheckpointFailed": "checkpoint_faults",
-    "Evaluated": "evaluations",
-    "TelemetryEscalated": "escalations",
-    "TelemetryDropped": "dropped",
-    "SinkFailed": "sink_faults",
-    "RoundCompleted": "rounds",
-    "PpoUpdated": "updates",
-    "ActionCounts": "actions",
-    "MaskHitRates": "masks",
-    "RewardSummary": "rewards",
-    "Throughput": "throughput",
-    "PhaseProfile": "phases",
-    "MemoryUsed": "memory",
-    "ObservationStats": "observations",
-    "HiddenHealth": "hidden",
-    "TrendDetected": "trends",
-    "PerformanceDropped": "drops",
-    "AnomalyDetected": "anomalies",
-    "EpisodeCompleted": "episodes",
-    "RolledBack": "rollbacks",
-    "AnomalySeen": "signs",
-    "SnapshotTaken": "snapshots",
-}
+PAYLOAD_TABLES = name_map(
+    "RunStarted=starts, RunResumed=resumes, RunCompleted=ends, CheckpointSaved=checkpoints, "
+    "CheckpointFailed=checkpoint_faults, Evaluated=evaluations, TelemetryEscalated=escalations, "
+    "TelemetryDropped=dropped, SinkFailed=sink_faults, RoundCompleted=rounds, PpoUpdated=updates, "
+    "ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, Throughput=throughput, PhaseProfile=phases, "
+    "MemoryUsed=memory, ObservationStats=observations, HiddenHealth=hidden, TrendDetected=trends, "
+    "PerformanceDropped=drops, AnomalyDetected=anomalies, EpisodeCompleted=episodes, RolledBack=rollbacks, "
+    "AnomalySeen=signs, SnapshotTaken=snapshots"
+)
 
 
 @dataclass(frozen=True, slots=True)

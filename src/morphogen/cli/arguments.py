@@ -24,12 +24,8 @@ POLICY_HELP = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
   {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 NEW_RUN, QUIET = "run directory, new or empty", "no progress, only the closing table"
-SET: dict[str, Any] = {  # the flag --set
-    "metavar": "KEY=VALUE",
-    "action": "append",
-    "default": [],
-    "help": "any field; the value is JSON",
-}
+SET_HELP = "any field; the value is JSON"
+SET: dict[str, Any] = {"metavar": "KEY=VALUE", "action": "append", "default": [], "help": SET_HELP}  # the flag --set
 
 
 class CommandFlag(NamedTuple):

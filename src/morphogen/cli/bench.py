@@ -23,22 +23,16 @@ from morphogen.config.fields import Settings, merge_settings, raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, name_map
 
 CPU_INFO = Path("/proc/cpuinfo")
 ROUNDS, MIN_ROUNDS = 3, 2  # the default and the fewest, the warm-up round included
 DEFAULTS: Settings = {"rounds": ROUNDS, "engine": {"phase_profile": True}}
 UNLABELLED_POINT = "as configured"  # the point without a grid
-COLUMNS = {  # heading -> measure
-    "env-epochs/s": "env_epochs_per_s",
-    "samples/s": "samples_per_s",
-    "first round": "warm_up_env_epochs_per_s",
-    "compile s": "compile_s",
-    "graphs": "graphs",
-    "fallbacks": "graph_fallbacks",
-    "rolled back": "rollbacks",
-    "peak MiB": "peak_memory",
-}
+COLUMNS = name_map(  # heading -> measure
+    "env-epochs/s=env_epochs_per_s, samples/s=samples_per_s, first round=warm_up_env_epochs_per_s, "
+    "compile s=compile_s, graphs, fallbacks=graph_fallbacks, rolled back=rollbacks, peak MiB=peak_memory"
+)
 SHARE_PREFIX, INTEGER_FROM = "share_", 100  # prefix of measures of phases; numbers from INTEGER_FROM have no decimals
 PARSER = {
     "help": "measure how fast a configuration runs, and where its time goes",

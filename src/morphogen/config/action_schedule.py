@@ -57,14 +57,9 @@ class Schedule:
     @property
     def sha256(self) -> str:
         """Identity: the hash of the actions; name and order of the file do not count."""
-        rows = [
-            {
-                "action": {head.label: index for head, index in zip(Head, step.action, strict=True)},
-                "env": step.env,
-                "epoch": step.epoch,
-            }
-            for step in self.steps
-        ]
+        labels = [head.label for head in Head]
+        actions = [dict(zip(labels, step.action, strict=True)) for step in self.steps]
+        rows = [{"action": a, "env": s.env, "epoch": s.epoch} for a, s in zip(actions, self.steps, strict=True)]
         return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def step_at(self, epoch: int, env: int) -> ScheduleStep | None:

@@ -53,10 +53,6 @@ def _is_tensor(node: Any) -> bool:
     return isinstance(node, _TENSOR_TYPES)
 
 
-def _copy_tensor(leaf: Any) -> Any:
-    return leaf.clone() if _is_tensor(leaf) else leaf
-
-
 class Signature(NamedTuple):
     """A unit and the sizes that its graph is compiled for."""
 
@@ -185,7 +181,7 @@ class CompiledUnits:
             warnings.filterwarnings("ignore", module=_COMPILER_MODULES)
             out = graph(*args, **kwargs)
             if self.spec.compile != COMPILE_DEFAULT:  # CUDA graphs write their next results to the same memory
-                out = tree_map(_copy_tensor, out, is_leaf=_is_tensor)
+                out = tree_map(lambda leaf: leaf.clone() if _is_tensor(leaf) else leaf, out, is_leaf=_is_tensor)
         graphs = counters["stats"]["unique_graphs"] - before
         if graphs:
             self._count(graphs=graphs, compile_s=self._clock() - started)

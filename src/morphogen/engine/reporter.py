@@ -147,7 +147,7 @@ class Reporter:
         memories = update_memory(record, self._memory, position, known)
         after = memories[1]
         if position[1] == known.epochs - 1:
-            self._episodes = tuple(data for _, data in completed_episodes(record, after, known))
+            self._episodes = tuple(completed_episodes(record, after, known))
         signs, report = self._watcher.end_epoch(record, position)
         moment = PendingEvents(
             lambda: (*derive_events(record, memories, position, known), *signs),

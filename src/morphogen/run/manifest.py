@@ -42,13 +42,9 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
     net = scheduler.params.get("net", None)
     return RunStarted(
         **{name: manifest[name] for name in SHARED_FIELDS},
-        task=spec.task,
-        preset=spec.preset,
+        **{name: getattr(spec, name) for name in ("task", "preset", "seed", "envs", "rounds")},
         config=json.loads(dump_config(spec)),
-        seed=spec.seed,
-        envs=spec.envs,
         slots=setup.net.names,
-        rounds=spec.rounds,
         epochs=spec.episode_length,
         minibatches=spec.data.minibatches,
         batch=spec.data.batch,

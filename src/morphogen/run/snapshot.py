@@ -44,11 +44,8 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     tensors = TensorDict({"envs": envs, "shared": shared}, batch_size=[])
     trees = to_nested_dict(scheduler.transfers.fetch_state(tensors))
     written = scheduler.reporter.drain()
-    host = {
-        "telemetry": scheduler.reporter.state(),
-        "written": written,
-        "compiled": pack(scheduler.compiled.padding_state()),
-    }
+    host = {"telemetry": scheduler.reporter.state(), "written": written}
+    host["compiled"] = pack(scheduler.compiled.padding_state())
     return RunSnapshot({"state": {}, **trees.get("envs", {})}, {"learner": {}, **trees.get("shared", {}), **host})
 
 

@@ -76,7 +76,7 @@ def derive_events(
     events = [event for rule in rules for event in rule(step)]
     if epoch == facts.epochs - 1:
         state.append(Envelope(ablations_event(record), round=round, epoch=epoch, level="normal"))
-        events += [step.envelope(env, data) for env, data in completed_episodes(record, after, facts)]
+        events += [step.envelope(env, data) for env, data in enumerate(completed_episodes(record, after, facts))]
         events += [step.envelope(env, data) for env, data in final_topologies(record, after, facts)]
     return (*state, *sorted(events, key=lambda event: event.env or 0))
 
@@ -283,13 +283,12 @@ def attribution_event(record: Record) -> kinds.AttributionMissing:
     return kinds.AttributionMissing(reason=np.where(missing, reason, None))
 
 
+EPISODE_SUMS = ("reward", "germinated", "fossilized", "pruned", "rollbacks")
 CONTRIBUTING_POINTS = 1.0  # points of contribution from which a fossil counts as contributing
 
 
-def completed_episodes(
-    record: Record, memory: EpisodeMemory, facts: RunFacts
-) -> Iterator[tuple[int, kinds.EpisodeCompleted]]:
-    """(env, event) for every env; record of the last epoch, memory after it.
+def completed_episodes(record: Record, memory: EpisodeMemory, facts: RunFacts) -> Iterator[kinds.EpisodeCompleted]:
+    """An event for every env, in order; record of the last epoch, memory after it.
 
     After a rollback in the last epoch, accuracies and rewards are those of the restored state.
     """
@@ -297,38 +296,29 @@ def completed_episodes(
     fossil = record["stage"] == Stage.FOSSILIZED
     worth = fossil & memory.contribution_valid & (memory.contribution >= CONTRIBUTING_POINTS)
     live = in_stages(record["stage"], OCCUPIED) & ~fossil
-    delivered = delivered_params(record)
+    kept, delivered = live | fossil, delivered_params(record)
     for env in range(record["stage"].shape[0]):
-        yield (
-            env,
-            kinds.EpisodeCompleted(
-                accuracy=record["final_acc"][env],
-                committed_accuracy=committed[env],
-                initial_accuracy=memory.initial_accuracy[env],
-                best_accuracy=record["best_acc"][env],
-                loss=record["final_loss"][env],
-                success=committed[env] >= facts.success_accuracy,
-                stability=stability(memory.recent[env]),
-                reward=memory.reward[env],
-                discounted_return=memory.discounted[env],
-                network_value=record["network_value"][env],
-                components=dict(zip(facts.components, memory.components[env], strict=True)),
-                unmeasured_steps=memory.unmeasured[env],
-                detectors=dict(zip(DETECTORS, memory.detectors[env], strict=True)),
-                params=delivered[env],
-                params_ratio=delivered[env] / record["host_params"][env],
-                germinated=memory.germinated[env],
-                fossilized=memory.fossilized[env],
-                contributing=worth[env].sum(),
-                pruned=memory.pruned[env],
-                live=live[env].sum(),
-                rollbacks=memory.rollbacks[env],
-                ops={op.name: memory.ops[env, op] for op in Op},
-                instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
-                topology=[
-                    _seed_manifest(record, memory, facts, (env, slot)) for slot in np.flatnonzero((live | fossil)[env])
-                ],
-            ),
+        yield kinds.EpisodeCompleted(
+            accuracy=record["final_acc"][env],
+            committed_accuracy=committed[env],
+            initial_accuracy=memory.initial_accuracy[env],
+            best_accuracy=record["best_acc"][env],
+            loss=record["final_loss"][env],
+            success=committed[env] >= facts.success_accuracy,
+            stability=stability(memory.recent[env]),
+            discounted_return=memory.discounted[env],
+            network_value=record["network_value"][env],
+            components=dict(zip(facts.components, memory.components[env], strict=True)),
+            unmeasured_steps=memory.unmeasured[env],
+            detectors=dict(zip(DETECTORS, memory.detectors[env], strict=True)),
+            params=delivered[env],
+            params_ratio=delivered[env] / record["host_params"][env],
+            contributing=worth[env].sum(),
+            live=live[env].sum(),
+            **{name: getattr(memory, name)[env] for name in EPISODE_SUMS},
+            ops={op.name: memory.ops[env, op] for op in Op},
+            instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
+            topology=[_seed_manifest(record, memory, facts, (env, slot)) for slot in np.flatnonzero(kept[env])],
         )
 
 

@@ -22,6 +22,7 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.vocab.text import name_map
 
 
 class FilePosition(NamedTuple):
@@ -128,16 +129,10 @@ class MemorySink(CallbackSink):
         self.name = type(self).__name__
 
 
-NAME_PREFIXES = {
-    "RoundCompleted": "round",
-    "PpoUpdated": "ppo",
-    "ActionCounts": "actions",
-    "MaskHitRates": "masks",
-    "RewardSummary": "rewards",
-    "Throughput": "throughput",
-    "ObservationStats": "observation",
-    "HiddenHealth": "hidden",
-}
+NAME_PREFIXES = name_map(
+    "RoundCompleted=round, PpoUpdated=ppo, ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, "
+    "Throughput=throughput, ObservationStats=observation, HiddenHealth=hidden"
+)
 LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
 LOGGER_FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
 PROJECT = "morphogen"

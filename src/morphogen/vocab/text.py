@@ -1,4 +1,4 @@
-"""Values and texts of others in a message: short, in one line, harmless to a terminal."""
+"""Values and texts of others in a message, short, in one line, harmless to a terminal; tables of names."""
 
 import contextlib
 import json
@@ -16,3 +16,9 @@ def format_value(value: object) -> str:
 def escape_text(text: str) -> str:
     """The text, with escapes for what a terminal would act on or cannot show."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def name_map(text: str) -> dict[str, str]:
+    """`a=b, c` -> {"a": "b", "c": "c"}: a table of names, in order."""
+    pairs = (part.partition("=") for part in text.split(", "))
+    return {name: other or name for name, _, other in pairs}

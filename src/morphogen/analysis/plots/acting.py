@@ -99,17 +99,12 @@ def _plot_rates(ax: Axes, legal: list[Row], success: list[Row]) -> None:
     add_legends(ax)
 
 
+VERDICTS = ("outcome", "reason")
 # Title, axes, drawing, and the panels of the rows that it draws.
 ACTION_PANELS = (
     ("Actions that took effect, over rounds", "round", "share of the steps", _plot_shares, ("round",)),
     ("The same over the epochs of an episode", "epoch of the episode", "", _plot_heat, ("epoch",)),
-    (
-        "Outcomes, and reasons not to execute",
-        "steps of an env (logarithmic)",
-        "",
-        _plot_verdicts,
-        ("outcome", "reason"),
-    ),
+    (*("Outcomes, and reasons not to execute", "steps of an env (logarithmic)", ""), _plot_verdicts, VERDICTS),
     ("Legality and success per op", "share, 0 to 1", "", _plot_rates, ("legal_share", "success_share")),
 )
 

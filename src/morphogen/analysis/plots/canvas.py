@@ -4,6 +4,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,32 +16,14 @@ from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 
 RunRows = Mapping[str, Sequence[Row]]  # run -> rows
-WIDTH, DPI = 11.0, 100  # inches, pixels per inch
+WIDTH = 11.0  # inches
 # Okabe and Ito: distinct for every kind of colour vision.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, YELLOW, GREY, PALE = "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999", "#DDDDDD"
 CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES = ("-", "--", ":", "-.")
 HATCHES = ("", "///", "...", "xxx")  # for more kinds than colours
-STYLE = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": PALE,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "text.parse_math": False,  # names are no formulas
-    "figure.dpi": DPI,
-    "figure.constrained_layout.h_pad": 0.08,  # inches
-    "figure.constrained_layout.w_pad": 0.08,
-}
+STYLE_FILE = Path(__file__).with_name("report.mplstyle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +41,7 @@ class Plot:
         """Draw the picture, independent of the user's matplotlib settings; the same rows give the same bytes."""
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
-            matplotlib.rcParams.update(STYLE)
+            matplotlib.rc_file(STYLE_FILE, use_default_template=False)
             file = io.BytesIO()
             self.draw(runs).savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()

@@ -11,19 +11,17 @@ from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, Batch
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunResumed, RunStarted, TelemetryDropped
 from morphogen.telemetry.messages import describe, format_position
 from morphogen.vocab.stage import Stage
+from morphogen.vocab.text import name_map
 
 MAX_ENVS = 256  # envs with a row of their own
 MAX_NOTES, MAX_ALARMS = 40, 20
 MAX_ACTIONS = 24  # of each env
 MAX_POINTS = 96  # of a curve
 # curve -> the field of its event
-ROUND_CURVES = {
-    "accuracy %": "accuracy_mean",
-    "committed %": "committed_mean",
-    "return": "return_mean",
-    "network value": "network_value_mean",
-    "params ratio": "params_ratio_mean",
-}
+ROUND_CURVES = name_map(
+    "accuracy %=accuracy_mean, committed %=committed_mean, return=return_mean, network value=network_value_mean, "
+    "params ratio=params_ratio_mean"
+)
 UPDATE_CURVES = {"entropy": "entropy", "KL": "kl", "value loss": "value_loss", "gradient norm": "gradient_norm"}
 FULL_ALPHA_STAGES = (Stage.HOLDING.name, Stage.FOSSILIZED.name)  # alpha is 1
 

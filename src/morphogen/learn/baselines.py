@@ -160,10 +160,7 @@ class HeuristicPolicy(ParameterFree):
 
 
 def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
-    """Most urgent legal op of each env, the lowest slot among equals; WAIT without any.
-
-    Shapes: requested int64 [E, S] -> op int64 [E], slot int64 [E].
-    """
+    """Most urgent legal op of each env, else WAIT, and its slot, the lowest of equals.  [E, S] -> int64 [E] each."""
     slots = requested.shape[1]
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
     ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)

@@ -70,10 +70,7 @@ def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
 
 
 def minibatch_indices(noise: Tensor) -> Tensor:
-    """Minibatches of whole envs: in every block of n neighbours each minibatch gets one.
-
-    Shapes: noise float32 [K, E / n, n], uniform -> int64 [K, n, E / n], env indices.
-    """
+    """Envs of the minibatches, one of every n neighbours each.  uniform noise [K, E / n, n] -> int64 [K, n, E / n]."""
     order = torch.argsort(noise, dim=-1, stable=True)
     first = torch.arange(noise.shape[1], device=noise.device) * noise.shape[2]
     return (order + first.unsqueeze(-1)).mT

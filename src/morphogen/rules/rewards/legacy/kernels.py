@@ -169,10 +169,7 @@ class RentInputs(NamedTuple):
 def effective_seed_params(
     stage: Tensor, alpha: Tensor, seed_params: Tensor, *, host_params: Tensor, slot_rent_ratio: float
 ) -> Tensor:
-    """Parameters of blended seeds as far as they count, and a share of the host for each.
-
-    Shapes: stage, seed_params int64, alpha real [E, S]; host_params int64 [E] -> [E].
-    """
+    """Parameters of blended seeds as far as they count, and a share of the host for each.  [E, S]; host [E] -> [E]."""
     share = slot_rent_ratio * host_params.to(alpha.dtype).unsqueeze(-1)
     return torch.where(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
 
@@ -248,10 +245,7 @@ def attribution_discount(contribution: OptionalValue, uncommitted: OptionalValue
 def ratio_penalty(
     contribution: OptionalValue, uncommitted: OptionalValue, *, needs_help: bool, spec: LegacyRewardSpec
 ) -> Tensor:
-    """Fine for a contribution far above what the uncommitted seeds gain together.  [...] -> [...], in [-0.3, 0].
-
-    `needs_help`: no fine where they do harm.
-    """
+    """Fine, -0.3 .. 0, of a contribution far above the joint gain of the uncommitted; `needs_help`: none if below 0."""
     (q, measured), (u, known) = contribution, uncommitted
     if not spec.use_anti_gaming:
         return torch.zeros_like(q)

@@ -199,7 +199,8 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     """
     (q, measured), u, op = rows.contribution, rows.uncommitted, rows.op
     helps, fossil = measured & (q >= 0), rows.stage == int(Stage.FOSSILIZED)
-    discount = attribution_discount(rows.contribution, u, steepness=spec.discount_steepness)
+    doubtful = measured & u.valid & (u.value < 0)  # the uncommitted seeds together do harm
+    discount = torch.where(doubtful, torch.sigmoid(spec.discount_steepness * u.value), 1.0)
     timing = torch.where(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
     earned = contribution_credit(q, rows.progress, combine(rows.progress.value, q, how=spec.combine))
@@ -234,12 +235,6 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     components = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
     ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": balance + delta}
     return Payment(components, {"ratio_penalty": penalty}, ledger)
-
-
-def attribution_discount(contribution: OptionalValue, uncommitted: OptionalValue, *, steepness: float) -> Tensor:
-    """Doubt about a contribution where the uncommitted seeds together do harm.  [...] -> [...], in (0, 1]."""
-    doubtful = contribution.valid & uncommitted.valid & (uncommitted.value < 0)
-    return torch.where(doubtful, torch.sigmoid(steepness * uncommitted.value), 1.0)
 
 
 def ratio_penalty(

@@ -45,9 +45,9 @@ def read_gradient_drift(row: dict, dtype: torch.dtype) -> None:
 
 def read_layer_health(row: dict, dtype: torch.dtype) -> None:
     shares = (torch.tensor(row[f"{name}_fraction"], dtype=dtype) for name in ("zero", "large"))
-    found = layer_health(*shares, torch.tensor(row["nonfinite"] == 0))
-    assert float(found.health) == close(row["health"])
-    assert (bool(found.dead), bool(found.exploding)) == (row["dead"], row["exploding"])
+    health, dead, exploding = layer_health(*shares, torch.tensor(row["nonfinite"] == 0))
+    assert float(health) == close(row["health"])
+    assert (bool(dead), bool(exploding)) == (row["dead"], row["exploding"])
 
 
 def read_hidden_health(row: dict, dtype: torch.dtype) -> None:

@@ -28,7 +28,7 @@ DEFAULT_ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
     "cnn": (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.ATTENTION, Blueprint.NORM, Blueprint.DEPTHWISE),
     "transformer": (Blueprint.NORM, Blueprint.LORA, Blueprint.MLP_SMALL, Blueprint.ATTENTION, Blueprint.LORA_LARGE),
 }
-_ENV, _SLOT = column_index(ENV), column_index(SLOT)
+_ENV, _SLOT, _TASK = column_index(ENV), column_index(SLOT), column_index(INSTANCE)
 _OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # the op that an env executes
 _ALPHA_FULL = 1.0 - 1e-6
 _RANSOM_CONTRIBUTION = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
@@ -116,9 +116,8 @@ class HeuristicPolicy(ParameterFree):
         on = {name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in stages}
         rest = on["blending"] & (slots[..., _SLOT["alpha_mode.hold"]] > 0)
         epochs = (slots[..., _SLOT["epochs_in_stage"]] * 20.0).round()
-        gain, since_birth, worth = (
-            slots[..., _SLOT[name]] * 10.0 for name in ("stage_improvement", "age_improvement", "contribution")
-        )
+        points = ("stage_improvement", "age_improvement", "contribution")
+        gain, since_birth, worth = (slots[..., _SLOT[name]] * 10.0 for name in points)
         measured = slots[..., _SLOT["contribution_valid"]] > 0
         patient = epochs >= self.min_epochs_in_stage
         rules = (
@@ -160,10 +159,7 @@ class HeuristicPolicy(ParameterFree):
 
 
 def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
-    """Most urgent legal op of each env, the lowest slot among equals; WAIT without any.
-
-    Shapes: requested int64 [E, S] -> op int64 [E], slot int64 [E].
-    """
+    """Most urgent legal op of each env, else WAIT, and its slot, the lowest of equals.  [E, S] -> int64 [E] each."""
     slots = requested.shape[1]
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
     ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)
@@ -222,18 +218,11 @@ def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episod
     """Build a baseline by name.  Raises ConfigError for an unknown name."""
     if name == "heuristic":
         least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
-        return HeuristicPolicy(
-            rotation=blueprint_rotation(limits),
-            episode_length=episode_length,
-            min_training_epochs=lifecycle.min_training_epochs,
-            min_contribution=least,
-        )
+        rotation, patience = blueprint_rotation(limits), lifecycle.min_training_epochs
+        return HeuristicPolicy(rotation, episode_length, min_training_epochs=patience, min_contribution=least)
     if name not in BASELINES:
         raise ConfigError(f"policy_name: expected one of {', '.join(BASELINES)}, got {name!r}")
     return RandomPolicy()
-
-
-_TASK = column_index(INSTANCE)
 
 
 @dataclass(frozen=True)

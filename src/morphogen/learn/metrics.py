@@ -73,10 +73,7 @@ def pack_metrics(metrics: Metrics) -> tuple[Tensor, Tensor]:
 
 
 def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
-    """Reduce over the counted steps; a metric that no step measured is invalid.
-
-    Shapes: values, valid [N, M]; counted bool [N] -> name of `STEP_NAMES` -> 0-d.
-    """
+    """Reduce over the counted steps; invalid if no step measured it.  values, valid [N, M]; counted bool [N] -> 0-d."""
     use = valid & counted.unsqueeze(-1)
     number, total = use.sum(0), torch.where(use, values, 0.0).sum(0)
     by = {

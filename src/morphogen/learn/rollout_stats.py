@@ -44,9 +44,7 @@ def raw_feature_stats(observation: Observation) -> dict[str, Tensor]:
     env, slots = observation.env, observation.slots
     columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
     result = {"nonfinite_share": observation.nonfinite.sum() / columns.numel()}
-    blocks = {
-        name: env.index_select(-1, constant_table(which, torch.int64, env.device)) for name, which in _BLOCKS.items()
-    }
+    blocks = {n: env.index_select(-1, constant_table(i, torch.int64, env.device)) for n, i in _BLOCKS.items()}
     for name, block in {**blocks, "slot": slots}.items():
         variance, mean = torch.var_mean(block, correction=0)
         result |= {f"{name}_mean": mean, f"{name}_std": variance.sqrt()}

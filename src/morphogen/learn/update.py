@@ -70,10 +70,7 @@ def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
 
 
 def minibatch_indices(noise: Tensor) -> Tensor:
-    """Minibatches of whole envs: in every block of n neighbours each minibatch gets one.
-
-    Shapes: noise float32 [K, E / n, n], uniform -> int64 [K, n, E / n], env indices.
-    """
+    """Envs of the minibatches, one of every n neighbours each.  uniform noise [K, E / n, n] -> int64 [K, n, E / n]."""
     order = torch.argsort(noise, dim=-1, stable=True)
     first = torch.arange(noise.shape[1], device=noise.device) * noise.shape[2]
     return (order + first.unsqueeze(-1)).mT
@@ -108,12 +105,10 @@ def update(
     reduced = reduce_metrics(*steps)
     moments = update_observation_stats(learner.params["observation"], rollout["observation"])
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
-    streak = after.skip_streak
-    always = torch.ones_like(streak, dtype=torch.bool)
+    streak, always = after.skip_streak, torch.ones_like(after.skip_streak, dtype=torch.bool)
     numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
     extra: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
-    done = epochs_done(steps[0], assignment.shape[0])
-    extra |= {"skip_streak": (streak, always), "epochs_done": done}
+    extra |= {"skip_streak": (streak, always), "epochs_done": epochs_done(steps[0], assignment.shape[0])}
     return after, assemble_metrics({**reduced, **once, **extra})
 
 
@@ -170,17 +165,10 @@ def minibatch_step(
     spec: PpoSpec,
 ) -> tuple[UpdateState, Metrics]:
     """Take one step of Adam on one minibatch.  rows [T, B] of `prepare_rows`, hidden [B] -> (state, metrics)."""
-    device = state.step.device
-    loss_of = partial(
-        minibatch_objective,
-        rows=rows,
-        hidden=hidden,
-        policy=policy,
-        spec=spec,
-        weights=weights,
-        lookups=build_lookups(policy.floor, device),
-        factors=constant_table(spec.entropy_coef_head, torch.float32, device),
-    )
+    lookups = build_lookups(policy.floor, state.step.device)
+    factors = constant_table(spec.entropy_coef_head, torch.float32, state.step.device)
+    fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
+    loss_of = partial(minibatch_objective, rows=rows, hidden=hidden, **fixed)
     grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(state.net)
     norm = _global_norm(list(grads.values()))
     new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec)
@@ -253,6 +241,6 @@ def _head_norms(grads: ControllerParams) -> Tensor:
 def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
     """Health of the gradient of every layer, and a flag for existing layers.  -> float, bool [LAYERS]."""
     signs = [gradient_shares(grads[name]) for name in LAYER_NAMES if name in grads]
-    health = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True))).health
+    health, *_ = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True)))
     valid = torch.arange(len(LAYER_NAMES), device=health.device) < len(signs)  # layers that a run lacks come last
     return F.pad(health, (0, len(LAYER_NAMES) - len(signs))), valid

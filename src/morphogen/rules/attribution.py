@@ -93,39 +93,32 @@ def attribution(
     accuracy = torch.where(evaluated, accuracy, accuracy[:, :1])
     worth = _exact_values(accuracy, live, slots.stage == int(Stage.FOSSILIZED))
     if live.shape[-1] > MAX_EXACT_PLAYERS:
-        sampled = _sampled_values(accuracy, coalition, live)
-        pairs = zip(worth, sampled, strict=True)
+        pairs = zip(worth, _sampled_values(accuracy, coalition, live), strict=True)
         worth = CoalitionValues(*(torch.where(expand_mask(_is_sampled(live), a), b, a) for a, b in pairs))
     worth = worth._replace(committed_acc=torch.where(measured, worth.committed_acc, accuracy[:, 1]))
-    exact = measured & ~_is_sampled(live)
-    leaves = _attribution_leaves(accuracy[:, 0], worth, live & measured.unsqueeze(-1), measured=measured, exact=exact)
-    return unsafe_new(Attribution, slots, **leaves, forwards=evaluated.sum(-1))
-
-
-def _attribution_leaves(
-    val_acc: Tensor, values: CoalitionValues, judged: Tensor, *, measured: Tensor, exact: Tensor
-) -> dict[str, Tensor]:
-    """The leaves of an attribution, but for the number of forward passes."""
+    val_acc, judged, exact = accuracy[:, 0], live & measured.unsqueeze(-1), measured & ~_is_sampled(live)
     known = judged & exact.unsqueeze(-1)
-    pairs = known.unsqueeze(-1) & known.unsqueeze(-2)
-    interaction = torch.where(pairs, values.interaction, 0.0)
-    return {
-        "val_acc": val_acc,
-        "committed_acc": values.committed_acc,
-        "host_acc": torch.where(measured, values.host_acc, 0.0),
-        "clean_improvement": torch.where(measured, val_acc - values.host_acc, 0.0),
-        "uncommitted_improvement": val_acc - values.committed_acc,
-        "contribution": torch.where(judged, val_acc.unsqueeze(-1) - values.leave_one_out, 0.0),
-        "contribution_valid": judged,
-        "shapley": torch.where(judged, values.shapley, 0.0),
-        "interaction": interaction,
-        "interaction_sum": interaction.sum(-1),
-        "boost_received": interaction.amax(-1),  # at least the 0 of the diagonal
-        "interaction_valid": known,
-        "acc_table": torch.where(exact.unsqueeze(-1), values.acc_table, 0.0),
-        "measured": measured,
-        "exact": exact,
-    }
+    interaction = torch.where(known.unsqueeze(-1) & known.unsqueeze(-2), worth.interaction, 0.0)
+    return unsafe_new(
+        Attribution,
+        slots,
+        val_acc=val_acc,
+        committed_acc=worth.committed_acc,
+        host_acc=torch.where(measured, worth.host_acc, 0.0),
+        clean_improvement=torch.where(measured, val_acc - worth.host_acc, 0.0),
+        uncommitted_improvement=val_acc - worth.committed_acc,
+        contribution=torch.where(judged, val_acc.unsqueeze(-1) - worth.leave_one_out, 0.0),
+        contribution_valid=judged,
+        shapley=torch.where(judged, worth.shapley, 0.0),
+        interaction=interaction,
+        interaction_sum=interaction.sum(-1),
+        boost_received=interaction.amax(-1),  # at least the 0 of the diagonal
+        interaction_valid=known,
+        acc_table=torch.where(exact.unsqueeze(-1), worth.acc_table, 0.0),
+        measured=measured,
+        exact=exact,
+        forwards=evaluated.sum(-1),
+    )
 
 
 def _is_sampled(live: Tensor) -> Tensor:

@@ -20,18 +20,13 @@ def host_params(instance: Instance, host: CnnSpec) -> Tensor:
     widths = [used_channels(instance.width, channels) for channels in host.channels]
     taps = (2 * instance.reach + 1).clamp(max=host.kernel) ** 2
     total = widths[-1] * instance.classes + instance.classes
-    before: Tensor | int = host.channels_in
-    for width in widths:
+    for before, width in zip((host.channels_in, *widths), widths, strict=False):
         total = total + taps * before * width + 2 * width
-        before = width
     return total
 
 
 def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: tuple[int, ...]) -> Tensor:
-    """Parameters of each seed, with its gate network where the algorithm is GATE; 0 in an empty slot.
-
-    Shapes: slots [E, S]; counts [S][13], gate_counts [S] -> int64 [E, S].
-    """
+    """Parameters of each seed, with its gate network under GATE; 0 without a seed.  counts [S][13] -> int64 [E, S]."""
     device = slots.stage.device
     of_slot = constant_table(counts, torch.int64, device).T.expand(slots.stage.shape[0], -1, -1)  # [E, 13, S]
     seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
@@ -40,8 +35,5 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
 
 
 def parameter_price(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:
-    """Cost of a number of parameters, in points of accuracy.
-
-    Shapes: params int64 [E, N] or [N], price float32 [E], of `param_budget` parameters -> float32 [E, N].
-    """
+    """Cost in points of accuracy.  params int64 [E, N] or [N]; price [E], of `param_budget` -> float32 [E, N]."""
     return 100.0 * price.unsqueeze(-1) * params / param_budget

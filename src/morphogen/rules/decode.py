@@ -46,10 +46,7 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
 
 
 def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, limits: Limits) -> Tensor:
-    """Smallest code of the reasons against the action; 0 if it is legal.
-
-    Shapes: index int64 [E, 8] in range, conditions_met bool [7, E, 6, S] -> int64 [E].
-    """
+    """Smallest code of the reasons against an action in range; 0 if it is legal.  index int64 [E, 8] -> int64 [E]."""
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
     holds = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
     allowed = constant_table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
@@ -61,26 +58,17 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
 
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
-    germinates = used[:, Head.BLUEPRINT]
-    retargets = used[:, Head.ALPHA_CURVE]
-    style_curve = _look_up(tables.STYLE_CURVE, index, Head.STYLE)
-    ramp_curve = _look_up(tables.CURVE_SHAPE, index, Head.ALPHA_CURVE)
-    steepness = _look_up(tables.CURVE_STEEPNESS, index, Head.ALPHA_CURVE, real)
-    target = _look_up(tables.ALPHA_TARGETS, index, Head.ALPHA_TARGET, real)
-    algorithm = _look_up(tables.STYLE_ALGORITHM, index, Head.STYLE)
-    tempo = _look_up(tables.TEMPO_EPOCHS, index, Head.TEMPO)
-    steps = _look_up(tables.SPEED_TICKS, index, Head.ALPHA_SPEED)
+
+    def meaning(head: Head, values: tuple, unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.where(used[:, head], constant_table(tuple(values), dtype, index.device)[index[:, head]], unused)
+
+    germinates, ramp = used[:, Head.BLUEPRINT], meaning(Head.ALPHA_CURVE, tables.CURVE_SHAPE, 0)
     return {
         "blueprint": torch.where(germinates, index[:, Head.BLUEPRINT], EMPTY),
-        "algorithm": torch.where(used[:, Head.STYLE], algorithm, 0),
-        "tempo": torch.where(used[:, Head.TEMPO], tempo, 0),
-        "alpha_target": torch.where(used[:, Head.ALPHA_TARGET], target, 0.0),
-        "alpha_steps": torch.where(used[:, Head.ALPHA_SPEED], steps, 0),
-        "curve": torch.where(germinates, style_curve, torch.where(retargets, ramp_curve, 0)),
-        "steepness": torch.where(retargets, steepness, DEFAULT_STEEPNESS),
+        "algorithm": meaning(Head.STYLE, tables.STYLE_ALGORITHM, 0),
+        "tempo": meaning(Head.TEMPO, tables.TEMPO_EPOCHS, 0),
+        "alpha_target": meaning(Head.ALPHA_TARGET, tables.ALPHA_TARGETS, 0.0, real),
+        "alpha_steps": meaning(Head.ALPHA_SPEED, tables.SPEED_TICKS, 0),
+        "curve": torch.where(germinates, meaning(Head.STYLE, tables.STYLE_CURVE, 0), ramp),
+        "steepness": meaning(Head.ALPHA_CURVE, tables.CURVE_STEEPNESS, DEFAULT_STEEPNESS, real),
     }
-
-
-def _look_up(values: tuple, index: Tensor, head: Head, dtype: torch.dtype = torch.int64) -> Tensor:
-    """The meaning of one head's index.  index int64 [E, 8] -> [E]."""
-    return constant_table(tuple(values), dtype, index.device)[index[:, head]]

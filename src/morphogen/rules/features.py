@@ -14,8 +14,7 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES
 from morphogen.vocab.stage import COOLING, Algorithm, AlphaMode, Stage
 
-_DEVELOPING_STAGES = (Stage.GERMINATED, Stage.TRAINING)
-_STAGE_GROUPS = (_DEVELOPING_STAGES, (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
+_STAGE_GROUPS = ((Stage.GERMINATED, Stage.TRAINING), (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
 _STAGE_GROUP_ROWS = tuple(tuple(float(stage in group) for group in _STAGE_GROUPS) for stage in Stage)
 _BLEND_ALGORITHMS = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)
 _MIN_PRICE, NO_PRICE_FEATURE = 1e-4, -7.0

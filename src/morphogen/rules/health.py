@@ -48,23 +48,15 @@ def safe_norm(x: Tensor) -> Tensor:
     return most * (x / unit).square().sum(-1).sqrt()
 
 
-class LayerHealth(NamedTuple):
-    """Gradient statistics of a layer."""
-
-    health: Tensor  # float [...], in [0, 1]
-    dead: Tensor  # bool [...]
-    exploding: Tensor  # bool [...]
-
-
-def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> LayerHealth:
+def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign decides.
 
-    Shapes: zero, large float [...]; finite bool [...], all elements are.
+    Shapes: zero, large float [...]; finite bool [...], all elements are -> health in [0, 1], dead, exploding bool [...].
     """
     score = torch.where(zero > 0.3, 0.7, torch.ones_like(zero))
     score = torch.where((zero > 0.5) | (large > 0.05), 0.5, score)
     score = torch.where(large > 0.1, 0.1, score)
-    return LayerHealth(torch.where((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1)
+    return torch.where((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1
 
 
 def gradient_shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:

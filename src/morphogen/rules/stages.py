@@ -8,17 +8,8 @@ from torch import Tensor
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
 from morphogen.state.tree_ops import constant_table, masked_update
-from morphogen.vocab.stage import (
-    ACTIVE,
-    BLENDED,
-    COOLING,
-    DEFAULT_STEEPNESS,
-    LEGAL_NEXT,
-    OCCUPIED,
-    AlphaMode,
-    Curve,
-    Stage,
-)
+from morphogen.vocab import stage as stages
+from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Curve, Stage
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
 _NAMES = tuple(_EMPTY)
@@ -32,27 +23,27 @@ def clamp_stage(stage: Tensor) -> Tensor:
 
 def occupied(stage: Tensor) -> Tensor:
     """Mask of slots that hold a seed, GERMINATED .. FOSSILIZED.  stage int64 [...] -> bool [...], so are all masks."""
-    return _within(stage, OCCUPIED)
+    return _within(stage, stages.OCCUPIED)
 
 
 def active(stage: Tensor) -> Tensor:
     """Mask of seeds that run in the forward pass: TRAINING .. FOSSILIZED."""
-    return _within(stage, ACTIVE)
+    return _within(stage, stages.ACTIVE)
 
 
 def blended(stage: Tensor) -> Tensor:
     """Mask of seeds that can change the output of the host: BLENDING .. FOSSILIZED."""
-    return _within(stage, BLENDED)
+    return _within(stage, stages.BLENDED)
 
 
 def cooling(stage: Tensor) -> Tensor:
     """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING."""
-    return _within(stage, COOLING)
+    return _within(stage, stages.COOLING)
 
 
-def _within(stage: Tensor, stages: tuple[Stage, ...]) -> Tensor:
+def _within(stage: Tensor, run: tuple[Stage, ...]) -> Tensor:
     """Every set is a run of codes (`vocab.stage`), so two comparisons decide."""
-    return (stage >= int(stages[0])) & (stage <= int(stages[-1]))
+    return (stage >= int(run[0])) & (stage <= int(run[-1]))
 
 
 def curve(t: Tensor, shape: Tensor, steepness: Tensor) -> Tensor:
@@ -111,10 +102,7 @@ def advance_ramp(slots: Slots, where: Tensor) -> Slots:
 
 
 def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
-    """Move slots to a stage; an illegal move changes nothing.
-
-    Shapes: where bool [E, S], to int64 [E, S] (`Stage`), accuracy float32 [E] (measured, points).
-    """
+    """Move slots to a stage unless that is illegal.  where bool, to int64 (`Stage`) [E, S]; accuracy [E], points."""
     legal = constant_table(LEGAL_NEXT, torch.bool, to.device)[clamp_stage(slots.stage), clamp_stage(to)]
     moved = masked_update(slots, where & legal, **_stage_entry(slots, to))
     return masked_update(moved, where & legal & occupied(to), accuracy_at_stage_start=accuracy[:, None])

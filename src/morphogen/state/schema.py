@@ -137,10 +137,7 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
 
 
 def check_state(state: EnvState, sizes: Sizes) -> None:
-    """Check dtype and shape of every leaf; floating-point leaves may have any precision.
-
-    Raises: ValueError with the name of the first leaf that does not fit.
-    """
+    """Raise ValueError for the first leaf of another dtype or shape; floating-point leaves may have any precision."""
     leaves = [(part, leaf) for part in PARTS for leaf in PARTS[part]]
     rows = [(f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf) for part, leaf in leaves]
     for path, value, leaf in (*rows, ("key", state.key, KEY)):

@@ -53,8 +53,7 @@ def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
 def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
     """Set the parameters of empty slots to 0.  occupied bool [E, S]."""
     rows = {}
-    for s, (name, row) in enumerate(seeds.items()):
-        mask = occupied[:, s]
+    for mask, (name, row) in zip(occupied.unbind(1), seeds.items(), strict=True):
         leaves = {key: torch.where(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in row.items()}
         rows[name] = unsafe_new(TensorDict, row, **leaves)
     return unsafe_new(TensorDict, seeds, **rows)
@@ -66,12 +65,10 @@ def masked_update(tree, mask: Tensor, **leaves: Tensor | float):
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
     old = dict(tree.items())
-    changed = {}
     for name, new in leaves.items():
-        leaf = old[name]
-        is_tensor = isinstance(new, Tensor)
-        changed[name] = torch.where(mask, new.to(leaf.dtype), leaf) if is_tensor else leaf.masked_fill(mask, new)
-    return unsafe_new(type(tree), tree, **old | changed)
+        leaf, is_tensor = old[name], isinstance(new, Tensor)
+        old[name] = torch.where(mask, new.to(leaf.dtype), leaf) if is_tensor else leaf.masked_fill(mask, new)
+    return unsafe_new(type(tree), tree, **old)
 
 
 class _Tables:

@@ -40,11 +40,5 @@ def validate_by_formula(state: EnvState, split: LabelledImages, coalition: Tenso
     """
     del split
     points = coalition_accuracy(state.instance, state.slots, state.clock.epoch, coalition)
-    return Validation(
-        loss=state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0),
-        accuracy=torch.where(evaluated, points, 0.0),
-        coalition=coalition,
-        evaluated=evaluated,
-        batch_size=coalition.shape[:1],
-        device=coalition.device,
-    )
+    loss, accuracy = state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0), torch.where(evaluated, points, 0.0)
+    return unsafe_new(Validation, state, loss=loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated)

@@ -169,10 +169,7 @@ class RentInputs(NamedTuple):
 def effective_seed_params(
     stage: Tensor, alpha: Tensor, seed_params: Tensor, *, host_params: Tensor, slot_rent_ratio: float
 ) -> Tensor:
-    """Parameters of blended seeds as far as they count, and a share of the host for each.
-
-    Shapes: stage, seed_params int64, alpha real [E, S]; host_params int64 [E] -> [E].
-    """
+    """Parameters of blended seeds as far as they count, and a share of the host for each.  [E, S]; host [E] -> [E]."""
     share = slot_rent_ratio * host_params.to(alpha.dtype).unsqueeze(-1)
     return torch.where(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
 
@@ -202,7 +199,8 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     """
     (q, measured), u, op = rows.contribution, rows.uncommitted, rows.op
     helps, fossil = measured & (q >= 0), rows.stage == int(Stage.FOSSILIZED)
-    discount = attribution_discount(rows.contribution, u, steepness=spec.discount_steepness)
+    doubtful = measured & u.valid & (u.value < 0)  # the uncommitted seeds together do harm
+    discount = torch.where(doubtful, torch.sigmoid(spec.discount_steepness * u.value), 1.0)
     timing = torch.where(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
     earned = contribution_credit(q, rows.progress, combine(rows.progress.value, q, how=spec.combine))
@@ -239,19 +237,10 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     return Payment(components, {"ratio_penalty": penalty}, ledger)
 
 
-def attribution_discount(contribution: OptionalValue, uncommitted: OptionalValue, *, steepness: float) -> Tensor:
-    """Doubt about a contribution where the uncommitted seeds together do harm.  [...] -> [...], in (0, 1]."""
-    doubtful = contribution.valid & uncommitted.valid & (uncommitted.value < 0)
-    return torch.where(doubtful, torch.sigmoid(steepness * uncommitted.value), 1.0)
-
-
 def ratio_penalty(
     contribution: OptionalValue, uncommitted: OptionalValue, *, needs_help: bool, spec: LegacyRewardSpec
 ) -> Tensor:
-    """Fine for a contribution far above what the uncommitted seeds gain together.  [...] -> [...], in [-0.3, 0].
-
-    `needs_help`: no fine where they do harm.
-    """
+    """Fine, -0.3 .. 0, of a contribution far above the joint gain of the uncommitted; `needs_help`: none if below 0."""
     (q, measured), (u, known) = contribution, uncommitted
     if not spec.use_anti_gaming:
         return torch.zeros_like(q)

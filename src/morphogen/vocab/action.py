@@ -9,56 +9,37 @@ from morphogen.vocab.stage import Algorithm, Curve
 class Op(IntEnum):
     """Operation of an env in this epoch."""
 
-    WAIT = 0
-    GERMINATE = 1
-    SET_ALPHA_TARGET = 2
-    PRUNE = 3
-    FOSSILIZE = 4
-    ADVANCE = 5
+    WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 
 
 class Style(IntEnum):
     """Ramp curve and blend algorithm of a seed."""
 
-    LINEAR_ADD = 0
-    LINEAR_MULTIPLY = 1
-    SIGMOID_ADD = 2
-    GATED_GATE = 3
+    LINEAR_ADD, LINEAR_MULTIPLY, SIGMOID_ADD, GATED_GATE = range(4)
 
 
 class Tempo(IntEnum):
     """Length of the first ramp."""
 
-    FAST = 0
-    STANDARD = 1
-    SLOW = 2
+    FAST, STANDARD, SLOW = range(3)
 
 
 class AlphaTarget(IntEnum):
     """End of a ramp."""
 
-    HALF = 0
-    SEVENTY = 1
-    FULL = 2
+    HALF, SEVENTY, FULL = range(3)
 
 
 class AlphaSpeed(IntEnum):
     """Length of a later ramp."""
 
-    INSTANT = 0
-    FAST = 1
-    MEDIUM = 2
-    SLOW = 3
+    INSTANT, FAST, MEDIUM, SLOW = range(4)
 
 
 class AlphaCurve(IntEnum):
     """Shape of a later ramp."""
 
-    LINEAR = 0
-    COSINE = 1
-    SIGMOID_GENTLE = 2
-    SIGMOID = 3
-    SIGMOID_SHARP = 4
+    LINEAR, COSINE, SIGMOID_GENTLE, SIGMOID, SIGMOID_SHARP = range(5)
 
 
 STYLE_CURVE: tuple[Curve, ...] = (Curve.LINEAR, Curve.LINEAR, Curve.SIGMOID, Curve.LINEAR)
@@ -73,14 +54,7 @@ CURVE_STEEPNESS: tuple[float, ...] = (12.0, 12.0, 6.0, 12.0, 24.0)
 class Head(IntEnum):
     """Columns of an action, in sampling order."""
 
-    OP = 0
-    SLOT = 1
-    BLUEPRINT = 2
-    STYLE = 3
-    TEMPO = 4
-    ALPHA_TARGET = 5
-    ALPHA_SPEED = 6
-    ALPHA_CURVE = 7
+    OP, SLOT, BLUEPRINT, STYLE, TEMPO, ALPHA_TARGET, ALPHA_SPEED, ALPHA_CURVE = range(8)
 
     @property
     def label(self) -> str:
@@ -118,10 +92,7 @@ PLACEHOLDER: tuple[int, ...] = (0, 0, 0, 2, 1, 2, 0, 0)  # what the sampler writ
 class Outcome(IntEnum):
     """Outcome of an action."""
 
-    EXECUTED = 0
-    DECLINED = 1
-    VETOED = 2
-    INVALID = 3
+    EXECUTED, DECLINED, VETOED, INVALID = range(4)
 
 
 class Reason(IntEnum):

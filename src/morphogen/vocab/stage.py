@@ -43,18 +43,13 @@ LEGAL_NEXT: tuple[tuple[bool, ...], ...] = tuple(tuple(to in TRANSITIONS[stage] 
 class AlphaMode(IntEnum):
     """Mode of the alpha controller of a slot."""
 
-    HOLD = 0
-    UP = 1
-    DOWN = 2
+    HOLD, UP, DOWN = range(3)
 
 
 class Curve(IntEnum):
     """Shape of an alpha ramp."""
 
-    NONE = 0
-    LINEAR = 1
-    COSINE = 2
-    SIGMOID = 3
+    NONE, LINEAR, COSINE, SIGMOID = range(4)
 
 
 DEFAULT_STEEPNESS = 12.0
@@ -63,10 +58,7 @@ DEFAULT_STEEPNESS = 12.0
 class Algorithm(IntEnum):
     """Algorithm that blends the delta of a seed into the host."""
 
-    NONE = 0
-    ADD = 1
-    MULTIPLY = 2
-    GATE = 3
+    NONE, ADD, MULTIPLY, GATE = range(4)
 
 
 class Gate(IntEnum):
@@ -108,17 +100,10 @@ class Check(IntEnum):
 class Panic(IntEnum):
     """Why the governor rolled an env back."""
 
-    NONE = 0
-    NONFINITE = 1
-    CHANCE = 2
-    DIVERGENCE = 3
-    STARVED = 4
+    NONE, NONFINITE, CHANCE, DIVERGENCE, STARVED = range(5)
 
 
 class Removal(IntEnum):
     """Cause of the removal of a seed."""
 
-    NONE = 0
-    ACTION = 1
-    RAMP = 2
-    GOVERNOR = 3
+    NONE, ACTION, RAMP, GOVERNOR = range(4)

@@ -6,10 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule
@@ -23,7 +23,7 @@ from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.play import ArmResult, build_result, play
-from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
+from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.nets import plan as plans
 from morphogen.state.env import EnvState
@@ -92,8 +92,12 @@ def train_static_baseline(
     """
     sets = held_out_instance_sets(setup.spec, len(fossil_blueprint))
     edges = np.cumsum([len(instances.tasks) for instances in sets])[:-1]
-    fossils = np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1)
-    parts = [_train_from_fossils(setup, transfers, *pair) for pair in zip(sets, fossils, strict=True)]
+    parts, control = [], build_arm("wait", setup).control
+    for instances, fossils in zip(sets, np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1), strict=True):
+        world = VectorEnv(setup, transfers, instances=instances.purpose, envs=instances.tasks, control=control)
+        kept = torch.from_numpy(fossils).to(setup.device).unbind()
+        with closing(world), torch.no_grad():
+            parts.append(rollout_on_device(world, start_with_fossils(world, instances.episode, *kept)))
     return fetch_traces(transfers, parts)
 
 
@@ -101,15 +105,6 @@ def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
     """First epoch at whose end `cost` parameter-epochs were spent, or else the last epoch.  int [n]."""
     enough = traces.cost >= cost
     return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
-
-
-def _train_from_fossils(setup: Setup, transfers: Transfers, instances: InstanceSet, fossils: Array) -> TensorDict:
-    """Run episodes that only wait.  fossils int [2, n, S]."""
-    control = build_arm("wait", setup).control
-    world = VectorEnv(setup, transfers, instances=instances.purpose, envs=instances.tasks, control=control)
-    blueprint, algorithm = torch.from_numpy(fossils).to(setup.device).unbind()
-    with closing(world), torch.no_grad():
-        return rollout_on_device(world, start_with_fossils(world, instances.episode, blueprint, algorithm))
 
 
 def start_with_fossils(world: VectorEnv, episode: int, blueprint: Tensor, algorithm: Tensor) -> EnvState:
@@ -187,19 +182,16 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
 
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     """
-    players = dict.fromkeys(names)
+    players: dict[str, Any] = dict.fromkeys(names)
     allowed = ", ".join([*ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     unknown = [name for name in players if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
     raise_all([f"--arms: expected {allowed}, got {format_value(name)}" for name in unknown])
-    for name in players.keys() & POLICIES.keys():
-        build_arm(name, setup)
-    return {name: ARM_PLAYERS[name] if name in ARM_PLAYERS else _open_arm(name, setup) for name in players}
-
-
-def _open_arm(name: str, setup: Setup) -> ArmPlayer:
-    file = name.removeprefix(ORACLE)
-    if file != name:
-        read_portfolio(Path(file), setup.spec)
-        return partial(play_oracle_arm, file)
-    build_arm(name, setup)
-    return partial(play_policy_arm, name)
+    for name in players:
+        players[name] = ARM_PLAYERS.get(name, partial(play_policy_arm, name))
+        if name.startswith(ORACLE):
+            file = name.removeprefix(ORACLE)
+            read_portfolio(Path(file), setup.spec)
+            players[name] = partial(play_oracle_arm, file)
+        elif name not in (STATIC, STATIC_COST):
+            build_arm(name, setup)
+    return players

@@ -110,11 +110,8 @@ def arm_statistics(result: ArmResult, reference: ArmResult, *, seed: int) -> dic
 def performance_profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: int) -> Row:
     """Share of episodes with a network value above tau, for each arm [n], over a common grid."""
     low, high = min(map(np.min, values.values())), max(map(np.max, values.values()))
-    grid = np.linspace(
-        PROFILE_STEP * math.floor(float(low) / PROFILE_STEP),
-        PROFILE_STEP * math.ceil(float(high) / PROFILE_STEP),
-        PROFILE_POINTS,
-    )
+    ends = (PROFILE_STEP * math.floor(float(low) / PROFILE_STEP), PROFILE_STEP * math.ceil(float(high) / PROFILE_STEP))
+    grid = np.linspace(*ends, PROFILE_POINTS)
     profiles = {name: exceedance_profile(numbers, grid, seed=seed) for name, numbers in values.items()}
     arms = {
         name: {end: [getattr(point, end) for point in profile] for end in Estimate._fields}

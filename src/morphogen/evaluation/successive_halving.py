@@ -81,13 +81,12 @@ def halve_candidates(
     tried = set(lines)
     for share, count in zip(TRIAL_DIVISORS, SURVIVOR_COUNTS, strict=False):
         values = _run_trial(play, lines, math.ceil(instances / share), report)
-        lines = [
-            lines[i] for i in dict.fromkeys([*_select_promising(values, count), *_best_per_blueprints(lines, values)])
-        ]
+        kept = dict.fromkeys([*_select_promising(values, count), *_best_per_blueprints(lines, values)])
+        lines = [lines[i] for i in kept]
         near = neighbours(lines[:NEIGHBOUR_PARENTS], spec) if share == TRIAL_DIVISORS[0] else []
         lines = list(dict.fromkeys([*lines, *near]))
         tried |= set(lines)
-    lines = [*lines, *([] if () in lines else [()])]
+    lines = list(dict.fromkeys([*lines, ()]))
     values = _run_trial(play, lines, instances, report)
     means = values.mean(axis=(1, 2))
     chosen, covers = choose_portfolio(values, PORTFOLIO_SIZE)
@@ -108,10 +107,8 @@ def _run_trial(
     play: PlayCandidates, candidates: Sequence[Candidate], count: int, report: Callable[[str], None]
 ) -> Array:
     values = play(candidates, count)
-    report(
-        f"{len(candidates)} schedules on {count} instances: "
-        f"best mean network value {values.mean(axis=(1, 2)).max():.4f}"
-    )
+    best = values.mean(axis=(1, 2)).max()
+    report(f"{len(candidates)} schedules on {count} instances: best mean network value {best:.4f}")
     return values
 
 
@@ -169,10 +166,8 @@ def write_schedules(result: SearchResult, spec: RunSpec, best: Path, portfolio: 
         "covers": result.portfolio_values,
         "schedules": schedules,
     }
-    for path, text in (
-        (best, dump_schedule(build_schedule(result.best, spec), spec).encode()),
-        (portfolio, files.json_bytes(contents)),
-    ):
+    schedule = dump_schedule(build_schedule(result.best, spec), spec).encode()
+    for path, text in ((best, schedule), (portfolio, files.json_bytes(contents))):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, text)
 
@@ -185,10 +180,8 @@ def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
         raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
     rows = contents.get("schedules")
     if not isinstance(rows, list) or contents.get("version") != PORTFOLIO_VERSION:
-        raise ConfigError(
-            f"{path}: expected a portfolio of version {PORTFOLIO_VERSION} written by `morphogen tune`, "
-            f"got {format_value(contents)}"
-        )
+        expected = f"a portfolio of version {PORTFOLIO_VERSION} written by `morphogen tune`"
+        raise ConfigError(f"{path}: expected {expected}, got {format_value(contents)}")
     schedules = []
     for i, row in enumerate(rows):
         try:

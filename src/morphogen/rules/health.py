@@ -51,7 +51,7 @@ def safe_norm(x: Tensor) -> Tensor:
 def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign decides.
 
-    Shapes: zero, large float [...]; finite bool [...], all elements are -> health in [0, 1], dead, exploding bool [...].
+    Shapes: zero, large float [...]; finite bool [...], all elements are -> health in [0, 1], dead, exploding bool.
     """
     score = torch.where(zero > 0.3, 0.7, torch.ones_like(zero))
     score = torch.where((zero > 0.5) | (large > 0.05), 0.5, score)

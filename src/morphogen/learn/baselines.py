@@ -96,10 +96,9 @@ class HeuristicPolicy(ParameterFree):
         penalty = hidden["penalty"] * self.decay
         penalty = torch.where(penalty < self.min_penalty, 0.0, penalty)
         op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
-        empty = masks.slot[:, int(Op.GERMINATE)]
         grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.should_germinate(obs.env)
         op = torch.where(grow, int(Op.GERMINATE), op)
-        slot = torch.where(grow, empty.int().argmax(-1), slot)
+        slot = torch.where(grow, masks.slot[:, int(Op.GERMINATE)].int().argmax(-1), slot)
         place, blueprint = self.next_blueprint(penalty, hidden["next"])
         held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
         blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
@@ -163,8 +162,8 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
     slots = requested.shape[1]
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
     ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)
-    place = torch.arange(slots, device=requested.device)
-    key = torch.where(legal, ranks[requested] * slots + place, len(Op) * slots)
+    order = ranks[requested] * slots + torch.arange(slots, device=requested.device)
+    key = torch.where(legal, order, len(Op) * slots)
     slot = torch.where(legal.any(-1), key.argmin(-1), 0)
     return torch.where(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
 

@@ -74,8 +74,7 @@ def rescale_rewards(
 
 def _total_weight(state: ScaleState) -> Tensor:
     """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 before the first round."""
-    weight = 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64)
-    return torch.where(state.rounds > 0, weight, 1.0)
+    return torch.where(state.rounds > 0, 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64), 1.0)
 
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points

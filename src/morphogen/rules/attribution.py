@@ -61,8 +61,7 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
     """
     live = players(slots)
     fossils = live & (slots.stage == int(Stage.FOSSILIZED))
-    count = configuration_count(live.shape[-1], pairs)
-    column = torch.arange(count, device=live.device)
+    column = torch.arange(configuration_count(live.shape[-1], pairs), device=live.device)
     position = _table_position(live)
     off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
     coalition = _bits(live.unsqueeze(1) & (off == 0))
@@ -71,13 +70,12 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
         many = _is_sampled(live).unsqueeze(-1)
         sampled, needed = _sampled_columns(live, fossils, noise)
         coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)
-    everyone = _bits(live).unsqueeze(-1)
     if full is not None:
         committed = _bits(fossils).unsqueeze(-1).expand_as(coalition)
         needed = (column == 0) | (column == 1) & live.any(-1, keepdim=True)
         coalition = torch.where(full.unsqueeze(-1) | (column == 0), coalition, committed)
         evaluated = torch.where(full.unsqueeze(-1), evaluated, needed)
-    return torch.where(evaluated, coalition, everyone), evaluated
+    return torch.where(evaluated, coalition, _bits(live).unsqueeze(-1)), evaluated
 
 
 def attribution(
@@ -146,8 +144,7 @@ def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionVa
     seats = torch.where(_is_sampled(live), 0, _bits(live, position)).unsqueeze(-1)
     values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
     uncommitted = torch.where(_is_sampled(live), 0, _bits(live & ~fossil, position)).unsqueeze(-1)
-    pairs = interactions(values, positions)
-    rows = pairs.gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
+    rows = interactions(values, positions).gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
     return CoalitionValues(
         host_acc=values[:, 0],
         committed_acc=accuracy.gather(1, uncommitted).squeeze(-1),

@@ -130,13 +130,12 @@ def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tenso
     Shapes: slots, signals [E], share, cost float32 [E, S], parameters / host parameters and the price of the parameters
     in points -> float32 [E, S, 6].
     """
-    seed = occupied(slots.stage)
     now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
     features = (
         torch.where(valid, _scaled_points(now - slots.accuracy_at_stage_start), 0.0),
         torch.where(valid, _scaled_points(now - slots.accuracy_at_germination), 0.0),
         slots.epochs_in_stage.clamp(max=20) / 20.0,
-        slots.age.clamp(max=episode_length) / episode_length * seed,
+        slots.age.clamp(max=episode_length) / episode_length * occupied(slots.stage),
         torch.log1p(share),
         _scaled_points(cost),
     )

@@ -30,10 +30,9 @@ def govern(
     # Zero after a rollback: a host without its seeds has another level of losses.
     record = {"window": window, "count": old.count + normal, "streak": verdict["streak"]}
     record = {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
-    epoch = torch.where(due, state.clock.epoch, old.snapshot_epoch)
     parts = {name: select(due, getattr(state, name), getattr(old, name)) for name in ("host", "seeds", "slots")}
     parts["signals"] = select(due, calm, old.signals)
-    watch = replace(old, **record, snapshot_epoch=epoch, **parts)
+    watch = replace(old, **record, snapshot_epoch=torch.where(due, state.clock.epoch, old.snapshot_epoch), **parts)
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)

@@ -42,10 +42,8 @@ def observe(
     host = host_params(state.instance, net.host).float().unsqueeze(-1)
     params = seed_params(slots, net.counts, net.gate_counts)
     share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
-    now = (state.clock.epoch / episode_length).unsqueeze(-1)
-    task = features.instance_features(state.instance, net.host.classes)
     env_groups = (
-        now,
+        (state.clock.epoch / episode_length).unsqueeze(-1),
         features.measurement_features(state.signals),
         features.size_features(slots, share),
         features.occupancy_features(slots, limits),
@@ -53,7 +51,7 @@ def observe(
         features.feedback_features(state.signals),
     )
     env, env_ok = _remove_nonfinite(torch.cat(env_groups, dim=-1), "env")
-    instance, instance_ok = _remove_nonfinite(task, "instance")
+    instance, instance_ok = _remove_nonfinite(features.instance_features(state.instance, net.host.classes), "instance")
     history = features.progress_features(slots, state.signals, share, cost, episode_length=episode_length)
     each, each_ok = _remove_nonfinite(torch.cat(_slot_features(slots, limits, history, allowed, net=net), -1), "slots")
     good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)

@@ -61,11 +61,10 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     Shapes: per slot rows int64 [n] from `new_seed_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init`,
     then stream `gate_init` for the parameters of the gate.  n = 0: the slot is unchanged.
     """
-    last = state.batch_size[0] - 1
     grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
-            blueprint = state.slots.blueprint[where.clamp(max=last), s]
+            blueprint = state.slots.blueprint[where.clamp(max=state.batch_size[0] - 1), s]
             old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, slot=slot)
             # An extra last row takes the padding and is cut off.
             params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))

@@ -56,8 +56,7 @@ def loss_progress(val_loss: Tensor, *, baseline: Tensor, target: Tensor) -> Tens
 def loss_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
     """Progress of the validation loss, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
     loss = torch.where(inputs.loss_valid, inputs.val_loss, inputs.baseline_loss)
-    progress = loss_progress(loss, baseline=inputs.baseline_loss, target=inputs.target_loss)
-    return progress, inputs.loss_valid
+    return loss_progress(loss, baseline=inputs.baseline_loss, target=inputs.target_loss), inputs.loss_valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,7 @@ class CoreRule:
             "op_cost": _fee_where(acted, self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
-        reward = torch.stack([paid[name] for name in self.components]).sum(0)
-        return reward, paid, ledger.replace({"phi": after})
+        return torch.stack([paid[name] for name in self.components]).sum(0), paid, ledger.replace({"phi": after})
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
         """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one of them."""

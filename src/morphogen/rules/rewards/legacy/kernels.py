@@ -266,7 +266,6 @@ def _shaping_components(
     harmful = (rows.stage == int(Stage.BLENDING)) & u.valid & (u.value < 0)
     deciding = (rows.op == int(Op.FOSSILIZE)) | (rows.op == int(Op.PRUNE))
     idle = (rows.stage == int(Stage.HOLDING)) & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
-    taken = (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0)
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
     return {
         "attribution": attribution,
@@ -276,7 +275,7 @@ def _shaping_components(
         "synergy": torch.where(seed & trusted & rewarded, synergy(rows.interaction_sum), 0.0),
         "rent": log_rent(rows.effective_seed_params, rows.host_params, spec=spec),
         "alpha_shock": alpha_shock(rows.alpha_delta_sq_sum, spec=spec),
-        "occupancy_rent": -0.01 * taken.to(real),
+        "occupancy_rent": -0.01 * (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0).to(real),
         "fossil_rent": -0.002 * rows.n_fossilized.to(real),
         "op_shaping": op_payment(rows, spec=spec, gamma=gamma),
         "terminal": torch.where(final, 0.05 * rows.val_acc, 0.0),

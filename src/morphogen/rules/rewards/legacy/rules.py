@@ -172,8 +172,7 @@ def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tup
     }
     paid, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, **fields)
     opened = after["new_drip_scale"]
-    scale = torch.where(opened > 0, opened, ledger["drip_scale"])
-    return paid, {"drip_scale": scale, RESET_LEDGER: start}
+    return paid, {"drip_scale": torch.where(opened > 0, opened, ledger["drip_scale"]), RESET_LEDGER: start}
 
 
 def build_shaped(spec: RewardSpec, terms: Terms) -> LegacyRule:

@@ -100,7 +100,7 @@ class Undiscounted(Shaped):
     """Does not telescope though it says so: the potential after the step is not discounted."""
 
     def __call__(self, inputs, ledger):
-        return replace(self.delta, gamma=1.0)(inputs, ledger)
+        return replace(self.delta, terms=replace(self.delta.terms, gamma=1.0))(inputs, ledger)
 
 
 class InPlace(Shaped):

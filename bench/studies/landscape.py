@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from morphogen.cli.bench import machine_facts
-from morphogen.config.config_files import build_spec, merge_layers
+from morphogen.config.config_files import build_spec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
 from morphogen.device.transfers import Transfers
@@ -39,7 +39,7 @@ DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side 
 
 def landscape_spec(**settings: Any) -> RunSpec:
     """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
-    return resolve(build_spec(merge_layers([{"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings])))
+    return resolve(build_spec({"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings))
 
 
 def single_seed_candidates(spec: RunSpec) -> list[Candidate]:

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from morphogen.analysis import tables
 from morphogen.analysis.tables import Row, Tables
-from morphogen.config.config_files import build_spec, dump_config, parse_settings
+from morphogen.config.config_files import dump_config, parse_config
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
 from morphogen.storage.files import error_line, parse_json, read_bytes, read_lines
@@ -101,8 +101,7 @@ def read_run(path: Path) -> RunLog:
 def _read_config(path: Path) -> Row:
     """The config of a run, every field set."""
     try:
-        settings, faults = parse_settings(_read_bytes(path).decode("utf-8"))
-        return json.loads(dump_config(build_spec(settings, faults)))
+        return json.loads(dump_config(parse_config(_read_bytes(path).decode("utf-8"))))
     except (UnicodeDecodeError, ConfigError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
-from morphogen.config.config_files import build_spec, merge_layers, parse_assignment, parse_settings
+from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
 from morphogen.config.fields import GROUPS, Names, OneOf, Settings, check_flag, fields_of, merge_settings, raise_all
 from morphogen.config.spec import BASELINES, POLICIES, SCHEDULE_FILE, RunSpec
 from morphogen.config.task import DEFAULT_PRESET
@@ -108,13 +108,8 @@ def check_unique(flag: str, names: Sequence[str]) -> None:
 def flag_settings(args: Namespace) -> Settings:
     """Return the settings of `--set` and of the flags in use."""
     values = vars(args)
-    layers = [nest_setting(path, values[path]) for _, path, *_ in FLAGS if values.get(path) is not None]
+    layers = [nest_setting(path.split("."), values[path]) for _, path, *_ in FLAGS if values.get(path) is not None]
     return reduce(merge_settings, [*map(parse_assignment, args.set), *layers], {})
-
-
-def nest_setting(key: str, value: Any) -> Settings:
-    """Nest a value: `ppo.clip`, 0.1 -> {"ppo": {"clip": 0.1}}."""
-    return reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
 
 
 def spec_from_args(args: Namespace, *, defaults: Settings | None = None, overrides: Settings | None = None) -> RunSpec:
@@ -130,7 +125,7 @@ def spec_from_args(args: Namespace, *, defaults: Settings | None = None, overrid
     settings, faults = _read_config(args.config) if args.config else ({}, [])
     bare = args.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
-    return build_spec(merge_layers([base, settings, defaults or {}, flags]), faults)
+    return build_spec(base, settings, defaults or {}, flags, faults=faults)
 
 
 def _read_config(path: Path) -> tuple[Settings, list[str]]:

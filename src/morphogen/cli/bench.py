@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.cli import arguments, process
-from morphogen.config.config_files import as_settings, parse_value
+from morphogen.config.config_files import as_settings, nest_setting, parse_value
 from morphogen.config.fields import Settings, merge_settings, raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
@@ -131,7 +131,7 @@ def _parse_axis(text: str) -> list[tuple[str, Settings]]:
         raise ConfigError(f"--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got {format_value(text)}")
     labels = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for value in values]
     arguments.check_unique("--grid", labels)
-    return [(label, arguments.nest_setting(path, value)) for label, value in zip(labels, values, strict=True)]
+    return [(label, nest_setting(path.split("."), value)) for label, value in zip(labels, values, strict=True)]
 
 
 def run_probe(function: str, spec: RunSpec) -> Any:

@@ -6,14 +6,13 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process
-from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment
-from morphogen.config.fields import Settings, merge_settings, raise_all
+from morphogen.config.config_files import build_spec, dump_config, parse_assignment
+from morphogen.config.fields import Settings, raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
@@ -120,16 +119,12 @@ def _side_settings(name: str) -> Settings | None:
 def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
     rounds = {} if args.rounds is None else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
     layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
-    settings = reduce(merge_settings, layers, {"preset": DEFAULT_PRESET, "final_episodes": 0})
+    layers.insert(0, {"preset": DEFAULT_PRESET, "final_episodes": 0})
     words = (args.seeds or "0").split(",")
     seeds = [arguments.parse_int_flag("--seeds", word, 0, arguments.MAX_SEED) for word in words]
     arguments.check_unique("--seeds", [str(seed) for seed in seeds])
-    runs = {
-        args.out / name.replace(":", "-") / str(seed): resolve(
-            build_spec(merge_layers([merge_settings(settings, {"seed": seed})]))
-        )
-        for seed in seeds
-    }
+    folder = args.out / name.replace(":", "-")
+    runs = {folder / str(seed): resolve(build_spec(*layers, {"seed": seed})) for seed in seeds}
     for path, spec in runs.items():
         if not (path / run_directory.CONFIG).exists():
             run_directory.check_new_directory(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 from morphogen.cli import arguments, process
 from morphogen.cli.train import run_training
 from morphogen.config.config_files import build_spec
-from morphogen.config.fields import merge_settings, to_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
@@ -58,4 +58,4 @@ def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
         if "rounds" in flags:
             raise ConfigError("--rounds, --extend-rounds: expected one of them, got both")
         flags["rounds"] = previous.rounds + arguments.parse_int_flag("--extend-rounds", args.extend_rounds, 1)
-    return build_spec(merge_settings(to_settings(previous), flags))
+    return build_spec(to_settings(previous), flags)

@@ -7,7 +7,7 @@ For users who start a run, add a setting, or look up the values of a setting.
 - `fields`: ranges of fields (on pydantic), the flag of a field, and the message for invalid values.
 - `task`: `TASKS`, the table of data, host network, default slots, ranges of instances, sizes and settings; `PRESETS`,
   named variations on a task in the form of a config file.
-- `config_files`: `parse_config`, `dump_config`, and `merge_layers` with `build_spec` for partial settings.
+- `config_files`: `parse_config`, `dump_config`, and `build_spec` for layers of settings.
 - `action_schedule`: declared actions per epoch, built in or from a JSON file.
 
 Layers, the last one wins: field defaults, defaults of the task, preset, config file, `--set` and flags.  Constructing a

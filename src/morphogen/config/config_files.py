@@ -1,7 +1,7 @@
 """Configs as JSON: reading with all faults at once, canonical writing, layers on top of each other."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -56,10 +56,12 @@ def parse_assignment(text: str) -> Settings:
     names = path.split(".")
     if not equals or not all(names):
         raise ConfigError(f"--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got {format_value(text)}")
-    settings: Settings = {names[-1]: _assigned(reduce(join_path, names, ""), raw)}
-    for name in reversed(names[:-1]):
-        settings = {name: settings}
-    return settings
+    return nest_setting(names, _assigned(reduce(join_path, names, ""), raw))
+
+
+def nest_setting(names: Sequence[str], value: Any) -> Settings:
+    """Nest a value: ("ppo", "clip"), 0.1 -> {"ppo": {"clip": 0.1}}."""
+    return reduce(lambda inner, name: {name: inner}, reversed(names), value)
 
 
 def _assigned(path: str, raw: str) -> Any:
@@ -73,19 +75,13 @@ def _assigned(path: str, raw: str) -> Any:
     return value
 
 
-def merge_layers(layers: Iterable[Settings]) -> Settings:
-    """Return the settings of all layers, from the lowest to the highest."""
-    return reduce(merge_settings, layers, {})
-
-
-def build_spec(settings: Settings, faults: list[str] | None = None) -> RunSpec:
-    """Return the spec with these settings.  Raises ConfigError with the given faults and those of the settings."""
-    lines = list(faults or ())
+def build_spec(*layers: Settings, faults: Iterable[str] = ()) -> RunSpec:
+    """Return the spec with the settings of all layers; the last one wins.  Raises ConfigError with `faults` first."""
+    lines = list(faults)
     try:
-        spec = RunSpec(**settings)
+        spec = RunSpec(**reduce(merge_settings, layers, {}))
     except ConfigError as error:
-        raise_all([*lines, *str(error).splitlines()])
-        raise
+        raise ConfigError("\n".join([*lines, str(error)])) from error
     raise_all(lines)
     return spec
 
@@ -100,7 +96,7 @@ def flatten_settings(settings: Settings, above: str = "") -> Iterator[tuple[str,
 def parse_config(text: str) -> RunSpec:
     """A RunSpec from the text of a config file; a ConfigError tells all faults, a line each."""
     settings, faults = parse_settings(text)
-    return build_spec(merge_layers([settings]), faults)
+    return build_spec(settings, faults=faults)
 
 
 def dump_config(spec: RunSpec) -> str:

@@ -20,7 +20,7 @@ C = TypeVar("C", bound=type)
 TASK, SIZE, LEARNING, DEVICE, OUTPUT = "task", "size", "learning", "device", "logging and checkpoints"
 GROUPS = (TASK, SIZE, LEARNING, DEVICE, OUTPUT)  # titles of groups of flags in help texts
 CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-FROM_TASK = "from the task"
+BY_TASK = "from the task"
 
 
 class Constraint:
@@ -125,7 +125,7 @@ PositiveShare = Annotated[float, Field(gt=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Name = Annotated[str, Printable("a name")]
 FilePath = Annotated[str, Printable("a path")]
-Span = Annotated[tuple[T, T], Ascending(), Null(FROM_TASK)]
+Span = Annotated[tuple[T, T], Ascending(), Null(BY_TASK)]
 
 
 def option(default: Any, flag: str = "", value: str = "", group: str = "", text: str = "") -> Any:

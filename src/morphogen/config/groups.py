@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from morphogen.config.fields import (
+    BY_TASK,
     DEVICE,
-    FROM_TASK,
     LEARNING,
     OUTPUT,
     SIZE,
@@ -96,10 +96,10 @@ class DataSpec(Spec):
     )
     resident_limit_gib: Positive = 4.0  # size of all splits up to which auto is resident
     prefetch: Annotated[int, Field(ge=1, le=64)] = 3  # minibatches read ahead of streamed data
-    batch: Annotated[int, Field(ge=1, le=65_536), Null(FROM_TASK)] = option(
+    batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK)] = option(
         None, "--batch", "N", SIZE, "samples per optimiser step of a host"
     )
-    minibatches: Annotated[int, Field(ge=1, le=100_000), Null(FROM_TASK)] = option(
+    minibatches: Annotated[int, Field(ge=1, le=100_000), Null(BY_TASK)] = option(
         None, "--minibatches", "N", SIZE, "optimiser steps of a host per epoch"
     )
     val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = "task"
@@ -112,13 +112,13 @@ class HostSpec(Spec):
 
     PATH: ClassVar[str] = "host"
 
-    lr: Annotated[float, Field(gt=0, le=10), Null(FROM_TASK)] = option(None)
-    seed_lr: Annotated[float, Field(gt=0, le=10), Null(FROM_TASK)] = option(None)
+    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(None)
+    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(None)
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Share = 5e-4
     max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
     norm: Literal["group", "batch"] = "group"
-    width: Annotated[int, Field(ge=1, le=4_096), Null(FROM_TASK)] = option(None)  # channels of the first block
+    width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(None)  # channels of the first block
 
 
 @spec

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from morphogen.config import groups
 from morphogen.config.fields import (
-    FROM_TASK,
+    BY_TASK,
     SIZE,
     TASK,
     Names,
@@ -76,10 +76,10 @@ class RunSpec(Spec):
         50, "--rounds", "N", SIZE, "rounds; each plays one episode per env, then updates the policy"
     )
     envs: Annotated[int, Field(ge=1, le=65_536)] = option(32, "--envs", "N", SIZE, "host networks trained side by side")
-    episode_length: Annotated[int, Field(ge=1, le=10_000), Null(FROM_TASK)] = option(
+    episode_length: Annotated[int, Field(ge=1, le=10_000), Null(BY_TASK)] = option(
         None, "--episode-length", "N", SIZE, "epochs in the life of a host, one action each"
     )
-    slots: Annotated[tuple[str, ...], Names(least=1), Null(FROM_TASK)] = option(
+    slots: Annotated[tuple[str, ...], Names(least=1), Null(BY_TASK)] = option(
         None, "--slots", "ID", TASK, "places in the host where seeds may grow, e.g. r0c0 r1c0"
     )
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(

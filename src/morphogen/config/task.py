@@ -199,10 +199,10 @@ _CIFAR = TaskSpec(
     plateau_threshold=0.4,
     defaults=_HIGH_ENTROPY,
 )
-_WHITEBOX = TaskSpec(
+_WHITEBOX = replace(
+    _DIGITS,
     name="whitebox",
     question="does the policy find out when, where and which growth pays, where the best policy is known?",
-    dataset="digits",
     host=CnnSpec(base=4, blocks=2, kernel=1, pools=1, channels_in=1, size=8, classes=10),
     slots=("r0c0", "r1c0"),
     instance=replace(reference_instance(10, 3), width=(0.5, 1.0), label_noise=(0.0, 0.3), param_price=(0.05, 1.0)),
@@ -212,12 +212,7 @@ _WHITEBOX = TaskSpec(
     lr=0.1,
     seed_lr=0.1,
     success=50.0,
-    target_loss=0.05,
-    scale=16.0,
-    mean=(0.3053,),
-    std=(0.3760,),
     shift=0,
-    flip=False,
     val_samples=1,
     param_budget=300,
     kind=ANALYTIC,

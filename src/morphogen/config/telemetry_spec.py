@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from morphogen.config.fields import (
-    FROM_TASK,
+    BY_TASK,
     OUTPUT,
     Count,
     FilePath,
@@ -103,8 +103,8 @@ class TelemetrySpec(Spec):
     wandb: WandbSpec = WandbSpec()
     queue: Count = 64  # epochs and rounds that wait for a sink
     close_timeout_s: Positive = 30.0
-    plateau_threshold: Annotated[NonNegative, Null(FROM_TASK)] = option(None)  # points of rolling accuracy
-    improvement_threshold: Annotated[NonNegative, Null(FROM_TASK)] = option(None)
+    plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(None)  # points of rolling accuracy
+    improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(None)
     limits: AnomalyLimits = AnomalyLimits()
     console: bool = True
 

@@ -10,19 +10,10 @@ from morphogen.errors import CheckpointError
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory, events_folder
+from morphogen.telemetry import writer
 from morphogen.telemetry.dispatch import parse_saved_event
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
-from morphogen.telemetry.writer import (
-    LOGGER_FILES,
-    UNOPENED,
-    JsonlSink,
-    ScalarSink,
-    Sink,
-    SinkPosition,
-    check_loggers,
-    truncate_files,
-)
 from morphogen.vocab.text import format_value
 
 METRICS_FOLDER = "metrics"  # folder of the loggers in a run directory
@@ -31,12 +22,12 @@ MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 def check_sinks(spec: RunSpec) -> None:
     """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its file exists."""
-    check_loggers(spec.telemetry.loggers)
+    writer.check_loggers(spec.telemetry.loggers)
     if spec.telemetry.dir is not None:
         run_directory.check_new_file("telemetry.dir", Path(spec.telemetry.dir) / EVENTS)
 
 
-def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
+def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[writer.Sink, ...], int]:
     """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
 
     Args:
@@ -47,7 +38,7 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
     """
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
-    check_loggers(spec.telemetry.loggers)
+    writer.check_loggers(spec.telemetry.loggers)
     at, surplus = check_position(spec, folder, position)
     lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
@@ -58,28 +49,30 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
         if path.exists():
             os.truncate(path, at.bytes)
         for name, place in at.loggers.items():
-            if name in spec.telemetry.loggers and name in LOGGER_FILES:
-                truncate_files(metrics, name, place.files)
-        file = JsonlSink(path, first_seq=at.seq)
+            if name in spec.telemetry.loggers and name in writer.LOGGER_FILES:
+                writer.truncate_files(metrics, name, place.files)
+        file = writer.JsonlSink(path, first_seq=at.seq)
         if lost:
             file.write(lost)
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
     sinks = [
-        ScalarSink(name, metrics, spec.telemetry, epochs=spec.episode_length, position=at.loggers.get(name, UNOPENED))
+        writer.ScalarSink(
+            name, metrics, spec.telemetry, epochs=spec.episode_length, position=at.loggers.get(name, writer.UNOPENED)
+        )
         for name in spec.telemetry.loggers
     ]
     return (*sinks, file), surplus
 
 
-def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[SinkPosition, int]:
+def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[writer.SinkPosition, int]:
     """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
 
     Raises: CheckpointError if the event file is of another run, or incomplete before the position.
     """
     telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
-    saved: SinkPosition | None = unpack(SinkPosition | None, position, "position")
-    at = saved or SinkPosition(0, 0, (), {}, telemetry.dir, {})
+    saved: writer.SinkPosition | None = unpack(writer.SinkPosition | None, position, "position")
+    at = saved or writer.SinkPosition(0, 0, (), {}, telemetry.dir, {})
     if telemetry.level == LEVEL_OFF:
         return at, 0
     if at.dir != telemetry.dir:
@@ -88,7 +81,7 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
-def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> int:
+def _count_surplus(path: Path, position: writer.SinkPosition, folder: RunDirectory) -> int:
     """Return the bytes of an event file after `position`; CheckpointError unless the file is complete up to there."""
     if not path.is_file():
         raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
@@ -111,7 +104,7 @@ def _count_surplus(path: Path, position: SinkPosition, folder: RunDirectory) -> 
     return size - position.bytes
 
 
-def _check_first_line(path: Path, first_line: bytes, position: SinkPosition, folder: RunDirectory) -> None:
+def _check_first_line(path: Path, first_line: bytes, position: writer.SinkPosition, folder: RunDirectory) -> None:
     """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one of the numbering."""
     try:
         run = folder.read_manifest()["run_id"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.config_strategies import FIELDS, runs, wrong_types
 
-from morphogen.config.config_files import build_spec, dump_config, merge_layers, parse_assignment, parse_config
+from morphogen.config.config_files import build_spec, dump_config, parse_assignment, parse_config
 from morphogen.config.fields import merge_settings
 from morphogen.config.groups import LegacyRewardSpec, PolicySpec
 from morphogen.config.spec import RunSpec, resolve
@@ -177,7 +177,7 @@ def test_a_preset_named_in_a_file_lies_beneath_the_file():
 
 @given(st.sampled_from(tuple(PRESETS)))
 def test_a_complete_config_is_not_changed_by_the_preset_it_came_from(name):
-    spec = resolve(build_spec(merge_layers([{"preset": name}])))
+    spec = resolve(build_spec({"preset": name}))
     assert parse_config(dump_config(spec)) == spec
 
 

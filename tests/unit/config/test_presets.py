@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from morphogen.config.config_files import build_spec, dump_config, merge_layers
+from morphogen.config.config_files import build_spec, dump_config
 from morphogen.config.spec import RunSpec, cnn_spec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS, InstanceSpec, find_task
 from morphogen.errors import ConfigError
@@ -69,7 +69,7 @@ def test_an_unknown_task_lists_the_known_ones():
 
 @each_preset
 def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
-    spec = resolve(build_spec(merge_layers([{"preset": name}])))
+    spec = resolve(build_spec({"preset": name}))
     assert spec.preset == name
     assert spec.task == PRESETS[name]["task"]
 
@@ -113,22 +113,22 @@ def test_the_text_of_a_complete_config_of_another_task_is_the_recorded_one():
 
 
 def test_presets_set_what_their_table_says():
-    smoke = resolve(build_spec(merge_layers([{"preset": "smoke"}])))
+    smoke = resolve(build_spec({"preset": "smoke"}))
     assert (smoke.rounds, smoke.envs, smoke.episode_length, smoke.ppo.minibatches) == (2, 4, 8, 2)
     assert (smoke.data.minibatches, smoke.data.batch, smoke.data.val_samples, smoke.policy.hidden) == (2, 16, 64, 16)
-    stable = build_spec(merge_layers([{"preset": "cifar_baseline_stable"}]))
+    stable = build_spec({"preset": "cifar_baseline_stable"})
     assert (stable.task, stable.rounds, stable.ppo.clip) == ("cifar_baseline", 200, 0.1)
     assert (stable.ppo.entropy_coef, stable.ppo.entropy_coef_end, stable.ppo.entropy_anneal_rounds) == (0.06, 0.03, 50)
     for name, seeds in (("cifar_postpool", 3), ("cifar_deep_impaired", 6)):
-        spec = build_spec(merge_layers([{"preset": name}]))
+        spec = build_spec({"preset": name})
         assert (spec.rounds, spec.max_seeds, spec.ppo.max_grad_norm) == (200, seeds, 0.5)
-    assert build_spec(merge_layers([{"preset": "cifar_scale"}])).ppo.entropy_coef == 0.08
-    assert build_spec(merge_layers([{"preset": "cifar_minimal"}])).ppo.entropy_coef == 0.1
+    assert build_spec({"preset": "cifar_scale"}).ppo.entropy_coef == 0.08
+    assert build_spec({"preset": "cifar_minimal"}).ppo.entropy_coef == 0.1
 
 
 @pytest.mark.slow
 def test_a_smoke_run_takes_a_seed_from_germination_to_fossil(tmp_path):
-    train_ppo_vectorized(build_spec(merge_layers([{"preset": "smoke"}])), out=tmp_path / "run")
+    train_ppo_vectorized(build_spec({"preset": "smoke"}), out=tmp_path / "run")
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert {"SeedGerminated", "SeedFossilized"} <= {event["event"] for event in events}
 

@@ -11,7 +11,7 @@ from support.small_runs import tiny, tiny_setup
 
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
-from morphogen.config.config_files import build_spec, merge_layers
+from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec, PolicySpec
 from morphogen.config.spec import resolve
 from morphogen.data.splits import read_digits
@@ -148,7 +148,7 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
 
 @pytest.mark.slow
 def test_a_task_without_samples_has_no_test_split():
-    setup = build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}]))))
+    setup = build_setup(resolve(build_spec({"preset": "whitebox"})))
     with pytest.raises(
         ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
     ):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.small_runs import tiny_setup
 
 from morphogen.config.action_schedule import parse_schedule
-from morphogen.config.config_files import build_spec, merge_layers
+from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import resolve
 from morphogen.config.task import InstanceSpec
@@ -38,7 +38,7 @@ SEEN = column_index(INSTANCE)
 
 
 def setup_of(**settings) -> Setup:
-    return build_setup(resolve(build_spec(merge_layers([{"preset": "whitebox"}, settings]))))
+    return build_setup(resolve(build_spec({"preset": "whitebox"}, settings)))
 
 
 def fences(setup: Setup) -> Transfers:
@@ -242,7 +242,7 @@ def test_no_network_is_trained_and_none_is_asked():
 @pytest.mark.slow
 def test_the_result_tells_the_share_of_every_policy(tmp_path):
     settings = {"rounds": 1, "envs": 8, "final_episodes": 8}
-    spec = build_spec(merge_layers([{"preset": "whitebox"}, settings]))
+    spec = build_spec({"preset": "whitebox"}, settings)
     train_ppo_vectorized(spec, out=tmp_path / "run")
     told = json.loads((tmp_path / "run" / "result.json").read_text())["share_of_optimal"]
     assert list(told) == ["wait", "random", "heuristic", "optimal", "ppo"]
@@ -252,7 +252,7 @@ def test_the_result_tells_the_share_of_every_policy(tmp_path):
 
 @pytest.mark.slow
 def test_a_short_run_learns():
-    spec = build_spec(merge_layers([{"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0}]))
+    spec = build_spec({"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0})
     values = [one.network_value_mean for one in train_ppo_vectorized(spec).history]
     assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.15
 

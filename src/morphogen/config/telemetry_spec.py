@@ -109,11 +109,6 @@ class TelemetrySpec(Spec):
     console: bool = True
 
     @property
-    def limits_by_name(self) -> dict[str, float]:
-        """The limits by name."""
-        return self.limits._asdict()
-
-    @property
     def escalates(self) -> bool:
         """Return whether the level can be raised."""
         return self.escalate and not self.lifecycle_only and self.level not in (LEVEL_OFF, LEVEL_DEBUG)

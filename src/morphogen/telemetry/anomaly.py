@@ -75,7 +75,7 @@ def find_anomalies(
     devices: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[Finding], AnomalyState]:
     """Return the findings of a round, and the next memory."""
-    limits = config.limits_by_name
+    limits = config.limits._asdict()
     findings = [finding for rule in RULES for finding in rule(update, limits)]
     envs = max(counts.envs, 1)
     findings += _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
@@ -344,7 +344,7 @@ class AnomalyMonitor:
         if kind is not None:
             events.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
         progress = (summary.round + 1) / self._rounds
-        share = accuracy_drop(summary.accuracy_mean, known, progress, self._spec.limits_by_name)
+        share = accuracy_drop(summary.accuracy_mean, known, progress, self._spec.limits._asdict())
         chance = DROP_ERRORS * summary.accuracy_std / summary.episodes_completed**0.5
         if share is not None and known - summary.accuracy_mean > chance:
             events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))

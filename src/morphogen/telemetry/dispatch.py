@@ -265,19 +265,12 @@ class Losses:
         return dropped + [f"{sink} failed: {why}" for sink, why in self.failed.items()]
 
 
-class EventLines(NamedTuple):
-    """Pending events as text: the level and the line of every event."""
-
-    events: tuple[tuple[str, str], ...]
-    details: tuple[tuple[str, str], ...]
-
-
 class DispatchState(NamedTuple):
     """State of a dispatcher."""
 
     raised: bool = False  # the next epoch is written at debug, because of what happened before
     until: int = -1  # the last epoch of the run that is written at debug
-    recent: tuple[EventLines, ...] = ()  # epochs that were written below debug, the newest last
+    recent: tuple[tuple[tuple[str, str], ...], ...] = ()  # (level, line) of epochs written below debug, newest last
 
 
 class Dispatcher:
@@ -312,20 +305,18 @@ class Dispatcher:
 
     def state(self) -> DispatchState:
         """Return the state; the flight recorder only if it may be read."""
-        recent = [(pending.events, pending.details) for pending in self._recent if self.has_sinks]
-        lines = ((tuple((e.level, encode(e, seq=0, time=0.0)) for e in part) for part in parts) for parts in recent)
-        read = self._spec.escalates
-        return DispatchState(self._level != self._spec.level, self._until, tuple(EventLines(*p) for p in lines if read))
+        recent = self._recent if self.has_sinks and self._spec.escalates else ()
+        lines = (((e.level, encode(e, seq=0, time=0.0)) for e in (*p.events, *p.details)) for p in recent)
+        return DispatchState(self._level != self._spec.level, self._until, tuple(map(tuple, lines)))
 
     def restore(self, state: DispatchState, where: str) -> None:
         """Restore a state; a CheckpointError by name where a line of it is invalid."""
         raised = state.raised and self._spec.escalates
         self._level, self._until = LEVEL_DEBUG if raised else self._spec.level, state.until
         self._recent.clear()
-        for i, parts in enumerate(state.recent):
-            place = f"{where}.recent[{i}]"
-            events = [tuple(parse_saved_event(text, place, level) for level, text in part) for part in parts]
-            self._recent.append(PendingEvents(*(partial(iter, part) for part in events)))
+        for i, lines in enumerate(state.recent):
+            events = [parse_saved_event(text, f"{where}.recent[{i}]", level) for level, text in lines]
+            self._recent.append(PendingEvents(partial(iter, events)))
 
     def emit(self, events: Sequence[Envelope], *more: Callable[[], Envelope]) -> None:
         """Emit events about a round or the run; `more` are made in the thread that writes first."""

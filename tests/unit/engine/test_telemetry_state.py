@@ -172,8 +172,8 @@ def changed(tree, path, value):
         ),
         ("seeds.tree", {"slots": 3}, "seeds.tree.slots: expected an object, got 3"),
         ("rolling", [None], r"rolling\[0\]: expected a valid number, got null"),
-        ("raised.recent", [{"events": [["normal", "{}"]], "details": []}], r"raised.recent\[0\]: expected a level"),
-        ("raised.recent", [{"events": [["loud", "{}"]], "details": []}], r"raised.recent\[0\]: expected a level"),
+        ("raised.recent", [[["normal", "{}"]]], r"raised.recent\[0\]: expected a level"),
+        ("raised.recent", [[["loud", "{}"]]], r"raised.recent\[0\]: expected a level"),
         ("more", 1, "more is unknown"),
     ],
 )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from morphogen.config.config_files import as_settings, parse_value
 from morphogen.config.fields import CONFIG, Name, Null, OneOf, Settings, list_faults, raise_all
 from morphogen.config.spec import SCHEDULE_FILE, RunSpec, build_limits
-from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUES, Head, Op, Tempo
+from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUE_NAMES, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
 
@@ -125,9 +125,7 @@ def schedule_path(policy_name: str) -> str | None:
 
 def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
     """Names of a head's values, by index."""
-    if head is Head.SLOT:
-        return spec.slots
-    return tuple(value.label if isinstance(value, Blueprint) else value.name for value in VALUES[head])
+    return spec.slots if head is Head.SLOT else VALUE_NAMES[head]
 
 
 def _step_model(op: Op | None, spec: RunSpec) -> type[BaseModel]:

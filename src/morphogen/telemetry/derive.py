@@ -14,22 +14,8 @@ from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.telemetry.events import Envelope, Event, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
-from morphogen.telemetry.record_memory import (
-    HEAD_USED,
-    HEAD_VALUES,
-    STAGE_POINTS,
-    Array,
-    EpisodeMemory,
-    Record,
-    RunFacts,
-    choice_names,
-    delivered_params,
-    enum_names,
-    in_stages,
-    mask_invalid,
-    stability,
-)
-from morphogen.vocab.action import Head, Op, Outcome, Reason
+from morphogen.telemetry.record_memory import HEAD_USED, STAGE_POINTS, Array, EpisodeMemory, Record, RunFacts, in_stages
+from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.fault import Fault
 from morphogen.vocab.reward import DETECTORS
@@ -176,11 +162,9 @@ def _env_events(step: DeriveContext) -> Iterator[Envelope]:
         rollback = kinds.RolledBack(
             reason=Panic(int(record["panic"][env])).name.lower(),
             loss=record["val_loss"][env],
-            loss_limit=record["loss_limit"][env],
             streak=record["panic_streak"][env],
             penalty=penalty[env],
-            seeds_pruned=record["seeds_pruned"][env],
-            snapshot_epoch=record["snapshot_epoch"][env],
+            **{name: record[name][env] for name in ("loss_limit", "seeds_pruned", "snapshot_epoch")},
         )
         yield step.envelope(env, rollback)
     wrong = (record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)
@@ -198,41 +182,60 @@ def _env_events(step: DeriveContext) -> Iterator[Envelope]:
         yield step.envelope(env, settled)
 
 
+def enum_names(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
+    """The name of every code; codes are those of an enum.  int [...] -> str [...]."""
+    table = np.full(max(of) + 1, "", dtype=object)
+    table[[int(code) for code in of]] = [code.name for code in of]
+    return table[codes]
+
+
+def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
+    """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
+    known = used & (values >= 0) & (values < len(names))
+    return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
+
+
+def _columns(record: Record, *names: str, valid: Array | None = None) -> Record:
+    """Leaves of a record by name; NaN (None in an event) where they are not valid.  Shapes broadcast."""
+    return {name: record[name] if valid is None else np.where(valid, record[name], np.nan) for name in names}
+
+
+def stability(accuracies: Array) -> float:
+    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below two of them."""
+    steps = np.diff(accuracies[~np.isnan(accuracies)])
+    return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
+
+
+def delivered_params(record: Record) -> Array:
+    """Parameters of the host with the seeds that are blended in, int64 [E]."""
+    blended = in_stages(record["stage"], BLENDED)
+    return record["host_params"] + np.where(blended, record["params"], 0).sum(axis=1)
+
+
 MAX_OTHERS = 2  # ops that are reported besides the chosen one
 
 
 def epoch_event(record: Record) -> kinds.EpochCompleted:
     """State of every env."""
-    trained, seed = record["train_valid"], in_stages(record["stage"], OCCUPIED)
+    measured = record["contribution_valid"] & in_stages(record["stage"], OCCUPIED)
     return kinds.EpochCompleted(
-        train_loss=mask_invalid(record["train_loss"], trained),
-        train_acc=mask_invalid(record["train_acc"], trained),
-        val_loss=record["val_loss"],
-        val_acc=record["val_acc"],
-        committed_acc=record["committed_acc"],
-        reward=record["reward"],
-        host_gradient_norm=mask_invalid(record["host_gradient_norm"], trained),
+        **_columns(record, "val_loss", "val_acc", "committed_acc", "reward", "skipped", "forwards", "success", "alpha"),
+        **_columns(record, "train_loss", "train_acc", "host_gradient_norm", valid=record["train_valid"]),
+        **_columns(record, "contribution", valid=measured),
         params_ratio=delivered_params(record) / record["host_params"],
-        skipped=record["skipped"],
-        forwards=record["forwards"],
         op_effective=enum_names(record["op_effective"], Op),
-        success=record["success"],
         stage=enum_names(record["stage"], Stage),
-        alpha=record["alpha"],
-        contribution=mask_invalid(record["contribution"], record["contribution_valid"] & seed),
     )
 
 
 def ablations_event(record: Record) -> kinds.AblationsMeasured:
     """Contribution of every seed."""
-    pairs = record["interaction_valid"]
     return kinds.AblationsMeasured(
-        acc_table=mask_invalid(record["acc_table"], record["exact"][:, None]),
         exact=record["exact"],
-        host_acc=mask_invalid(record["host_acc"], record["measured"]),
-        shapley=mask_invalid(record["shapley"], record["contribution_valid"]),
-        interaction_sum=mask_invalid(record["interaction_sum"], pairs),
-        boost_received=mask_invalid(record["boost_received"], pairs),
+        **_columns(record, "acc_table", valid=record["exact"][:, None]),
+        **_columns(record, "host_acc", valid=record["measured"]),
+        **_columns(record, "shapley", valid=record["contribution_valid"]),
+        **_columns(record, "interaction_sum", "boost_received", valid=record["interaction_valid"]),
     )
 
 
@@ -240,20 +243,15 @@ def actions_event(record: Record, slots: tuple[str, ...]) -> kinds.ActionsTaken:
     """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
     action = record["action"]
     used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
-    names = {**HEAD_VALUES, Head.SLOT: slots}
+    names = {**VALUE_NAMES, Head.SLOT: slots}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
     return kinds.ActionsTaken(
         **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
-        op_prob=record["op_prob"],
-        op_legal=record["op_legal"],
+        **_columns(record, "op_prob", "op_legal", "log_prob", "entropy", "value", "forced"),
         others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
-        log_prob=record["log_prob"],
-        entropy=record["entropy"],
-        value=record["value"],
         outcome=enum_names(record["outcome"], Outcome),
         reason=enum_names(record["reason"], Reason),
-        forced=record["forced"],
     )
 
 
@@ -261,13 +259,12 @@ def slots_event(record: Record, memory: EpisodeMemory) -> kinds.SlotsMeasured:
     """Gradients and progress of every seed."""
     graded = record["gradient_valid"]
     return kinds.SlotsMeasured(
-        gradient_norm=mask_invalid(record["gradient_norm"], graded),
-        gradient_health=mask_invalid(record["gradient_health"], graded),
-        gradient_ratio=mask_invalid(record["gradient_ratio"], record["gradient_ratio_valid"]),
+        **_columns(record, "gradient_norm", "gradient_health", valid=graded),
+        **_columns(record, "gradient_ratio", valid=record["gradient_ratio_valid"]),
+        **_columns(record, "velocity", valid=record["velocity_valid"]),
         vanishing=np.where(graded, record["vanishing"], None),
         exploding=np.where(graded, record["exploding"], None),
-        velocity=mask_invalid(record["velocity"], record["velocity_valid"]),
-        interaction=mask_invalid(record["interaction_sum"], record["interaction_valid"]),
+        interaction=np.where(record["interaction_valid"], record["interaction_sum"], np.nan),
         age=memory.age,
         epochs_in_stage=memory.epochs_in_stage,
     )

@@ -9,36 +9,12 @@ import numpy as np
 
 from morphogen.storage.codec import Array
 from morphogen.telemetry.kinds.round import ActionCounts, MaskHitRates, RewardSpread, RewardSummary
-from morphogen.vocab.action import HEADS, RELEVANT, VALUES, Head, Op, Outcome, Reason
-from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
+from morphogen.vocab.action import HEADS, RELEVANT, VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.vocab.stage import OCCUPIED, Stage
 
 Record = dict[str, Array]  # leaves [E, ...] of one epoch
 
-# Per head but the slot, which is named by the run.
-HEAD_VALUES: dict[Head, tuple[str, ...]] = {
-    head: tuple(value.label if isinstance(value, Blueprint) else value.name for value in values)
-    for head, values in VALUES.items()
-}
 HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
-
-
-def enum_names(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
-    """The name of every code; codes are those of an enum.  int [...] -> str [...]."""
-    table = np.full(max(of) + 1, "", dtype=object)
-    table[[int(code) for code in of]] = [code.name for code in of]
-    return table[codes]
-
-
-def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
-    """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
-    known = used & (values >= 0) & (values < len(names))
-    return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
-
-
-def mask_invalid(values: Array, valid: Array) -> Array:
-    """The valid values, NaN (None in an event) elsewhere.  Shapes broadcast."""
-    return np.where(valid, values, np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +40,7 @@ class RoundTally:
 def empty_tally(slots: int, components: int) -> RoundTally:
     """A round before its first step."""
     ops, heads = np.zeros(len(Op), dtype=np.int64), np.zeros(len(Head), dtype=np.int64)
-    sizes = [slots if head is Head.SLOT else len(HEAD_VALUES[head]) for head in Head]
+    sizes = [slots if head is Head.SLOT else len(VALUE_NAMES[head]) for head in Head]
     paid = np.zeros((5, components + 1))
     paid[3:] = [[np.inf], [-np.inf]]
     return RoundTally(
@@ -118,7 +94,7 @@ def _count_codes(codes: Array, like: Array) -> Array:
 
 def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
     """Actions of the round."""
-    names = [slots if head is Head.SLOT else HEAD_VALUES[head] for head in Head]
+    names = [slots if head is Head.SLOT else VALUE_NAMES[head] for head in Head]
     heads = zip(HEADS, names, tally.values, strict=True)
     return ActionCounts(
         sampled=_counts_by_name(tally.sampled, Op),
@@ -299,15 +275,3 @@ def stage_entries(record: Record, stage: Stage) -> Array:
 def in_stages(stage: Array, stages: tuple[Stage, ...]) -> Array:
     """Return whether the stage is one of `stages`, a range of codes: bool [E, S]."""
     return (stage >= int(stages[0])) & (stage <= int(stages[-1]))
-
-
-def stability(accuracies: Array) -> float:
-    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below two of them."""
-    steps = np.diff(accuracies[~np.isnan(accuracies)])
-    return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
-
-
-def delivered_params(record: Record) -> Array:
-    """Parameters of the host with the seeds that are blended in, int64 [E]."""
-    blended = in_stages(record["stage"], BLENDED)
-    return record["host_params"] + np.where(blended, record["params"], 0).sum(axis=1)

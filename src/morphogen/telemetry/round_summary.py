@@ -8,15 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morphogen.telemetry.events import Json, RoundEvent, mean_known, tidy
+from morphogen.telemetry.kinds import round as kinds
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
-from morphogen.telemetry.kinds.round import (
-    BatchSummary,
-    HiddenHealth,
-    MemoryUsed,
-    ObservationStats,
-    PhaseProfile,
-    Throughput,
-)
 from morphogen.telemetry.record_memory import Array, RoundTally, RunFacts, action_counts, mask_hit_rates, reward_summary
 
 ROLLING_ROUNDS = 10
@@ -58,7 +51,7 @@ def summarise(
     updated: bool,
     costs: RoundCosts,
     anomalies: Sequence[str] = (),
-) -> tuple[BatchSummary, tuple[float, ...]]:
+) -> tuple[kinds.BatchSummary, tuple[float, ...]]:
     """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
     if not episodes:
         raise ValueError("a round without completed episodes has no summary")
@@ -67,7 +60,7 @@ def summarise(
     reward = [episode.reward for episode in episodes]
     totals = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
     rolling = (*rolling, fmean(accuracy))[-ROLLING_ROUNDS:]
-    summary = BatchSummary(
+    summary = kinds.BatchSummary(
         round=round,
         episodes_completed=len(episodes),
         rolling_accuracy=fmean(rolling),
@@ -102,7 +95,7 @@ def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, .
     """Speed and costs of a round; samples: of an env and epoch."""
     rate, wall = _epoch_rate(costs), costs.rollout_s + costs.update_s
     data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
-    throughput = Throughput(
+    throughput = kinds.Throughput(
         env_epochs_per_s=rate,
         samples_per_s=None if rate is None else rate * samples,
         host_wait_time_share=_time_share(costs.waited_s, wall),
@@ -111,8 +104,8 @@ def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, .
         update_s=costs.update_s,
         compile_s=costs.compile_stats.compile_s,
     )
-    profile = (PhaseProfile(phases=costs.phases),) if costs.phases else ()
-    return (throughput, *profile, *(MemoryUsed(**device) for device in costs.memory))
+    profile = (kinds.PhaseProfile(phases=costs.phases),) if costs.phases else ()
+    return (throughput, *profile, *(kinds.MemoryUsed(**device) for device in costs.memory))
 
 
 def _epoch_rate(costs: RoundCosts) -> float | None:
@@ -132,11 +125,10 @@ def round_events(tally: RoundTally, metrics: Metrics, first: Scale | None, facts
     yield action_counts(tally, facts.slots)
     yield mask_hit_rates(tally)
     yield reward_summary(tally, facts.components, facts.envs)
-    yield ObservationStats(
-        **_event_fields("observation", metrics, ObservationStats), drift=scale_drift(normaliser_scale(metrics), first)
-    )
+    drift = scale_drift(normaliser_scale(metrics), first)
+    yield kinds.ObservationStats(**_event_fields("observation", metrics, kinds.ObservationStats), drift=drift)
     if "hidden.h_rms" in metrics:
-        yield HiddenHealth(**_event_fields("hidden", metrics, HiddenHealth))
+        yield kinds.HiddenHealth(**_event_fields("hidden", metrics, kinds.HiddenHealth))
 
 
 def normaliser_scale(metrics: Metrics) -> Scale | None:

@@ -72,6 +72,10 @@ VALUES: dict[Head, type[IntEnum]] = {
     Head.ALPHA_SPEED: AlphaSpeed,
     Head.ALPHA_CURVE: AlphaCurve,
 }
+VALUE_NAMES: dict[Head, tuple[str, ...]] = {  # of all heads but the slot, which is named by the run
+    head: tuple(value.label if isinstance(value, Blueprint) else value.name for value in values)
+    for head, values in VALUES.items()
+}
 SIZES: dict[Head, int] = {head: len(values) for head, values in VALUES.items()}  # SLOT has S values
 
 _USES: dict[Op, tuple[Head, ...]] = {

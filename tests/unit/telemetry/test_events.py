@@ -16,12 +16,12 @@ from support.random_records import COMPONENTS, SLOTS, facts, following, live
 
 from morphogen.learn import metrics
 from morphogen.telemetry import jsonl
+from morphogen.telemetry.derive import stability
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode, manifest_hash
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
-from morphogen.telemetry.record_memory import stability
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.telemetry.writer import JsonlSink
 from morphogen.vocab.blueprint import Blueprint

@@ -228,6 +228,7 @@ def test_a_life_takes_as_long_as_its_gates():
     assert epochs_to_fossilize(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8
 
 
+@pytest.mark.slow
 def test_no_network_is_trained_and_none_is_asked():
     setup = setup_of(envs=4, rounds=1, final_episodes=0)
     scheduler_hosts = []

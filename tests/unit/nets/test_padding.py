@@ -116,6 +116,7 @@ def test_a_kind_that_is_anywhere_has_room_everywhere_for_one_env_in_eight():
     assert wide.rows == (64, 64, 64)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4))
 def test_joined_plans_have_the_capacity_of_the_largest_and_no_more(seeds):
     plans = [small_states.plan(small_states.mixed(NET, ENVS, seed=seed), NET) for seed in seeds]

@@ -48,6 +48,7 @@ def test_it_starts_as_documented():
     assert not torch.equal(other["mix.in.weight"], net["mix.in.weight"])
 
 
+@pytest.mark.slow
 @given(st.integers(0, 300), st.integers(1, 4))
 def test_evaluate_equals_act_step_by_step_with_segments_that_end_anywhere(seed, slots):
     params = shift_statistics(PARAMS, seed)

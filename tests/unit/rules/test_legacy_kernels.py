@@ -191,6 +191,7 @@ def test_the_terminal_part_is_paid_at_the_horizon_only(name, found, accuracy):
         assert pay(name, after, LegacyRewardSpec(use_terminal=False)).components["terminal"] == 0
 
 
+@pytest.mark.slow
 @given(found=fields_of_a_row())
 def test_an_intervention_costs_and_waiting_is_free(found):
     by_op = {op: rows_of(**{**found, "op": int(op)}) for op in Op}

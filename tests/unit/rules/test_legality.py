@@ -174,6 +174,7 @@ def test_there_is_nothing_to_do_with_a_slot_that_is_done_or_cooling(stage):
     assert allowed == ({Op.WAIT, Op.GERMINATE} if stage is S.DORMANT else {Op.WAIT})
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states())
 def test_no_limits_open_anything_else_for_slots_that_are_empty_done_or_cooling(data, slots):
     allow = data.draw(limits(slots))

@@ -41,6 +41,7 @@ def test_a_run_is_saved_every_so_many_rounds_and_at_its_end(tmp_path, every, rou
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["last_checkpoint"] == found[-1]["path"]
 
 
+@pytest.mark.slow
 def test_a_run_is_saved_by_the_clock_inside_rounds_too(tmp_path):
     ticks = itertools.count(0, 7.0)
     lived(tmp_path / "run", rounds=2, parts=Parts(clock=lambda: next(ticks)), every_minutes=1.0, keep=99)

@@ -311,6 +311,7 @@ def test_an_env_does_not_see_its_neighbours(data, slots):
         assert trees_equal(told_alone, outcome[e : e + 1])
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states())
 def test_difference_07_permuting_slots_and_action_permutes_the_result_and_nothing_else(data, slots):
     """No op, WAIT least of all, is tied to a slot: where a seed stands is of no consequence."""

@@ -157,6 +157,7 @@ def by_hand(losses, baseline=R, spec=SPEC):
 loss_values = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.25, 2.5, 4.5, 5.0, 9.0, NAN, INF, -INF, None])
 
 
+@pytest.mark.slow
 @given(st.lists(loss_values, max_size=16), st.sampled_from([SPEC, QUICK]))
 def test_signs_are_those_of_the_rules_written_out(losses, spec):
     now, seen = world(spec=spec), []
@@ -167,6 +168,7 @@ def test_signs_are_those_of_the_rules_written_out(losses, spec):
     assert seen == by_hand(losses, spec=spec)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 2.125, width=32), max_size=12))  # 2.125 < (1 - chance_band) R = 2.153
 def test_finite_losses_below_the_chance_band_never_panic(losses):
     assert all(panic is Panic.NONE for _, panic in signs(losses, QUICK))
@@ -372,6 +374,7 @@ def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
     assert torch.equal(after.host.params, start.host.params)
 
 
+@pytest.mark.slow
 @given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10), st.integers(0, 9))
 def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losses, kept_at):
     now = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
@@ -477,6 +480,7 @@ def test_a_governor_that_is_off_reports_and_does_nothing():
     assert differing_leaves(after.slots, start.slots) == set()
 
 
+@pytest.mark.slow
 @given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=4))
 def test_govern_does_not_write_to_its_input(losses):
     now = world(make_slots([[BLEND, FOSSIL]]), spec=QUICK)

@@ -138,6 +138,7 @@ def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
                 assert (leaf[..., i][leaf[..., column_index(features)[feature.flag]] == 0] == 0).all()
 
 
+@pytest.mark.slow
 @given(worlds(), st.data())
 def test_a_row_is_a_function_of_its_own_env(world, data):
     whole, bounds = world
@@ -148,6 +149,7 @@ def test_a_row_is_a_function_of_its_own_env(world, data):
         assert torch.equal(getattr(alone, name)[0], getattr(every, name)[row])
 
 
+@pytest.mark.slow
 @given(worlds(), st.data())
 def test_permuting_slots_permutes_the_slot_features_only(world, data):
     whole, bounds = world

@@ -225,6 +225,7 @@ def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_i
         assert (lived.fossil_blueprint[mine] == found.traces.fossil_blueprint[mine]).all()
 
 
+@pytest.mark.slow
 def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(monkeypatch):
     setup, played = priced(0.1), []
     wanted = {int(word) for word in held_out_instance_sets(setup.spec, 3)[0].tasks[:, 0]}

@@ -325,6 +325,7 @@ lifecycles = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=one_in(8))  # each example is 180 env-epochs
 @given(st.integers(0, 10**6), lifecycles, st.booleans())
 def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed, spec, prune):
@@ -338,12 +339,14 @@ def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed,
         born = torch.where(grown, t, born)
 
 
+@pytest.mark.slow
 def test_random_lives_reach_every_stage():
     spec = LifecycleSpec(embargo_epochs=1, min_training_epochs=1, min_prune_age=1)
     lives = [after for prune in (True, False) for _, after, _ in random_life(1, 60, spec, prune=prune)]
     assert {stage for world in lives for stage in world.slots.stage.flatten().tolist()} == set(map(int, STAGES))
 
 
+@pytest.mark.slow
 @given(st.data(), slot_states())
 def test_waiting_forever_germinates_nothing(data, slots):
     world = make_state(make_slots([[{}] * slots.stage.shape[1]] * len(slots)))

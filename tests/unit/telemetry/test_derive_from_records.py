@@ -101,6 +101,7 @@ def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gat
     assert all(e.data.failed for _, e in asked if not e.data.passed)
 
 
+@pytest.mark.slow
 @every_life
 def test_every_ramp_that_an_action_starts_can_be_rebuilt_from_the_record(auto):
     _, epochs, records = played(auto)

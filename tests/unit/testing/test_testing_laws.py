@@ -137,6 +137,7 @@ def test_a_component_that_the_rule_does_not_have_cannot_telescope():
 # steps and rules
 
 
+@pytest.mark.slow
 def test_a_step_without_a_fault_passes():
     check_rule(broken_rules.older, slots, slots=True, **FEW)
     check_step(broken_rules.older, slots, **FEW)

@@ -122,6 +122,7 @@ def test_a_failing_test_prints_the_leaves_that_matter():
 # states
 
 
+@pytest.mark.slow
 @given(strategies.env_states())
 def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
     envs, count = state.slots.stage.shape
@@ -206,6 +207,7 @@ def test_lives_that_begin_empty_go_on(stage):
     met(lives, lambda moments: any(bool((moment.after.slots.stage == int(stage)).any()) for moment in moments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("here", "there"), [(S.BLENDING, S.HOLDING), (S.HOLDING, S.FOSSILIZED), (S.HOLDING, S.BLENDING)]
 )

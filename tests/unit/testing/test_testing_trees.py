@@ -114,6 +114,7 @@ def one_slot(slots, place):
     return slots[:, None].apply(lambda leaf: leaf[..., place])
 
 
+@pytest.mark.slow
 @given(st.data(), env_states(min_slots=3))
 def test_permuted_actions_masks_and_specs_mean_the_same(data, state):
     allow = scenes.make_limits(state.slots, enabled=(True, False, True))

@@ -123,7 +123,7 @@ class Disk(JsonlSink):
 
 @pytest.mark.parametrize("room", [0, 4_000, 9_000])
 def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypatch, room):
-    monkeypatch.setattr(sinks, "JsonlSink", Disk)
+    monkeypatch.setattr(sinks.writer, "JsonlSink", Disk)
     monkeypatch.setattr(Disk, "room", room)
 
     def free(summary, scheduler):
@@ -139,7 +139,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypa
 
 
 def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks, "JsonlSink", Disk)
+    monkeypatch.setattr(sinks.writer, "JsonlSink", Disk)
     result = train_ppo_vectorized(small(queue=3), out=tmp_path / "run")
     assert bitwise(plain, tmp_path / "run")
     assert result.losses.incomplete

@@ -231,7 +231,7 @@ class Disk(JsonlSink):
 def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
     monkeypatch.setattr(Disk, "room", room)
     with monkeypatch.context() as patch:
-        patch.setattr(sinks, "JsonlSink", Disk)
+        patch.setattr(sinks.writer, "JsonlSink", Disk)
         spec, folder, own = begun(tmp_path, 9)
     at = drained(own)
     assert at.pending
@@ -257,7 +257,7 @@ class Stuck(JsonlSink):
 def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_given_is_pending(tmp_path, monkeypatch):
     monkeypatch.setattr(Stuck, "entered", threading.Event(), raising=False)
     monkeypatch.setattr(Stuck, "free", threading.Event(), raising=False)
-    monkeypatch.setattr(sinks, "JsonlSink", Stuck)
+    monkeypatch.setattr(sinks.writer, "JsonlSink", Stuck)
     _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
     assert Stuck.entered.wait(60)
     at = drained(own)

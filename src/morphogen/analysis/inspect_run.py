@@ -71,7 +71,6 @@ def inspect_path(path: Path) -> Inspection:
 
 
 def _inspect_checkpoint(path: Path) -> Inspection:
-    """Position, condition, origin and files of a checkpoint."""
     try:
         manifest = checkpoint_store.read_manifest(path)
     except CheckpointError as error:

@@ -98,13 +98,8 @@ def _epoch_row(data: EpochCompleted) -> Row:
 
 def _ablation_row(data: AblationsMeasured) -> Row:
     """The bare host, the whole network, and the share of every slot in the difference."""
-    return {
-        "exact": data.exact,
-        "host_acc": data.host_acc,
-        "accuracy": tuple(row[-1] for row in data.acc_table),
-        "shapley": data.shapley,
-        "interaction_sum": data.interaction_sum,
-    }
+    kept = {name: getattr(data, name) for name in ("exact", "host_acc", "shapley", "interaction_sum")}
+    return {**kept, "accuracy": tuple(row[-1] for row in data.acc_table)}
 
 
 def _gradient_row(data: SlotsMeasured) -> Row:

@@ -236,7 +236,6 @@ def pair_row(pair: Row) -> Row:
 
 
 def _side_facts(side: ComparisonSide, results: "Sequence[ArmResult]", values: "Array") -> Row:
-    """Return the numbers of a side per run and episode."""
     bootstrap = import_module("morphogen.evaluation.bootstrap")
     return {
         "runs": [str(run) for run in side.runs],

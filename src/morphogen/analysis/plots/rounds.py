@@ -182,7 +182,6 @@ def _draw_health(runs: RunRows) -> Figure:
 
 
 def _plot_anomalies(ax: Axes, runs: RunRows) -> None:
-    """A row per kind, a cross per anomaly."""
     label_panel(ax, "Anomalies", "round", "")
     kinds = sorted({row["anomaly"] for rows in runs.values() for row in rows if row["anomaly"] is not None})
     last = max((row["round"] for rows in runs.values() for row in rows), default=1)

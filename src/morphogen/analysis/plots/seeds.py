@@ -211,7 +211,6 @@ def _sign_colour(value: float) -> str:
 
 
 def _break_label(step: str) -> str:
-    """In two lines."""
     return step.replace(" ", "\n", 1)
 
 

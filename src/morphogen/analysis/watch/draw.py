@@ -155,7 +155,6 @@ def _progress_row(started: RunStarted, view: RunView) -> Table:
 
 
 def _remarks(view: RunView, idle: float) -> list[str]:
-    """Lines about the run as a whole."""
     lines = [LIFECYCLE_ONLY] if view.lifecycle_only else [MINIMAL] if view.level == "minimal" else []
     if view.ended is None and idle > IDLE_LIMIT_S:
         lines.append(f"nothing new for {format_duration(idle)}: the run may wait, have been stopped, or be gone")
@@ -210,7 +209,6 @@ def _new_table() -> Table:
 
 
 def _total_lines(view: RunView) -> list[str]:
-    """Totals of all envs."""
     words = {stage_style(name)[0]: count for name, count in view.stages.items()}
     lines = [f"slots of all envs: {format_counts(words)}"]
     if view.actions is not None:
@@ -242,6 +240,5 @@ def _lower_panel(view: RunView, frame: ScreenFrame) -> Table:
 
 
 def _note_lines(title: str, notes: Sequence[Note], most: int) -> list[Text]:
-    """The newest notes, the newest first."""
     lines = [_text_line(f"{note.where}  {note.text}", SEVERITIES[note.severity]) for note in reversed(notes[-most:])]
     return [Text(f"{title}, by round:epoch", "dim"), *(lines or [Text("none")])]

@@ -159,7 +159,6 @@ def update_view(view: RunView, event: Envelope) -> RunView:
 
 
 def _add_note(view: RunView, event: Envelope) -> RunView:
-    """Add the message of an event, if it has one."""
     if (text := describe(event)) is None:
         return view
     note = Note(format_position(event), text, event.severity)
@@ -177,7 +176,6 @@ def _advance_position(view: RunView, event: Envelope) -> RunView:
 
 
 def _reset_envs(view: RunView) -> RunView:
-    """Set all envs to empty hosts."""
     if view.started is None:
         return view
     slots, envs = len(view.started.slots), view.started.envs // view.started.world

@@ -120,7 +120,6 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
 
 
 def _env(policy: Archetype, step: int) -> dict[str, Any]:
-    """The fields of one env in one step."""
     accuracy, before = policy.accuracy(step), policy.accuracy(step - 1)
     ops = [op for seed in policy.seeds if (op := seed.op(step)) is not Op.WAIT]
     return {
@@ -148,7 +147,6 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
 
 
 def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
-    """The fields of one slot in one step."""
     unborn = ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)  # an empty slot
     seed = [unborn, *(seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step)][-1]
     before, age = step - 1, step - 1 - seed.birth_step

@@ -21,7 +21,7 @@ from morphogen.engine.epoch import Epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import build_setup
-from morphogen.learn.schedule import coefficients_at
+from morphogen.learn.loss import coefficients_at
 from morphogen.learn.update import init_learner, minibatch_indices, update
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net

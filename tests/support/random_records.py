@@ -8,8 +8,7 @@ import numpy as np
 from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.record_memory import RunFacts, update_memory
 from morphogen.vocab.action import RELEVANT, Op
-from morphogen.vocab.fault import Fault
-from morphogen.vocab.stage import Algorithm, Panic, Stage
+from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
 COMPONENTS = ("value", "shaping", "rent", "op_cost", "governor")

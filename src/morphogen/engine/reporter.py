@@ -42,10 +42,9 @@ from morphogen.telemetry.round_summary import (
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
 from morphogen.vocab.action import Head
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.fault import Fault
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import Removal, Stage
+from morphogen.vocab.stage import Fault, Removal, Stage
 from morphogen.vocab.text import format_value
 
 

@@ -24,8 +24,8 @@ from morphogen.engine.reporter import Reporter, build_record
 from morphogen.engine.setup import Setup
 from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import TrainingDiverged
+from morphogen.learn.loss import coefficients_at
 from morphogen.learn.rollout_stats import rollout_stats
-from morphogen.learn.schedule import coefficients_at
 from morphogen.learn.update import init_learner, minibatch_indices, minibatch_step, update
 from morphogen.nets.policy import Policy, RecurrentPolicy
 from morphogen.state import rng

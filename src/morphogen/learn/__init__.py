@@ -3,9 +3,9 @@
 For readers who ask "how is the policy trained?".  Entry points:
 
     update              `init_learner`, `update`: PPO epochs over env minibatches; steps that are not finite are skipped
-    loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss
+    loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss;
+                        learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, standardisation
-    schedule            learning rate, entropy and value coefficients of a round
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
     baselines           policies that do not learn: random, `wait`, a heuristic, the optimum of the white-box task
     metrics             numbers that are reported of an update

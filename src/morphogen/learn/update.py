@@ -13,11 +13,10 @@ from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import PpoSpec
-from morphogen.learn.loss import minibatch_objective
+from morphogen.learn.loss import Coefficients, minibatch_objective
 from morphogen.learn.metrics import LAYER_NAMES, STEP_NAMES, Metrics, assemble_metrics, pack_metrics, reduce_metrics
 from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.learn.schedule import Coefficients
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import ROWS, SCORES, build_lookups
 from morphogen.nets.optim import adamw

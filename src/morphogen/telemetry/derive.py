@@ -17,9 +17,8 @@ from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.record_memory import HEAD_USED, STAGE_POINTS, Array, EpisodeMemory, Record, RunFacts, in_stages
 from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.fault import Fault
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Gate, Panic, Removal, Stage
+from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Removal, Stage
 
 CAUSES = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
 PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing

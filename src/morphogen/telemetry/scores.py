@@ -15,8 +15,7 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.telemetry.kinds.round import BlueprintScore
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.macs import host_macs, seed_macs
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.slot import CnnSpec, host_macs, seed_macs
 from morphogen.vocab.stage import Stage
 
 PRUNE_REASONS = ("action", "ramp", "governor")

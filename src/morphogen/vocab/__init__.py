@@ -2,16 +2,14 @@
 
 For readers who need the code, name or order of something, or a number that no run can change.
 
-- `stage`: stages of a slot, legal transitions, gates and their checks, alpha modes and curves, blend algorithms.
+- `stage`: stages of a slot, transitions, gates and checks, alpha modes and curves, blend algorithms, faults.
 - `action`: heads of an action, their values, and the heads that each op uses.
 - `blueprint`: kinds of seeds, the topologies that have them, parameter counts.
-- `slot`: slot names, and `CnnSpec`, the host network that declares its slots.
+- `slot`: slot names, and `CnnSpec`, the host network that declares its slots; multiply-accumulates of both.
 - `limits`: what a run allows its policy to do.
 - `observation`: features of the observation in their order, with units and validity flags; `schema_hash`.
 - `reward`: names of reward rules and detectors.
 - `purpose`: one code per purpose of random draws, part of every random stream.
-- `fault`: codes of faults.
-- `macs`: multiply-accumulates of hosts and seeds in closed form.
 - `text`: values in messages, short and safe for a terminal.
 
 Codes and orders are stored in checkpoints and event files: append to an enum, never renumber it.

@@ -1,9 +1,10 @@
-"""Slots and the CNN host that declares them: names, shapes, order, parameter counts."""
+"""Slots and the CNN host that declares them: names, shapes, order, parameter counts, multiply-accumulates."""
 
 import re
 from dataclasses import dataclass
 
 from morphogen.errors import ConfigError
+from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width
 
 _NAME = re.compile(r"r(0|[1-9][0-9]*)c(0|[1-9][0-9]*)")
 PRE_POOL, POST_POOL, BLOCK_END = "PRE_POOL", "POST_POOL", "BLOCK_END"
@@ -111,3 +112,27 @@ def channels_in_use(width: float, channels: int) -> int:
 def norm_groups(channels: int) -> int:
     """Groups of a group normalisation: the largest of 32 .. 2 dividing C with at least 16 channels each, else 1."""
     return next((g for g in (32, 16, 8, 4, 2) if channels % g == 0 and channels // g >= 16), 1)
+
+
+def host_macs(host: CnnSpec) -> int:
+    """Of a host at full width."""
+    total, size, before = 0, host.size, host.channels_in
+    for i, channels in enumerate(host.channels):
+        total += host.kernel**2 * before * channels * size**2
+        size //= 2 if i < host.pools else 1
+        before = channels
+    return total + before * host.classes
+
+
+def seed_macs(blueprint: Blueprint, slot: SlotSpec) -> int:
+    """Of a CNN blueprint in a slot, its gate network left out."""
+    c, r, q = slot.channels, attention_width(slot.channels), bottleneck_width(slot.channels)
+    per_pixel = {
+        Blueprint.CONV_LIGHT: 9 * c * c,
+        Blueprint.DEPTHWISE: 9 * c + c * c,
+        Blueprint.BOTTLENECK: 2 * c * q + 9 * q * q,
+        Blueprint.CONV_SMALL: c * c,
+        Blueprint.CONV_HEAVY: 18 * c * c,
+    }
+    pooled = 2 * c * r if blueprint is Blueprint.ATTENTION else 0
+    return per_pixel.get(blueprint, 0) * slot.height * slot.width + pooled

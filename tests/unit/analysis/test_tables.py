@@ -21,7 +21,7 @@ from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.scores import ExactSums, scoreboard
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.macs import host_macs, seed_macs
+from morphogen.vocab.slot import host_macs, seed_macs
 
 WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
 numbers = st.floats(-1e6, 1e6).map(lambda value: float(f"{value:.7g}"))

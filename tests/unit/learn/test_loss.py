@@ -15,6 +15,7 @@ from torchrl.objectives import ClipPPOLoss
 
 from morphogen.config.groups import PpoSpec
 from morphogen.learn.loss import (
+    Coefficients,
     clipped_surrogate,
     kl_estimate,
     log_ratios,
@@ -23,7 +24,6 @@ from morphogen.learn.loss import (
     ratio_metrics,
 )
 from morphogen.learn.prepare import init_scale, prepare_rows
-from morphogen.learn.schedule import Coefficients
 from morphogen.nets import distribution as d
 from morphogen.nets.policy import Evaluation
 

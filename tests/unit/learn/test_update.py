@@ -13,10 +13,9 @@ from tensordict import TensorDict
 
 from morphogen.config.groups import PpoSpec
 from morphogen.learn import metrics
-from morphogen.learn.loss import minibatch_objective
+from morphogen.learn.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
 from morphogen.learn.prepare import init_scale, prepare_rows, rescale_critic, rescale_rewards, return_scale
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.learn.schedule import Coefficients, coefficients_at, linear_schedule
 from morphogen.learn.update import UpdateState, init_learner, minibatch_indices, minibatch_step, update
 from morphogen.nets.distribution import build_lookups
 

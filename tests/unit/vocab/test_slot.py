@@ -9,7 +9,7 @@ from morphogen.nets import cnn
 from morphogen.nets import cnn as hosts
 from morphogen.nets.forward import SlotSeeds, forward
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
-from morphogen.vocab.macs import host_macs, seed_macs
+from morphogen.vocab.slot import host_macs, seed_macs
 
 NET = small_states.net(slots=("r0c0", "r0c1", "r1c0"))
 SAMPLES = 2

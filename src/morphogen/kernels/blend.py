@@ -94,25 +94,21 @@ def _flat_spans(spans: Spans) -> list[int]:
     return [end for span in spans for end in span]
 
 
-def _kernel(features: Tensor, blocks: Sequence[Tensor], *args):
-    *index, ends, pooled = args
+def _kernel(results: tuple[Tensor, ...], features: Tensor, blocks: Sequence[Tensor], *args):
+    (*index, ends, pooled), (out, tanh, argmax) = args, results
     features, blocks = features.contiguous(), [make_evenly_strided(block) for block in blocks]
-    out, tanh, argmax = outputs = _shapes(features, blocks, *args)
     tensors = features, out, None, None, 0, None, tanh, *(features.shape[1:3] if pooled else (0, 0)), argmax
     call_kernel("blend", *_size_args(features.shape, BlendIndex(*index)), *tensors, block_args(blocks), tuple(ends), ())
-    return outputs
 
 
-def _kernel_backward(grad: Tensor, *args):
-    features, blocks, tanh, gates, argmax = saved = BlendSaved(*args[:5])
-    (*index, ends, _, size), blocks = args[5:], [make_evenly_strided(block) for block in saved.blocks]
-    features_grad, sums, *block_grads = outputs = _shapes_backward(grad, *args)
+def _kernel_backward(results: list[Tensor], grad: Tensor, *args):
+    (features, blocks, tanh, gates, argmax), (features_grad, sums, *block_grads) = args[:5], results
+    (*index, ends, _, size), blocks = args[5:], [make_evenly_strided(block) for block in blocks]
     changed, grad = bool(ends) or argmax is not None, grad.contiguous()
     sizes = _size_args(torch.Size((grad.shape[0], *size, *grad.shape[_ROWS:])), BlendIndex(*index))
     tensors = make_contiguous(features), features_grad if changed else None, grad, gates, sums.shape[1], sums, tanh
     pooled = (0, 0, None) if argmax is None else (*size, argmax)
     call_kernel("blend_backward", *sizes, *tensors, *pooled, block_args(blocks), tuple(ends), block_args(block_grads))
-    return outputs
 
 
 def _size_args(shape: torch.Size, index: BlendIndex) -> tuple:

@@ -61,18 +61,15 @@ def _has_channel_kernel(channels: int) -> bool:
     return channels in _SHARED_WIDTHS or channels % _VECTOR_WIDTH == 0
 
 
-def _kernel(x: Tensor, weight: Tensor) -> Tensor:
-    x, out = _kernel_input(x, weight), _shapes(x, weight)
+def _kernel(out: Tensor, x: Tensor, weight: Tensor) -> None:
+    x = _kernel_input(x, weight)
     call_kernel("conv", *_sizes(x, weight), x, make_contiguous(weight), out, None, None, None)
-    return out
 
 
-def _kernel_backward(grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
-    x_grad, weight_grad = _shapes_backward(grad, x, weight, needs_input_grad)
-    x = _kernel_input(x, weight, is_backward=needs_input_grad)
+def _kernel_backward(results: tuple[Tensor, ...], grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool):
+    x, (x_grad, weight_grad) = _kernel_input(x, weight, is_backward=needs_input_grad), results
     tensors = x, make_contiguous(weight), None, grad.contiguous(), x_grad if needs_input_grad else None, weight_grad
     call_kernel("conv_backward", *_sizes(x, weight), *tensors)
-    return x_grad, weight_grad
 
 
 def _kernel_input(x: Tensor, weight: Tensor, *, is_backward: bool = False) -> Tensor:

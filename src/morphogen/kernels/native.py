@@ -46,11 +46,17 @@ def has_kernel(x: Tensor) -> bool:
 def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:
     """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 
-    Args: schema in torch's notation; kernel: the implementation on a CPU; shapes: function of the same arguments that
-    returns empty results.
+    Args: schema in torch's notation; shapes: function of the arguments that returns empty results; kernel: fills these
+    on a CPU, its first argument.
     """
+
+    def run(*args: Any) -> Any:
+        results = shapes(*args)
+        kernel(results, *args)
+        return results
+
     name = _LIBRARY.define(schema).split("(")[0]
-    _LIBRARY.impl(name, kernel, "CPU")
+    _LIBRARY.impl(name, run, "CPU")
     torch.library.register_fake(f"morphogen::{name}", shapes, lib=_LIBRARY)
     return getattr(torch.ops.morphogen, name).default
 

@@ -40,21 +40,19 @@ def norm_backward(
     return _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
 
 
-def _kernel(x: Tensor, *args):
+def _kernel(results: tuple[Tensor, ...], x: Tensor, *args):
     *factors, groups, floor = args
-    out, stats = _shapes(x, *args)
     x = make_evenly_strided(x)
-    call_kernel("norm", x, *map(make_contiguous, factors), out, stats, *_sizes(x, groups), floor, EPS)
-    return out, stats
+    call_kernel("norm", x, *map(make_contiguous, factors), *results, *_sizes(x, groups), floor, EPS)
 
 
-def _kernel_backward(grad: Tensor, x: Tensor, *args):
+def _kernel_backward(results: tuple[Tensor, ...], grad: Tensor, x: Tensor, *args):
     *factors, stats, floor, needs_input_grad = args
     x, (samples, _, _, rows, channels) = make_evenly_strided(x), x.shape
-    x_grad, sums = torch.empty(x.shape if needs_input_grad else 0), torch.empty(3, samples, rows, channels)
-    outputs = x_grad if needs_input_grad else None, sums, *_sizes(x, stats.shape[3]), floor
+    (x_grad, sums), sample_sums = results, torch.empty(3, samples, rows, channels)
+    outputs = x_grad if needs_input_grad else None, sample_sums, *_sizes(x, stats.shape[3]), floor
     call_kernel("norm_backward", grad.contiguous(), x, *map(make_contiguous, factors), stats, *outputs)
-    return x_grad, sums.sum(1)
+    torch.sum(sample_sums, 1, out=sums)
 
 
 def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:

@@ -30,16 +30,13 @@ def perceptron_backward(grad: Tensor, x: Tensor, z: Tensor, params: PerceptronPa
     return PerceptronParams(*(_perceptron_backward if has_kernel(x) else _torch_backward)(grad, x, z, *params))
 
 
-def _kernel(x: Tensor, *layers):
-    out, z = _shapes(x, *layers)
+def _kernel(results: tuple[Tensor, ...], x: Tensor, *layers) -> None:
+    out, z = results
     call_kernel("perceptron", *_kernel_args(x, *layers), z, out, None, None, None, None, None)
-    return out, z
 
 
-def _kernel_backward(grad: Tensor, x: Tensor, z: Tensor, *layers):
-    grads = _shapes_backward(grad, x, z, *layers)
+def _kernel_backward(grads: tuple[Tensor, ...], grad: Tensor, x: Tensor, z: Tensor, *layers) -> None:
     call_kernel("perceptron_backward", *_kernel_args(x, *layers), z, None, grad.contiguous(), *grads)
-    return grads
 
 
 def _kernel_args(x: Tensor, *layers) -> tuple:

@@ -17,11 +17,9 @@ def philox(counter: Tensor, key: Tensor) -> Tensor:
     return (_philox if AVAILABLE and integers and counter.device.type == "cpu" else _torch_philox)(counter, key)
 
 
-def _kernel(counter: Tensor, key: Tensor) -> Tensor:
-    counter = counter.contiguous()
-    out = torch.empty_like(counter)
-    call_kernel("philox", out.numel() // 4, counter, key.expand(*counter.shape[:-1], 2).contiguous(), out)
-    return out
+def _kernel(out: Tensor, counter: Tensor, key: Tensor) -> None:
+    key = key.expand(*counter.shape[:-1], 2).contiguous()
+    call_kernel("philox", out.numel() // 4, counter.contiguous(), key, out)
 
 
 _philox = operator(

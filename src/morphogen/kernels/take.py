@@ -1,6 +1,7 @@
 """Copies of activations: chosen rows, images with their channels innermost, and max pooling 2x2."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,21 +32,17 @@ def channels_innermost(x: Tensor) -> Tensor:
     return _channels_innermost(x) if has_kernel(x) else x.permute(1, 3, 4, 0, 2).contiguous()
 
 
-def _kernel_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    outputs, (count, channels) = _shapes_blocks(x, rows, sizes), x.shape[-2:]
-    sizes = x.shape[:-2].numel(), count, channels, rows.shape[0]
-    call_kernel("take", *sizes, x.contiguous(), rows.contiguous(), block_args(outputs))
-    return outputs
+def _kernel_blocks(blocks: Sequence[Tensor], x: Tensor, rows: Tensor, *_: Any) -> None:
+    sizes = x.shape[:-2].numel(), *x.shape[-2:], rows.shape[0]
+    call_kernel("take", *sizes, x.contiguous(), rows.contiguous(), block_args(blocks))
 
 
 def _shapes_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return [x.new_empty(*x.shape[:-2], size, x.shape[-1]) for size in sizes]
 
 
-def _kernel_innermost(x: Tensor) -> Tensor:
-    out, (sets, samples, channels) = _shapes_innermost(x), x.shape[:3]
-    call_kernel("innermost", sets, samples, channels, x.shape[3:].numel(), x.contiguous(), out)
-    return out
+def _kernel_innermost(out: Tensor, x: Tensor) -> None:
+    call_kernel("innermost", *x.shape[:3], x.shape[3:].numel(), x.contiguous(), out)
 
 
 def _shapes_innermost(x: Tensor) -> Tensor:
@@ -55,7 +52,7 @@ def _shapes_innermost(x: Tensor) -> Tensor:
 
 _take = operator(
     "take(Tensor x, Tensor rows) -> Tensor",
-    lambda x, rows: _kernel_blocks(x, rows, rows.shape)[0],
+    lambda out, x, rows: _kernel_blocks((out,), x, rows),
     lambda x, rows: _shapes_blocks(x, rows, rows.shape)[0],
 )
 _take_blocks = operator(
@@ -77,18 +74,14 @@ def pool_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
     return (_pool_backward if has_kernel(grad) else _torch_unpool)(grad, argmax, size)
 
 
-def _kernel_pool(x: Tensor) -> tuple[Tensor, Tensor]:
-    out, argmax = _shapes_pool(x)
-    call_kernel("pool", x.contiguous(), out, argmax, *x.shape[:3], x.shape[3:].numel())
-    return out, argmax
+def _kernel_pool(results: tuple[Tensor, ...], x: Tensor) -> None:
+    call_kernel("pool", x.contiguous(), *results, *x.shape[:3], x.shape[3:].numel())
 
 
-def _kernel_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    x_grad = _shapes_unpool(grad, argmax, size)
+def _kernel_unpool(x_grad: Tensor, grad: Tensor, argmax: Tensor, size: Sequence[int]) -> None:
     if any(side % 2 for side in size):
         x_grad.zero_()  # the kernel skips the last line or column of odd maps
     call_kernel("pool_backward", x_grad, grad.contiguous(), argmax, *x_grad.shape[:3], x_grad.shape[3:].numel())
-    return x_grad
 
 
 def _shapes_pool(x: Tensor) -> tuple[Tensor, Tensor]:

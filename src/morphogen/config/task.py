@@ -6,8 +6,12 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from morphogen.config.fields import Natural, NonNegative, PositiveShare, Settings, Share, Span, Spec, option, spec
+from morphogen.config.groups import LifecycleSpec
 from morphogen.errors import ConfigError
+from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.stage import Gate
 
 Classes = Annotated[int, Field(ge=2, lt=2**63)]
 WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
@@ -285,3 +289,23 @@ PRESETS: dict[str, Settings] = {
         "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
     },
 }
+
+
+BASE_POINTS = 20.0  # points of a host alone
+GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
+DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay
+MATURITY_EPOCHS = 10  # epochs until a host is ripe, per label noise of 1
+# The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.
+BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
+    (0.5, Blueprint.CONV_LIGHT),
+    (0.75, Blueprint.CONV_HEAVY),
+    (1.0, Blueprint.BOTTLENECK),
+)
+
+
+def epochs_to_fossilize(spec: LifecycleSpec) -> int:
+    """Epochs from germination to fossilization at the fastest, where gates are permissive."""
+    by_hand = [int(gate.name not in spec.auto_forward) for gate in (Gate.TRAIN, Gate.HOLD)]
+    blends = by_hand[0] + max(1, spec.min_training_epochs)
+    holds = blends + TEMPO_EPOCHS[Tempo.FAST] - 1 + by_hand[1]  # a ramp moves in the epoch in which it begins
+    return holds + 1

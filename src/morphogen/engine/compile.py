@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from morphogen.config.groups import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CheckpointError
-from morphogen.nets.plan import Plan, build_slot_plans, capacity, join_plans, pad_plan
+from morphogen.nets.plan import Plan, build_plan, build_slot_plans, capacity, join_plans, pad_plan, plan_sizes
 from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats
 
 _COMPILER_MODULES = r"torch\.|tensordict\."  # modules whose compiler warnings concern only library code
@@ -69,12 +69,7 @@ class Signature(NamedTuple):
 
 
 def _signatures_of(plan: Plan) -> tuple[Signature, Signature]:
-    """The sizes of a plan, for training and for validation."""
     return Signature("train", capacity(plan.train)), Signature("validate", (*capacity(plan.evaluate), *plan.rows))
-
-
-def _sizes(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    return capacity(plan.train), capacity(plan.evaluate), plan.births, plan.rows
 
 
 class FittedPlan(NamedTuple):
@@ -113,19 +108,19 @@ class CompiledUnits:
 
     def padding_state(self) -> PaddingState:
         """Return the state that a resumed run needs to pad as before."""
-        sizes = tuple(_sizes(plan) for plan in self._round_plans)
+        sizes = tuple(map(plan_sizes, self._round_plans))
         return PaddingState(tuple(self.signatures), sizes[0] if sizes else (), self._fell_back)
 
     def restore(self, state: PaddingState, like: Plan) -> None:
         """Restore the padding of another process.  Raises CheckpointError for sizes of plans unlike `like`."""
         lengths = {signature.unit: len(signature.sizes) for signature in _signatures_of(like)}
         fitting = all(lengths.get(signature.unit) == len(signature.sizes) for signature in state.signatures)
-        if not fitting or (state.seen and [len(part) for part in state.seen] != [len(part) for part in _sizes(like)]):
+        if not fitting or (
+            state.seen and [len(part) for part in state.seen] != [len(part) for part in plan_sizes(like)]
+        ):
             raise CheckpointError("shared.compiled: expected sizes of plans for the hosts of this run, got others")
-        self.signatures, self._fell_back, self._round_plans = list(state.signatures), state.short, []
-        if state.seen:
-            train, evaluate, births, rows = state.seen
-            self._round_plans = [Plan(build_slot_plans(train), build_slot_plans(evaluate), births, rows, padded=True)]
+        self.signatures, self._fell_back = list(state.signatures), state.short
+        self._round_plans = [build_plan(*state.seen)] if state.seen else []
 
     def fit(self, plan: Plan) -> FittedPlan:
         """Pad a plan to the newest signatures that cover it; unchanged for units that run eager."""

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from morphogen.config.task import ANALYTIC
-from morphogen.config.whitebox_spec import epochs_to_fossilize
+from morphogen.config.task import ANALYTIC, epochs_to_fossilize
 from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup

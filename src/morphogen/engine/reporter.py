@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from morphogen.engine.epoch import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
 from morphogen.rules.legality import head_value_counts
-from morphogen.state.env import Signals, Slots
 from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.storage.codec import Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, DetectionState, MonitorState
@@ -45,7 +45,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import Fault, Removal, Stage
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, name_map
 
 
 def build_facts(setup: Setup) -> RunFacts:
@@ -180,7 +180,6 @@ class Reporter:
         return summary
 
     def _scores_event(self, round: int) -> Callable[[], Envelope]:
-        """Return a function that computes the scores of the blueprints."""
         seeds = SeedTallies(self._seeds.tallies(), self._pending)
         self._seeds, self._pending = seeds, []
         return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)
@@ -214,11 +213,44 @@ class Reporter:
         return self._dispatch.close(*final_events)
 
 
+_INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
+_INT8_NAMES += ("op_effective", "outcome", "reason", "panic", "anomaly")
+_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
+_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
+# Narrow integers; all others are int32.
+_SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
+# Part of an epoch -> leaves of the record, each with the leaf of the part if that has another name.
+_RECORDED = {
+    "before.signals": "loss_before=val_loss, acc_before=val_acc",
+    "before.slots": "stage_before=stage",
+    "act": "missed",
+    "act.masks": "op_legal=op",
+    "act.choice": "action, forced, op_prob, log_prob, entropy, value",
+    "act.outcome": "op_effective=effective_op, outcome, reason, success=executed",
+    "act.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
+    "act.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
+    "train.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, host_gradient_norm",
+    "train.validation": "val_loss=loss",
+    "score": "host_params, params=seed_params",
+    "score.attribution": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, acc_table, "
+    "contribution, contribution_valid, shapley, interaction_sum, boost_received, interaction_valid, forwards",
+    "score.report": "rolled_back, panic, anomaly, snapshot_epoch, snapshot_taken, seeds_pruned, loss_limit=limit, "
+    "panic_streak=streak",
+    "score.step": "reward, components, network_value, param_cost, potential, potential_by_slot, unmeasured, detectors, "
+    "detector_ratio, fossil_params, live_params",
+    "score.after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
+    "gradient_ratio_valid, vanishing, exploding, velocity, velocity_valid, since_measured",
+    "score.after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
+    "final_loss=val_loss, best_acc",
+}
+_LEAVES = [(attrgetter(path), name_map(names)) for path, names in _RECORDED.items()]
+
+
 def build_record(epoch: Epoch) -> TensorDict:
     """Build the record, flat, all leaves [E, ...]."""
-    signals: Signals = epoch.before.signals
-    leaves = {"loss_before": signals.val_loss, "acc_before": signals.val_acc}
-    leaves |= {**_measurement_values(epoch), **_slot_values(epoch), **_step_values(epoch), **_governor_values(epoch)}
+    parts = [(part_of(epoch), names) for part_of, names in _LEAVES]
+    leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}
+    leaves |= _derived_leaves(epoch)
     reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
     leaves["nonfinite"] = (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
     small = {
@@ -228,59 +260,19 @@ def build_record(epoch: Epoch) -> TensorDict:
     return unsafe_new(TensorDict, epoch.before, **small)
 
 
-_INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
-_INT8_NAMES += ("op_effective", "outcome", "reason", "panic", "anomaly")
-_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
-_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
-# Narrow integers; all others are int32.
-_SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
-
-
-# Leaves recorded under their own names.
-_ATTRIBUTION_LEAVES = ("val_acc", "committed_acc", "host_acc", "clean_improvement", "measured", "exact", "acc_table")
-_ATTRIBUTION_LEAVES += ("contribution", "contribution_valid", "shapley", "interaction_sum", "boost_received")
-_ATTRIBUTION_LEAVES += ("interaction_valid", "forwards")
-_SLOT_LEAVES = ("gradient_norm", "gradient_health", "gradient_ratio", "gradient_valid", "gradient_ratio_valid")
-_SLOT_LEAVES += ("vanishing", "exploding", "velocity", "velocity_valid", "since_measured")
-_REWARD_LEAVES = ("reward", "components", "network_value", "param_cost", "potential", "potential_by_slot")
-_REWARD_LEAVES += ("unmeasured", "detectors", "detector_ratio", "fossil_params", "live_params")
-_REPORT_LEAVES = ("rolled_back", "panic", "anomaly", "snapshot_epoch", "snapshot_taken", "seeds_pruned")
-
-
-def _measurement_values(epoch: Epoch) -> dict[str, Tensor]:
-    train, validation, worth = epoch.train.metrics, epoch.train.validation, epoch.score.attribution
+def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:
+    act, instance = epoch.act, epoch.score.after.instance
+    by_action = act.outcome.target & (act.outcome.gate != 0).unsqueeze(-1)
+    gate = torch.where(by_action, act.outcome.gate.unsqueeze(-1), act.ticks.gate)
+    failed = torch.where(by_action, act.outcome.gate_failed.unsqueeze(-1), 0)
     return {
-        "train_loss": train.loss,
-        "train_acc": train.accuracy,
-        "train_valid": train.valid,
-        "skipped": train.skipped,
-        "host_gradient_norm": train.host_gradient_norm,
-        "val_loss": validation.loss,
-        **{name: getattr(worth, name) for name in _ATTRIBUTION_LEAVES},
-    }
-
-
-def _slot_values(epoch: Epoch) -> dict[str, Tensor]:
-    after: Slots = epoch.score.after.slots
-    acted, ticked = epoch.act.acted.slots, epoch.act.ticked.slots
-    by_action = epoch.act.outcome.target & (epoch.act.outcome.gate != 0).unsqueeze(-1)
-    gate = torch.where(by_action, epoch.act.outcome.gate.unsqueeze(-1), epoch.act.ticks.gate)
-    failed = torch.where(by_action, epoch.act.outcome.gate_failed.unsqueeze(-1), 0)
-    return {
-        "stage_before": epoch.before.slots.stage,
-        "stage_acted": acted.stage,
-        "stage_ticked": ticked.stage,
-        "stage": after.stage,
-        # Of `acted`: also of a seed that the end of the step removes.
-        **{name: getattr(acted, name) for name in ("blueprint", "algorithm", "tempo", "blend_target")},
-        "alpha": after.alpha,
-        **{name: getattr(ticked, name) for name in ("age", "epochs_in_stage")},
-        "params": epoch.score.seed_params,
         "gate": gate,
         "gate_passed": (gate != 0) & (failed == 0),
         "gate_failed": failed,
         "removal": removal_cause(epoch),
-        **{name: getattr(after, name) for name in _SLOT_LEAVES},
+        "legal_choices": head_value_counts(act.masks, act.choice.action[:, Head.OP]),
+        "fault": fault_bits(epoch),
+        "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE_PARAMETERS], dim=-1),
     }
 
 
@@ -291,40 +283,6 @@ def removal_cause(epoch: Epoch) -> Tensor:
     by_governor = (epoch.score.governed.slots.stage == pruned) & (epoch.act.ticked.slots.stage != pruned)
     cause = torch.where(by_action, int(Removal.ACTION), epoch.act.ticks.removal)
     return torch.where(by_governor, int(Removal.GOVERNOR), cause)
-
-
-def _step_values(epoch: Epoch) -> dict[str, Tensor]:
-    choice, outcome = epoch.act.choice, epoch.act.outcome
-    return {
-        **{name: getattr(choice, name) for name in ("action", "forced", "op_prob", "log_prob", "entropy", "value")},
-        "op_effective": outcome.effective_op,
-        "outcome": outcome.outcome,
-        "reason": outcome.reason,
-        "success": outcome.executed,
-        "missed": epoch.act.missed,
-        "op_legal": epoch.act.masks.op,
-        "legal_choices": head_value_counts(epoch.act.masks, choice.action[:, Head.OP]),
-        **{name: getattr(epoch.score.step, name) for name in _REWARD_LEAVES},
-    }
-
-
-def _governor_values(epoch: Epoch) -> dict[str, Tensor]:
-    report, signals = epoch.score.report, epoch.score.after.signals
-    instance = epoch.score.after.instance
-    return {
-        **{name: getattr(report, name) for name in _REPORT_LEAVES},
-        "loss_limit": report.limit,
-        "panic_streak": report.streak,
-        "stabilized": signals.stabilized,
-        "stable_epochs": signals.stable,
-        "host_params": epoch.score.host_params,
-        "final_acc": signals.val_acc,
-        "final_committed": signals.committed_acc,
-        "final_loss": signals.val_loss,
-        "best_acc": signals.best_acc,
-        "fault": fault_bits(epoch),
-        "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE_PARAMETERS], dim=-1),
-    }
 
 
 def fault_bits(epoch: Epoch) -> Tensor:

@@ -48,7 +48,6 @@ def _rule_error(name: str, reason: str) -> ConfigError:
 
 
 def _error_line(error: Exception) -> str:
-    """Format an exception as one printable line."""
     if isinstance(error, ConfigError):
         return str(error)
     message = str(error).strip().partition("\n")[0]

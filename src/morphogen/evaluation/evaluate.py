@@ -154,7 +154,6 @@ def evaluation_tables(
 
 
 def _short_name(name: str) -> str:
-    """Name of an arm in a table: a file without its folders."""
     head, colon, place = name.rpartition(":")
     return f"{head}{colon}{Path(place).name}"
 

@@ -50,8 +50,6 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
 
 
 class _Conv(AutogradFunction):
-    """Convolution by the compiled kernel."""
-
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> Tensor:
         return kernels.conv(x, weight)
@@ -82,8 +80,6 @@ def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor)
 
 
 class _Perceptron(AutogradFunction):
-    """Two linear layers with a SiLU between them."""
-
     @staticmethod
     def forward(x: Tensor, *layers: Tensor | None) -> tuple[Tensor, Tensor]:
         return kernels.perceptron(x, PerceptronParams(*layers))
@@ -188,8 +184,6 @@ def max_pool2d(x: Tensor) -> Tensor:
 
 
 class _Pool(AutogradFunction):
-    """Max pooling."""
-
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         return kernels.pool(x)

@@ -32,7 +32,7 @@ execution order, so no activation is computed twice.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -244,9 +244,9 @@ def pad_plan(plan: Plan, envs: int) -> Plan:
     sizes = [capacity(plans) for plans in (plan.train, plan.evaluate)]
     kinds = {_row_kind(at) for numbers in sizes for at, rows in enumerate(numbers) if rows}
     least = tuple(spare if kinds and _row_kind(at) in {_GATES, *kinds} else 0 for at in range(len(sizes[0])))
-    train, evaluate = (build_slot_plans(_bucket_all(map(max, numbers, least), envs)) for numbers in sizes)
     rows = [max(count, envs + spare) if kinds else count for count in plan.rows]
-    return Plan(train, evaluate, _bucket_all(plan.births, envs), _bucket_all(rows, envs), padded=True)
+    parts = (*(map(max, numbers, least) for numbers in sizes), plan.births, rows)
+    return build_plan(*(tuple(bucket(size, envs) for size in part) for part in parts))
 
 
 def _row_kind(at: int) -> int:
@@ -254,23 +254,20 @@ def _row_kind(at: int) -> int:
     return (at % _WIDTH + 1) // 2
 
 
-def _bucket_all(sizes: Iterable[int], envs: int) -> tuple[int, ...]:
-    return tuple(bucket(size, envs) for size in sizes)
-
-
 def join_plans(plans: Sequence[Plan]) -> Plan:
     """Return the smallest plan with capacity for all of these plans."""
-    return Plan(
-        train=build_slot_plans(_elementwise_max([capacity(plan.train) for plan in plans])),
-        evaluate=build_slot_plans(_elementwise_max([capacity(plan.evaluate) for plan in plans])),
-        births=_elementwise_max([plan.births for plan in plans]),
-        rows=_elementwise_max([plan.rows for plan in plans]),
-        padded=True,
-    )
+    parts = zip(*map(plan_sizes, plans), strict=True)
+    return build_plan(*(tuple(map(max, zip(*sizes, strict=True))) for sizes in parts))
 
 
-def _elementwise_max(sizes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(map(max, zip(*sizes, strict=True)))
+def plan_sizes(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return all sizes of a plan: for training, for validation, births and rows."""
+    return capacity(plan.train), capacity(plan.evaluate), plan.births, plan.rows
+
+
+def build_plan(train: Sequence[int], evaluate: Sequence[int], births: tuple[int, ...], rows: tuple[int, ...]) -> Plan:
+    """Return the padded plan of these sizes, the inverse of `plan_sizes`."""
+    return Plan(build_slot_plans(train), build_slot_plans(evaluate), births, rows, padded=True)
 
 
 def capacity(plans: tuple[SlotPlan, ...]) -> tuple[int, ...]:

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-from morphogen.config import whitebox_spec
-from morphogen.config.whitebox_spec import BASE_POINTS, DELAY_PENALTY, GAIN_POINTS, MATURITY_EPOCHS
+from morphogen.config import task
+from morphogen.config.task import BASE_POINTS, DELAY_PENALTY, GAIN_POINTS, MATURITY_EPOCHS
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
 from morphogen.state.tree_ops import constant_table
 
-_WIDTH_ENDS = tuple(end for end, _ in whitebox_spec.BEST_BLUEPRINT[:-1])
-_BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in whitebox_spec.BEST_BLUEPRINT)
+_WIDTH_ENDS = tuple(end for end, _ in task.BEST_BLUEPRINT[:-1])
+_BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in task.BEST_BLUEPRINT)
 
 
 def best_blueprint(width: Tensor) -> Tensor:

@@ -97,5 +97,4 @@ class Checkpointer:
 
     @property
     def _path(self) -> str:
-        """Path of the checkpoint of the position, relative to the run directory."""
         return f"{self._folder.checkpoints.name}/{checkpoint_name(*self._position)}"

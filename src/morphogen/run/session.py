@@ -217,7 +217,6 @@ class Session:
         return f"{self._path} cannot be written: {cause.strerror or cause}"
 
     def _close_files(self, status: str, error: str | None) -> None:
-        """Emit the last event and set the status in the manifest."""
         totals = self.scheduler.compiled.totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.losses = self.scheduler.reporter.close(

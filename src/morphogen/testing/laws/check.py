@@ -24,17 +24,14 @@ _SLOT_CHECKS = {"slots": step.slots}
 _REWARD_CHECKS: dict[str, Callable[[reward.RewardSubject, Any], str]] = {
     law.__name__: law for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
+_ALL_STEP = {**_STEP_CHECKS, "slots": step.slots, "graph": check_one_graph}
+_ALL_REWARD = {name: _ALL_STEP[name] for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")}
+_ALL_REWARD |= {**_REWARD_CHECKS, "heads": reward.heads}
+_ALL_REWARD |= {"telescopes": reward.telescopes, "within_bounds": reward.within_bounds}
 # name -> what holds
-STEP_LAWS: dict[str, str] = {
-    **{name: (law.__doc__ or "").strip() for name, law in _STEP_CHECKS.items()},
-    "slots": (step.slots.__doc__ or "").strip(),
-    "graph": (check_one_graph.__doc__ or "").strip(),
-}
-REWARD_LAWS: dict[str, str] = {
-    **{name: STEP_LAWS[name] for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")},
-    **{name: (law.__doc__ or "").strip() for name, law in _REWARD_CHECKS.items()},
-    **{law.__name__: (law.__doc__ or "").strip() for law in (reward.heads, reward.telescopes, reward.within_bounds)},
-}
+STEP_LAWS, REWARD_LAWS = (
+    {name: str(law.__doc__).strip() for name, law in laws.items()} for laws in (_ALL_STEP, _ALL_REWARD)
+)
 HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
 MAX_SHRINKS, BACKEND = 500, "aot_eager"
 

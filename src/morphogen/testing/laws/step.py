@@ -154,13 +154,11 @@ def stateless(subject: Subject, example: Any) -> str:
 
 
 def _join_paths(paths: set[str]) -> str:
-    """Join the first three paths."""
     names = sorted(path or "the result" for path in paths)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _first_difference(alone: dict[str, Tensor], among: dict[str, Tensor], path: str) -> str:
-    """Describe the first different entry of a leaf."""
     single, batched = alone.get(path), among.get(path)
     if single is None or batched is None or single.shape != batched.shape:
         return "has another shape alone than among others"

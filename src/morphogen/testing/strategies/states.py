@@ -108,7 +108,6 @@ def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> E
 
 
 def _draw_per_env(draw: Any, envs: int) -> Callable[[st.SearchStrategy, torch.dtype], torch.Tensor]:
-    """Return a function that draws one value per env, as a tensor."""
     return lambda values, kind: torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)
 
 
@@ -170,7 +169,6 @@ def trajectories(
 
 
 def _print_tree(tree: Any, printer: RepresentationPrinter, cycle: bool) -> None:
-    """Print a state by its non-empty leaves."""
     del cycle  # trees of tensors have none
     with printer.group(4, f"{type(tree).__name__}(", ")"):
         for line in format_tree(tree).splitlines():

@@ -98,11 +98,12 @@ class Session:
             context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         except OSError as cause:
             raise CheckpointError(self._write_error(cause)) from cause
+        if resume_point is not None:
+            remove_newer(context.folder, resume_point)
         scheduler.reporter.add_sinks(sinks)
         if positions is None:  # no event was emitted before
             scheduler.reporter.emit(manifest.run_started_event(scheduler, context.manifest))
         if resume_point is not None:
-            remove_newer(context.folder, resume_point)
             self.history += read_rounds(context.folder.path)
             checkpointer.resume(resume_point.manifest)
             name, skipped, rounds = resume_point.path.name, resume_point.skipped, self.setup.spec.rounds

@@ -20,7 +20,7 @@ from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, SinkFailed, TelemetryDropped, TelemetryEscalated
-from morphogen.telemetry.writer import CallbackSink, FilePosition, JsonlSink, LoggerPosition, Sink, SinkPosition
+from morphogen.telemetry.writer import CallbackSink, LoggerPosition, Sink, SinkPosition
 from morphogen.vocab.text import format_value
 
 MAX_RETAINED = 64_000  # events that are never dropped and wait outside of the queue
@@ -81,36 +81,27 @@ def never_dropped(event: Envelope) -> bool:
 class SinkWorker:
     """`put`, `flush`, `wait_for_flush` and `close` are for the scheduler's side; all else happens in the thread.
 
-    size: batches that wait; timeout_s: seconds that a full queue, and closing, wait for the sink before it is given up;
-    retries: a sink that raises keeps what it did not take and is tried again at the next flush; on_failure: called once
-    per failure, without the lock.
+    A full queue, and closing, wait for the sink before it is given up.  A sink with `retries` that raises keeps what it
+    did not take and is tried again at the next flush.  on_failure: called without the lock.
     """
 
-    def __init__(
-        self,
-        sink: Sink,
-        *,
-        name: str,
-        size: int,
-        timeout_s: float,
-        on_failure: Callable[["SinkWorker", str], None],
-        retries: bool = False,
-    ) -> None:
-        self.sink, self.name, self.retries = sink, name, retries
+    def __init__(self, sink: Any, spec: TelemetrySpec, on_failure: Callable[["SinkWorker", str], None]) -> None:
+        self.sink, self.name = sink, getattr(sink, "name", type(sink).__name__)
+        self.retries: bool = getattr(sink, "retries", False)
         self.error: str | None = None  # reason why it takes no more, or did not take the last batch
         self.given_up = False
         self.dropped: Counter[str] = Counter()
         self.waited_s = 0.0
-        self._size, self._timeout_s, self._on_failure = size, timeout_s, on_failure
+        self._size, self._timeout_s, self._on_failure = spec.queue, spec.close_timeout_s, on_failure
         self._retained: list[Envelope] = []  # never dropped, older than the queue
         self._queue: deque[Batch] = deque()
         self._reported, self._reported_wait_s = Counter[str](), 0.0  # by the last TelemetryDropped
         self._in_hand: Batch = tuple  # of the thread
         self._position: Callable[[], Any] = getattr(sink, "position", lambda: None)
         self._place = self._position()  # of the sink after its last action
-        self._failed = self._flush_due = self._busy = self._closing = self._closed = False
+        self._failed = self._flush_due = self._busy = self._closing = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"telemetry {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"telemetry {self.name}", daemon=True)
         self._thread.start()
 
     def put(self, batch: Batch) -> None:
@@ -175,7 +166,7 @@ class SinkWorker:
     def _run(self) -> None:
         while self._step():
             pass
-        if not self._closed:
+        if self.error is not None:
             with suppress(Exception):  # its failure is known already
                 self.sink.close()
 
@@ -210,7 +201,7 @@ class SinkWorker:
         except Exception as cause:
             return self._fail(f"{type(cause).__name__}: {cause}", events)
         with self._changed:
-            self._place, self._in_hand, self._busy, self._closed = place, tuple, False, last
+            self._place, self._in_hand, self._busy = place, tuple, False
             self._changed.notify_all()
         return not last
 
@@ -287,16 +278,8 @@ class Dispatcher:
     def add_sinks(self, sinks: Iterable[AnySink]) -> None:
         """Add sinks, which receive all later events."""
         for item in sinks if self._spec.level != LEVEL_OFF else ():
-            sink: Any = item if hasattr(item, "write") else CallbackSink(item)
-            worker = SinkWorker(
-                sink,
-                name=getattr(sink, "name", type(sink).__name__),
-                size=self._spec.queue,
-                timeout_s=self._spec.close_timeout_s,
-                on_failure=self._sink_failed,
-                retries=isinstance(sink, JsonlSink),
-            )
-            self._workers = (*self._workers, worker)
+            sink = item if hasattr(item, "write") else CallbackSink(item)
+            self._workers = (*self._workers, SinkWorker(sink, self._spec, self._sink_failed))
 
     @property
     def has_sinks(self) -> bool:
@@ -366,7 +349,7 @@ class Dispatcher:
             place, missing, dropped = worker.wait_for_flush(until if local else 0.0)
             if isinstance(place, LoggerPosition):
                 loggers[worker.name] = place
-            if isinstance(place, FilePosition):
+            elif place is not None:
                 pending = tuple(encode(event, seq=0, time=0.0) for event in missing)
                 position = SinkPosition(*place, pending, dropped, self._spec.dir, loggers)
         return position

@@ -25,13 +25,6 @@ from morphogen.telemetry.kinds.round import AnomalyDetected
 from morphogen.vocab.text import name_map
 
 
-class FilePosition(NamedTuple):
-    """Of an event file."""
-
-    bytes: Count
-    seq: Count  # number of the next line
-
-
 class LoggerPosition(NamedTuple):
     """Of a logger of scalars."""
 
@@ -46,7 +39,7 @@ class SinkPosition(NamedTuple):
     """Of the event file, with what it did not take, and of the loggers."""
 
     bytes: Count
-    seq: Count
+    seq: Count  # number of the next line
     pending: tuple[str, ...]  # lines of events that are never dropped
     dropped: Mapping[str, Count]  # event -> number of others, not reported yet
     dir: str | None  # telemetry.dir
@@ -72,7 +65,7 @@ class Sink(Protocol):
 class JsonlSink:
     """A sink that appends JSON lines to a file."""
 
-    local = True
+    local = retries = True
 
     def __init__(self, path: Path, *, first_seq: int = 0, clock: Callable[[], float] = time.time) -> None:
         """first_seq: number of the next line."""
@@ -94,9 +87,9 @@ class JsonlSink:
             raise
         self.seq, self._size = self.seq + len(lines), self._size + len(data)
 
-    def position(self) -> FilePosition:
-        """The end of the whole lines."""
-        return FilePosition(self._size, self.seq)
+    def position(self) -> tuple[int, int]:
+        """The bytes of the whole lines, and the number of the next one."""
+        return self._size, self.seq
 
     def flush(self) -> None:
         """Wait until the file is on the disk."""

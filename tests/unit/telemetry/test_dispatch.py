@@ -152,15 +152,9 @@ def test_a_function_is_a_sink():
 def outlet(sink, *, size=4, patience=60.0, retried=False):
     """An outlet and the failures that it told."""
     failures = []
-    made = SinkWorker(
-        sink,
-        name="sink",
-        size=size,
-        timeout_s=patience,
-        retries=retried,
-        on_failure=lambda one, error: failures.append((one.name, error)),
-    )
-    return made, failures
+    sink.name, sink.retries = "sink", retried
+    spec = TelemetrySpec(queue=size, close_timeout_s=patience)
+    return SinkWorker(sink, spec, lambda one, error: failures.append((one.name, error))), failures
 
 
 def dropped(sink):

@@ -66,7 +66,8 @@ def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[
     reason = _invalid_reason(action, env, limits)
     op = requested if reason == 0 else WAIT
     used = {column: action[column] for column in COLUMNS_READ[op]}
-    fields = {
+    shape, steepness = CURVES[used[7]] if 7 in used else (STYLES[used[3]][0] if op == GERMINATE else 0, 12.0)
+    return {
         "requested_op": requested,
         "op": op,
         "slot": used.get(1, 0),
@@ -76,12 +77,11 @@ def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[
         "tempo": (3, 5, 8)[used[4]] if 4 in used else 0,
         "alpha_target": (0.5, 0.7, 1.0)[used[5]] if 5 in used else 0.0,
         "alpha_steps": (0, 3, 5, 8)[used[6]] if 6 in used else 0,
-        "curve": STYLES[used[3]][0] if op == GERMINATE else 0,
-        "steepness": 12.0,
         "valid": reason == 0,
         "reason": reason,
+        "curve": shape,
+        "steepness": steepness,
     }
-    return fields | (dict(zip(("curve", "steepness"), CURVES[used[7]], strict=True)) if 7 in used else {})
 
 
 def count_actions(env: Sequence[SlotCell], limits: Any) -> int:
@@ -120,9 +120,9 @@ def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> i
 
 def _occupancy_reason(env: Sequence[SlotCell], limits: Any) -> int:
     """Return the reason against a further seed: a seed develops, a slot cools down, or the limit is reached."""
-    for cell, on in zip(env, limits.enabled, strict=True):
-        if on and cell.stage in (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING):
-            return 24
+    busy = (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING)
+    if any(on and cell.stage in busy for cell, on in zip(env, limits.enabled, strict=True)):
+        return 24
     seeds = sum(GERMINATED <= cell.stage <= FOSSILIZED for cell in env)
     return 25 if 0 < limits.max_seeds <= seeds else 0
 
@@ -149,9 +149,8 @@ def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any)
 
 
 def _allowed_blueprints(limits: Any) -> list[int]:
-    return [
-        code for code in TOPOLOGIES[limits.topology] if not limits.blueprints or BLUEPRINTS[code] in limits.blueprints
-    ]
+    names = limits.blueprints or BLUEPRINTS
+    return [code for code in TOPOLOGIES[limits.topology] if BLUEPRINTS[code] in names]
 
 
 NEXT_STAGES = {
@@ -202,30 +201,21 @@ def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
         return _stage_entry(slot, EMBARGOED)
     if stage == EMBARGOED and epochs >= embargo:
         return _stage_entry(slot, RESETTING)
-    if stage != BLENDING or slot["alpha_mode"] == HOLD:
-        faded = stage == BLENDING and slot["alpha_target"] == 0
-        return {**_stage_entry(slot, PRUNED), "alpha": 0.0} if faded else {}
-    return _tick_ramp(slot)
-
-
-def _tick_ramp(slot: Mapping[str, Number]) -> dict[str, Number]:
-    """Advance the ramp by one tick; a ramp to 0 ends with the removal of the seed."""
+    if stage != BLENDING:
+        return {}
+    moving, start, target = slot["alpha_mode"] != HOLD, slot["alpha_start"], slot["alpha_target"]
     done, ticks = int(slot["alpha_done"]) + 1, int(slot["alpha_steps"])
-    path = ramp(slot["alpha_start"], slot["alpha_target"], ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
-    if done < ticks:
+    if moving and done < ticks:
+        path = ramp(start, target, ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
         return {"alpha": path[done - 1], "alpha_done": done}
-    if slot["alpha_target"] == 0:
+    if target == 0:  # the seed has faded
         return {**_stage_entry(slot, PRUNED), "alpha": 0.0}
-    return {"alpha": slot["alpha_target"], "alpha_done": done, "alpha_mode": HOLD}
+    return {"alpha": target, "alpha_done": done, "alpha_mode": HOLD} if moving else {}
 
 
 def _stage_entry(slot: Mapping[str, Number], stage: int) -> dict[str, Number]:
-    return {
-        "stage": stage,
-        "previous_stage": slot["stage"],
-        "epochs_in_stage": 0,
-        "previous_epochs_in_stage": slot["epochs_in_stage"],
-    }
+    left = {"previous_stage": slot["stage"], "previous_epochs_in_stage": slot["epochs_in_stage"]}
+    return {**left, "stage": stage, "epochs_in_stage": 0}
 
 
 CoalitionValue = Callable[[int], float]  # value of a coalition; bit s: player s is a member
@@ -311,20 +301,11 @@ def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[
     for start in range(len(rows)):
         total, weight = 0.0, 1.0
         for t in range(start, len(rows)):
-            total += weight * _td_error(rows, t, gamma)
-            if rows[t]["terminated"] or rows[t]["truncated"]:
+            row, ends = rows[t], rows[t]["truncated"] or t == len(rows) - 1
+            after = 0.0 if row["terminated"] else row["next_value"] if ends else rows[t + 1]["value"]
+            total += weight * (row["reward"] + gamma * after - row["value"])
+            if row["terminated"] or row["truncated"]:
                 break
             weight *= gamma * lam
         out.append(total)
     return out
-
-
-def _td_error(rows: Sequence[Mapping[str, Any]], t: int, gamma: float) -> float:
-    row = rows[t]
-    if row["terminated"]:
-        after = 0.0
-    elif row["truncated"] or t == len(rows) - 1:
-        after = row["next_value"]
-    else:
-        after = rows[t + 1]["value"]
-    return row["reward"] + gamma * after - row["value"]

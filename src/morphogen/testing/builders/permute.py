@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+from tensordict import is_tensor_collection
 from torch import Tensor
 
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActionSpec, Observation
@@ -35,12 +35,14 @@ _SLOT_AXES: dict[type, dict[str, tuple[int, ...]]] = {
     ActionSpec: {"target": (1,)},
     ActionOutcome: {"target": (1,)},
     Observation: {"slots": (1,), "blueprints": (1,)},
+    EnvState: {"slots": (1,)},
+    Governor: {"slots": (1,)},
     Attribution: {
         **dict.fromkeys(("contribution", "contribution_valid", "shapley", "interaction_sum"), (1,)),
         **dict.fromkeys(("boost_received", "interaction_valid"), (1,)),
         "interaction": (1, 2),
     },
-    RewardInputs: {"interaction": (1, 2)},
+    RewardInputs: {"slots": (1,), "interaction": (1, 2)},
     StepScore: dict.fromkeys(("potential_by_slot", "detectors", "detector_ratio"), (1,)),
 }
 
@@ -69,36 +71,26 @@ def permute_action(action: Tensor, order: Order) -> Tensor:
 
 def _permute_part(part: Any, order: Order, axis: int | None) -> Any:
     if not is_tensor_collection(part):
-        return part if axis is None or part.dim() <= axis else _permute_axis(part, order, axis)
-    if isinstance(part, EnvState | Governor):
-        extra = {"governor": _permute_part(part.governor, order, axis)} if isinstance(part, EnvState) else {}
-        return part.replace(slots=_permute_all(part.slots, order), seeds=_permute_seeds(part.seeds, order), **extra)
+        return part if axis is None or part.dim() <= axis else _permute_axes(part, order, (axis,))
     if isinstance(part, _SLOT_CLASSES):
-        return _permute_all(part, order)
+        return _permute_axes(part, order, (1,))
     axes = _SLOT_AXES.get(type(part), {})
-    leaves: dict[str, Any] = {}
-    for name, where in axes.items():
-        leaves[name] = getattr(part, name)
-        for each in where:
-            leaves[name] = _permute_axis(leaves[name], order, each)
-    if isinstance(part, RewardInputs):
-        leaves["slots"] = _permute_all(part.slots, order)
+    leaves = {name: _permute_axes(getattr(part, name), order, where) for name, where in axes.items()}
+    if isinstance(part, EnvState | Governor):  # seeds must have one size; their names keep their order
+        names = list(part.seeds.keys())
+        leaves["seeds"] = part.seeds.replace({name: part.seeds[names[i]] for name, i in zip(names, order, strict=True)})
+    if isinstance(part, EnvState):
+        leaves["governor"] = _permute_part(part.governor, order, axis)
     if isinstance(part, ActionSpec):
         place = torch.tensor(order, device=part.slot.device).argsort()
         leaves["slot"] = torch.where(part.target.any(-1), place[part.slot], part.slot)
     return part.replace(**leaves) if leaves else part
 
 
-def _permute_all(part: Any, order: Order) -> Any:
-    return part.apply(lambda leaf: _permute_axis(leaf, order, 1))
-
-
-def _permute_axis(leaf: Tensor, order: Order, axis: int) -> Tensor:
-    return leaf.index_select(axis, torch.tensor(order, device=leaf.device))
-
-
-def _permute_seeds(seeds: TensorDictBase, order: Order) -> TensorDict:
-    """Exchange the rows of the slots, which must have one size; names keep their order."""
-    names = list(seeds.keys())
-    rows = {name: seeds[names[source]] for name, source in zip(names, order, strict=True)}
-    return TensorDict(rows, batch_size=seeds.batch_size, device=seeds.device)
+def _permute_axes(part: Any, order: Order, axes: tuple[int, ...]) -> Any:
+    """Permute the slots of a tensor or of every leaf of a TensorClass."""
+    if is_tensor_collection(part):
+        return part.apply(lambda leaf: _permute_axes(leaf, order, axes))
+    for axis in axes:
+        part = part.index_select(axis, torch.tensor(order, device=part.device))
+    return part

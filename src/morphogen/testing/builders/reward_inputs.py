@@ -36,9 +36,8 @@ INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
 # Empty slots.
 SLOT_INPUT_DEFAULTS: dict[str, tuple[float | int | bool, torch.dtype | None]] = {
     **dict.fromkeys(("stage", "next_stage"), (int(Stage.DORMANT), torch.int64)),
-    "op": (int(Op.WAIT), torch.int64),
-    **dict.fromkeys(("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age"), (0, torch.int64)),
-    "params": (0, torch.int64),
+    **{"op": (int(Op.WAIT), torch.int64), "params": (0, torch.int64), "age": (0, torch.int64)},
+    **dict.fromkeys(("previous_stage", "epochs_in_stage", "previous_epochs_in_stage"), (0, torch.int64)),
     **dict.fromkeys(("contribution_valid", "next_contribution_valid"), (False, torch.bool)),
     **dict.fromkeys(("contribution", "next_contribution", "interaction_sum", "alpha"), (0.0, None)),
     **dict.fromkeys(("accuracy_at_germination", "accuracy_at_stage_start"), (0.0, None)),
@@ -50,10 +49,7 @@ OPTIONAL_INPUTS: dict[str, tuple[str, ...]] = {
     "loss_valid": ("val_loss",),
     "uncommitted_valid": ("val_acc", "stable_val_acc", "uncommitted_improvement"),
 }
-OPTIONAL_SLOT_INPUTS: dict[str, tuple[str, ...]] = {
-    "contribution_valid": ("contribution",),
-    "next_contribution_valid": ("next_contribution",),
-}
+OPTIONAL_SLOT_INPUTS = {f"{name}_valid": (name,) for name in ("contribution", "next_contribution")}
 
 
 def fill_fields(
@@ -92,13 +88,11 @@ def make_reward_inputs(
 
 def replace_invalid(reward_inputs: RewardInputs, wrong: float) -> RewardInputs:
     """Replace every invalid value, which a rule must not read."""
-    slots = _replace_invalid(reward_inputs.slots, OPTIONAL_SLOT_INPUTS, wrong)
-    return _replace_invalid(reward_inputs, OPTIONAL_INPUTS, wrong).replace(slots=slots)
-
-
-def _replace_invalid(part: Any, optional: Mapping[str, tuple[str, ...]], wrong: float) -> Any:
-    flags = [(flag, name) for flag, names in optional.items() for name in names]
-    return part.replace(**{name: torch.where(getattr(part, flag), getattr(part, name), wrong) for flag, name in flags})
+    whole, slots = (
+        {name: part.get(name).where(part.get(flag), wrong) for flag, names in optional.items() for name in names}
+        for part, optional in ((reward_inputs, OPTIONAL_INPUTS), (reward_inputs.slots, OPTIONAL_SLOT_INPUTS))
+    )
+    return reward_inputs.replace(**whole, slots=reward_inputs.slots.replace(**slots))
 
 
 def play_rule(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
@@ -114,7 +108,4 @@ def play_rule(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[st
 
 def discounted_return(rewards: Tensor, gamma: float) -> Tensor:
     """Discounted sum over the first axis, step by step.  [T, ...] -> [...]."""
-    total = torch.zeros_like(rewards[0])
-    for t in range(rewards.shape[0]):
-        total = total + gamma**t * rewards[t]
-    return total
+    return sum((gamma**t * reward for t, reward in enumerate(rewards)), torch.zeros_like(rewards[0]))

@@ -13,7 +13,7 @@ For single cases; laws of all states use the states that `strategies` draws.
     assert torch.equal(state.slots.stage, slots.stage)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,9 +50,8 @@ def slots_by_stage(
     stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves
 ) -> Slots:
     """Build slots from stages, one row per env; alpha is 1 in blended slots by default; `leaves` [E, S] by name."""
-    full = [[float(stage in BLENDED) for stage in env] for env in stages]
-    slots = make_slots([[{"stage": int(stage)} for stage in env] for env in stages])
-    columns = {"alpha": full if alphas is None else alphas, **leaves}
+    slots = make_slots([[{"stage": int(stage), "alpha": float(stage in BLENDED)} for stage in env] for env in stages])
+    columns = leaves if alphas is None else {"alpha": alphas, **leaves}
     return slots.replace(**{name: torch.as_tensor(value) for name, value in columns.items()})
 
 
@@ -124,43 +123,33 @@ def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *
 def make_train_metrics(skipped: Sequence[int]) -> TrainMetrics:
     """Build training metrics from the number of skipped minibatches of each env."""
     envs = len(skipped)
-    zeros, yes = torch.zeros(envs), torch.ones(envs, dtype=torch.bool)
-    return TrainMetrics(
-        loss=zeros,
-        accuracy=zeros.clone(),
-        valid=yes,
-        skipped=torch.tensor(skipped),
-        host_gradient_norm=zeros.clone(),
-        seed_skipped=~yes,
-        batch_size=[envs],
-    )
+    zeros = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
+    yes = torch.ones(envs, dtype=torch.bool)
+    return TrainMetrics(**zeros, valid=yes, skipped=torch.tensor(skipped), seed_skipped=~yes, batch_size=[envs])
 
 
 def make_attribution(
     accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
 ) -> Attribution:
     """Build an attribution of envs without fossils; default: no contributions."""
-    val = torch.tensor(accuracy)
-    flat, wide = torch.zeros_like(val), torch.zeros(len(accuracy), slots)
+    val, envs = torch.tensor(accuracy), len(accuracy)
+    flat, wide = torch.zeros_like(val), torch.zeros(envs, slots)
     credit = wide if contribution is None else torch.tensor(contribution)
     return Attribution(
-        val_acc=val,
-        committed_acc=val.clone(),
-        host_acc=val.clone(),
+        **{name: val.clone() for name in ("val_acc", "committed_acc", "host_acc")},
         clean_improvement=flat if clean is None else torch.tensor(clean),
         uncommitted_improvement=flat,
         contribution=credit,
         contribution_valid=credit != 0,
         shapley=credit.clone(),
-        interaction=torch.zeros(len(accuracy), slots, slots),
+        interaction=torch.zeros(envs, slots, slots),
         interaction_sum=wide,
         boost_received=wide,
         interaction_valid=wide.bool(),
         acc_table=val.unsqueeze(-1).expand(-1, 2**slots).clone(),
-        measured=torch.full((len(accuracy),), measured),
-        exact=torch.full((len(accuracy),), measured),
-        forwards=torch.ones(len(accuracy), dtype=torch.int64),
-        batch_size=[len(accuracy)],
+        **{name: torch.full((envs,), measured) for name in ("measured", "exact")},
+        forwards=torch.ones(envs, dtype=torch.int64),
+        batch_size=[envs],
     )
 
 
@@ -177,32 +166,25 @@ _ZERO_UNLESS = {  # flag -> values that are 0 without it
 
 def broken_invariants(slots: Slots) -> list[str]:
     """List the invariants that some slot breaks at the start of a step, by name."""
-    return [name for name, holds in _invariants(slots) if not bool(holds.all())]
-
-
-def _invariants(slots: Slots) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and bool [E, S] of every invariant."""
     stage, alpha, moving = slots.stage, slots.alpha, slots.alpha_mode != int(AlphaMode.HOLD)
     blends, held = stage == int(Stage.BLENDING), (stage == int(Stage.HOLDING)) | (stage == int(Stage.FOSSILIZED))
-    empty, cools = stage == int(Stage.DORMANT), _in_stages(stage, COOLING)
-    yield "a known stage", (stage >= int(Stage.DORMANT)) & (stage <= int(Stage.RESETTING))
-    yield "counters from 0 on", torch.stack([getattr(slots, name) >= 0 for name in _COUNTERS])
-    yield "alpha in 0 .. 1", (alpha >= 0) & (alpha <= 1)
-    yield "alpha 0 where nothing is blended", (alpha == 0) | blends | held
-    yield "held at alpha 1", (alpha == 1) | ~held
-    yield "alpha moves in BLENDING only", blends | ~moving
-    yield "ramps no longer than they are", slots.alpha_done <= slots.alpha_steps
-    yield "an unfinished ramp moves", moving | (slots.alpha_done == slots.alpha_steps) | ~blends
-    yield "a blueprint iff not empty", (slots.blueprint == SLOT_LEAVES["blueprint"].empty) == empty
-    yield "an epoch in its stage iff not empty", (slots.epochs_in_stage >= 1) != empty
-    yield "no younger than in its stage", (slots.age >= slots.epochs_in_stage) | cools | empty
+    empty, cools = stage == int(Stage.DORMANT), torch.isin(stage, torch.tensor(COOLING))
+    invariants = {  # name -> bool [E, S]
+        "a known stage": (stage >= int(Stage.DORMANT)) & (stage <= int(Stage.RESETTING)),
+        "counters from 0 on": torch.stack([getattr(slots, name) >= 0 for name in _COUNTERS]),
+        "alpha in 0 .. 1": (alpha >= 0) & (alpha <= 1),
+        "alpha 0 where nothing is blended": (alpha == 0) | blends | held,
+        "held at alpha 1": (alpha == 1) | ~held,
+        "alpha moves in BLENDING only": blends | ~moving,
+        "ramps no longer than they are": slots.alpha_done <= slots.alpha_steps,
+        "an unfinished ramp moves": moving | (slots.alpha_done == slots.alpha_steps) | ~blends,
+        "a blueprint iff not empty": (slots.blueprint == SLOT_LEAVES["blueprint"].empty) == empty,
+        "an epoch in its stage iff not empty": (slots.epochs_in_stage >= 1) != empty,
+        "no younger than in its stage": (slots.age >= slots.epochs_in_stage) | cools | empty,
+        "contributions of blended seeds only": blends | held | ~slots.contribution_valid,
+    }
     for name, leaf in SLOT_LEAVES.items():
-        yield f"empty slots with an empty {name}", (getattr(slots, name) == leaf.empty) | ~empty
-    for flag, names in _ZERO_UNLESS.items():
-        for name in names:
-            yield f"{name} 0 unless {flag}", (getattr(slots, name) == 0) | getattr(slots, flag)
-    yield "contributions of blended seeds only", _in_stages(stage, BLENDED) | ~slots.contribution_valid
-
-
-def _in_stages(stage: Tensor, stages: tuple[Stage, ...]) -> Tensor:
-    return torch.stack([stage == int(member) for member in stages]).any(0)
+        invariants[f"empty slots with an empty {name}"] = (getattr(slots, name) == leaf.empty) | ~empty
+    for flag, name in ((flag, name) for flag, names in _ZERO_UNLESS.items() for name in names):
+        invariants[f"{name} 0 unless {flag}"] = (getattr(slots, name) == 0) | getattr(slots, flag)
+    return [name for name, holds in invariants.items() if not bool(holds.all())]

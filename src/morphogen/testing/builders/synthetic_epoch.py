@@ -14,7 +14,7 @@ The strategy `trajectories` draws sequences of such epochs, so its states are re
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,18 +92,10 @@ def begin_episode(slots: Slots, terms: EpisodeSpec | None = None) -> EnvState:
     return first_snapshot(make_state(slots, window=terms.governor.window))
 
 
-class ScoredInputs(NamedTuple):
-    """Epoch up to its reward: the arguments of `steps.score`."""
-
-    state: EnvState  # from the governor
-    outcome: ActionOutcome
-    attribution: Attribution
-    report: GovernorReport
-    validation: Validation
-
-
-def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> ScoredInputs:
-    """Apply an action and synthetic measurements to the envs, up to the reward.  action int64 [E, 8]."""
+def run_steps(
+    now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec
+) -> tuple[EnvState, ActionOutcome, Attribution, GovernorReport, Validation]:
+    """Run an epoch up to its reward -> the arguments of `steps.score`.  All [E]; action int64 [E, 8]."""
     spec = decode(action, now.slots, terms.build_limits(now.slots))
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
@@ -113,7 +105,7 @@ def run_steps(now: EnvState, action: Tensor, measurements: SyntheticMeasurements
     attributed, attribution = attribute(trained, validation, signal_spec=SignalSpec(), **rhythm)
     metrics = make_train_metrics([0] * len(measurements.loss))
     governed, report = govern(attributed, validation, metrics, spec=terms.governor, minibatches=1)
-    return ScoredInputs(governed, outcome, attribution, report, validation)
+    return governed, outcome, attribution, report, validation
 
 
 def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
@@ -135,22 +127,20 @@ def run_epoch(
     """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] -> SyntheticEpoch."""
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
-    scored = run_steps(now, action, measurements, terms)
-    inputs = reward_inputs(*scored, **reward_context(now, terms))
-    return SyntheticEpoch(terms, now, masks, action, measurements, scored.outcome, close_epoch(scored.state), inputs)
+    state, outcome, *measured = run_steps(now, action, measurements, terms)
+    inputs = reward_inputs(state, outcome, *measured, **reward_context(now, terms))
+    return SyntheticEpoch(terms, now, masks, action, measurements, outcome, close_epoch(state), inputs)
 
 
 def _train_slots(slots: Slots) -> Slots:
     """Return the slots after training with healthy gradients of all active seeds."""
     runs = (slots.stage >= ACTIVE[0]) & (slots.stage <= ACTIVE[-1])
-    real = ("gradient_norm", "gradient_ratio", "gradient_health")
-    return slots.replace(
-        **{name: torch.where(runs, 1.0, getattr(slots, name)) for name in real},
-        gradient_valid=slots.gradient_valid | runs,
-        gradient_ratio_valid=slots.gradient_ratio_valid | runs,
-        exploding=slots.exploding & ~runs,
-        vanishing=slots.vanishing & ~runs,
-    )
+    healthy = {
+        **dict.fromkeys(("gradient_norm", "gradient_ratio", "gradient_health"), 1.0),
+        **dict.fromkeys(("gradient_valid", "gradient_ratio_valid"), True),
+        **dict.fromkeys(("exploding", "vanishing"), False),
+    }
+    return slots.replace(**{name: torch.where(runs, value, slots.get(name)) for name, value in healthy.items()})
 
 
 def synthetic_validation(now: EnvState, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> Validation:

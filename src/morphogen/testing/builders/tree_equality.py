@@ -63,19 +63,11 @@ def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
     """Convert the floating-point leaves of a tree."""
 
     def change(part: Any) -> Any:
-        return part.apply(real) if is_tensor_collection(part) else real(part)
-
-    def real(leaf: Tensor) -> Tensor:
-        return leaf.to(dtype) if leaf.is_floating_point() else leaf
+        if is_tensor_collection(part):
+            return part.apply(change)
+        return part.to(dtype) if part.is_floating_point() else part
 
     return map_tree(tree, change)
-
-
-def tree_parts(tree: Any) -> list[Any]:
-    """List the tensors, TensorDicts and TensorClasses of a tree, in order."""
-    parts: list[Any] = []
-    map_tree(tree, lambda part: parts.append(part) or part)
-    return parts
 
 
 def tree_form(tree: Any) -> tuple:
@@ -87,7 +79,9 @@ def tree_form(tree: Any) -> tuple:
 
 def env_count(tree: Any, axis: int = 0) -> int:
     """Return the number of envs of the first part with an env axis, or 0; `axis`: of envs in bare tensors."""
-    leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in tree_parts(tree))
+    parts: list[Any] = []
+    map_tree(tree, parts.append)
+    leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in parts)
     return next((lead[0] for lead in leads if len(lead)), 0)
 
 

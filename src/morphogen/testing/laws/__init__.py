@@ -22,13 +22,5 @@ from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, callable_name, 
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
-__all__ = [
-    "REWARD_LAWS",
-    "STEP_LAWS",
-    "BrokenLaw",
-    "Subject",
-    "callable_name",
-    "check_reward",
-    "check_rule",
-    "check_step",
-]
+__all__ = ["REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
+__all__ += ["callable_name", "check_reward", "check_rule", "check_step"]

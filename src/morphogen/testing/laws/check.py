@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,25 +12,25 @@ from morphogen.errors import ConfigError
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import reward, step
 from morphogen.testing.laws.reward import RewardSubject
-from morphogen.testing.laws.search import Law, SearchSettings, check_laws
+from morphogen.testing.laws.search import Law, check_laws
 from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, trajectories
 
 _STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
     law.__name__: law for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
 }
-_SLOT_CHECKS = {"slots": step.slots}
-_REWARD_CHECKS: dict[str, Callable[[reward.RewardSubject, Any], str]] = {
+_REWARD_CHECKS: dict[str, Callable[[RewardSubject, Any], str]] = {
     law.__name__: law for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
-_ALL_STEP = {**_STEP_CHECKS, "slots": step.slots, "graph": check_one_graph}
-_ALL_REWARD = {name: _ALL_STEP[name] for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")}
-_ALL_REWARD |= {**_REWARD_CHECKS, "heads": reward.heads}
-_ALL_REWARD |= {"telescopes": reward.telescopes, "within_bounds": reward.within_bounds}
 # name -> what holds
-STEP_LAWS, REWARD_LAWS = (
-    {name: str(law.__doc__).strip() for name, law in laws.items()} for laws in (_ALL_STEP, _ALL_REWARD)
-)
+STEP_LAWS = {
+    name: (law.__doc__ or "").strip()
+    for name, law in {**_STEP_CHECKS, "slots": step.slots, "graph": check_one_graph}.items()
+}
+REWARD_LAWS = {name: STEP_LAWS[name] for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")} | {
+    law.__name__: (law.__doc__ or "").strip()
+    for law in (*_REWARD_CHECKS.values(), reward.heads, reward.telescopes, reward.within_bounds)
+}
 HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
 MAX_SHRINKS, BACKEND = 500, "aot_eager"
 
@@ -61,10 +60,9 @@ def check_step(
         options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`, `slot_axis`.
     """
     subject = Subject(function, **{"name": callable_name(function), **options})
-    search = _build_search(examples, shrinks, skip, backend)
-    checks = {**_STEP_CHECKS, **laws, **(_SLOT_CHECKS if slots else {})}
+    checks = {**_STEP_CHECKS, **laws, **({"slots": step.slots} if slots else {})}
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
-    drawn = check_laws(subject.name, bound, states, search)
+    drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks)
     if "graph" not in skip:
         check_one_graph(subject, drawn, backend=backend)
 
@@ -101,7 +99,6 @@ def check_reward(
         options: `name`, and `tolerance` of a row alone against the row in the batch.
     """
     payer = RewardSubject(rule, **{"name": callable_name(rule), **options})
-    search = _build_search(examples, shrinks, skip, backend)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:
@@ -110,9 +107,10 @@ def check_reward(
         laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma, component=component)
     if bounds is not None:
         laws["within_bounds"] = functools.partial(reward.within_bounds, payer, low=bounds[0], high=bounds[1])
-    episodes = check_laws(payer.name, laws, reward_episodes(max_steps=3, slots=slots), search)
-    played = replace(search, examples=min(HEADS_EXAMPLES, examples or HEADS_EXAMPLES))
-    check_laws(payer.name, {"heads": functools.partial(reward.heads, payer)}, trajectories(max_steps=3), played)
+    drawn = reward_episodes(max_steps=3, slots=slots)
+    episodes = check_laws(payer.name, _drop_skipped(laws, skip), drawn, count=examples, shrinks=shrinks)
+    played, count = _drop_skipped({"heads": functools.partial(reward.heads, payer)}, skip), examples or HEADS_EXAMPLES
+    check_laws(payer.name, played, trajectories(max_steps=3), count=min(HEADS_EXAMPLES, count), shrinks=shrinks)
     if "graph" not in skip:
         pairs = [pair for episode in episodes for pair in payer.rule_args(cast_tree(episode, torch.float32))]
         check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
@@ -125,10 +123,10 @@ def callable_name(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _build_search(examples: int | None, shrinks: int, skip: Collection[str], backend: str) -> SearchSettings:
-    """Build the settings of a search.  Raises ConfigError for unknown laws."""
+def _drop_skipped(laws: Mapping[str, Law], skip: Collection[str]) -> dict[str, Law]:
+    """Return the laws without those to skip.  Raises ConfigError for unknown names."""
     known = {**STEP_LAWS, **REWARD_LAWS}
     unknown = sorted(set(skip) - known.keys())
     if unknown:
         raise ConfigError(f"skip: expected names of {', '.join(known)}, got {unknown}")
-    return SearchSettings(examples=examples, max_shrinks=shrinks, skip=skip, backend=backend)
+    return {name: law for name, law in laws.items() if name not in skip}

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import play_rule, replace_invalid
 from morphogen.testing.builders.synthetic_epoch import SyntheticEpoch, run_epoch
 from morphogen.testing.builders.tree_equality import cast_tree, copy_tree, differing_leaves, leaves, tensors_equal
-from morphogen.testing.laws.search import FORM_LAWS, Law
+from morphogen.testing.laws.search import Law
 from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
 from morphogen.vocab.action import RELEVANT, Head, Op
 
@@ -61,15 +61,14 @@ class RewardSubject:
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
     """Return the laws of any step, checked in every step of an episode."""
     subject = Subject(payer.call, payer.name, tolerance=payer.tolerance, source=payer.rule)
-    laws = {"accepts": accepts, "host": host, "writes": writes, "repeats": repeats, "neighbours": neighbours}
 
-    def over(name: str, law: Any) -> Law:
-        steps = 2 if name in FORM_LAWS else None  # from the second step on the ledger has the dtype of the inputs
+    def over(law: Callable[[Subject, Any], str]) -> Law:
+        steps = 2 if law is host else None  # from the second step on the ledger has the dtype of the inputs
         return lambda episode: next(
             (text for pair in itertools.islice(payer.rule_args(episode), steps) if (text := law(subject, pair))), ""
         )
 
-    return {name: over(name, law) for name, law in laws.items()}
+    return {law.__name__: over(law) for law in (accepts, host, writes, repeats, neighbours)}
 
 
 def shapes(subject: RewardSubject, episode: Episode) -> str:
@@ -77,40 +76,33 @@ def shapes(subject: RewardSubject, episode: Episode) -> str:
     strays = [path for path, leaf in leaves(subject.rule.init(2, 3, "meta")).items() if leaf.device.type != "meta"]
     if strays:
         return f"does not keep its device: init makes {strays[0]} elsewhere"
-    pairs = subject.rule_args(cast_tree(list(episode), torch.float32))
-    return next((text for pair in pairs if (text := _shape_violation(subject, pair))), "")
-
-
-def _shape_violation(subject: RewardSubject, args: RuleArgs) -> str:
-    out = subject.call(*args)
-    if tuple(out["components"]) != tuple(subject.rule.components):
-        return f"pays components {list(out['components'])}, but says {list(subject.rule.components)}"
-    for name, value in {"reward": out["reward"], **out["components"], "potential": out["potential"]}.items():
-        if (value.shape, value.dtype) != (args.inputs.horizon.shape, torch.float32):
-            return f"pays {name} as {value.dtype} {list(value.shape)}, not in the dtype of its inputs, one per env"
-    before, after = (
-        {(path, leaf.dtype, leaf.shape) for path, leaf in leaves(tree).items()} for tree in (args.ledger, out["ledger"])
-    )
-    wrong = sorted(path for path, _, _ in before ^ after)
-    return (
-        f"does not keep the leaves of its ledger: {wrong[0]} has another dtype or shape after a step" if wrong else ""
-    )
+    for inputs, ledger in subject.rule_args(cast_tree(list(episode), torch.float32)):
+        out = subject.call(inputs, ledger)
+        if tuple(out["components"]) != tuple(subject.rule.components):
+            return f"pays components {list(out['components'])}, but says {list(subject.rule.components)}"
+        for name, value in {"reward": out["reward"], **out["components"], "potential": out["potential"]}.items():
+            if (value.shape, value.dtype) != (inputs.horizon.shape, torch.float32):
+                return f"pays {name} as {value.dtype} {list(value.shape)}, not in the dtype of its inputs, one per env"
+        before, after = (
+            {(path, leaf.dtype, leaf.shape) for path, leaf in leaves(tree).items()} for tree in (ledger, out["ledger"])
+        )
+        wrong = sorted(path for path, _, _ in before ^ after)
+        if wrong:
+            return f"does not keep the leaves of its ledger: {wrong[0]} has another dtype or shape after a step"
+    return ""
 
 
 def finite(subject: RewardSubject, episode: Episode) -> str:
     """Rewards are finite and do not read invalid values, which may be NaN or infinite."""
-    tries = itertools.product(subject.rule_args(episode), _INVALID_VALUES)
-    return next((text for pair, wrong in tries if (text := _finite_violation(subject, pair, wrong))), "")
-
-
-def _finite_violation(subject: RewardSubject, args: RuleArgs, wrong: float) -> str:
-    clean, out = subject.call(*args), subject.call(replace_invalid(args.inputs, wrong), args.ledger)
-    where = f"where an invalid value is {wrong:g}"
-    bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
-    if bad:
-        return f"pays a non-finite number: {bad[0]}, {where}"
-    other = sorted(differing_leaves(out, clean))
-    return f"reads invalid values: {other[0]} changes {where}" if other else ""
+    for (inputs, ledger), wrong in itertools.product(subject.rule_args(episode), _INVALID_VALUES):
+        clean, out = subject.call(inputs, ledger), subject.call(replace_invalid(inputs, wrong), ledger)
+        bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
+        if bad:
+            return f"pays a non-finite number: {bad[0]}, where an invalid value is {wrong:g}"
+        other = sorted(differing_leaves(out, clean))
+        if other:
+            return f"reads invalid values: {other[0]} changes where an invalid value is {wrong:g}"
+    return ""
 
 
 def sums(subject: RewardSubject, episode: Episode) -> str:
@@ -184,6 +176,5 @@ def within_bounds(subject: RewardSubject, episode: Episode, *, low: float, high:
     """Every reward lies between two bounds."""
     paid = subject.rewards(episode)
     worst = float(torch.maximum(low - paid, paid - high).max())
-    least, most = float(paid.min()), float(paid.max())
-    sentence = f"leaves its bounds {low} .. {high}: it pays {least:.6g} .. {most:.6g}"
-    return sentence if worst > REWARD_TOLERANCE else ""
+    pays = f"{float(paid.min()):.6g} .. {float(paid.max()):.6g}"
+    return f"leaves its bounds {low} .. {high}: it pays {pays}" if worst > REWARD_TOLERANCE else ""

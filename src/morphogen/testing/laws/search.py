@@ -1,7 +1,6 @@
 """Search for the smallest example that breaks a law."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -26,38 +25,23 @@ class BrokenLaw(AssertionError):
         super().__init__(f"{sentence} (law: {law})\n  smallest example, without empty leaves:\n{lines}")
 
 
-def draw_examples(states: SearchStrategy, count: int | None) -> list[Any]:
-    """Draw the first examples of a strategy, without randomness; None: as many as the Hypothesis profile says."""
+def check_laws(
+    subject: str, laws: Mapping[str, Law], states: SearchStrategy, *, count: int | None, shrinks: int
+) -> list[Any]:
+    """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest example.
+
+    `count`: of the examples, drawn without randomness; None: as the Hypothesis profile says.
+    `shrinks`: attempts to find a smaller example.
+    """
     examples: list[Any] = []
-
-    def collect(example: Any) -> bool:
-        examples.append(example)
-        return False
-
-    _find_example(states, collect, count)
-    return examples
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """Size of a search.  `examples` None: as many as the Hypothesis profile says."""
-
-    examples: int | None
-    max_shrinks: int  # attempts to find a smaller example
-    skip: Collection[str]  # laws that are not checked
-    backend: str  # of `torch.compile`
-
-
-def check_laws(subject: str, laws: Mapping[str, Law], states: SearchStrategy, search: SearchSettings) -> list[Any]:
-    """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest example."""
-    examples = draw_examples(states, search.examples)
+    _find_example(states, lambda example: bool(examples.append(example)), count)  # collects all and finds none
     forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
         tried = forms.values() if name in FORM_LAWS else examples
-        first = next((example for example in tried if name not in search.skip and _find_violation(law, example)), None)
+        first = next((example for example in tried if _find_violation(law, example)), None)
         if first is None:
             continue
-        least = _smallest_violation(law, states, search)
+        least = _smallest_violation(law, states, count, shrinks)
         example = first if least is None else least
         raise BrokenLaw(name, f"{subject} {_find_violation(law, example)}", example)
     return examples
@@ -75,31 +59,29 @@ class _ShrinkLimit(Exception):
     """The limit of attempts to shrink is reached."""
 
 
-def _smallest_violation(law: Law, states: SearchStrategy, search: SearchSettings) -> Any:
+def _smallest_violation(law: Law, states: SearchStrategy, count: int | None, shrinks: int) -> Any:
     """Return the smallest example that breaks the law; None without one."""
     broken: list[Any] = []
-    left = search.max_shrinks
 
     def breaks(example: Any) -> bool:
-        nonlocal left
-        left -= bool(broken)
-        if left < 0:
+        nonlocal shrinks
+        shrinks -= bool(broken)
+        if shrinks < 0:
             raise _ShrinkLimit
         wrong = bool(_find_violation(law, example))
         broken.extend([example] if wrong else [])
         return wrong
 
     try:
-        return _find_example(states, breaks, search.examples)
+        return _find_example(states, breaks, count)
     except _ShrinkLimit:
         return broken[-1]
 
 
 def _find_example(states: SearchStrategy, predicate: Callable[[Any], bool], count: int | None) -> Any:
     """Return the smallest example of the predicate; None without one."""
-    number = settings().max_examples if count is None else count
     quiet = settings(
-        max_examples=number,
+        max_examples=settings().max_examples if count is None else count,
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),

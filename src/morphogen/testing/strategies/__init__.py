@@ -28,19 +28,5 @@ from morphogen.testing.strategies.states import (
     trajectories,
 )
 
-__all__ = [
-    "actions",
-    "alphas",
-    "env_states",
-    "legal_actions",
-    "lifecycles",
-    "limits",
-    "measurements",
-    "reward_episodes",
-    "reward_inputs",
-    "signals",
-    "slot_rows",
-    "slot_states",
-    "states_around",
-    "trajectories",
-]
+__all__ = ["actions", "alphas", "env_states", "legal_actions", "lifecycles", "limits", "measurements"]
+__all__ += ["reward_episodes", "reward_inputs", "signals", "slot_rows", "slot_states", "states_around", "trajectories"]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from morphogen.rules.legality import ALLOWED_STAGES
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, make_reward_inputs, make_slot_inputs
 from morphogen.testing.builders.scenes import Row
@@ -15,13 +16,6 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
 
 PARAMS = (100, 0, 1, 2336, 60_000)
-_VALID_STAGES: dict[Op, tuple[Stage, ...]] = {  # stages of a slot on which an op can take effect
-    Op.GERMINATE: (Stage.DORMANT,),
-    Op.SET_ALPHA_TARGET: (Stage.BLENDING, Stage.HOLDING),
-    Op.PRUNE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING),
-    Op.FOSSILIZE: (Stage.HOLDING,),
-    Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
-}
 _SHARED_FIELDS = (
     *("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "alpha", "contribution"),
     *("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum"),
@@ -34,7 +28,7 @@ def _slot_row_lists(draw: Any, count: int, op: Op | None) -> list[Row]:
     rows: list[Row] = [draw(slot_rows()) for _ in range(count)]
     place = draw(st.integers(0, count - 1))
     if op is not None and op is not Op.WAIT:
-        rows[place] = draw(slot_rows(_VALID_STAGES[op]))
+        rows[place] = draw(slot_rows(ALLOWED_STAGES[op]))
     out = []
     for slot, row in enumerate(rows):
         stage = Stage(int(row["stage"]))

@@ -28,23 +28,21 @@ _PREVIOUS_STAGES = {
 }
 
 
-def _all_ramp_rows() -> list[Row]:
-    """List every step of every ramp that an action can start."""
+def _ramp_rows() -> list[Row]:
+    """List every step of every ramp that an action can start, from before the first tick to before the last."""
     first = [(ticks, curve, DEFAULT_STEEPNESS) for ticks in TEMPO_EPOCHS for curve in (Curve.LINEAR, Curve.SIGMOID)]
     curves = list(zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True))
     later = [(ticks, *shape) for ticks in SPEED_TICKS if ticks for shape in curves]
-    legs = [(0.0, target, kind) for target in (1.0, 0.5, 0.7) for kind in first]
+    legs = [(0.0, target, *kind) for target in (1.0, 0.5, 0.7) for kind in first]
     pairs = ((0.5, 1.0), (0.5, 0.7), (1.0, 0.0), (1.0, 0.5), (0.7, 0.5), (0.5, 0.0))
-    legs += [(start, target, kind) for start, target in pairs for kind in later]
-    return [row for start, target, kind in legs for row in _ramp_rows(start, target, *kind)]
-
-
-def _ramp_rows(start: float, target: float, ticks: int, shape: Curve, steepness: float) -> list[Row]:
-    """List all steps of a ramp, from before the first tick to before the last."""
-    path = [start, *ramp(start, target, ticks, int(shape), steepness)]
-    leg = {"alpha_start": start, "alpha_target": target, "alpha_curve": int(shape), "alpha_steepness": steepness}
-    leg |= {"alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN), "alpha_steps": ticks}
-    return [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
+    legs += [(start, target, *kind) for start, target in pairs for kind in later]
+    out: list[Row] = []
+    for start, target, ticks, shape, steepness in legs:
+        path = [start, *ramp(start, target, ticks, int(shape), steepness)]
+        leg = {"alpha_start": start, "alpha_target": target, "alpha_curve": int(shape), "alpha_steepness": steepness}
+        leg |= {"alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN), "alpha_steps": ticks}
+        out += [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
+    return out
 
 
 _RESTING_ROWS = [  # at a target, after a ramp or at once; the last row is the least alpha that counts as full
@@ -52,7 +50,6 @@ _RESTING_ROWS = [  # at a target, after a ramp or at once; the last row is the l
     for to, start, ticks in ((1.0, 0.0, 5), (0.5, 0.0, 3), (0.7, 1.0, 8), (1.0, 0.5, 0), (1 - 5e-7, 0.0, 5))
 ]
 _FULL_ROW = {**_RESTING_ROWS[0], "alpha_start": 1.0}
-_RAMP_ROWS = _all_ramp_rows()
 _GRADIENT_ROWS: list[Row] = [
     {},
     *({"gradient_valid": True, "gradient_norm": 1.0, "gradient_health": health} for health in (1.0, 0.7, 0.5, 0.0)),
@@ -75,33 +72,28 @@ _INTERACTION_ROWS: list[Row] = [
 ]
 
 
-def _sample_product(*choices: list[Row]) -> st.SearchStrategy[Row]:
-    """Merge one row of each list in a single draw; the first rows are the simplest."""
-    return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*choices)])
-
-
-def _value_rows(name: str, values: Iterable[float]) -> list[Row]:
-    return [{name: value} for value in values]
+def _sample_product(*choices: list[Row], **values: Iterable[float]) -> st.SearchStrategy[Row]:
+    """Merge one row of each list and one value of each name in a single draw; the first are the simplest."""
+    lists = [*choices, *([{name: value} for value in each] for name, each in values.items())]
+    return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*lists)])
 
 
 _SEED_ROWS = _sample_product(
-    _value_rows("blueprint", map(int, CNN_BLUEPRINTS)),
-    _value_rows("algorithm", (1, 2, 3)),
-    _value_rows("tempo", TEMPO_EPOCHS),
-    _value_rows("blend_target", (1.0, 0.5, 0.7)),
-    _value_rows("blend_curve", (int(Curve.LINEAR), int(Curve.SIGMOID))),
+    blueprint=map(int, CNN_BLUEPRINTS),
+    algorithm=(1, 2, 3),
+    tempo=TEMPO_EPOCHS,
+    blend_target=(1.0, 0.5, 0.7),
+    blend_curve=(int(Curve.LINEAR), int(Curve.SIGMOID)),
 )
 _ENTRY_ROWS = {
     stage: _sample_product(
-        _value_rows("previous_stage", map(int, _PREVIOUS_STAGES.get(stage, (Stage(max(stage - 1, 0)),)))),
-        _value_rows("previous_epochs_in_stage", (0,) if stage is Stage.GERMINATED else AGES),
+        previous_stage=map(int, _PREVIOUS_STAGES.get(stage, (Stage(max(stage - 1, 0)),))),
+        previous_epochs_in_stage=(0,) if stage is Stage.GERMINATED else AGES,
     )
     for stage in STAGES
 }
-_TRAINING_ROWS, _MEASURED_ROWS = (
-    _sample_product(_GRADIENT_ROWS, _RATIO_ROWS),
-    _sample_product(_CONTRIBUTION_ROWS, _INTERACTION_ROWS),
-)
+_TRAINING_ROWS = _sample_product(_GRADIENT_ROWS, _RATIO_ROWS)
+_MEASURED_ROWS = _sample_product(_CONTRIBUTION_ROWS, _INTERACTION_ROWS)
 
 
 @st.composite
@@ -129,7 +121,7 @@ def alphas(stage: Stage) -> st.SearchStrategy[Row]:
     return _BLENDING_ROWS if stage is Stage.BLENDING else st.just(_FULL_ROW if stage in BLENDED else {})
 
 
-_BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_RAMP_ROWS)
+_BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_ramp_rows())
 
 
 @st.composite

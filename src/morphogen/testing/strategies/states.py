@@ -1,6 +1,6 @@
 """Complete envs around drawn slots: signals, clock, governor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,8 +27,6 @@ from morphogen.vocab.stage import Stage
 
 EPISODE_LENGTH = 20  # default, in epochs
 losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
-_HISTORY = schema.HISTORY
-_SIGNALS = {leaf.name: leaf for leaf in schema.SIGNALS}
 
 
 @st.composite
@@ -37,8 +35,8 @@ def _signal_fields(draw: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
     row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(Outcome)))}
     row |= {"rolled_back": draw(st.booleans()), "rollbacks": draw(st.sampled_from((0, 1, 5, 9)))}
-    known = draw(st.integers(0, _HISTORY))
-    valid = [False] * (_HISTORY - known) + [True] * known
+    known = draw(st.integers(0, schema.HISTORY))
+    valid = [False] * (schema.HISTORY - known) + [True] * known
     history = [(draw(losses), draw(points)) if yes else (0.0, 0.0) for yes in valid]
     row |= {"history_valid": valid, "loss_history": [a for a, _ in history], "acc_history": [b for _, b in history]}
     if known:
@@ -57,9 +55,9 @@ def signals(draw: Any, envs: int) -> Signals:
     """Draw the signals of several envs independently."""
     rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
     leaves = {}
-    for name, leaf in _SIGNALS.items():
-        empty = [leaf.empty] * _HISTORY if leaf.shape else leaf.empty
-        leaves[name] = torch.tensor([row.get(name, empty) for row in rows], dtype=leaf.dtype)
+    for leaf in schema.SIGNALS:
+        empty = [leaf.empty] * schema.HISTORY if leaf.shape else leaf.empty
+        leaves[leaf.name] = torch.tensor([row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype)
     return Signals(**leaves, batch_size=[envs])
 
 
@@ -75,8 +73,7 @@ def env_states(
     length: int = EPISODE_LENGTH,
 ) -> EnvState:
     """Draw a few envs before epoch 0 .. `length` - 1, two parameters per seed; the snapshot is drawn separately."""
-    bounds = {"min_envs": min_envs, "min_slots": min_slots, "stages": stages}
-    slots = draw(slot_states(max_envs, max_slots, **bounds))
+    slots = draw(slot_states(max_envs, max_slots, min_envs=min_envs, min_slots=min_slots, stages=stages))
     return draw(states_around(slots, length=length))
 
 
@@ -84,10 +81,13 @@ def env_states(
 def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> EnvState:
     """Draw envs around given slots."""
     envs, count = slots.stage.shape
+
+    def each(values: st.SearchStrategy, kind: torch.dtype) -> torch.Tensor:
+        return torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)
+
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
     state = first_snapshot(make_state(then, window=4))
     now = make_state(slots, window=4)
-    each = _draw_per_env(draw, envs)
     epoch = each(st.sampled_from((0, 1, length // 2, length - 2, length - 1)), torch.int64)
     return state.replace(
         slots=slots,
@@ -105,10 +105,6 @@ def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> E
             window=torch.stack([each(losses, torch.float32) for _ in range(4)], dim=-1),
         ),
     )
-
-
-def _draw_per_env(draw: Any, envs: int) -> Callable[[st.SearchStrategy, torch.dtype], torch.Tensor]:
-    return lambda values, kind: torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)
 
 
 _SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))

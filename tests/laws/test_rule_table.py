@@ -199,12 +199,6 @@ def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
 
 
 @pytest.mark.slow
-@every_rule
-def test_a_rule_is_one_graph_whatever_the_values(name):
-    in_one_graph({name: rule(name)}, "eager")
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
 def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
     in_one_graph({name: rule(name) for name in BUILDERS if RULES[name] == CORE}, "inductor")

@@ -311,12 +311,18 @@ LIVED = {
     "validate.validate": validating,
 }
 
+# One graph holds all of these, with the results of the eager form: `test_compile.py`, a whole epoch.
+IN_AN_EPOCH = ("reset.new_seed_rows", "reset.init_seeds", "train.train_minibatch", "validate.validate", "score.score")
+IN_AN_EPOCH += ("nets.plan_counts", "score.reward_inputs", "score.slot_inputs")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", LIVED.values(), ids=LIVED)
 def test_the_laws_hold_in_a_run(row, scene, request):
     step, given, ways = row(scene)
-    check_step(step, st.sampled_from(given), examples=2, name=request.node.callspec.id, **ways)
+    name = request.node.callspec.id
+    skip = {*ways.get("skip", ()), *(["graph"] if name in IN_AN_EPOCH else [])}
+    check_step(step, st.sampled_from(given), examples=2, name=name, **{**ways, "skip": skip})
 
 
 def test_every_step_has_its_row():

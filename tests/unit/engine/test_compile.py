@@ -31,8 +31,10 @@ from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError, DeviceError
+from morphogen.learn.update import minibatch_step
 from morphogen.nets.plan import build_slot_plans, empty_plan, join_plans, pad_plan, read_plan
 from morphogen.run.train import train_ppo_vectorized
+from morphogen.steps.train import train_minibatch
 from morphogen.steps.validate import validate
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.codec import pack, unpack
@@ -207,9 +209,30 @@ def test_sizes_of_other_hosts_are_refused():
             book(8).restore(odd, plan_of(1))
 
 
-def episode(spec, counter=None):
+def counted_graph(function, **_):
+    """Leave a function as it is, but count a graph at its first call, as the compiler does."""
+    calls = []
+
+    def graph(*args, **kwargs):
+        counters["stats"]["unique_graphs"] += not calls
+        calls.append(True)
+        return function(*args, **kwargs)
+
+    return graph
+
+
+def compiling(counter, *functions):
+    """A compiler of these functions; all others are left as they are, and counted."""
+
+    def compiler(function, **options):
+        known = getattr(function, "func", function) in functions
+        return torch.compile(function, **options, backend=counter) if known else counted_graph(function)
+
+    return compiler
+
+
+def episode(spec, compiler=torch.compile):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
-    compiler = torch.compile if counter is None else partial(torch.compile, backend=counter)
     states = []
     hooks = Hooks(on_round=lambda _, scheduler: states.append(scheduler.state))
     scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, hooks=hooks))
@@ -228,12 +251,13 @@ def same(found, wanted):
 @pytest.mark.slow
 def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_no_graph(tmp_path):
     counter, file = GraphCounter("eager"), tmp_path / "life.json"
-    scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), counter)
+    compiler = compiling(counter, train_minibatch, validate)
+    scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), compiler)
     compiled, fixed = scheduler.compiled, 2  # head and tail; a schedule learns nothing
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
     assert [one.unit for one in compiled.signatures] == ["train", "validate"]
     assert [one.graphs for one in history] == [fixed, 2, 0]
-    assert counter.graphs == compiled.totals.graphs
+    assert (counter.graphs, compiled.totals.graphs) == (2, fixed + 2)
     assert [one.graph_fallbacks for one in history] == [11, 0, 0]  # ten epochs, and the validation before them
     for found, wanted in zip(states, episode(small(file, rounds=3, seed=1))[2], strict=True):
         same(found, wanted)
@@ -301,12 +325,13 @@ def test_the_time_of_making_a_graph_is_told_apart():
 def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round_make_no_new_one():
     counter, ppo = GraphCounter("eager"), PpoSpec(epochs=1, entropy_anneal_rounds=2)
     fields = {"rounds": 3, "episode_length": 2, "ppo": ppo}
-    scheduler, history, states = episode(small(**fields, engine=engine(max_graphs=1)), counter)
+    compiler = compiling(counter, minibatch_step)  # what a round changes goes to no other graph
+    scheduler, history, states = episode(small(**fields, engine=engine(max_graphs=1)), compiler)
     assert [one.updated for one in history] == [True, True, True]
     assert all(one.germinated for one in history)
     assert [one.unit for one in scheduler.compiled.signatures] == ["train"]
     assert [one.graphs for one in history] == [3, 1, 0]  # head, tail and update; then training
-    assert counter.graphs == 4
+    assert counter.graphs == 1
     assert [one.graph_fallbacks for one in history] == [3, 3, 3]  # validation, two epochs and the one before them
     assert scheduler.compiled.totals.graph_fallbacks == 9
     same(states[2], episode(small(**fields))[2][2])

@@ -254,6 +254,8 @@ def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
 class Screen:
     """A console that keeps what a run says at its start."""
 
+    local = retries = False
+
     def start(self, spec, facts, *, done):
         self.said, self.done = facts["resumed from"], done
 

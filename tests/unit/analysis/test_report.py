@@ -52,6 +52,12 @@ def one_plot(monkeypatch):
     monkeypatch.setattr(sys.modules["morphogen.analysis.report"], "PLOTS", ("results:COMPARISON",))
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures that are laid out by the plots and not painted: an empty file stands for each."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(b"\x89PNG\r\n"))
+
+
 def rows_of(run, name):
     return BY_NAME[name].rows(read_run(run))
 
@@ -117,7 +123,7 @@ def test_a_browser_shows_every_picture_and_has_nothing_to_complain_about(page, t
     assert [int(one) >= 1000 for one in widths[1].split(",")] == [True] * len(NAMES)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_several_runs_stand_side_by_side(run, tmp_path):
     second = generated_logs.write(tmp_path / "second", seed=4, rounds=3, envs=2, epochs=6)
     page = report(run, second, out=tmp_path / "both")
@@ -151,7 +157,7 @@ def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factor
     shutil.rmtree(cut)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.97])
 def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
     cut = tmp_path / "run"
@@ -164,7 +170,7 @@ def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
     assert ("lifecycle" in absent) == (share < 0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("level", ["minimal", "normal"])
 def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, level):
     levels = ("minimal", "normal", "debug")[: ("minimal", "normal").index(level) + 1]
@@ -178,7 +184,7 @@ def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, le
     assert not {"learning_curve", "lifecycle", "frontier", "blueprints", "ppo"} & absent
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
     run = generated_logs.write(
         tmp_path / "run", [event for event in generated_logs.events(**SMALL) if event.slot is None]

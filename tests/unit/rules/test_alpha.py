@@ -110,7 +110,7 @@ def test_ticks_of_resting_slots_change_nothing(slots):
     assert differing_leaves(slots, after) <= {"alpha", "alpha_mode", "alpha_done"}
 
 
-@given(slot_states(), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 8))
+@given(slot_states(stages=(Stage.HOLDING, Stage.BLENDING)), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 8))
 def test_a_moving_alpha_cannot_be_retargeted(slots, target, steps):
     after = start(slots, target, steps)
     moving = slots.alpha_mode != AlphaMode.HOLD

@@ -12,6 +12,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.messages import describe, format_counts
+from morphogen.vocab.text import escape_text
 
 LEGEND = (
     "return: what the policy was paid per episode; value: accuracy (as a share of 1) of the network it would deliver, "
@@ -35,6 +36,11 @@ def round_number(round: int) -> int:
 def format_number(value: float | None, digits: int = 3) -> str:
     """A number for people; what could not be measured is a dash."""
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def format_cell(value: Any) -> str:
+    """A cell of a table for people: printable text, or a number."""
+    return escape_text(value) if isinstance(value, str) else format_number(value)
 
 
 def format_duration(seconds: float) -> str:
@@ -157,7 +163,7 @@ class Console:
         self._stop()
         if not rows:
             return
-        cells = [[value if isinstance(value, str) else format_number(value) for value in row.values()] for row in rows]  # type: ignore[arg-type]
+        cells = [[format_cell(value) for value in row.values()] for row in rows]
         names = list(rows[0])
         widths = [max(map(len, [name, *column])) + 3 for name, *column in zip(names, *cells, strict=True)]
         for number, block in enumerate(column_blocks(widths, self._out.width - 1)):
@@ -175,7 +181,7 @@ class Console:
         for line in closing_lines(result.history, self._clock() - self._start_s):
             self._out.print(line, soft_wrap=True)
         if result.run_dir is not None:
-            self._out.print(f"files: {result.run_dir}", soft_wrap=True)
+            self._out.print(escape_text(f"files: {result.run_dir}"), soft_wrap=True)
 
     def _eta(self) -> str:
         if not self._done_before < self._done < 1.0:
@@ -184,7 +190,7 @@ class Console:
         return f"ETA {format_duration(spent * (1.0 - self._done) / new)}"
 
     def _say(self, line: str) -> None:
-        self._err.print(line, soft_wrap=True)
+        self._err.print(escape_text(line), soft_wrap=True)
 
     def _stop(self) -> None:
         if self._bar is not None:

@@ -71,6 +71,7 @@ def inspect_path(path: Path) -> Inspection:
 
 
 def _inspect_checkpoint(path: Path) -> Inspection:
+    run_directory.refuse_links(path)
     try:
         manifest = checkpoint_store.read_manifest(path)
     except CheckpointError as error:
@@ -87,7 +88,7 @@ def _inspect_checkpoint(path: Path) -> Inspection:
     ]
     state = escape_text(checkpoint_store.find_damage(path) or "every file is as it was saved")
     tables = {"files": sizes, "settings that differ from the defaults": changed}
-    return Inspection({"checkpoint": path.name, "state": state, **facts}, tables)
+    return Inspection({"checkpoint": path.resolve().name, "state": state, **facts}, tables)
 
 
 def _format_value(value: Any) -> str:
@@ -98,7 +99,8 @@ def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
     config, start, ends = log.config, next(iter(log.tables["starts"]), {}), log.tables["ends"]
     folder = run_directory.events_folder(log.path, config["telemetry"]["dir"])
-    inside = folder.resolve().is_relative_to(log.path.resolve())
+    outside = run_directory.is_outside(log.path, config["telemetry"]["dir"])
+    times = [row["run_s"] for row in ends if row["run_s"] is not None]
     sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
     return {
         "run": log.name,
@@ -115,8 +117,8 @@ def overview(log: RunLog) -> dict[str, str]:
         "status": f"{_text(log.manifest.get('status'))}, {len(log.tables['rounds'])} rounds done",
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
-        "wall time": format_duration(sum(row["run_s"] for row in ends)) if ends else UNKNOWN,
-        **({} if inside else {"events": f"read from {folder}, outside of the run directory"}),
+        "wall time": format_duration(sum(times)) if times else UNKNOWN,
+        **({"events": f"read from {folder}, outside of the run directory"} if outside else {}),
     }
 
 

@@ -16,9 +16,10 @@ from morphogen.analysis.inspect_run import overview
 from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
 from morphogen.errors import ConfigError
-from morphogen.storage import files
+from morphogen.storage import files, run_directory
+from morphogen.vocab.text import escape_text
 
-FOLDER, PAGE, EXTRA = "report", "index.html", "report"
+FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
 MAX_ROWS = 60  # of a table that are shown
@@ -40,15 +41,16 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
         raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")
     plots = import_plots()
     logs = _name_logs([read_run(Path(path)) for path in dirs])
-    folder = Path(dirs[0]) / FOLDER if out is None else Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        sections = {plot: _write_section(plot, logs, folder) for plot in plots}
-        facts = {name: overview(log) for name, log in logs.items()}
-        files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"--out: {folder} cannot be written: {error.strerror}") from error
-    return folder / PAGE
+    with run_directory.hold_directory(Path(dirs[0])) as run:
+        shown, folder = (path / FOLDER if out is None else Path(out) for path in (run.name, run.path))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            sections = {plot: _write_section(plot, logs, folder) for plot in plots}
+            facts = {name: overview(log) for name, log in logs.items()}
+            files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"--out: {shown} cannot be written: {error.strerror}") from error
+    return shown / PAGE
 
 
 def import_plots() -> list[Any]:
@@ -63,7 +65,7 @@ def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
     paths = [log.path.resolve() for log in logs]
     if len(set(paths)) < len(paths):
         raise ConfigError(f"run directories: expected each once, got {', '.join(map(str, paths))}")
-    names = [path.name for path in paths]
+    names = [escape_text(path.name) for path in paths]
     fitting = len(set(names)) == len(names) and max(map(len, names)) <= MAX_NAME_LENGTH
     if not fitting and len(names) > 1:
         names = [f"run {letter}" for letter, _ in zip(ascii_uppercase, names, strict=False)]

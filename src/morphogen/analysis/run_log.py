@@ -20,7 +20,7 @@ from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunStarted
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import escape_text, format_value
 
 RANK_FILES = "events.rank*.jsonl"
 Numbers = tuple[float, ...]
@@ -79,8 +79,8 @@ class RunLog:
 
     @property
     def name(self) -> str:
-        """The name of the directory."""
-        return self.path.resolve().name
+        """Name of the directory, printable."""
+        return escape_text(self.path.resolve().name)
 
     def events(self, keep_line: Callable[[str], bool]) -> Iterator[Envelope]:
         """Read the events of the lines that `keep_line` accepts again."""
@@ -92,6 +92,7 @@ def read_run(path: Path) -> RunLog:
     """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
     if not os.path.lexists(path / run_directory.CONFIG):
         raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found")
+    run_directory.refuse_links(path)
     config = _read_config(path / run_directory.CONFIG)
     manifest, result = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES), _read_result(path)
     evaluation = _read_evaluation(path / run_directory.EVALUATION)

@@ -84,7 +84,7 @@ def run(args: Namespace) -> None:
     specs = expand_grid(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    process.exit_on_sigterm()
+    process.exit_on_signals()
     process.note_missing_kernels()
     if args.explain:
         for label, spec in specs.items():

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from morphogen.cli import process
+from morphogen.vocab.text import escape_text
 
 PARSER = {
     "help": "print what a run directory or a checkpoint holds",
@@ -21,5 +22,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Print the facts, then the tables."""
     facts, tables = import_module("morphogen.analysis.inspect_run").inspect_path(args.path)
-    print(*(f"{name:<22}{fact}" for name, fact in facts.items()), sep="\n")
+    print(*(escape_text(f"{name:<22}{fact}") for name, fact in facts.items()), sep="\n")
     process.print_tables(tables.items())

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
-from morphogen.cli import bench, compare, evaluate, inspect, report, resume, rewards, train, tune, watch
+from morphogen.cli import bench, compare, evaluate, inspect, report, resume, rewards, streams, train, tune, watch
 from morphogen.config.fields import raise_all
 from morphogen.engine import extensions
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import escape_text, format_value
 
-USAGE, DATA, CHECKPOINT, DIVERGED, INTERRUPTED = 2, 3, 4, 5, 130
+USAGE, DATA, CHECKPOINT, DIVERGED, OUTPUT_LOST, INTERRUPTED = 2, 3, 4, 5, 7, 130
 EXITS = {ConfigError: USAGE, DataError: DATA, CheckpointError: CHECKPOINT, TrainingDiverged: DIVERGED}
 MODULES = (train, bench, tune, resume, watch, rewards, report, inspect, evaluate, compare)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
@@ -26,25 +26,40 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run_process() -> int:
+    """Run the command of this process; return the exit code.
+
+    Nobody needs to watch: a stream that is closed, full or broken does not stop the command.  Child processes take no
+    modules from the working directory.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    outputs = streams.guard_streams()
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as end:  # of --help, or of a signal
+        code = end.code if isinstance(end.code, int) else 0
+    sys.stdout.flush()
+    losses = [output.loss for output in outputs if output.loss is not None]
+    for line in losses:
+        print(f"morphogen: error: {line}", file=sys.stderr)
+    return code or (OUTPUT_LOST if losses else 0)
+
+
+def main(argv: Sequence[str]) -> int:
     """Run one command; return the exit code.  Errors of the user are lines on stderr, without a traceback."""
-    words = sys.argv[1:] if argv is None else list(argv)
+    words = list(argv)
     try:
         extensions.register_names()
         args = parse_args(words, metadata.version("morphogen"))
         args.command_line = shlex.join(["morphogen", *words])
         code = COMMANDS[args.command].run(args)
-        sys.stdout.flush()
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
-            print(f"morphogen: error: {line}", file=sys.stderr)
+            print(f"morphogen: error: {escape_text(line)}", file=sys.stderr)
         return next(code for kind, code in EXITS.items() if isinstance(error, kind))
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of the output, such as `head`, needs no more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return code or 0
 
 

@@ -17,19 +17,20 @@ from typing import Any
 from morphogen.device import malloc
 from morphogen.errors import DeviceError
 from morphogen.storage import files
+from morphogen.vocab.text import escape_text
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_MESSAGE = b"morphogen: stopping after this epoch; once more stops at once\n"
 STDERR_FD = 2
-TERMINATED = 128 + signal.SIGTERM  # exit code
+SIGNAL_CODE = 128  # exit code of a stop by a signal, plus its number
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 class StopSignals:
-    """Context that receives SIGINT and SIGTERM; without effect outside the main thread.
+    """Context that receives SIGINT, SIGTERM and SIGHUP; without effect outside the main thread.
 
-    The first signal sets `exit_code` to 130 or 143: a run stops where it can resume.  The second one raises
-    KeyboardInterrupt or SystemExit(143).  Ignored signals stay ignored, as Ctrl-C in the background.
+    The first signal sets `exit_code` to 130, 143 or 129: a run stops where it can resume.  The second one raises
+    KeyboardInterrupt or SystemExit(143 or 129).  Ignored signals stay ignored, as Ctrl-C in the background.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class StopSignals:
             signal.signal(*self._previous_handlers.popitem())
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        code = 128 + number
+        code = SIGNAL_CODE + number
         if self.exit_code is None:
             self.exit_code = code
             with contextlib.suppress(OSError):  # past Python's buffers, which the signal may have interrupted
@@ -60,9 +61,11 @@ class StopSignals:
             raise SystemExit(code)
 
 
-def exit_on_sigterm() -> None:
-    """End the process on SIGTERM by SystemExit(143), so that contexts are left properly."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+def exit_on_signals() -> None:
+    """End the process on SIGTERM and SIGHUP by SystemExit(143 or 129), so that contexts are left properly."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda number, frame: sys.exit(SIGNAL_CODE + number))
 
 
 def set_threads(threads: int | None) -> None:
@@ -113,7 +116,7 @@ def _serve_call(pipe: Connection, module: str, function: str, args: tuple[Any, .
 def print_notes(lines: Iterable[str]) -> None:
     """Print notes, which do not stop a command, to stderr."""
     for line in lines:
-        print(f"morphogen: note: {line}", file=sys.stderr)
+        print(f"morphogen: note: {escape_text(line)}", file=sys.stderr)
 
 
 def note_missing_kernels() -> None:
@@ -124,7 +127,7 @@ def note_missing_kernels() -> None:
 
 def print_progress(line: str) -> None:
     """Print a line to stderr at once."""
-    print(line, file=sys.stderr, flush=True)
+    print(escape_text(line), file=sys.stderr, flush=True)
 
 
 def print_tables(tables: Iterable[tuple[str, Any]]) -> None:

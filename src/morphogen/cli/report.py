@@ -4,6 +4,8 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
 
+from morphogen.vocab.text import escape_text
+
 PARSER = {
     "help": "draw runs: one HTML page with every picture, and their numbers as CSV",
     "description": "Write a page with learning curves, lives of the seeds, actions, rewards, sizes and health of a "
@@ -20,4 +22,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Write the report and print its path."""
-    print(import_module("morphogen.analysis.report").report(*args.runs, out=args.out))
+    print(escape_text(str(import_module("morphogen.analysis.report").report(*args.runs, out=args.out))))

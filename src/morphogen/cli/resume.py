@@ -54,6 +54,8 @@ def run(args: Namespace) -> int | None:
 def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
     """Return the spec of a resumed run: `previous` with the settings of the command line."""
     flags = arguments.flag_settings(args)
+    if args.out is None and "dir" not in flags.get("telemetry", {}):
+        run_directory.refuse_outside(args.run, previous.telemetry.dir)
     if args.extend_rounds is not None:
         if "rounds" in flags:
             raise ConfigError("--rounds, --extend-rounds: expected one of them, got both")

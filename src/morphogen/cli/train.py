@@ -18,8 +18,9 @@ INCOMPLETE = 6  # exit code: events are lost
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
-exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint, 5 training diverged,
-6 done, but lines of the event file are missing, 130 and 143 stopped by a signal.
+exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory, 5 training
+diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be written, 129, 130 and
+143 stopped by a signal.
 
 examples:
   morphogen train                              train a policy on digits
@@ -71,7 +72,7 @@ def run(args: Namespace) -> int | None:
 
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
     """Call `start(morphogen.run.train, console=, parts=)` until it ends or a signal stops it; return the exit code."""
-    process.exit_on_sigterm()
+    process.exit_on_signals()
     process.prepare_compute(spec.engine.threads)
     train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
     process.note_missing_kernels()

@@ -34,7 +34,7 @@ def run(args: Namespace) -> None:
     files = {"--out": args.out, "the portfolio": args.out.parent / f"{args.out.stem}.portfolio.json"}
     for name, path in files.items():
         run_directory.check_new_file(name, path)
-    process.exit_on_sigterm()
+    process.exit_on_signals()
     process.prepare_compute(spec.engine.threads)
     halving = import_module("morphogen.evaluation.successive_halving")
     result = halving.search_schedules(spec, instances=instances, worlds=worlds, report=process.print_progress)

@@ -1,11 +1,12 @@
 """Command `watch`: a live view of a run in the terminal."""
 
 import contextlib
+import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
 
-from morphogen.cli import process
+from morphogen.cli import process, streams
 
 PARSER = {
     "help": "follow a running run in the terminal",
@@ -22,6 +23,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Follow a run until it ends or Ctrl-C is pressed."""
-    process.exit_on_sigterm()
+    process.exit_on_signals()
     with contextlib.suppress(KeyboardInterrupt):
-        import_module("morphogen.analysis.watch.loop").watch(args.run, once=args.once)
+        import_module("morphogen.analysis.watch.loop").watch(
+            args.run, once=args.once, is_over=lambda: streams.is_lost(sys.stdout)
+        )

@@ -2,20 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from morphogen.config.fields import (
-    BY_TASK,
-    OUTPUT,
-    Count,
-    FilePath,
-    Name,
-    Names,
-    NonNegative,
-    Null,
-    Positive,
-    Spec,
-    option,
-    spec,
-)
+from pydantic import Field
+
+from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
 
 LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
 LEVEL_OFF, LEVEL_DEBUG = LEVELS[0], LEVELS[-1]
@@ -102,7 +91,7 @@ class TelemetrySpec(Spec):
     )
     wandb: WandbSpec = WandbSpec()
     queue: Count = 64  # epochs and rounds that wait for a sink
-    close_timeout_s: Positive = 30.0
+    close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0  # at most a day
     plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(None)  # points of rolling accuracy
     improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(None)
     limits: AnomalyLimits = AnomalyLimits()

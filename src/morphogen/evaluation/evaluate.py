@@ -40,6 +40,8 @@ def evaluate(
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play all arms and write `evaluation.json` to the run directory; return the tables and the contents of the file.
 
+    A run directory that cannot be written to gets no file, and `report` receives a line.
+
     Args:
         run: run directory.
         names: arms beside the policy of the run.
@@ -49,8 +51,28 @@ def evaluate(
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
     """
-    folder, spec, manifest = run_directory.open_directory(run)
-    run_directory.check_writable("RUN", run)
+    with run_directory.hold_directory(run) as folder:
+        tables, contents = _play_arms(run, names, episodes, seed=seed, greedy=greedy, split=split, report=report)
+        try:
+            files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
+        except OSError as error:
+            reason = files.error_line(error)
+            report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
+    return tables, contents
+
+
+def _play_arms(
+    run: Path,
+    names: Sequence[str],
+    episodes: int,
+    *,
+    seed: int | None,
+    greedy: bool,
+    split: str,
+    report: Callable[[str], None],
+) -> tuple[dict[str, list[Row]], Row]:
+    """Return the tables and the contents of the file of an evaluation."""
+    _, spec, manifest = run_directory.open_directory(run)
     seed, trained = spec.seed if seed is None else seed, f"{TRAINED_PREFIX}{run}"
     setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
     players = open_arms((trained, *names), setup)
@@ -73,7 +95,6 @@ def evaluate(
         "profiles": performance_profiles({name: arm.network_value for name, arm in results.items()}, seed=seed),
         **({"share_of_optimal": shares} if shares else {}),
     }
-    files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
     tables = evaluation_tables(results, contents["statistics"], split)
     if shares:
         tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})

@@ -65,9 +65,10 @@ class Checkpointer:
             return
         self._saved_at = self._clock()
         try:
+            self._folder.check_present()
             self._write(kind)
         except CheckpointError as error:
-            self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=str(error)))
+            self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=self._folder.describe(error)))
             if kind != "periodic" or self.spec.on_failure == STOP:
                 raise
         self._saved_at = self._clock()
@@ -85,10 +86,7 @@ class Checkpointer:
         )
         self._saved_position = self._position
         self._emit_saved(read_manifest(path), self._clock() - started)
-        try:
-            self._folder.update(last_checkpoint=self._path)
-        except OSError as error:
-            raise CheckpointError(f"{self._folder.path} cannot be written: {error.strerror or error}") from error
+        self._folder.update(last_checkpoint=self._path)
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
         size = sum(file["bytes"] for file in manifest["files"].values())

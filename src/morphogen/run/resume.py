@@ -47,7 +47,7 @@ def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec) -> 
         try:
             return ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))
         except CheckpointError as error:
-            skipped.append({"checkpoint": path.name, "reason": str(error)})
+            skipped.append({"checkpoint": path.name, "reason": folder.describe(error)})
     if not saved:
         return None
     reasons = [f"{row['checkpoint']}: {row['reason']}" for row in skipped]
@@ -106,8 +106,8 @@ def remove_newer(folder: RunDirectory, resume_point: ResumePoint) -> None:
             checkpoint_store.remove_checkpoint(path)
 
 
-def branch_run(source: RunDirectory, name: str, out: Path) -> RunDirectory:
-    """Create a run directory from a checkpoint of `source`, which is not changed.
+def branch_run(source: RunDirectory, name: str, out: Path) -> None:
+    """Create the run directory `out` from a checkpoint of `source`, which is not changed.
 
     Raises: CheckpointError if the checkpoint is unknown or damaged.
     """
@@ -122,6 +122,5 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> RunDirectory:
         shutil.copytree(path, branch.checkpoints / name)
         if source.events.is_file():
             shutil.copyfile(source.events, branch.events)
-        if (source.path / sinks.METRICS_FOLDER).is_dir():
-            shutil.copytree(source.path / sinks.METRICS_FOLDER, branch.path / sinks.METRICS_FOLDER)
-    return branch
+        if source.metrics.is_dir():
+            shutil.copytree(source.metrics, branch.metrics, symlinks=True)

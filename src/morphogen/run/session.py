@@ -20,7 +20,7 @@ from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_tab
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
-from morphogen.run.sinks import METRICS_FOLDER, open_sinks
+from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
@@ -57,7 +57,6 @@ class Session:
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup, self.context, self.console = setup, context, console
-        self._path = None if context is None else context.folder.path
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if console is None else (console,)
         hooks = Hooks(self.hooks.on_epoch or self._on_epoch, self._on_round, self._should_stop)
@@ -88,16 +87,14 @@ class Session:
         """
         scheduler, resume_point, positions = self.scheduler, context.resume_point, None
         if resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
-            shutil.rmtree(context.folder.path / METRICS_FOLDER, ignore_errors=True)
+            shutil.rmtree(context.folder.metrics, ignore_errors=True)
         else:
             snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
             positions = resume_point.snapshot.sink_positions
         sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
-        try:
+        with context.folder.saving():
             files.write_atomic(context.folder.path / run_directory.CONFIG, self._config.encode())
-            context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
-        except OSError as cause:
-            raise CheckpointError(self._write_error(cause)) from cause
+        context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         if resume_point is not None:
             remove_newer(context.folder, resume_point)
         scheduler.reporter.add_sinks(sinks)
@@ -115,22 +112,23 @@ class Session:
         try:
             result = self._train()
             status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
-        except OSError as cause:
-            error = self._write_error(cause)
-            raise CheckpointError(error) from cause
         except BaseException as cause:
             stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
-            status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
+            status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {self._text(cause)}")
             raise
         finally:
             try:
                 self._close_files(status, error)
-            except OSError as cause:
+            except CheckpointError:
                 if status != "failed":  # otherwise the error that ended the run would be hidden
-                    raise CheckpointError(self._write_error(cause)) from cause
+                    raise
+        result = replace(result, losses=self.losses, run_dir=None if self.context is None else self.context.folder.name)
         if self.console is not None:
             self.console.finish(result)
-        return replace(result, losses=self.losses)
+        return result
+
+    def _text(self, cause: BaseException) -> str:
+        return str(cause) if self.context is None else self.context.folder.describe(cause)
 
     def _train(self) -> TrainResult:
         scheduler, save = self.scheduler, self.checkpointer.save if self.checkpointer is not None else lambda kind: None
@@ -143,7 +141,7 @@ class Session:
         stopped = scheduler.round < self.setup.spec.rounds
         save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        return TrainResult(tuple(self.history), scheduler.params, results or (), self._path, stopped=results is None)
+        return TrainResult(tuple(self.history), scheduler.params, results or (), None, stopped=results is None)
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
@@ -169,7 +167,8 @@ class Session:
         """Return whether to stop between two epochs; otherwise save the run if a checkpoint is due."""
         if self.hooks.should_stop():
             return True
-        if self.checkpointer is not None:
+        if self.context is not None and self.checkpointer is not None:
+            self.context.folder.check_present()  # a run that nothing can be saved of is not worth its time
             self.checkpointer.save_if_due()
         return False
 
@@ -197,7 +196,8 @@ class Session:
             result = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
             if reached:
                 result["share_of_optimal"] = reached
-            files.write_atomic(self.context.folder.path / run_directory.RESULT, files.json_bytes(result))
+            with self.context.folder.saving():
+                files.write_atomic(self.context.folder.path / run_directory.RESULT, files.json_bytes(result))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
@@ -213,9 +213,6 @@ class Session:
             config=self._config,
             facts={**self._hashes, "policy": self.setup.spec.policy_name},
         )
-
-    def _write_error(self, cause: OSError) -> str:
-        return f"{self._path} cannot be written: {cause.strerror or cause}"
 
     def _close_files(self, status: str, error: str | None) -> None:
         totals = self.scheduler.compiled.totals

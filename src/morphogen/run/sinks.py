@@ -16,7 +16,6 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
 from morphogen.vocab.text import format_value
 
-METRICS_FOLDER = "metrics"  # folder of the loggers in a run directory
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 
@@ -43,22 +42,21 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
     lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     if at.dropped:
         lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
-    path, metrics = events_folder(folder.path, spec.telemetry.dir) / EVENTS, folder.path / METRICS_FOLDER
+    path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            os.truncate(path, at.bytes)
+        file = writer.JsonlSink(path, first_seq=at.seq, size=at.bytes)
         for name, place in at.loggers.items():
             if name in spec.telemetry.loggers and name in writer.LOGGER_FILES:
-                writer.truncate_files(metrics, name, place.files)
-        file = writer.JsonlSink(path, first_seq=at.seq)
+                writer.truncate_files(folder.metrics, name, place.files)
         if lost:
             file.write(lost)
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
+    shared = {"run": folder.name, "epochs": spec.episode_length}
     sinks = [
         writer.ScalarSink(
-            name, metrics, spec.telemetry, epochs=spec.episode_length, position=at.loggers.get(name, writer.UNOPENED)
+            name, folder.metrics, spec.telemetry, **shared, position=at.loggers.get(name, writer.UNOPENED)
         )
         for name in spec.telemetry.loggers
     ]
@@ -68,7 +66,8 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
 def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[writer.SinkPosition, int]:
     """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
 
-    Raises: CheckpointError if the event file is of another run, or incomplete before the position.
+    Raises: CheckpointError if the event file is of another run, or of the run that this one is a copy of, or incomplete
+    before the position.
     """
     telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
     saved: writer.SinkPosition | None = unpack(writer.SinkPosition | None, position, "position")
@@ -78,6 +77,9 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     if at.dir != telemetry.dir:
         run_directory.check_new_file("telemetry.dir", path)
         at = at._replace(bytes=0)
+    elif run_directory.is_outside(folder.path, telemetry.dir) and not folder.is_original():
+        fault = f"event file {path} belongs to the run directory of which this one is a copy"
+        raise CheckpointError(f"{fault}: expected another --telemetry-dir, in which a new event file begins")
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 

@@ -73,18 +73,22 @@ def resume(
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
 
     A completed run is returned without changes.
-    Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint is usable.
+    Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint is usable;
+    ConfigError if the config of the run, and no argument, names a folder of events outside of the run directory.
     """
     requested, path = _pick_spec(spec, fields), Path(run)
     folder, original, _ = run_directory.open_directory(path)
+    if checkpoint is None and requested is None and "telemetry" not in fields:
+        run_directory.refuse_outside(path, original.telemetry.dir)
     if checkpoint is not None:
         if out is None:
             raise TypeError("out: expected the path of a new run directory for an older checkpoint, got None")
-        path = branch_run(folder, checkpoint, Path(out)).path
+        branch_run(folder, checkpoint, Path(out))
+        path = Path(out)
         if requested is not None and requested.telemetry.dir == original.telemetry.dir:
             requested = replace(requested, telemetry=replace(requested.telemetry, dir=None))
-    with torch.no_grad(), own_directory(path):
-        folder, original, description = run_directory.open_directory(path)
+    with torch.no_grad(), own_directory(path) as folder:
+        _, original, description = run_directory.open_directory(folder.path)
         setup = build_setup(_make_paths_absolute(resolve(requested or replace(original, **fields)), original))
         point = find_resume_point(folder, description["run_id"], setup.spec)
         check_compatible(point, original, setup)
@@ -92,7 +96,7 @@ def resume(
         if point is not None and completed and point.position[0] == setup.spec.rounds:
             scheduler = Scheduler(setup)
             snapshot.restore(scheduler, point.snapshot, *point.position)
-            return TrainResult(tuple(read_rounds(folder.path)), scheduler.params, (), folder.path)
+            return TrainResult(tuple(read_rounds(folder.path)), scheduler.params, (), folder.name)
         context = RunContext(folder, description, point)
         return Session(setup, _with_on_round(parts, on_round), context, console=console).run()
 

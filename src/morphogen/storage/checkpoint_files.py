@@ -3,6 +3,7 @@
 A checkpoint is written under a temporary name, its manifest last, and then renamed.
 """
 
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -11,10 +12,10 @@ from typing import Any
 
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, files
-from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED, TEMPORARY
+from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED
 from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import POLICY
-from morphogen.storage.tensor_trees import Tree, check_tree, load_tree, save_tree, to_nested_dict
+from morphogen.storage.tensor_trees import Tree, check_tree, encode_tree, load_tree, save_tree, to_nested_dict
 
 
 def save_checkpoint(
@@ -44,15 +45,16 @@ def save_checkpoint(
 
 
 def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) -> None:
-    work = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}")
+    work, entries = files.temporary_path(final), {}
     try:
         work.mkdir()
         for file, tree in parts.items():
-            save_tree(tree, work / file)
-        entries = {file: {"bytes": (work / file).stat().st_size, "sha256": files.sha256(work / file)} for file in parts}
+            data = encode_tree(tree)
+            files.write_new(work / file, data)
+            entries[file] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         manifest = {**metadata, "files": entries}
         manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
-        files.write_atomic(work / MANIFEST, files.json_bytes(manifest))
+        files.write_new(work / MANIFEST, files.json_bytes(manifest))
         if final.exists():
             checkpoint_store.remove_checkpoint(final)
         work.rename(final)
@@ -80,8 +82,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
     """
     trees = {"params": to_nested_dict(params), "normalisers": to_nested_dict(normalisers)}
     try:
-        with files.replace_file(path) as temporary:
-            save_tree({"format": FORMAT, **trees, "config": config, "facts": dict(facts)}, temporary)
+        save_tree({"format": FORMAT, **trees, "config": config, "facts": dict(facts)}, path)
     except OSError as error:
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
 

@@ -6,7 +6,6 @@ A checkpoint is a directory whose manifest holds size and sha256 of every file, 
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -19,8 +18,9 @@ from morphogen.vocab.text import format_value
 Manifest = dict[str, Any]
 FORMAT = 4
 ENVS, SHARED, MANIFEST = "envs.rank0.safetensors", "shared.safetensors", "manifest.json"
-TEMPORARY, TRASH = ".tmp-", ".trash-"
+TRASH = ".trash-"  # prefix of checkpoints that are being deleted
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
+_LEFTOVER = re.compile(rf"\.(tmp|trash)-{_NAME.pattern}-[0-9a-f]{{16}}")
 
 
 def checkpoint_name(round: int, epoch: int) -> str:
@@ -102,21 +102,22 @@ def _find_file_damage(path: Path, size: int, digest: str) -> str | None:
 
 
 def _file_size(path: Path) -> int | None:
-    """Return the size of a file in bytes; None if it does not exist."""
-    return path.stat().st_size if path.is_file() else None
+    """Return the size of a regular file in bytes; None if there is none, or a link."""
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else None
 
 
 def remove_checkpoint(path: Path) -> None:
     """Delete a checkpoint: renamed first, so that its name never refers to a part of it."""
-    trash = path.with_name(f"{TRASH}{path.name}-{os.getpid()}")
+    trash = files.temporary_path(path, TRASH)
     path.rename(trash)
     shutil.rmtree(trash, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete the temporary files of dead processes."""
-    for path in (*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{TRASH}*")):
-        shutil.rmtree(path, ignore_errors=True)
+    """Delete the checkpoints that dead processes left half written or half deleted; nothing else that is there."""
+    for path in folder.iterdir():
+        if _LEFTOVER.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def apply_retention(folder: Path, keep: int) -> None:

@@ -1,5 +1,7 @@
 """Files that are complete or absent when written, and guarded when read: regular, bounded in size and depth of JSON.
 
+Temporary files are created exclusively, under names that cannot be guessed, so that no link is written through.
+
 A file that cannot be read is an OSError with a reason in words; any other text than a JSON object is a
 ValueError.  No torch.
 """
@@ -9,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +22,7 @@ from morphogen.vocab.text import escape_text
 MIB = 2**20
 MAX_BYTES = 64 * MIB  # of a file read into memory
 MAX_DEPTH = 64  # nested objects and lists
+TEMPORARY = ".tmp-"  # prefix of files that are being written
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -98,23 +102,30 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; the file written there replaces the one at `path` in one step, on disk when done."""
-    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    try:
-        yield temporary
-        sync(temporary)
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)
+def temporary_path(path: Path, prefix: str = TEMPORARY) -> Path:
+    """Return a path beside `path` that no other process can guess."""
+    return path.with_name(f"{prefix}{path.name}-{secrets.token_hex(8)}")
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that does not exist yet, and wait until it is on the disk.  Raises: OSError if it exists."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(handle)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file in one step: readers see the old content or the new one, never a part."""
-    with replace_file(path) as temporary:
-        temporary.write_bytes(data)
+    """Replace a file, or a link, in one step: readers see the old content or the new one, never a part."""
+    temporary = temporary_path(path)
+    try:
+        write_new(temporary, data)
+        temporary.rename(path)
+    finally:
+        with contextlib.suppress(OSError):  # the reason of the failure is not hidden
+            temporary.unlink(missing_ok=True)
+    sync(path.parent)
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:

@@ -1,6 +1,8 @@
 """Run directory: names of its files, creation, opening, its manifest, and its lock.  No torch.
 
-One process at a time holds the lock; the lock of a dead process is ignored.
+One process at a time holds the lock; the lock of a dead process is ignored.  A process that writes holds the directory
+by descriptor: it goes on in a directory that was moved, and never writes to another one of the same name.  Nothing in a
+run directory may be a link.
 """
 
 import contextlib
@@ -20,22 +22,40 @@ from filelock import FileLock, Timeout
 
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
-from morphogen.errors import ConfigError
+from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.storage import files
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
 CHECKPOINTS, POLICY, LOCK = "checkpoints", "policy.safetensors", "lock"
+METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
 STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
+NAMES, SUFFIXES = (LOCK, CHECKPOINTS, METRICS, REPORT), (".json", ".jsonl", ".safetensors", ".pt")  # of entries in use
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Files of one run."""
+    """Files of one run.
+
+    Attributes:
+        path: path of the directory; while a process holds it, a path through its descriptor, which a move does not
+            change.
+        opened_as: path that was opened, of a directory that is held.
+        identity: device and inode of a directory that is held.
+    """
 
     path: Path
+    opened_as: Path | None = None
+    identity: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> Path:
+        """Current path of the directory for people: as it was opened, or where it was moved to."""
+        if self.opened_as is None or _identify(self.opened_as) == self.identity:
+            return self.opened_as or self.path
+        return self.path.readlink() if self.path.is_symlink() else self.opened_as
 
     @property
     def events(self) -> Path:
@@ -52,18 +72,115 @@ class RunDirectory:
         """File of the final policy."""
         return self.path / POLICY
 
+    @property
+    def metrics(self) -> Path:
+        """Folder of the loggers."""
+        return self.path / METRICS
+
+    def describe(self, error: BaseException) -> str:
+        """Return the text of an error with the name of the directory instead of the path of its descriptor."""
+        return str(error).replace(str(self.path), str(self.name))
+
     def read_manifest(self) -> dict[str, Any]:
         """Return the current manifest."""
         return json.loads((self.path / MANIFEST).read_bytes())
 
+    def is_original(self) -> bool:
+        """Return whether the directory is the one that was created, even if it was moved, and not a copy of it."""
+        return self.read_manifest().get("inode") == self.path.stat().st_ino
+
     def update(self, **fields: Any) -> None:
-        """Set fields of the manifest; the file is replaced atomically."""
-        files.write_atomic(self.path / MANIFEST, files.json_bytes({**self.read_manifest(), **fields}))
+        """Set fields of the manifest; the file is replaced atomically.  Raises: CheckpointError like `saving`."""
+        with self.saving():
+            files.write_atomic(self.path / MANIFEST, files.json_bytes({**self.read_manifest(), **fields}))
+
+    def check_present(self) -> None:
+        """Raise a CheckpointError if the directory of a live run was deleted, or cannot be reached any more."""
+        if self.identity is not None and _identify(self.path) != self.identity:  # of a system without descriptor paths
+            raise CheckpointError(f"run directory {self.opened_as} was replaced by another one while it was in use")
+        if not (self.path / CONFIG).exists():
+            raise CheckpointError(f"run directory {self.opened_as or self.path} was deleted while it was in use")
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Raise a CheckpointError that names the directory for an OSError of a write to it."""
+        self.check_present()
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(f"{self.name} cannot be written: {error.strerror or error}") from error
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
+@contextlib.contextmanager
+def hold_directory(folder: Path) -> Iterator[RunDirectory]:
+    """Hold a run directory by descriptor; errors name the directory as it is called when they are raised.
+
+    Raises: ConfigError if it cannot be opened, or an entry of it is a link.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"run directory {folder} cannot be opened: {files.error_line(error)}") from None
+    link = Path(f"/proc/{os.getpid()}/fd/{handle}")  # of this process, for loggers that write in one of their own
+    status = os.fstat(handle)
+    run = RunDirectory(link if link.exists() else folder, folder, (status.st_dev, status.st_ino))
+    try:
+        refuse_links(run.path)
+        yield run
+    except (ConfigError, DataError, CheckpointError, TrainingDiverged) as error:
+        error.args = (run.describe(error),)
+        raise
+    finally:
+        os.close(handle)
+
+
+def refuse_links(path: Path) -> None:
+    """Raise a ConfigError if a file or folder of a run, or of a checkpoint, is a link, which can lead anywhere."""
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    for name in names:
+        if (name in NAMES or name.endswith(SUFFIXES)) and (link := _find_link(path / name)) is not None:
+            raise ConfigError(f"{link} is a link: expected a file or folder of the run directory itself")
+
+
+def _find_link(path: Path) -> Path | None:
+    if path.is_symlink():
+        return path
+    for folder, folders, names in os.walk(path):
+        for name in (*folders, *names):
+            if os.path.islink(os.path.join(folder, name)):
+                return Path(folder, name)
+        if "wandb" in folders and path.name == METRICS:
+            folders.remove("wandb")  # it links its newest run, and replaces that link
+    return None
 
 
 def events_folder(path: Path, telemetry_dir: str | None) -> Path:
     """Return the folder of the events of the run in `path`; a relative `telemetry.dir` is relative to the run."""
     return path / (telemetry_dir or "")
+
+
+def is_outside(path: Path, telemetry_dir: str | None) -> bool:
+    """Return whether the events of the run in `path` lie outside of its directory."""
+    return not events_folder(path, telemetry_dir).resolve().is_relative_to(path.resolve())
+
+
+def refuse_outside(path: Path, telemetry_dir: str | None) -> None:
+    """Raise a ConfigError if the config of a run, which may be of somebody else, names a place outside of the run."""
+    if is_outside(path, telemetry_dir):
+        raise ConfigError(
+            f"telemetry.dir: expected --telemetry-dir {events_folder(path, telemetry_dir)} to confirm that the run may "
+            "write outside of its directory, got it from the config of the run alone"
+        )
 
 
 def config_hash(config: str) -> str:
@@ -108,15 +225,9 @@ def check_new_file(name: str, path: Path) -> None:
     """Raise a ConfigError unless a file is new, in a writable place.  name: the option that sets the file."""
     fault = f"{name}: expected a new file, got {path}"
     with _config_errors(fault):
-        if path.exists():
+        if os.path.lexists(path):
             raise ConfigError(f"{fault}, which exists")
         _check_parent(path, fault)
-
-
-def check_writable(name: str, path: Path) -> None:
-    """Raise a ConfigError unless a directory can be written to."""
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name}: expected a writable directory, got {path}")
 
 
 def _check_parent(path: Path, fault: str) -> None:
@@ -131,6 +242,7 @@ def _check_parent(path: Path, fault: str) -> None:
 def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
     """Create and lock a run directory with `config.json` and `manifest.json`; a failure leaves nothing behind.
 
+    Its inode goes into the manifest, which tells a moved directory from a copy.
     Raises: ConfigError if the directory is not empty, in use, or cannot be written.
     """
     check_new_directory(path)
@@ -139,13 +251,14 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
     try:
         with _config_errors(fault):
             path.mkdir(parents=True, exist_ok=True)
-        with own_directory(path):
-            check_new_directory(path)  # another process may have filled it before the lock was taken
-            with _config_errors(fault, path / CONFIG, path / MANIFEST):
-                files.write_atomic(path / CONFIG, config.encode())
-                files.write_atomic(path / MANIFEST, files.json_bytes(manifest))
+        with own_directory(path) as run:
+            check_new_directory(run.path)  # another process may have filled it before the lock was taken
+            with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
+                files.write_atomic(run.path / CONFIG, config.encode())
+                content = {**manifest, "inode": run.path.stat().st_ino}
+                files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
             missing = []
-            yield RunDirectory(path)
+            yield run
     finally:
         for folder in missing:
             with contextlib.suppress(OSError):
@@ -153,27 +266,28 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
 
 
 @contextlib.contextmanager
-def own_directory(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run directory; the operating system releases it when its owner ends in any way.
+def own_directory(folder: Path) -> Iterator[RunDirectory]:
+    """Hold a run directory and its lock, which the operating system releases when its owner ends in any way.
 
     Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
     """
-    path = folder / LOCK
-    lock = FileLock(path, blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ConfigError(f"run directory {folder} is in use by {_read_owner(path)}") from None
-    except OSError as error:
-        raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
-    try:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        path.write_bytes(files.json_bytes({"pid": os.getpid(), "host": socket.gethostname(), "since": now}))
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
-        lock.release()
+    with hold_directory(folder) as run:
+        path = run.path / LOCK
+        lock = FileLock(path, blocking=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ConfigError(f"run directory {folder} is in use by {_read_owner(path)}") from None
+        except OSError as error:
+            raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
+        try:
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            path.write_bytes(files.json_bytes({"pid": os.getpid(), "host": socket.gethostname(), "since": now}))
+            yield run
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
+            lock.release()
 
 
 def _read_owner(path: Path) -> str:
@@ -187,10 +301,11 @@ def _read_owner(path: Path) -> str:
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
     """Return the files, the config and the manifest of a run.
 
-    Raises: ConfigError that names the file which is missing or damaged.
+    Raises: ConfigError that names the file which is missing, damaged or a link.
     """
     if not os.path.isfile(path / CONFIG):  # unlike Path.is_file, false for an invalid name
         raise ConfigError(f"{path} is not a run directory: {CONFIG} not found")
+    refuse_links(path)
     spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
     manifest = _read_file(path / MANIFEST, files.parse_json)
     if not isinstance(manifest.get("run_id"), str):

@@ -15,7 +15,7 @@ from tensordict import is_tensor_collection
 from torch import Tensor
 
 from morphogen.errors import CheckpointError
-from morphogen.storage.files import check_depth, error_line, open_regular, sync
+from morphogen.storage.files import check_depth, error_line, open_regular, write_atomic
 
 Tree = dict[str, Any]
 T = TypeVar("T")
@@ -69,15 +69,16 @@ def _describe_type(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
 
 
-def save_tree(tree: Any, path: Path) -> None:
-    """Write a tree of dicts, lists, tensors, arrays and plain values to a file, and sync the file to the disk.
-
-    Raises: OSError if the file cannot be written.
-    """
+def encode_tree(tree: Any) -> bytes:
+    """Return a tree of dicts, lists, tensors, arrays and plain values as the bytes of a safetensors file."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors))
-    path.write_bytes(safetensors.torch.save(tensors, {"tree": text}))
-    sync(path)
+    return safetensors.torch.save(tensors, {"tree": text})
+
+
+def save_tree(tree: Any, path: Path) -> None:
+    """Write a tree to a file in one step.  Raises: OSError if the file cannot be written."""
+    write_atomic(path, encode_tree(tree))
 
 
 def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:

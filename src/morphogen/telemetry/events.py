@@ -154,8 +154,8 @@ class Envelope:
         for name, value in where.items():
             if name in NAME_COORDINATES and not isinstance(value, str):
                 yield f"{name}: expected a name, got {format_value(value)}"
-            if name not in NAME_COORDINATES and (type(value) is not int or value < 0):
-                yield f"{name}: expected an integer >= 0, got {format_value(value)}"
+            if name not in NAME_COORDINATES and (type(value) is not int or not 0 <= value < 2**63):
+                yield f"{name}: expected an integer >= 0 of 64 bits, got {format_value(value)}"
         if self.severity not in SEVERITIES:
             yield f"severity: expected one of {', '.join(SEVERITIES)}, got {format_value(self.severity)}"
         if type(self.late) is not bool:

@@ -5,9 +5,12 @@ Names are `round/*`, `ppo/*`, `actions/*`, ... with the round, from 1, as step, 
 the epochs of the run counted through from 0.
 """
 
+import errno
+import fcntl
 import importlib
 import importlib.util
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -63,15 +66,25 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """A sink that appends JSON lines to a file."""
+    """A sink that appends JSON lines to a file, which no other process writes meanwhile."""
 
     local = retries = True
 
-    def __init__(self, path: Path, *, first_seq: int = 0, clock: Callable[[], float] = time.time) -> None:
-        """first_seq: number of the next line."""
+    def __init__(
+        self, path: Path, *, first_seq: int = 0, size: int | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open the file, and cut it to `size` bytes, if set.
+
+        Args:
+            first_seq: number of the next line.
+
+        Raises: OSError if the file has another writer or another name, or is a link, a pipe or a device.
+        """
         self.name, self.seq, self._clock = path.name, first_seq, clock
-        self._file = path.open("ab", buffering=0)
-        self._size = self._file.tell()  # bytes of whole lines
+        self._file = os.fdopen(_open_alone(path), "ab", buffering=0)
+        if size is not None:
+            self._file.truncate(size)
+        self._size = self._file.seek(0, os.SEEK_END)  # bytes of whole lines
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
@@ -100,6 +113,21 @@ class JsonlSink:
         if not self._file.closed:
             self.flush()
             self._file.close()
+
+
+def _open_alone(path: Path) -> int:
+    """Return the descriptor of a regular file to append to, locked until it is closed."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o666)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise OSError(errno.EINVAL, "expected a file with one name, got a device, a pipe or a file with hard links")
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise OSError(error.errno, "another process writes it") if isinstance(error, BlockingIOError) else error
+    return handle
 
 
 class CallbackSink(Sink):
@@ -143,16 +171,27 @@ class ScalarSink:
     """A sink for the numbers of events."""
 
     def __init__(
-        self, name: str, folder: Path, spec: TelemetrySpec, *, epochs: int, position: LoggerPosition = UNOPENED
+        self,
+        name: str,
+        folder: Path,
+        spec: TelemetrySpec,
+        *,
+        run: Path,
+        epochs: int,
+        position: LoggerPosition = UNOPENED,
     ) -> None:
-        """folder: of the files of the logger; epochs: of an episode; position: of a run that is resumed."""
+        """folder: of the files of the logger; run: path of the run for people; epochs: of an episode.
+
+        position: of a run that is resumed.
+        """
         self.name, self.local = name, name in LOGGER_FILES
         self._folder, self._spec, self._epochs, self._position = folder, spec, epochs, position
+        self._run = run.absolute()
 
     @cached_property
     def _logger(self) -> Any:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
-        name, folder, wandb, place = self.name, str(self._folder), self._spec.wandb, self._folder.absolute()
+        name, folder, wandb = self.name, str(self._folder), self._spec.wandb
         self._folder.mkdir(parents=True, exist_ok=True)
         loggers = importlib.import_module("torchrl.record.loggers")
         if name == "csv":
@@ -162,10 +201,11 @@ class ScalarSink:
         if name == "mlflow":
             if self._position.id is not None:
                 os.environ["MLFLOW_RUN_ID"] = self._position.id  # of the run that is started next
-            uris = {"tracking_uri": f"sqlite:///{place / 'mlflow.db'}", "artifact_location": (place / name).as_uri()}
+            artifacts = self._run / self._folder.name / name
+            uris = {"tracking_uri": f"sqlite:///{folder}/mlflow.db", "artifact_location": artifacts.as_uri()}
             return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
         return loggers.WandbLogger(
-            exp_name=wandb.name or place.parent.name,
+            exp_name=wandb.name or self._run.name,
             log_dir=folder,
             project=wandb.project or PROJECT,
             log_env_packages=False,

@@ -22,6 +22,7 @@ from morphogen.storage.files import MAX_BYTES, error_line, open_regular, parse_j
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.vocab.text import escape_text
 
 POLL_S = 0.5  # seconds between two reads of a file without new events
 CHUNK_BYTES = 1 << 20  # bytes of one read
@@ -117,7 +118,9 @@ def _apply_event(view: RunView, event: Envelope) -> RunView:
     return update_view(view, event)
 
 
-def follow_views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Iterator[RunView]:
+def follow_views(
+    run: Path, *, once: bool, wait: Callable[[float], None], is_over: Callable[[], bool]
+) -> Iterator[RunView]:
     """Yield the view after each batch, to the end of the run; `once`: to the current end of the file."""
     cursor, view = Cursor(), RunView()
     while True:
@@ -125,24 +128,32 @@ def follow_views(run: Path, *, once: bool, wait: Callable[[float], None]) -> Ite
         view = fold_batch(view, batch)
         yield view
         caught_up = batch == FollowBatch()
-        if caught_up and (once or view.ended is not None):
+        if is_over() or (caught_up and (once or view.ended is not None)):
             return
         if caught_up:
             wait(POLL_S)
 
 
 def watch(
-    run: Path, *, once: bool = False, out: TextIO | None = None, wait: Callable[[float], None] = time.sleep
+    run: Path,
+    *,
+    once: bool = False,
+    out: TextIO | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Show a run until it ends, then its last screen, on `out` (stdout); `once`: show the current state only.
+    """Show a run until it ends or `is_over`, then its last screen, on `out` (stdout); `once`: the current state only.
 
     A terminal shows one screen, updated in place; other outputs get a screen per completed round.
     """
+    if run.is_dir():
+        run_directory.refuse_links(run)
     screen, view, events = open_console(out or sys.stdout), RunView(), event_file(run)
     if events.parent != run:
-        screen.print(f"events are read from {events}, which the config of {run} names", soft_wrap=True)
+        place = escape_text(f"events are read from {events}, which the config of {run} names")
+        screen.print(place, soft_wrap=True)
     with contextlib.suppress(KeyboardInterrupt), _open_display(screen, run, once) as show:
-        for view in follow_views(run, once=once, wait=wait):
+        for view in follow_views(run, once=once, wait=wait, is_over=is_over):
             show(view)
     screen.print(_render(view, run, screen))
 
@@ -170,7 +181,7 @@ def _open_display(screen: Console, run: Path, once: bool) -> Iterator[Callable[[
 
 def _render(view: RunView, run: Path, screen: Console, *, height: int | None = None) -> RenderableType:
     frame = ScreenFrame(screen.width, height, ascii=screen.options.ascii_only)
-    return draw(view, run=str(run), idle=_idle_seconds(run), frame=frame)
+    return draw(view, run=escape_text(str(run)), idle=_idle_seconds(run), frame=frame)
 
 
 def _idle_seconds(run: Path) -> float:

@@ -1,0 +1,79 @@
+"""Output streams that never stop a command: writes to a closed, broken or full stream are dropped, and remembered."""
+
+import errno
+import io
+import os
+import sys
+from typing import TextIO
+
+LINE_BYTES = 8192  # of the buffer
+
+
+class LenientStream(io.RawIOBase):
+    """Raw stream over a file descriptor; a write that fails is dropped, with all that follow."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        """Take a descriptor, which stays open, and the name of the stream for messages."""
+        self._descriptor, self.name = descriptor, name
+        self.error: OSError | None = None  # of the first write that failed
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the file descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
+        return os.isatty(self._descriptor)
+
+    def write(self, data: object) -> int:
+        """Write bytes; return their number, also if they were dropped."""
+        rest = memoryview(data).cast("B")  # type: ignore[arg-type]
+        size = len(rest)
+        while rest and self.error is None:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    @property
+    def loss(self) -> str | None:
+        """Describe what was lost; None if nothing was, or if the reader of a pipe, such as `head`, wanted no more."""
+        if self.error is None or self.error.errno == errno.EPIPE:
+            return None
+        return f"{self.name} could not be written: {self.error.strerror}"
+
+
+def is_lost(stream: TextIO) -> bool:
+    """Return whether a write to a guarded stream has failed; nobody sees what comes after."""
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return isinstance(raw, LenientStream) and raw.error is not None
+
+
+def guard_streams() -> list[LenientStream]:
+    """Replace stdout and stderr of the process, and open /dev/null for each standard stream that is closed.
+
+    A closed descriptor would be given to the next file that is opened, which would then receive the output.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    streams = []
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        before, raw = getattr(sys, name), LenientStream(descriptor, name)
+        encoding = before.encoding if before is not None else "utf-8"
+        text = io.TextIOWrapper(
+            io.BufferedWriter(raw, LINE_BYTES),
+            encoding,
+            "backslashreplace",
+            line_buffering=raw.isatty() or name == "stderr",
+        )
+        setattr(sys, name, text)
+        streams.append(raw)
+    return streams

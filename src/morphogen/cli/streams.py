@@ -6,8 +6,6 @@ import os
 import sys
 from typing import TextIO
 
-LINE_BYTES = 8192  # of the buffer
-
 
 class LenientStream(io.RawIOBase):
     """Raw stream over a file descriptor; a write that fails is dropped, with all that follow."""
@@ -67,13 +65,9 @@ def guard_streams() -> list[LenientStream]:
     streams = []
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         before, raw = getattr(sys, name), LenientStream(descriptor, name)
-        encoding = before.encoding if before is not None else "utf-8"
-        text = io.TextIOWrapper(
-            io.BufferedWriter(raw, LINE_BYTES),
-            encoding,
-            "backslashreplace",
-            line_buffering=raw.isatty() or name == "stderr",
-        )
+        encoding = "utf-8" if before is None else before.encoding
+        at_once = name == "stderr" or raw.isatty()
+        text = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=at_once)
         setattr(sys, name, text)
         streams.append(raw)
     return streams

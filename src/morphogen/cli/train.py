@@ -18,9 +18,9 @@ INCOMPLETE = 6  # exit code: events are lost
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
-exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory, 5 training
-diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be written, 129, 130 and
-143 stopped by a signal.
+exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory,
+5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be
+written, 129, 130 and 143 stopped by a signal.
 
 examples:
   morphogen train                              train a policy on digits

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from morphogen.vocab.text import format_value
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=0)]
 Real = float | None  # None: not measured, or not finite
 Positive = Annotated[float, Field(ge=0)] | None
 Share = Annotated[float, Field(ge=0, le=1)] | None

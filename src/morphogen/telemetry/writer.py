@@ -124,9 +124,12 @@ def _open_alone(path: Path) -> int:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise OSError(errno.EINVAL, "expected a file with one name, got a device, a pipe or a file with hard links")
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError:
         os.close(handle)
-        raise OSError(error.errno, "another process writes it") if isinstance(error, BlockingIOError) else error
+        raise OSError(errno.EAGAIN, "another process writes it") from None
+    except OSError:
+        os.close(handle)
+        raise
     return handle
 
 

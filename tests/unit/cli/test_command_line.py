@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -283,13 +284,22 @@ def test_interruption_ends_with_130(started, tmp_path, capsys):
     assert capsys.readouterr().err == "morphogen: stopped\n"
 
 
-def test_termination_ends_with_143(monkeypatch):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_with_its_code(monkeypatch, number, code):
     handlers = {}
     monkeypatch.setattr("signal.signal", handlers.__setitem__)
-    process.exit_on_sigterm()
+    process.exit_on_signals()
     with pytest.raises(SystemExit) as caught:
-        handlers[15](15, None)
-    assert caught.value.code == 143
+        handlers[number](number, None)
+    assert caught.value.code == code
+
+
+def test_an_ignored_hangup_stays_ignored(monkeypatch):
+    handlers = {}
+    monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    monkeypatch.setattr("signal.getsignal", lambda number: signal.SIG_IGN)
+    process.exit_on_signals()
+    assert not handlers
 
 
 WRONG = [

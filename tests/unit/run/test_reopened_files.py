@@ -39,7 +39,8 @@ def spec_of(**telemetry):
 def folder_of(path):
     """A run directory without an event."""
     path.mkdir(exist_ok=True)
-    (path / "manifest.json").write_text(json.dumps({"run_id": BEGIN.data.run_id}))
+    manifest = {"run_id": BEGIN.data.run_id, "inode": path.stat().st_ino}
+    (path / "manifest.json").write_text(json.dumps(manifest))
     return RunDirectory(path)
 
 
@@ -236,6 +237,7 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path
     at = drained(own)
     assert at.pending
     assert at.bytes == folder.events.stat().st_size
+    own.close()
     found, _ = open_sinks(spec, folder, pack(at))
     found[-1].close()
     after = told(folder.events)
@@ -322,7 +324,7 @@ def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_f
 
 def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):
     metrics, outside = tmp_path / "metrics", tmp_path / "mine.csv"
-    sink = ScalarSink("csv", metrics, TelemetrySpec(), epochs=9)
+    sink = ScalarSink("csv", metrics, TelemetrySpec(), run=tmp_path, epochs=9)
     sink.write([summary(0)])
     sink.flush()
     place = sink.position()
@@ -348,11 +350,11 @@ def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
     loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
     monkeypatch.setattr(writer.importlib, "import_module", lambda name: loggers)
     for name, known in (("wandb", "3x7"), ("mlflow", "5y9")):
-        first = ScalarSink(name, tmp_path, TelemetrySpec(), epochs=9)
+        first = ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9)
         assert first.position() == LoggerPosition()
         first.write([summary(0)])
         assert first.position() == LoggerPosition(id=known)
-        again = ScalarSink(name, tmp_path, TelemetrySpec(), epochs=9, position=first.position())
+        again = ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9, position=first.position())
         assert again.position() == LoggerPosition(id=known)
         again.write([summary(1)])
     assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]

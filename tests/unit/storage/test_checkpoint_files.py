@@ -221,10 +221,11 @@ def calls_until_done(monkeypatch, act, stop):
 
     path = type(files.Path())
     with monkeypatch.context() as patch:
-        for name in ("mkdir", "rename", "write_bytes"):
+        for name in ("mkdir", "rename"):
             patch.setattr(path, name, counted(getattr(path, name)))
         patch.setattr(files, "sync", counted(files.sync))
-        patch.setattr(files.os, "fsync", counted(files.os.fsync))
+        for name in ("open", "fsync"):
+            patch.setattr(files.os, name, counted(getattr(files.os, name)))
         try:
             act()
         except Killed:

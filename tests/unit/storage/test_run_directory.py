@@ -19,8 +19,8 @@ CONFIG = '{"task": "digits"}\n'
 
 def made(path, **manifest):
     """A run directory whose owner is gone."""
-    with run_directory.create_directory(path, config=CONFIG, manifest=manifest) as run:
-        return run
+    with run_directory.create_directory(path, config=CONFIG, manifest=manifest):
+        return run_directory.RunDirectory(path)
 
 
 def names(path):
@@ -31,7 +31,8 @@ def test_a_new_run_directory_holds_config_and_manifest(tmp_path):
     run = made(tmp_path / "a" / "b", status="running")
     assert names(run.path) == ["config.json", "manifest.json"]
     assert (run.path / "config.json").read_text() == CONFIG
-    assert run.read_manifest() == {"status": "running"}
+    assert run.read_manifest() == {"status": "running", "inode": run.path.stat().st_ino}
+    assert run.is_original()
 
 
 def test_an_empty_directory_is_used(tmp_path):
@@ -62,7 +63,7 @@ def test_the_same_directory_twice_is_refused_and_left_alone(tmp_path):
     for attempt in (run_directory.check_new_directory, made):
         with pytest.raises(ConfigError, match=r"expected a new or empty directory, got .*run, which is not empty"):
             attempt(run.path)
-    assert run.read_manifest() == {"status": "completed"}
+    assert run.read_manifest()["status"] == "completed"
 
 
 def test_a_path_through_a_file_is_refused(tmp_path):
@@ -116,11 +117,12 @@ def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path, monke
 def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
     run = made(tmp_path / "run", run_id="x", status="running")
     run.update(status="completed", last_checkpoint="round-000001-epoch-0000")
-    assert run.read_manifest() == {"run_id": "x", "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
+    kept = {"run_id": "x", "inode": run.path.stat().st_ino}
+    assert run.read_manifest() == {**kept, "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
     assert names(run.path) == ["config.json", "manifest.json"]
 
 
-@pytest.mark.parametrize("call", ["write_bytes", "rename"])
+@pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, call):
     target = tmp_path / "file"
     files.write_atomic(target, b"old")
@@ -128,7 +130,7 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, mon
     def fails(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(type(target), call, fails)
+    monkeypatch.setattr(*(files.os, call) if call == "fsync" else (type(target), call), fails)
     with pytest.raises(OSError, match="Input/output error"):
         files.write_atomic(target, b"new")
     monkeypatch.undo()

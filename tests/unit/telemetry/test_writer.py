@@ -63,7 +63,7 @@ def test_what_is_late_or_about_one_env_gives_none():
 
 
 def test_csv_files_hold_a_line_per_step(tmp_path):
-    sink = ScalarSink("csv", tmp_path / "metrics", TelemetrySpec(), epochs=24)
+    sink = ScalarSink("csv", tmp_path / "metrics", TelemetrySpec(), run=tmp_path, epochs=24)
     sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3)])
     sink.write([summary(1)])
     sink.flush()

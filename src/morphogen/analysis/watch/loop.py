@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -146,7 +147,7 @@ def watch(
 
     A terminal shows one screen, updated in place; other outputs get a screen per completed round.
     """
-    if run.is_dir():
+    if os.path.isdir(run):
         run_directory.refuse_links(run)
     screen, view, events = open_console(out or sys.stdout), RunView(), event_file(run)
     if events.parent != run:

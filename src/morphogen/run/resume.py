@@ -16,6 +16,7 @@ from morphogen.run import sinks
 from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
 from morphogen.telemetry.kinds.run import SkippedCheckpoint
@@ -109,7 +110,7 @@ def remove_newer(folder: RunDirectory, resume_point: ResumePoint) -> None:
 def branch_run(source: RunDirectory, name: str, out: Path) -> None:
     """Create the run directory `out` from a checkpoint of `source`, which is not changed.
 
-    Raises: CheckpointError if the checkpoint is unknown or damaged.
+    Raises: CheckpointError if the checkpoint is unknown or damaged, or a file cannot be copied.
     """
     path = source.checkpoints / name
     if checkpoint_store.parse_position(Path(name)) is None or not os.path.isdir(path):
@@ -118,9 +119,13 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
     checkpoint_store.check_undamaged(path)
     _, spec, manifest = run_directory.open_directory(source.path)
     spec = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the event file of the source must not be cut
-    with run_directory.create_directory(out, config=dump_config(spec), manifest=manifest) as branch:
-        shutil.copytree(path, branch.checkpoints / name)
-        if source.events.is_file():
-            shutil.copyfile(source.events, branch.events)
-        if source.metrics.is_dir():
-            shutil.copytree(source.metrics, branch.metrics, symlinks=True)
+    try:
+        with run_directory.create_directory(out, config=dump_config(spec), manifest=manifest) as branch:
+            shutil.copytree(path, branch.checkpoints / name)
+            if source.events.is_file():
+                shutil.copyfile(source.events, branch.events)
+            if source.metrics.is_dir():
+                shutil.copytree(source.metrics, branch.metrics, symlinks=True)
+    except OSError as error:
+        shutil.rmtree(out, ignore_errors=True)
+        raise CheckpointError(f"{source.path} cannot be copied to {out}: {error_line(error)}") from error

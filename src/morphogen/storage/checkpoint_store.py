@@ -61,6 +61,8 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises: CheckpointError, with the rest of a sentence that begins with the directory.
     """
+    if (path / MANIFEST).is_symlink():
+        raise CheckpointError(f"has a link in place of {MANIFEST}")
     try:
         manifest = files.parse_json(files.read_bytes(path / MANIFEST))
     except OSError as error:

@@ -32,6 +32,7 @@ CHECKPOINTS, POLICY, LOCK = "checkpoints", "policy.safetensors", "lock"
 METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
 STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
+DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
 NAMES, SUFFIXES = (LOCK, CHECKPOINTS, METRICS, REPORT), (".json", ".jsonl", ".safetensors", ".pt")  # of entries in use
 
 
@@ -128,7 +129,7 @@ def hold_directory(folder: Path) -> Iterator[RunDirectory]:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise ConfigError(f"run directory {folder} cannot be opened: {files.error_line(error)}") from None
-    link = Path(f"/proc/{os.getpid()}/fd/{handle}")  # of this process, for loggers that write in one of their own
+    link = Path(DESCRIPTORS.format(os.getpid()), str(handle))
     status = os.fstat(handle)
     run = RunDirectory(link if link.exists() else folder, folder, (status.st_dev, status.st_ino))
     try:

@@ -114,9 +114,9 @@ def load_tree(path: Path, *, label: str) -> Any:
         with open_regular(path) as file:
             if file.read(2) == ZIP_MAGIC:
                 raise ValueError("expected a safetensors file of format 4, got a file of an older format")
-        with safetensors.safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("tree")
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            with safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as content:  # of any name
+                text = (content.metadata() or {}).get("tree")
+                tensors = {name: content.get_tensor(name).clone() for name in content.keys()}  # noqa: SIM118
         if text is None:
             raise ValueError("expected a tree in its metadata, got none")
         return _place_tensors(text, tensors)

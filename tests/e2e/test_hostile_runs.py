@@ -1,0 +1,287 @@
+"""Run directories of somebody else: nothing in them is followed or written through a link, or names a place outside."""
+
+import json
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from support.small_runs import tiny
+
+from morphogen.analysis.run_log import read_rounds
+from morphogen.cli.main import main
+from morphogen.config.config_files import dump_config, parse_config
+from morphogen.config.groups import CheckpointSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import CheckpointError, ConfigError
+from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.storage import files
+from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.telemetry.writer import JsonlSink
+
+PATIENCE_S = 60
+CHECKPOINT = "checkpoints/round-000002-epoch-0000"
+ENTRIES = (
+    *("config.json", "manifest.json", "events.jsonl", "policy.safetensors", "result.json", "evaluation.json", "lock"),
+    *("metrics", "metrics/csv", "metrics/csv/scalars/round/accuracy_mean.csv", "report", "report/index.html"),
+    *("checkpoints", CHECKPOINT, f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"),
+    f"{CHECKPOINT}/envs.rank0.safetensors",
+)
+COMMANDS = {
+    "inspect": "inspect {run}",
+    "watch": "watch --once {run}",
+    "report": "report {run}",
+    "evaluate": "evaluate {run} --episodes 2 --arms wait",
+    "resume": "resume {run} --extend-rounds 1 --quiet",
+    "branch": "resume {run} --checkpoint round-000002-epoch-0000 --out {run}-branch --quiet",
+    "compare": "compare {run} {other} --episodes 2",
+}
+
+
+def spec(**fields):
+    """Two rounds of four epochs, saved after each."""
+    known = {"rounds": 2, "envs": 2, "episode_length": 4, "final_episodes": 2}
+    return tiny(**{**known, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), **fields})
+
+
+@contextmanager
+def in_time():
+    """Raise if the body hangs."""
+
+    def late(number, frame):
+        raise AssertionError(f"not done after {PATIENCE_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def contents(folder):
+    """Everything below a folder, by path: bytes of files, targets of links."""
+    return {
+        str(path.relative_to(folder)): os.readlink(path)
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else ""
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run with everything that a run directory can hold."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    train_ppo_vectorized(spec(telemetry=TelemetrySpec(loggers=("csv",))), out=run)
+    for name in ("evaluation.json", "lock"):
+        (run / name).write_text("{}")
+    (run / "report").mkdir()
+    (run / "report/index.html").write_text("mine")
+    return run
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("target", ["the same", "nothing", "device", "pipe"])
+def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, command):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    os.mkfifo(outside / "pipe")
+    shutil.copytree(whole, outside / "copy")
+    targets = {"device": "/dev/zero", "pipe": outside / "pipe", "nothing": outside / "nothing"}
+    before = contents(outside / "copy")
+    for entry in ENTRIES:
+        place, aside = run / entry, tmp_path / "aside"
+        place.rename(aside)
+        place.symlink_to(targets.get(target, outside / "copy" / entry))
+        state = contents(run)
+        words = COMMANDS[command].format(run=run, other=whole)
+        with in_time():
+            assert main(words.split()) == 2, entry
+        said = capsys.readouterr().err
+        refusals = ("is a link", "config.json not found", "expected a run directory, a folder of them")
+        assert any(text in said for text in refusals), entry
+        assert str(run) in said or command == "compare"
+        assert contents(run) == state
+        place.unlink()
+        aside.rename(place)
+    assert contents(outside / "copy") == before
+    assert not (outside / "nothing").exists()
+    assert not (tmp_path / "run-branch").exists()
+
+
+@pytest.mark.parametrize("entry", [f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"])
+def test_a_checkpoint_with_a_link_is_not_loaded(run, whole, entry, capsys):
+    (run / entry).unlink()
+    (run / entry).symlink_to(whole / entry)
+    assert main(["inspect", str(run / CHECKPOINT)]) == 2
+    assert "is a link" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match=f"{'a link in place of' if 'manifest' in entry else 'lacks'} "):
+        load_checkpoint(run / CHECKPOINT)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "." in entry.rpartition("/")[2]])
+def test_a_pipe_in_place_of_a_file_is_refused_or_not_needed_and_never_waited_for(run, whole, capsys, entry, command):
+    (run / entry).unlink()
+    os.mkfifo(run / entry)
+    with in_time():
+        code = main(COMMANDS[command].format(run=run, other=whole).split())
+    said = capsys.readouterr().err
+    assert code in (0, 2, 3, 4), said
+    assert code == 0 or any(name in said for name in (entry.rpartition("/")[2], str(run), "side: expected a run")), said
+
+
+def test_a_link_to_the_run_directory_itself_is_followed(run, tmp_path, capsys):
+    (tmp_path / "latest").symlink_to(run)
+    assert main(["inspect", str(tmp_path / "latest")]) == 0
+    assert main(["resume", str(tmp_path / "latest"), "--extend-rounds", "1", "--quiet"]) == 0
+    assert f"files: {tmp_path / 'latest'}\n" in capsys.readouterr().out
+    assert len(read_rounds(run)) == 3
+
+
+def test_foreign_files_among_the_checkpoints_stay(run):
+    mine = [".tmp-important", ".trash-mine", ".tmp-round-000001-epoch-0000-1234", "notes"]
+    for name in mine:
+        (run / "checkpoints" / name).mkdir()
+    dead = run / "checkpoints/.tmp-round-000009-epoch-0000-0123456789abcdef"
+    dead.mkdir()
+    resume(run, rounds=3)
+    assert {path.name for path in (run / "checkpoints").iterdir()} >= set(mine)
+    assert not dead.exists()
+
+
+# --- temporary files --------------------------------------------------------------------------------------------------
+
+
+def test_a_temporary_file_is_not_written_through_what_lies_at_its_name(tmp_path, monkeypatch):
+    victim, target = tmp_path / "victim", tmp_path / "config.json"
+    victim.write_text("kept")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda size: "0" * 2 * size)
+    link = files.temporary_path(target)
+    link.symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        files.write_atomic(target, b"mine")
+    assert victim.read_text() == "kept"
+    assert not target.exists()
+
+
+def test_names_of_temporary_files_are_all_different(tmp_path):
+    names = {files.temporary_path(tmp_path / "config.json").name for _ in range(99)}
+    assert len(names) == 99
+    assert min(len(name) for name in names) == len(".tmp-config.json-") + 16
+
+
+# --- places outside ---------------------------------------------------------------------------------------------------
+
+
+def rewrite(run, **telemetry):
+    """Change the telemetry of the config of a run, as whoever hands on a run can."""
+    changed = parse_config((run / "config.json").read_text())
+    (run / "config.json").write_text(dump_config(replace(changed, telemetry=replace(changed.telemetry, **telemetry))))
+
+
+@pytest.mark.parametrize("shown", ["absolute", "relative", "through a link"])
+def test_a_config_names_no_place_outside_without_being_asked(run, tmp_path, shown, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    (run / "way").symlink_to(other)
+    rewrite(run, dir={"absolute": str(other), "relative": "../other", "through a link": "way"}[shown])
+    before = contents(other)
+    assert main(["resume", str(run), "--extend-rounds", "1", "--quiet"]) == 2
+    assert "telemetry.dir: expected --telemetry-dir" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"telemetry\.dir: expected --telemetry-dir"):
+        resume(run, rounds=3)
+    assert contents(other) == before
+
+
+def outside_run(tmp_path):
+    """A run whose events lie outside of its directory."""
+    run, events = tmp_path / "run", tmp_path / "events"
+    train_ppo_vectorized(spec(telemetry=TelemetrySpec(dir=str(events))), out=run)
+    return run, events / "events.jsonl"
+
+
+def test_the_events_outside_belong_to_one_directory_and_not_to_its_copy(tmp_path, capsys):
+    run, events = outside_run(tmp_path)
+    shutil.copytree(run, tmp_path / "copy")
+    more = ["--extend-rounds", "1", "--quiet"]
+    before = events.read_bytes()
+    assert main(["resume", str(tmp_path / "copy"), "--telemetry-dir", str(events.parent), *more]) == 4
+    assert "belongs to the run directory of which this one is a copy" in capsys.readouterr().err
+    assert events.read_bytes() == before
+    assert main(["resume", str(tmp_path / "copy"), "--telemetry-dir", str(tmp_path / "new"), *more]) == 0
+    run.rename(tmp_path / "moved")
+    assert main(["resume", str(tmp_path / "moved"), "--telemetry-dir", str(events.parent), *more]) == 0
+    assert events.read_bytes().startswith(before[: len(before) // 2])
+    assert len(read_rounds(tmp_path / "moved")) == 3
+
+
+def test_an_event_file_has_one_writer_and_one_name(run, tmp_path):
+    holder = JsonlSink(run / "events.jsonl")
+    with pytest.raises(CheckpointError, match="another process writes it"):
+        resume(run, rounds=3)
+    holder.close()
+    os.link(run / "events.jsonl", tmp_path / "backup")
+    before = (tmp_path / "backup").read_bytes()
+    with pytest.raises(CheckpointError, match="expected a file with one name"):
+        resume(run, rounds=3)
+    assert (tmp_path / "backup").read_bytes() == before
+    os.unlink(tmp_path / "backup")
+    assert len(resume(run, rounds=3).history) == 3
+
+
+# --- texts and places that are hard to show ---------------------------------------------------------------------------
+
+NAMES = {"escapes": b"x\x1b[31mRED\x1b]0;t\x07", "no UTF-8": b"caf\xe9\xff", "markup": b"<b>[red]$\\frac{$"}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("words", ["inspect .", "watch --once .", "report .", "evaluate . --episodes 2 --arms wait"])
+def test_a_directory_of_any_name_is_shown_without_control_characters(whole, tmp_path, monkeypatch, capfd, name, words):
+    place = os.path.join(os.fsencode(tmp_path), name)
+    shutil.copytree(whole, os.fsdecode(place))
+    monkeypatch.chdir(os.fsdecode(place))
+    assert main(words.split()) == 0
+    said = capfd.readouterr()
+    for text in (said.out, said.err):
+        assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_folders_of_any_name_below_a_side_are_shown_without_control_characters(whole, tmp_path, capfd):
+    for name in (*NAMES.values(), b"plain"):
+        shutil.copytree(whole, os.fsdecode(os.path.join(os.fsencode(tmp_path / "sides"), name)))
+    (tmp_path / "other").mkdir()
+    for number in range(4):
+        shutil.copytree(whole, tmp_path / "other" / str(number))
+    assert main(["compare", str(tmp_path / "sides"), str(tmp_path / "other"), "--episodes", "2"]) == 0
+    said = capfd.readouterr()
+    assert all(line.isprintable() for line in (said.out + said.err).splitlines())
+    assert r"caf\udce9\udcff" in said.err
+
+
+def test_a_run_that_cannot_be_written_to_is_evaluated(run, tmp_path, monkeypatch, capsys):
+    def refuse(path, data):
+        if path.name == "evaluation.json":
+            raise PermissionError(30, "Read-only file system")
+        real(path, data)
+
+    real = files.write_atomic
+    monkeypatch.setattr(files, "write_atomic", refuse)
+    words = ["evaluate", str(run), "--episodes", "2", "--arms", "wait", "--json", str(tmp_path / "numbers.json")]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert f"evaluation.json was not written: {run} cannot be written to: Read-only file system" in said.err
+    assert "trained" in said.out
+    assert set(json.loads((tmp_path / "numbers.json").read_text())["arms"]) == {"trained", "wait"}
+    assert (run / "evaluation.json").read_text() == "{}"

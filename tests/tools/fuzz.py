@@ -19,32 +19,37 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from support.fuzz_inputs import KINDS
 
+from morphogen.analysis.report import import_plots
 from morphogen.errors import CheckpointError, ConfigError, DataError
 
 REFUSALS = (ConfigError, DataError, CheckpointError)  # a ScheduleError is a ConfigError
-SLOWEST = 20  # seconds for one input
-MOST = 256 * 2**10  # KiB that one input may take
+SLOWEST = 2.0  # seconds for one input
+MOST, MOST_FOR_BYTE = 64 * 2**20, 4  # bytes that one input may take, and more of them for each of its own
 TALK = 1000  # inputs between two lines
 
 
 class Trial:
     """One kind of input in a folder of its own, and the count of its outcomes."""
 
-    def __init__(self, name, folder, talk=False):
-        self.name, self.kind, self.talk = name, KINDS[name](folder / "given"), talk
+    def __init__(self, name, folder, talk=False, slowest=SLOWEST):
+        self.name, self.kind, self.talk, self.slowest = name, KINDS[name](folder / "given"), talk, slowest
+        self.longest, self.largest = 0.0, 0
         self.home, self.seen, self.began = folder / "home", Counter(), time.perf_counter()
         self.home.mkdir()
 
     def check(self, value):
         """Try one input; an AssertionError, or what was raised instead of an error of ours, where it is not handled."""
         self.kind.put(value)
-        before, most = listing(self.home.parent), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with warnings.catch_warnings(), chdir(self.home), in_time():
+        before, most = listing(self.home.parent), peak()
+        began = time.perf_counter()
+        with warnings.catch_warnings(), chdir(self.home), in_time(self.slowest):
             warnings.simplefilter("error")
             self.seen[self.outcome(value)] += 1
+        self.longest = max(self.longest, time.perf_counter() - began)
         assert listing(self.home.parent) == before, "something was written"
-        taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most
-        assert taken < MOST, f"{taken} KiB were taken"
+        taken, size = peak() - most, sum(facts[0] for facts in before.values())
+        self.largest = max(self.largest, taken)
+        assert taken <= MOST + MOST_FOR_BYTE * size, f"{taken} bytes were taken for files of {size}"
         if self.talk and self.seen.total() % TALK == 0:
             print(f"{self.name}: {self.seen.total()} inputs", file=sys.stderr, flush=True)
 
@@ -80,22 +85,28 @@ class Trial:
         spent = time.perf_counter() - self.began
         return (
             f"{self.name:<12}{self.seen.total():>8}{self.seen['accepted']:>10}{self.seen['refused']:>10}{spent:>9.0f}"
+            f"{self.longest:>11.2f}{self.largest / 2**20:>10.1f}"
         )
 
 
+def peak():
+    """Most memory that the process ever took, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10
+
+
 @contextmanager
-def in_time():
+def in_time(slowest):
     """An AssertionError where something waits for what never comes."""
 
     def late(number, frame):
-        raise AssertionError(f"not done after {SLOWEST} s")
+        raise AssertionError(f"not done after {slowest} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SLOWEST)
+    signal.setitimer(signal.ITIMER_REAL, slowest)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -116,12 +127,17 @@ def main(argv=None):
     parser.add_argument("--kind", nargs="+", choices=tuple(KINDS), default=tuple(KINDS), help="default: all")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     asked, rows = parser.parse_args(argv), []
+    import_plots()  # not part of the time of the first input
     for name in asked.kind:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
             trial = Trial(name, Path(folder), talk=True)
             trial.run(asked.examples, asked.seed)
             rows.append(trial.row())
-    print(f"{'kind':<12}{'inputs':>8}{'accepted':>10}{'refused':>10}{'seconds':>9}", *rows, sep="\n")
+    print(
+        f"{'kind':<12}{'inputs':>8}{'accepted':>10}{'refused':>10}{'seconds':>9}{'longest s':>11}{'MiB more':>10}",
+        *rows,
+        sep="\n",
+    )
 
 
 if __name__ == "__main__":

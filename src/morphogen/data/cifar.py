@@ -1,4 +1,8 @@
-"""Reader of the official CIFAR-10 files, binary or Python.  Nothing is downloaded; a pickle runs no code."""
+"""Reader of the official CIFAR-10 files, binary or Python.  Nothing is downloaded.
+
+A pickle runs no code, and takes time and memory by its size alone: the number of its operations is bounded, keys are
+plain values (the hash of nested tuples takes exponential time), and text is encoded once per byte of the file.
+"""
 
 import io
 import math
@@ -7,18 +11,20 @@ import pickle
 import pickletools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from morphogen.data.splits import Samples, Splits, StoredImages, hold_out
 from morphogen.errors import DataError
-from morphogen.storage.files import error_line, open_regular, read_bytes
+from morphogen.storage.files import MIB, error_line, open_regular, read_bytes
 from morphogen.vocab.text import format_value
 
-_MEMO_OPCODES = ("PUT", "BINPUT", "LONG_BINPUT")  # allocate a table up to their argument
+MAX_BYTES = 64 * MIB  # of a pickle
+MAX_OPERATIONS = 250_000  # of a pickle; an official file has less than a tenth
 
 
 class PickledArray:
@@ -73,13 +79,6 @@ def _make_dtype(code: Any, *flags: Any) -> _Uint8Stub:
     return _Uint8Stub()
 
 
-def _encode_bytes(text: str, encoding: str = "latin1") -> bytes:
-    """Return bytes that an old pickle stores as text."""
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError("bytes in another encoding than latin1")
-    return text.encode("latin1")
-
-
 def _from_buffer(raw: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
     if not isinstance(dtype, _Uint8Stub) or order not in ("C", b"C"):
         raise pickle.UnpicklingError("an array that is stored in another way")
@@ -94,15 +93,52 @@ _ALLOWED = {
     ("numpy._core.numeric", "_frombuffer"): _CallStub(_from_buffer),
     ("numpy", "ndarray"): None,
     ("numpy", "dtype"): _CallStub(_make_dtype),
-    ("_codecs", "encode"): _CallStub(_encode_bytes),
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # in Python: the one in C hashes every key
     """Unpickler of containers, numbers, strings and records of arrays."""
+
+    dispatch: ClassVar[dict[int, Any]] = {  # without sets, which hash what they hold
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if code not in (pickle.EMPTY_SET[0], pickle.ADDITEMS[0], pickle.FROZENSET[0])
+    }
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(io.BytesIO(raw), encoding="bytes")
+        self._text_left = len(raw)  # bytes that may still be encoded
+
+    def load_dict(self) -> None:
+        """Build a dict of the items since the mark."""
+        _check_keys(self.stack[::2])
+        super().load_dict()
+
+    def load_setitem(self) -> None:
+        """Set an item of the dict below."""
+        _check_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        """Set the items since the mark."""
+        _check_keys(self.stack[::2])
+        super().load_setitems()
+
+    dispatch |= {pickle.DICT[0]: load_dict, pickle.SETITEM[0]: load_setitem, pickle.SETITEMS[0]: load_setitems}
+
+    def _encode(self, text: str, encoding: str = "latin1") -> bytes:
+        """Return bytes that an old pickle stores as text."""
+        if encoding not in ("latin1", "latin-1"):
+            raise pickle.UnpicklingError("bytes in another encoding than latin1")
+        self._text_left -= len(text)
+        if self._text_left < 0:
+            raise pickle.UnpicklingError("more text than the file holds")
+        return text.encode("latin1")
 
     def find_class(self, module: str, name: str) -> object:
         """Return the stub of an allowed name; any other name raises."""
+        if (module, name) == ("_codecs", "encode"):
+            return _CallStub(self._encode)
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is not allowed in a data file")
         return _ALLOWED[module, name]
@@ -110,10 +146,14 @@ class _Unpickler(pickle.Unpickler):
 
 def read_pickle(raw: bytes) -> object:
     """Return the content of a pickle, with `PickledArray` for arrays; a damaged pickle can raise any exception."""
-    for opcode, argument, _ in pickletools.genops(raw):
-        if opcode.name in _MEMO_OPCODES and not 0 <= argument < len(raw):  # type: ignore[operator]
-            raise pickle.UnpicklingError(f"its memo index {argument} is out of range")
-    return _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+    if next(islice(pickletools.genops(raw), MAX_OPERATIONS, None), None) is not None:
+        raise pickle.UnpicklingError(f"it has more than {MAX_OPERATIONS} operations")
+    return _Unpickler(raw).load()
+
+
+def _check_keys(keys: list[object]) -> None:
+    if not all(type(key) in (str, bytes, int) for key in keys):
+        raise pickle.UnpicklingError("a key is neither text nor a number")
 
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
@@ -159,7 +199,7 @@ def read_binary(path: Path) -> Samples:
 def read_python(path: Path) -> Samples:
     """Return the samples of a pickled dict with `data` uint8 [n, 3072] and `labels`, n integers."""
     with _data_errors(path):
-        raw = read_bytes(path)
+        raw = read_bytes(path, MAX_BYTES)
     try:
         batch = read_pickle(raw)
     except Exception as error:  # a damaged pickle can raise any exception

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from morphogen.vocab.text import escape_text
 
 MIB = 2**20
-MAX_BYTES = 64 * MIB  # of a file read into memory
+MAX_BYTES = 16 * MIB  # of a JSON file, or of a line of an event file
 MAX_DEPTH = 64  # nested objects and lists
 TEMPORARY = ".tmp-"  # prefix of files that are being written
 
@@ -40,11 +40,13 @@ def open_regular(path: Path) -> BinaryIO:
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file; more than `max_bytes` are an OSError."""
+    data = bytearray()
     with open_regular(path) as file:
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
-    return data
+        while part := file.read(MIB):  # a read of `max_bytes` at once would take as much memory for a small file
+            data += part
+            if len(data) > max_bytes:
+                raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
+    return bytes(data)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

@@ -1,0 +1,121 @@
+"""The stream test: whatever happens to the standard streams of a command, its result is that of an undisturbed one.
+
+    python tests/tools/lose_streams.py [--json FILE] [--folder DIR]
+
+Each command runs with each of stdin, stdout and stderr closed, full, broken in the middle and slow, on a copy of the
+same run; then its files are compared with those of the command that was left alone.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+from support import run_comparison
+from support.standard_streams import FAULTS, NAMES, Ended, run_with
+
+SMALL = ["--preset", "smoke", "--envs", "2", "--set", "final_episodes=2", "--set", "engine.threads=1"]
+COMMANDS = {
+    "train": ["train", *SMALL, "--out", "run"],
+    "resume": ["resume", "run", "--extend-rounds", "1"],
+    "evaluate": ["evaluate", "run", "--episodes", "2", "--arms", "wait"],
+    "compare": ["compare", "run", "other", "--episodes", "2", "--json", "numbers.json"],
+    "watch": ["watch", "run"],
+    "report": ["report", "run"],
+}
+WRITTEN = {"evaluate": "run/evaluation.json", "compare": "numbers.json", "report": "run/report/index.html"}
+LOST = 7  # exit code of a command whose output could not be written
+
+
+class Trial:
+    """Commands in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.alone = cache(self._alone)
+
+    def place(self, name: str, command: str) -> Path:
+        """A folder with what a command needs."""
+        place = self.folder / name
+        place.mkdir(parents=True)
+        if command != "train":
+            shutil.copytree(self.alone("train") / "run", place / "run")
+            shutil.copytree(place / "run", place / "other")
+        return place
+
+    def _alone(self, command: str) -> Path:
+        """A command that is left alone."""
+        place = self.place(f"alone-{command}", command)
+        ended = run_with("stdin", "closed", COMMANDS[command], place)
+        if ended.code:
+            raise RuntimeError(f"{command} ended with {ended.code}: {ended.said['stderr']}")
+        return place
+
+    def fault(self, command: str, stream: str, fault: str) -> str | None:
+        """What is wrong with a command whose stream is out of order."""
+        reference = self.alone(command)
+        place = self.place(f"{command}-{stream}-{fault}", command)
+        ended = run_with(stream, fault, COMMANDS[command], place)
+        wrong = self._wrong_exit(ended, command, stream, fault)
+        if wrong is None and command in ("train", "resume"):
+            wrong = next(run_comparison.differences(reference / "run", place / "run"), None)
+        elif wrong is None and command in WRITTEN:
+            wrong = difference(reference / WRITTEN[command], place / WRITTEN[command])
+        shutil.rmtree(place)
+        return wrong
+
+    def _wrong_exit(self, ended: Ended, command: str, stream: str, fault: str) -> str | None:
+        lost = fault == "full" and (stream == "stdout" or (stream == "stderr" and command not in ("watch", "report")))
+        wanted = LOST if lost else 0
+        said = "\n".join(ended.said.values())
+        if ended.code != wanted:
+            return f"exit code {ended.code}, expected {wanted}: {said}"
+        line = f"morphogen: error: {stream} could not be written: No space left on device\n"
+        if lost and stream == "stdout" and not ended.said["stderr"].endswith(line):
+            return f"the loss is not told: {said}"
+        return f"a traceback: {said}" if "Traceback" in said else None
+
+
+def difference(one: Path, other: Path) -> str | None:
+    """How two files differ, clocks aside."""
+    if one.suffix != ".json":
+        return None if other.stat().st_size > 0 else f"{other.name} is empty"
+    left, right = (run_comparison.timeless(json.loads(path.read_text())) for path in (one, other))
+    return None if left == right else f"{one.name} differs"
+
+
+def cases() -> Iterator[tuple[str, str, str]]:
+    """Every command with every stream in every state; input is never full."""
+    for command, stream, fault in product(COMMANDS, NAMES, FAULTS):
+        if (stream, fault) != ("stdin", "full"):
+            yield command, stream, fault
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run every case; print what was wrong; 1 if anything was."""
+    parser = argparse.ArgumentParser(description="Do commands need their standard streams?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the runs that were left alone there")
+    given = parser.parse_args(argv)
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="streams-"))
+    trial, rows = Trial(folder), []
+    for command, stream, fault in cases():
+        wrong = trial.fault(command, stream, fault)
+        rows.append({"command": command, "stream": stream, "state": fault, "fault": wrong})
+        print(f"{command:<10}{stream:<8}{fault:<8}{wrong or 'as if it were whole'}", flush=True)
+    faults = sum(row["fault"] is not None for row in rows)
+    print(f"{len(rows)} cases, {faults} faults")
+    if given.json is not None:
+        given.json.write_text(json.dumps(rows, indent=2) + "\n")
+    if given.folder is None:
+        shutil.rmtree(folder)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

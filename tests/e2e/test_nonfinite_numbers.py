@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.nan_injection import BAD, ENVS, LENGTH, Run, only, records, seen, small
 from support.profiles import one_in
+from support.run_comparison import events
+from support.small_runs import tiny
 
+from morphogen.analysis.run_log import read_run
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Feed
+from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import TrainingDiverged
+from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.builders.tree_equality import leaves
 from morphogen.vocab.stage import Panic
 
@@ -265,3 +271,39 @@ def test_after_a_broken_round_the_policy_learns_on():
     assert run.metrics[1]["skip_streak"] == 0
     assert all(math.isfinite(value) for value in run.metrics[1].values())
     assert learned(run) != before
+
+
+# --- a whole run with files -------------------------------------------------------------------------------------------
+
+MANY, SICK = 32, 5
+
+
+def diverging(out, *, sick):
+    """Train 32 hosts for three rounds; the weights of one are NaN in every epoch but the first from round 2 on."""
+
+    def poisoned(scheduler, state, hidden, segment, t):
+        if sick and scheduler.round and t:
+            state = of_host("params", state, SICK, torch.nan)
+        return whole(scheduler, state, hidden, segment, t)
+
+    spec = tiny(rounds=3, envs=MANY, episode_length=LENGTH, final_episodes=2, telemetry=TelemetrySpec(level="debug"))
+    whole = Scheduler.run_epoch
+    with patch.object(Scheduler, "run_epoch", poisoned):
+        return train_ppo_vectorized(spec, out=out)
+
+
+def test_one_diverging_host_among_many_takes_nothing_from_the_run(tmp_path):
+    calm, sick = diverging(tmp_path / "calm", sick=False), diverging(tmp_path / "sick", sick=True)
+    assert read_run(tmp_path / "sick").manifest["status"] == "completed"
+    assert [summary.rollbacks for summary in calm.history] == [0, 0, 0]
+    assert sick.history[0].rollbacks == 0
+    assert min(summary.rollbacks for summary in sick.history[1:]) >= 1
+    assert all(leaf.isfinite().all() for leaf in leaves(sick.policy).values())
+    back = [event for event in events(tmp_path / "sick") if event["event"] == "RolledBack"]
+    assert {event["env"] for event in back} == {SICK}
+    rows = [
+        [event["data"]["val_acc"] for event in events(run) if event["event"] == "EpochCompleted"]
+        for run in (tmp_path / "calm", tmp_path / "sick")
+    ]
+    for one, other in zip(*(table[: LENGTH + 2] for table in rows), strict=True):  # the fault is there from + 1 on
+        assert one[:SICK] + one[SICK + 1 :] == other[:SICK] + other[SICK + 1 :]

@@ -151,7 +151,7 @@ class Commands:
             code = exit_code(value)
         said = err.buffer.getvalue().decode()
         assert code in self.CODES, f"exit code {code}"
-        assert "Traceback" not in said
+        assert "Traceback" not in said, said
         assert (code == 0) == (not re.search("^morphogen: error: .", said, re.MULTILINE)), said
         assert code == 0 or all(line.startswith("morphogen: ") for line in said.splitlines()), said
         return "refused" if code else "accepted"

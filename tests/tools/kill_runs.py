@@ -1,6 +1,6 @@
 """The kill test: a run that is killed again and again ends with the same bits as one that is left alone.
 
-    python tests/tools/kill_runs.py [--kills N] [--seed S] [--json FILE] [--folder DIR]
+    python tests/tools/kill_runs.py [--kills N] [--seed S] [--compile MODE] [--json FILE] [--folder DIR]
 
 A run is left alone; then the same run is killed at random moments, of which a share lie inside a save, and resumed
 each time.  When it ends it is compared with the first one, and another one begins, until there were enough kills.
@@ -177,7 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Kill, resume, compare; what was hit and whether it mattered goes to stdout."""
     given = _parser().parse_args(argv)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="killing-"))
-    trial = Trial(folder, CONFIG, random.Random(given.seed))
+    config = {**CONFIG, "engine": {**CONFIG["engine"], "compile": given.compile}}
+    trial = Trial(folder, config, random.Random(given.seed))
     try:
         told = tried(trial, given.kills)
     except Failed as error:
@@ -185,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(*_table(trial.kills), sep="\n")
     print(told or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was left alone")
     if given.json is not None:
-        found = {"kills": [asdict(kill) for kill in trial.kills], "difference": told, "config": CONFIG}
+        found = {"kills": [asdict(kill) for kill in trial.kills], "difference": told, "config": config}
         given.json.write_text(
             json.dumps({**found, "seed": given.seed, "life_s": trial.life_s, "save_s": trial.save_s}, indent=2) + "\n"
         )
@@ -198,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Does a run that is killed end with the same bits?")
     parser.add_argument("--kills", type=int, default=50, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the moments")
+    parser.add_argument("--compile", default="off", metavar="MODE", help="engine.compile of the runs (default off)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was hit there")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the runs there")
     return parser

@@ -61,11 +61,10 @@ class Trial:
         moment = self.rng.uniform(0, self.life_s * 0.8)
         while process.poll() is None and time.monotonic() - began < moment:
             time.sleep(POLL_S)
-        ended = process.poll() is not None
-        if "moved" in move:
-            (place / RUN).rename(place / ELSEWHERE)
-        else:
-            remove(place / RUN)
+        (place / RUN).rename(place / ELSEWHERE)
+        ended = json.loads((place / ELSEWHERE / run_directory.MANIFEST).read_bytes())["status"] != "running"
+        if "deleted" in move:
+            remove(place / ELSEWHERE)
         if "successor" in move:
             other = self._start(place, OTHER)
         code = process.wait(PATIENCE_S)

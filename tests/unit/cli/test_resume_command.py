@@ -20,7 +20,8 @@ SMALL += ["--set", "final_episodes=2", "--set", "ppo.epochs=1"]
 def started(*words, cwd):
     """A command in a process of its own, in which Ctrl-C is not ignored."""
     code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from morphogen.cli import main as cli\nsys.exit(cli.main(sys.argv[1:]))"
+    code += "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    code += "from morphogen.cli.main import run_process\nsys.exit(run_process())"
     words = [sys.executable, "-c", code, *words]
     return subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -41,7 +42,9 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
+)
 def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, tmp_path, number, code):
     process = started("train", *SMALL, "--out", "run", cwd=tmp_path)
     running(tmp_path / "run")

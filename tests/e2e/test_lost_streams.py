@@ -1,0 +1,142 @@
+"""Output that nobody can read never decides about a run; `tests/tools/lose_streams.py` tries every command."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support import generated_logs
+from support.run_comparison import differences
+from support.standard_streams import run_with
+from support.subprocess_env import OURS
+from tools.lose_streams import COMMANDS, Trial
+
+from morphogen.cli.streams import LenientStream, is_lost
+
+CASES = (
+    ("train", "stdout", "full"),
+    ("train", "stderr", "broken"),
+    ("train", "stderr", "closed"),
+    ("train", "stderr", "slow"),
+    ("evaluate", "stdout", "full"),
+    ("report", "stdout", "closed"),
+)
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory):
+    return Trial(tmp_path_factory.mktemp("streams"))
+
+
+@pytest.mark.parametrize(("command", "stream", "fault"), CASES, ids=map(" ".join, CASES))
+def test_a_result_does_not_depend_on_the_streams(trial, command, stream, fault):
+    assert trial.fault(command, stream, fault) is None
+
+
+@pytest.mark.parametrize(("fault", "code"), [("broken", 0), ("full", 7)])
+def test_a_view_that_nobody_reads_ends(tmp_path, fault, code):
+    run = generated_logs.write(tmp_path / "run", rounds=3, envs=2, epochs=3)
+    *lines, _ = (run / "events.jsonl").read_text().splitlines(keepends=True)  # without its end, the run is live
+    first = next(number for number, line in enumerate(lines) if '"RoundCompleted"' in line) + 1
+    (run / "events.jsonl").write_text("".join(lines[:first]))
+
+    def go_on():
+        with (run / "events.jsonl").open("a") as file:
+            file.write("".join(lines[first:]))
+
+    later = threading.Timer(4.0, go_on)
+    later.start()
+    ended = run_with("stdout", fault, ["watch", str(run)], tmp_path)
+    later.join()
+    assert ended.code == code
+    lost = "morphogen: error: stdout could not be written: No space left on device\n"
+    assert ended.said["stderr"] == (lost if fault == "full" else "")
+
+
+def test_output_does_not_land_in_a_file_that_took_the_number_of_a_closed_stream(tmp_path):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
+    code = f"import os, sys; os.close(1); os.close(2); os.execv({sys.executable!r}, sys.argv[1:])"
+    words = [sys.executable, "-m", "morphogen", "report", str(run)]
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    assert subprocess.run([sys.executable, "-c", code, *words], env=OURS, timeout=120).returncode == 0
+    assert {path: path.read_bytes() for path in before} == before
+    assert (run / "report/index.html").read_bytes().endswith(b"</html>\n")
+
+
+def test_a_stream_drops_what_cannot_be_written_and_remembers_the_first_error():
+    device = os.open("/dev/full", os.O_WRONLY)
+    raw = LenientStream(device, "stdout")
+    text = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8")
+    assert (raw.loss, is_lost(text)) == (None, False)
+    print("lost", file=text, flush=True)
+    assert raw.loss == "stdout could not be written: No space left on device"
+    assert is_lost(text)
+    print("lost as well", file=text, flush=True)
+    os.close(device)
+
+
+def test_a_pipe_whose_reader_left_is_no_loss():
+    reader, writer = os.pipe()
+    os.close(reader)
+    raw = LenientStream(writer, "stdout")
+    assert raw.write(b"unread") == len(b"unread")
+    assert raw.loss is None
+    assert raw.error is not None
+    os.close(writer)
+
+
+def test_a_stream_writes_everything_to_a_slow_reader():
+    reader, writer = os.pipe()
+    os.set_blocking(writer, True)
+    data = bytes(range(256)) * 4_096  # sixteen times the size of a pipe
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        LenientStream(writer, "stdout").write(data)
+        os._exit(0)
+    os.close(writer)
+    parts = []
+    while part := os.read(reader, 50_000):
+        parts.append(part)
+        time.sleep(0.001)
+    os.close(reader)
+    os.waitpid(child, 0)
+    assert b"".join(parts) == data
+
+
+HOSTILE = "import os, pathlib; pathlib.Path(__file__ + '.ran').touch()\n"
+
+
+def test_no_command_runs_modules_of_the_working_directory(tmp_path):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
+    for name in ("pickle", "socket", "selectors", "json", "random", "torch", "numpy", "matplotlib", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(HOSTILE)
+    script = tmp_path / "bin/morphogen"  # as the installed one: its own folder is on the path, the working one is not
+    script.parent.mkdir()
+    script.write_text("import sys\nfrom morphogen.cli.main import run_process\nsys.exit(run_process())\n")
+    bench = ["bench", "--preset", "smoke", "--rounds", "2", "--envs", "2", "--threads", "1"]
+    for words in (bench, ["inspect", str(run)], ["report", str(run)]):
+        command = [sys.executable, str(script), *words]
+        environment = {name: value for name, value in OURS.items() if name != "PYTHONSAFEPATH"}
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert ended.returncode == 0, ended.stderr
+        assert not list(tmp_path.glob("*.ran")), words
+
+
+def test_a_run_that_is_halted_and_continued_is_the_run_that_was_not(trial, tmp_path):
+    words = [sys.executable, "-m", "morphogen", *COMMANDS["train"], "--quiet"]
+    process = subprocess.Popen(words, cwd=tmp_path, env=OURS, stdout=subprocess.DEVNULL)
+    events = tmp_path / "run/events.jsonl"
+    while process.poll() is None and not (events.exists() and events.read_text().count("\n") > 1):
+        time.sleep(0.005)
+    for _ in range(3):
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+    assert process.wait(120) == 0
+    assert not list(differences(trial.alone("train") / "run", tmp_path / "run"))

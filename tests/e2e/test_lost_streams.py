@@ -117,7 +117,9 @@ def test_no_command_runs_modules_of_the_working_directory(tmp_path):
         (tmp_path / f"{name}.py").write_text(HOSTILE)
     script = tmp_path / "bin/morphogen"  # as the installed one: its own folder is on the path, the working one is not
     script.parent.mkdir()
-    script.write_text("import sys\nfrom morphogen.cli.main import run_process\nsys.exit(run_process())\n")
+    script.write_text(
+        "from morphogen.cli.main import run_process\nif __name__ == '__main__':\n    exit(run_process())\n"
+    )
     bench = ["bench", "--preset", "smoke", "--rounds", "2", "--envs", "2", "--threads", "1"]
     for words in (bench, ["inspect", str(run)], ["report", str(run)]):
         command = [sys.executable, str(script), *words]

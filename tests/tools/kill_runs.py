@@ -25,7 +25,7 @@ from typing import Any
 from support import run_comparison
 from support.subprocess_env import OURS
 
-from morphogen.storage import checkpoint_store, run_directory
+from morphogen.storage import checkpoint_store, files, run_directory
 
 MORPHOGEN = (sys.executable, "-m", "morphogen")
 RUN = "run"
@@ -137,7 +137,7 @@ class Trial:
 
 def temporary(run: Path) -> list[Path]:
     """Files that a save writes, or has left behind."""
-    return list((run / run_directory.CHECKPOINTS).glob(f"{checkpoint_store.TEMPORARY}*"))
+    return list((run / run_directory.CHECKPOINTS).glob(f"{files.TEMPORARY}*"))
 
 
 def stands(run: Path) -> bool:

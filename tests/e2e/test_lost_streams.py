@@ -89,9 +89,10 @@ def test_a_pipe_whose_reader_left_is_no_loss():
     os.close(writer)
 
 
-def test_a_stream_writes_everything_to_a_slow_reader():
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_stream_writes_everything_to_a_slow_reader(blocking):
     reader, writer = os.pipe()
-    os.set_blocking(writer, True)
+    os.set_blocking(writer, blocking)
     data = bytes(range(256)) * 4_096  # sixteen times the size of a pipe
     child = os.fork()
     if not child:

@@ -26,6 +26,7 @@ from morphogen.storage import run_directory
 from morphogen.vocab.text import format_value, name_map
 
 CPU_INFO = Path("/proc/cpuinfo")
+LEVELS = ("normal", "debug")  # of telemetry that has the rates of a round
 ROUNDS, MIN_ROUNDS = 3, 2  # the default and the fewest, the warm-up round included
 DEFAULTS: Settings = {"rounds": ROUNDS, "engine": {"phase_profile": True}}
 UNLABELLED_POINT = "as configured"  # the point without a grid
@@ -110,6 +111,9 @@ def expand_grid(args: Namespace) -> dict[str, RunSpec]:
             spec = resolve(arguments.spec_from_args(args, defaults=DEFAULTS, overrides=overrides))
             if spec.rounds < MIN_ROUNDS:
                 raise ConfigError(f"rounds: expected >= {MIN_ROUNDS} with the warm-up, got {spec.rounds}")
+            if spec.telemetry.level not in LEVELS or spec.telemetry.lifecycle_only:
+                limits = "telemetry: expected the level normal or debug, and no lifecycle_only, to read the rates from"
+                raise ConfigError(f"{limits}, got {spec.telemetry.level}, {spec.telemetry.lifecycle_only}")
             specs[",".join(text for text, _ in point)] = spec
         except ConfigError as error:
             faults += [line for line in str(error).splitlines() if line not in faults]

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import select
 import sys
 from typing import TextIO
 
@@ -34,6 +35,8 @@ class LenientStream(io.RawIOBase):
         while rest and self.error is None:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:  # another program made the terminal or pipe that both share non-blocking
+                select.select([], [self._descriptor], [])
             except OSError as error:
                 self.error = error
         return size

@@ -6,7 +6,8 @@ Without torch:
 - `files`: `write_atomic` (a file is complete or absent), `json_bytes`, `sha256`; `read_bytes`, `read_lines`,
   `parse_json`, `error_line` read regular files only, with bounds on size and depth
 - `run_directory`: names of all files of a run; `create_directory`, `open_directory`, `check_new_file`, `RunDirectory`;
-  `own_directory`: one process per run directory, and the name of the process that has it
+  `hold_directory`: a directory by descriptor, which a move does not change; `own_directory`: one process per run
+  directory, and the name of the process that has it; `refuse_links`, `refuse_outside`: directories of somebody else
 - `checkpoint_store`: `list_checkpoints`, `find_damage`, `apply_retention` (decides which checkpoints are deleted)
 - `codec`: `pack`, `unpack`; dataclasses, named tuples and arrays as plain trees and back; `build_check`: does a plain
   value fit an annotated type (fields of events, of JSON results)?

@@ -66,6 +66,15 @@ def test_all_faults_of_a_grid_are_told_at_once_and_each_once():
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["envs", "data.batch"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "got"),
+    [("level=off", "off, False"), ("level=minimal", "minimal, False"), ("lifecycle_only=true", "normal, True")],
+)
+def test_telemetry_without_the_rates_of_a_round_is_refused(setting, got):
+    with pytest.raises(ConfigError, match=f"telemetry: expected the level normal or debug, .* got {got}"):
+        points("--set", f"telemetry.{setting}")
+
+
 def found_by(spec):
     """A measurement without a run: the rate is the number of envs."""
     rows = (median_measure("env_epochs_per_s", [spec.envs], "env-epochs/s"), median_measure("compile_s", [0.0], "s"))

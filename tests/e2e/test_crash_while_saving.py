@@ -62,7 +62,7 @@ def in_place_of_a_damaged_one(folder):
 
 def after_processes_that_died(folder):
     save(folder, 1)
-    for name in (".tmp-round-000002-epoch-0000-1", ".trash-round-000000-epoch-0000-1"):
+    for name in (f".tmp-round-000002-epoch-0000-{16 * '1'}", f".trash-round-000000-epoch-0000-{16 * '1'}"):
         (folder / name).mkdir()
         (folder / name / checkpoint_store.ENVS).write_bytes(b"half")
 

@@ -19,7 +19,7 @@ CLOSE = "import os, sys; os.close(int(sys.argv[1])); os.execv(sys.argv[2], sys.a
 
 
 class Ended(NamedTuple):
-    """How a process ended, and the output on its other streams."""
+    """Exit code of a process, and the output on its other streams."""
 
     code: int
     said: dict[str, str]

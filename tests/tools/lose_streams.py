@@ -57,7 +57,7 @@ class Trial:
         return place
 
     def fault(self, command: str, stream: str, fault: str) -> str | None:
-        """What is wrong with a command whose stream is out of order."""
+        """Fault of a command whose stream is out of order; None without one."""
         reference = self.alone(command)
         place = self.place(f"{command}-{stream}-{fault}", command)
         ended = run_with(stream, fault, COMMANDS[command], place)
@@ -82,7 +82,7 @@ class Trial:
 
 
 def difference(one: Path, other: Path) -> str | None:
-    """How two files differ, clocks aside."""
+    """Difference between two files, clocks aside; None without one."""
     if one.suffix != ".json":
         return None if other.stat().st_size > 0 else f"{other.name} is empty"
     left, right = (run_comparison.timeless(json.loads(path.read_text())) for path in (one, other))

@@ -79,7 +79,7 @@ class Trial:
         return told, fault
 
     def _fault(self, place: Path, code: int, moved: bool, ended: bool, reference: Path) -> str | None:
-        """What is wrong with the run whose directory was taken."""
+        """Fault of the run whose directory was taken; None without one."""
         log = (place / f"log-{FIRST}").read_text()
         if code != (0 if moved or ended else FAILED):
             return f"exit code {code}\n{log}"

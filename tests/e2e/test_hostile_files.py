@@ -32,12 +32,12 @@ def folded(depth):
 
 
 BOMBS = {
-    "a key": b"}" + folded(64) + b"K\1s",
-    "a key among several": b"}(" + b"K\1K\1" + folded(64) + b"K\1u",
-    "a key of a dict of the old form": b"(" + folded(64) + b"K\1d",
-    "a member of a set": b"\x8f(" + folded(64) + b"\x90",
-    "a member of a frozen set": b"(" + folded(64) + b"\x91",
-    "a persistent id": folded(64) + b"Q",
+    "a key": b"}" + folded(32) + b"K\1s",
+    "a key among several": b"}(" + b"K\1K\1" + folded(32) + b"K\1u",
+    "a key of a dict of the old form": b"(" + folded(32) + b"K\1d",
+    "a member of a set": b"\x8f(" + folded(32) + b"\x90",
+    "a member of a frozen set": b"(" + folded(32) + b"\x91",
+    "a persistent id": folded(32) + b"Q",
     "a text that is encoded again and again": word("x" * MIB)
     + b"q\x000"
     + (named("_codecs encode") + b"h\x00\x85R0") * 4_000,

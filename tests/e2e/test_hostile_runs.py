@@ -150,6 +150,16 @@ def test_a_link_to_the_run_directory_itself_is_followed(run, tmp_path, capsys):
     assert len(read_rounds(run)) == 3
 
 
+def test_the_links_of_wandb_below_its_own_folder_are_its_own(run, whole, capsys):
+    (run / "metrics/wandb").mkdir()
+    (run / "metrics/wandb/latest-run").symlink_to("run-1")
+    assert main(["inspect", str(run)]) == 0
+    (run / "metrics/csv/wandb").mkdir()
+    (run / "metrics/csv/wandb/latest-run").symlink_to("run-1")
+    assert main(["inspect", str(run)]) == 2
+    assert "latest-run is a link" in capsys.readouterr().err
+
+
 def test_foreign_files_among_the_checkpoints_stay(run):
     mine = [".tmp-important", ".trash-mine", ".tmp-round-000001-epoch-0000-1234", "notes"]
     for name in mine:

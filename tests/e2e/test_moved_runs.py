@@ -29,9 +29,9 @@ def spec(**fields):
     return tiny(**{**known, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), "telemetry": telemetry, **fields})
 
 
-def before_epoch(number, act):
+def before_epoch(number, act, count=None):
     """Parts that call `act` before an epoch, counted from 0 over the whole run."""
-    count = itertools.count()
+    count = count or itertools.count()
 
     def should_stop():
         if next(count) == number:
@@ -91,7 +91,7 @@ def test_a_run_that_is_moved_while_it_is_resumed_goes_on_in_its_directory(alone,
 @pytest.mark.parametrize("at", [1, 6, ROUNDS * EPOCHS])
 @pytest.mark.parametrize("successor", [False, True])
 def test_a_run_whose_directory_is_deleted_stops_with_one_line(alone, tmp_path, at, successor):
-    place = tmp_path / "run"
+    place, epochs = tmp_path / "run", itertools.count()
 
     def delete():
         shutil.rmtree(place)
@@ -99,7 +99,8 @@ def test_a_run_whose_directory_is_deleted_stops_with_one_line(alone, tmp_path, a
             shutil.copytree(alone, place)
 
     with pytest.raises(CheckpointError) as raised:
-        train_ppo_vectorized(spec(), out=place, parts=before_epoch(at, delete))
+        train_ppo_vectorized(spec(), out=place, parts=before_epoch(at, delete, epochs))
+    assert next(epochs) == at + 1 or at == ROUNDS * EPOCHS, "it went on"
     assert str(raised.value) == f"run directory {place} was deleted while it was in use"
     assert contents(place) == contents(alone) if successor else not place.exists()
 

@@ -131,7 +131,7 @@ def hold_directory(folder: Path) -> Iterator[RunDirectory]:
         raise ConfigError(f"run directory {folder} cannot be opened: {files.error_line(error)}") from None
     link = Path(DESCRIPTORS.format(os.getpid()), str(handle))
     status = os.fstat(handle)
-    run = RunDirectory(link if link.exists() else folder, folder, (status.st_dev, status.st_ino))
+    run = RunDirectory(link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino))
     try:
         refuse_links(run.path)
         yield run
@@ -160,7 +160,7 @@ def _find_link(path: Path) -> Path | None:
         for name in (*folders, *names):
             if os.path.islink(os.path.join(folder, name)):
                 return Path(folder, name)
-        if "wandb" in folders and path.name == METRICS:
+        if path.name == METRICS and folder == str(path) and "wandb" in folders:
             folders.remove("wandb")  # it links its newest run, and replaces that link
     return None
 

@@ -38,9 +38,9 @@ BOMBS = {
     "a member of a set": b"\x8f(" + folded(32) + b"\x90",
     "a member of a frozen set": b"(" + folded(32) + b"\x91",
     "a persistent id": folded(32) + b"Q",
-    "a text that is encoded again and again": word("x" * MIB)
+    "a text that is encoded again and again": word("x" * 2**16)
     + b"q\x000"
-    + (named("_codecs encode") + b"h\x00\x85R0") * 4_000,
+    + (named("_codecs encode") + b"h\x00\x85R") * 400,
     "a memo beyond the file": b"K\1r\xff\xff\xff\x7f",
     "a great many operations": b"N0" * 8_000_000,
     "an array of the system": named("builtins bytearray") + number(2**40) + b"\x85R",

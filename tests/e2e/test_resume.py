@@ -12,7 +12,7 @@ from support.small_runs import tiny
 
 from morphogen import kernels
 from morphogen.analysis import run_log
-from morphogen.config.groups import CheckpointSpec, DataSpec
+from morphogen.config.groups import CheckpointSpec, DataSpec, EngineSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
@@ -84,6 +84,16 @@ def test_so_does_a_run_of_another_kind(tmp_path, fields):
     train_ppo_vectorized(spec(**fields), out=tmp_path / "alone")
     run = stopped(tmp_path / "run", (1, 3), spec(**fields))
     resume(run)
+    assert not list(differences(tmp_path / "alone", run))
+
+
+@pytest.mark.parametrize("position", STOPS)
+def test_a_run_with_padded_plans_ends_with_the_same_bits(tmp_path, position):
+    compiled = {"compiler": lambda function, **_: function}  # the paddings of a compiled run without its graphs
+    wanted, run = spec(engine=EngineSpec(compile="default")), tmp_path / "run"
+    train_ppo_vectorized(wanted, out=tmp_path / "alone", parts=Parts(**compiled))
+    assert train_ppo_vectorized(wanted, out=run, parts=stopping(*position, **compiled)).stopped
+    resume(run, parts=Parts(**compiled))
     assert not list(differences(tmp_path / "alone", run))
 
 

@@ -11,8 +11,8 @@ import torch
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.tensor_trees import load_tree
 
-# What clocks and places are told in: names of fields, of metrics and of entries of a checkpoint.
-CLOCKS = ("time", "seconds", "phases", "run_id", "command", "inode")
+# Clocks, places and graphs of a process: names of fields, of metrics and of entries of a checkpoint.
+CLOCKS = ("time", "seconds", "phases", "run_id", "command", "inode", "graphs", "graph_fallbacks")
 CLOCK_ENDS = ("_s", "_per_s", "_time_share", "_bytes")
 FILES = (run_directory.CONFIG, run_directory.RESULT)  # the same byte for byte
 

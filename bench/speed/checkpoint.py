@@ -32,7 +32,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
         home = ends.enter_context(create_directory(Path(folder) / "run", config="{}", manifest={}))
         saved, plain = (_build_scheduler(bench, envs, epochs, Path(folder) / name) for name in ("saved", "plain"))
         for one in (saved, plain):
-            ends.callback(one.vector_env.close)
+            ends.callback(one.env.close)
             ends.callback(one.reporter.close)
         keeper = Checkpointer(saved, home, facts={"run_id": "bench"}, clock=saved.parts.clock)
         spent: list[float] = []
@@ -66,7 +66,7 @@ def _load_into(fresh: Scheduler, path: Path) -> None:
     found = load_checkpoint(path)
     at = found["manifest"]["round"], found["manifest"]["epoch"]
     snapshot.restore(fresh, RunSnapshot(found["envs"], found["shared"]), *at)
-    fresh.vector_env.close()
+    fresh.env.close()
     fresh.reporter.close()
 
 

@@ -6,7 +6,7 @@ meanwhile is less, as far as the machine has a core left for the thread that rea
 
 import functools
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from itertools import count
 
 import torch
@@ -43,8 +43,8 @@ def measures(bench: Bench, envs: int = 32, minibatches: int = EPOCH_MINIBATCHES)
         for name, (placement, augment) in FORMS.items():
             data = DataSpec(placement=placement, augment=augment, minibatches=minibatches)
             own = build_scheduler(envs, bench.device, data=data, episode_length=bench.runs + 2)
-            world = worlds.enter_context(closing(own.vector_env))
-            forms[name] = functools.partial(gather_epoch, world.feed, world.reset(0), count())
+            world = worlds.enter_context(own.env)
+            forms[name] = functools.partial(gather_epoch, world.feed, world.reset(0)[0], count())
             samples = envs * minibatches * world.feed.spec.batch
             bench.record_checksum(f"data_{name}", forms[name]())
         seconds = bench.time_interleaved(forms)

@@ -17,7 +17,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     own = build_scheduler(envs, bench.device, episode_length=epochs, data=data)
     setup, learner = own.setup, own.learner
     own.run_round()
-    state, hidden = own.vector_env.reset(1), own.policy.initial_hidden(envs, device=setup.device)
+    (state, _), hidden = own.env.reset(1), own.policy.initial_hidden(envs, device=setup.device)
     noise = torch.zeros(envs, noise_lanes(len(setup.net.slots)), device=setup.device)
     seen = {"net": setup.net, "episode_length": epochs, "param_budget": setup.budget}
     observation = observe(state, setup.limits, **seen)

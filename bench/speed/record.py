@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
-from morphogen.engine.epoch import run_epoch
+from morphogen.engine.episodes import run_epoch
 from morphogen.engine.reporter import build_facts, build_record
 from morphogen.telemetry.derive import derive_details, derive_events
 from morphogen.telemetry.record_memory import update_memory
@@ -26,9 +26,8 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     with tempfile.TemporaryDirectory() as folder:
         sink = JsonlSink(Path(folder) / "events.jsonl")
         own = build_scheduler(envs, bench.device)
-        state = own.vector_env.reset(0)
         hidden = own.policy.initial_hidden(envs, device=own.setup.device)
-        epoch = run_epoch(own.vector_env, state, own.policy, own.params, hidden)
+        epoch = run_epoch(own.env, *own.env.reset(0), own.policy, params=own.params, hidden=hidden)
         leaves, known = build_record(epoch), build_facts(own.setup)
         seen = own.transfers.read("record", leaves)
         memories = update_memory(seen, None, START, known)

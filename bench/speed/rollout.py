@@ -19,7 +19,7 @@ from bench.harness.chart import ChartLine, draw_chart
 from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.engine.epoch import reset_hidden
+from morphogen.engine.episodes import reset_hidden
 from morphogen.engine.scheduler import Scheduler
 from morphogen.telemetry.writer import JsonlSink
 
@@ -47,15 +47,16 @@ def time_epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settin
 @torch.no_grad()
 def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSeconds:
     """The first epochs of a life, each a round's epoch as the scheduler makes it."""
-    setup, state = run.setup, run.vector_env.reset(0)
+    setup, (state, seen) = run.setup, run.env.reset(0)
     if kind:
         state = add_seeds(state, setup.net, *seed_layout(kind, setup.spec.envs, len(setup.net.slots), setup.device))
+        seen = run.env.observe(state)
     hidden = run.policy.initial_hidden(setup.spec.envs, device=setup.device)
     segment, found = torch.ones_like(state.signals.measured), []
     for t in range(WARMUP_EPOCHS + count):
-        epoch = run.run_epoch(state, hidden, segment, t)
-        state, segment = epoch.score.after, epoch.score.step.terminated
-        hidden = reset_hidden(epoch.act.choice.hidden, segment)
+        epoch = run.run_epoch(state, seen, hidden, segment, t)
+        state, seen, segment = epoch.after, epoch.step.seen, epoch.step.terminated
+        hidden = reset_hidden(epoch.choice.hidden, segment)
         bench.synchronize()
         spent = run.timer.close()
         if t == 0:

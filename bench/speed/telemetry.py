@@ -29,7 +29,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
             for level in (LEVEL_OFF, "normal", LEVEL_DEBUG)
         }
         for one in own.values():
-            ends.callback(one.vector_env.close)
+            ends.callback(one.env.close)
             ends.callback(one.reporter.close)
         seconds = bench.time_interleaved({level: one.run_round for level, one in own.items()})
     hosts = {level: _host_params(one) for level, one in own.items()}

@@ -10,7 +10,8 @@ The state of all envs is one stacked tree of tensors (`EnvState`).  Every step i
     import morphogen as mg
     result = mg.train_ppo_vectorized(mg.RunSpec(task="digits", rounds=10))
 
-Entry points: `train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
+Entry points: `make` builds an environment, which moves many hosts epoch by epoch under any policy;
+`train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
 `report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training by
 hand, `testing` holds the laws for masks, steps and rewards of your own.  `__all__` lists every public name.
 
@@ -46,6 +47,11 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.task import TASKS as TASKS
     from morphogen.config.task import InstanceSpec as InstanceSpec
     from morphogen.config.telemetry_spec import TelemetrySpec as TelemetrySpec
+    from morphogen.engine import actions as actions
+    from morphogen.engine.environment import Environment as Environment
+    from morphogen.engine.environment import Step as Step
+    from morphogen.engine.environment import make as make
+    from morphogen.engine.phases import PolicyInputs as PolicyInputs
     from morphogen.engine.scheduler import Hooks as Hooks
     from morphogen.engine.scheduler import Parts as Parts
     from morphogen.engine.scheduler import Scheduler as Scheduler
@@ -75,6 +81,8 @@ _HOMES = {
     "config.spec": "RunSpec resolve",
     "config.task": "InstanceSpec PRESETS TASKS",
     "config.telemetry_spec": "TelemetrySpec",
+    "engine.environment": "Environment Step make",
+    "engine.phases": "PolicyInputs",
     "engine.scheduler": "Hooks Parts Scheduler",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
     "evaluation.play": "play",
@@ -90,12 +98,13 @@ _PACKAGES = (
     *("analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "kernels", "learn", "nets"),
     *("rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
 )
-__all__ = sorted([*_HOME, *_PACKAGES])  # pyright: ignore[reportUnsupportedDunderAll]
+_MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions"}
+__all__ = sorted([*_HOME, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"morphogen.{name}")
+    if name in _MODULES:
+        return importlib.import_module(f"morphogen.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'morphogen' has no attribute {name!r}")
     if _HOME[name].startswith("config."):  # a config may name a reward rule of an installed package

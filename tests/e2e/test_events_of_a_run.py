@@ -8,7 +8,7 @@ import torch
 from support.small_runs import tiny
 
 from morphogen.cli.probe import events_by_round
-from morphogen.engine.epoch import run_epoch
+from morphogen.engine.episodes import run_epoch
 from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -110,9 +110,11 @@ def test_observations_are_clipped_and_drift_from_the_second_round_on():
 def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
     scheduler = Scheduler(build_setup(tiny(envs=128, episode_length=1)))
     with torch.no_grad():
-        state = scheduler.vector_env.reset(0)
+        start = scheduler.env.reset(0)
         hidden = scheduler.policy.initial_hidden(128)
-        leaves = build_record(run_epoch(scheduler.vector_env, state, scheduler.policy, scheduler.params, hidden))
+        leaves = build_record(
+            run_epoch(scheduler.env, *start, scheduler.policy, params=scheduler.params, hidden=hidden)
+        )
     size = sum(leaf.numel() * leaf.element_size() for leaf in leaves.values())
     assert size < 100_000
     assert not any(leaf.dtype == torch.int64 for leaf in leaves.values())

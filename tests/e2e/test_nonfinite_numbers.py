@@ -78,38 +78,38 @@ def contained(calm, sick, env):
     others = [e for e in range(ENVS) if e != env]
     for t, (one, other) in enumerate(zip(records(calm), records(sick)[:LENGTH], strict=True)):
         assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
-        one, other = leaves(calm.epochs[t].score.after), leaves(sick.epochs[t].score.after)
+        one, other = leaves(calm.epochs[t].after), leaves(sick.epochs[t].after)
         assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
     assert {event.env for event in sick.events("RolledBack")} <= {env}
     assert len(sick.epochs) == 2 * LENGTH
     assert all(math.isfinite(value) for value in sick.metrics[1].values())
     assert sick.metrics[1]["steps_done"] > 0
     assert all(leaf.isfinite().all() for leaf in leaves(sick.scheduler.learner).values())
-    assert not any(epoch.score.report.rolled_back.any() for epoch in sick.epochs[LENGTH:])
+    assert not any(epoch.step.report.rolled_back.any() for epoch in sick.epochs[LENGTH:])
 
 
 def ended(sick, env):
     """Every epoch whose loss is no number is rolled back: a terminal with one penalty, and a new segment behind it."""
     column = SETUP.rule.components.index("governor")
     for t, epoch in enumerate(sick.epochs[:LENGTH]):
-        back = epoch.score.report.rolled_back[env].item()
-        assert back or epoch.train.validation.loss[env].isfinite()
-        paid = epoch.score.step.components[env, column].item()
+        back = epoch.step.report.rolled_back[env].item()
+        assert back or epoch.step.validation.loss[env].isfinite()
+        paid = epoch.step.score.components[env, column].item()
         assert paid == (-SETUP.rule.governor_penalty if back else 0.0)
-        assert epoch.score.step.terminated[env].item() == (back or t == LENGTH - 1)
+        assert epoch.step.score.terminated[env].item() == (back or t == LENGTH - 1)
         if t + 1 < LENGTH:
             assert sick.fresh[t + 1][env].item() == back
             assert not back or not any(leaf[env].any() for leaf in sick.hidden[t + 1].values())
             assert not back or all(
-                leaf.isfinite().all() for leaf in leaves(sick.epochs[t + 1].act.observation).values()
+                leaf.isfinite().all() for leaf in leaves(sick.epochs[t + 1].seen.observation).values()
             )
     told = [(event.round, event.epoch) for event in sick.events("RolledBack")]
-    assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].score.report.rolled_back[env]]
+    assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].step.report.rolled_back[env]]
 
 
 def told_of(sick):
     """Check that the events of the first round hold every sign and every snapshot of the governor once."""
-    now = [(t, epoch.score.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
+    now = [(t, epoch.step.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
     kept = [(t, env) for t, report in now for env in range(ENVS) if report.snapshot_taken[env]]
     assert [(one.epoch, one.env) for one in sick.events("SnapshotTaken") if one.round == 0 and not one.late] == kept
     signs = {(t, env): Panic(report.anomaly[env].item()) for t, report in now for env in range(ENVS)}
@@ -121,7 +121,7 @@ def told_of(sick):
 
 def legal(epoch):
     """Return whether the masks allow every action."""
-    masks, (op, slot) = epoch.act.masks, epoch.act.choice.action[:, :2].unbind(-1)
+    masks, (op, slot) = epoch.seen.masks, epoch.choice.action[:, :2].unbind(-1)
     row = torch.arange(len(op))
     return masks.op[row, op] & ((op == 0) | masks.slot[row, op, slot])
 
@@ -161,9 +161,9 @@ def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
     contained(calm, sick, env)
     ended(sick, env)
     told_of(sick)
-    starved = [epoch.train.metrics.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
+    starved = [epoch.step.metrics.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
     assert math.isfinite(value) or starved == [t >= since for t in range(LENGTH)]
-    back = [epoch.score.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
+    back = [epoch.step.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
     assert math.isfinite(value) or any(back) == (since < LENGTH - 1), "two starved epochs in a row are a panic"
 
 
@@ -183,9 +183,7 @@ def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at,
     sick = Run(SETUP).rounds(2, shown(value, env, at))
     contained(calm, sick, env)
     assert all(legal(epoch).all() for epoch in sick.epochs)
-    chosen = [
-        torch.cat((epoch.act.choice.log_prob[env], epoch.act.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]
-    ]
+    chosen = [torch.cat((epoch.choice.log_prob[env], epoch.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]]
     lost = [not numbers.isfinite().all() for numbers in chosen]
     told = [(event.epoch, event.env) for event in sick.events("AnomalySeen") if "policy" in event.data.faults]
     assert told == [(t, env) for t in range(LENGTH) if lost[t]]
@@ -232,8 +230,8 @@ def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three
     assert [found["steps_done"] for found in run.metrics] == [0, 0, 0]
     assert learned(run) == before
     assert all(legal(epoch).all() for epoch in run.epochs)
-    assert not any(epoch.score.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
-    assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].score.after).values())
+    assert not any(epoch.step.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
+    assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].after).values())
     assert [event.data.skip_streak for event in run.events("PpoUpdated")] == [1, 2, 3]
 
 
@@ -281,10 +279,10 @@ MANY, SICK = 32, 5
 def diverging(out, *, sick):
     """Train 32 hosts for three rounds; the weights of one are NaN in every epoch but the first from round 2 on."""
 
-    def poisoned(scheduler, state, hidden, segment, t):
+    def poisoned(scheduler, state, seen, hidden, segment, t):
         if sick and scheduler.round and t:
             state = of_host("params", state, SICK, torch.nan)
-        return whole(scheduler, state, hidden, segment, t)
+        return whole(scheduler, state, seen, hidden, segment, t)
 
     spec = tiny(rounds=3, envs=MANY, episode_length=LENGTH, final_episodes=2, telemetry=TelemetrySpec(level="debug"))
     whole = Scheduler.run_epoch

@@ -44,15 +44,15 @@ class Scene:
     def paid(self, epoch, rule, ledger=None, outcome=None, on=lambda tree: tree):
         """The step of an epoch, paid by a rule."""
         ledger = rule.init(ENVS, 3) if ledger is None else ledger
-        told = epoch.act.outcome if outcome is None else outcome
+        told = epoch.step.outcome if outcome is None else outcome
         given = (
-            epoch.score.governed.replace(ledger=ledger),
+            epoch.step.governed.replace(ledger=ledger),
             told,
-            epoch.score.attribution,
-            epoch.score.report,
-            epoch.train.validation,
+            epoch.step.measured,
+            epoch.step.report,
+            epoch.step.validation,
         )
-        more = {"before": on(epoch.before), "host_params": on(epoch.score.host_params), "rule": rule}
+        more = {"before": on(epoch.before), "host_params": on(epoch.step.host_params), "rule": rule}
         return score(*map(on, given), **more, **self.facts())
 
 
@@ -65,7 +65,7 @@ def scene():
 def test_difference_07_heads_that_the_op_does_not_use_change_no_reward(scene, name):
     draw, rule, changed = torch.Generator().manual_seed(3), scene.rule(name), 0
     for epoch in scene.epochs:
-        action = epoch.act.choice.action
+        action = epoch.choice.action
         noise = torch.randint(0, 20, action.shape, generator=draw)
         other = torch.where(torch.tensor(RELEVANT)[action[:, Head.OP]], action, noise)
         changed += int((other != action).sum())
@@ -80,14 +80,14 @@ def test_difference_07_heads_that_the_op_does_not_use_change_no_reward(scene, na
 def test_difference_09_an_action_that_cannot_be_executed_is_paid_like_wait(scene, name):
     rule, acted = scene.rule(name), 0
     for epoch in scene.epochs:
-        wrong = epoch.act.choice.action.clone()
+        wrong = epoch.choice.action.clone()
         wrong[:, Head.SLOT] = 99
         waiting = torch.zeros_like(wrong)
         waiting[:, Head.OP] = int(Op.WAIT)
         _, one = scene.paid(epoch, rule, outcome=scene.outcome(epoch, wrong))
         _, other = scene.paid(epoch, rule, outcome=scene.outcome(epoch, waiting))
         assert_trees_equal(one, other)
-        acted += int((epoch.act.outcome.effective_op != Op.WAIT).sum())
+        acted += int((epoch.step.outcome.effective_op != Op.WAIT).sum())
     assert acted > 20
 
 
@@ -107,15 +107,13 @@ def test_the_reward_of_a_whole_episode_is_finite_and_the_sum_of_its_components(s
 def test_what_the_detectors_say_changes_no_reward(scene, name):
     rule, fired = scene.rule(name), torch.zeros(2, dtype=torch.int64)
     for epoch in scene.epochs:
-        slots = epoch.score.governed.slots
+        slots = epoch.step.governed.slots
         worth = slots.replace(contribution=5.0 * slots.contribution_valid)
         quiet, *loud = (
             epoch._replace(
-                score=epoch.score._replace(
-                    governed=epoch.score.governed.replace(slots=worth),
-                    attribution=epoch.score.attribution.replace(
-                        uncommitted_improvement=torch.full((ENVS,), uncommitted)
-                    ),
+                step=epoch.step._replace(
+                    governed=epoch.step.governed.replace(slots=worth),
+                    measured=epoch.step.measured.replace(uncommitted_improvement=torch.full((ENVS,), uncommitted)),
                 )
             )
             for uncommitted in (10.0, 0.5, -0.5)
@@ -150,12 +148,12 @@ def test_paying_is_one_graph_whatever_the_values(scene):
     traced = torch.compile(score, fullgraph=True, backend=counting)
     for epoch, plain in zip(scene.epochs[-5:], wanted, strict=True):
         given = (
-            epoch.score.governed.replace(ledger=rule.init(ENVS, 3)),
-            epoch.act.outcome,
-            epoch.score.attribution,
-            epoch.score.report,
+            epoch.step.governed.replace(ledger=rule.init(ENVS, 3)),
+            epoch.step.outcome,
+            epoch.step.measured,
+            epoch.step.report,
         )
-        more = {"before": epoch.before, "host_params": epoch.score.host_params, "rule": rule}
-        _, got = traced(*given, epoch.train.validation, **more, **scene.facts())
+        more = {"before": epoch.before, "host_params": epoch.step.host_params, "rule": rule}
+        _, got = traced(*given, epoch.step.validation, **more, **scene.facts())
         torch.testing.assert_close(got.components, plain.components, rtol=1e-6, atol=1e-6)
     assert len(graphs) == 1

@@ -18,14 +18,14 @@ from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed
+from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.data.splits import StoredImages, as_stored, read_digits
 from morphogen.device.transfers import Transfers
+from morphogen.engine.environment import Environment
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
-from morphogen.vocab.purpose import Purpose
 
 BOTH = ("resident", "streamed")
 SMALL = {"batch": 8, "minibatches": 3, "val_samples": 16}
@@ -98,13 +98,13 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
     assert (resident.params["net"] == streamed.params["net"]).all()
 
 
-@pytest.mark.parametrize("purpose", [Purpose.INSTANCE, Purpose.INSTANCE_HELD_OUT])
+@pytest.mark.parametrize("split", [TRAINING_INSTANCES, HELD_OUT_INSTANCES], ids=["train", "held-out"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_batch_is_the_resident_one_bit_for_bit(form, purpose, cifar):
+def test_every_batch_is_the_resident_one_bit_for_bit(form, split, cifar):
     setups = pair(form, cifar, episode_length=3)
-    worlds = [VectorEnv(s, Transfers(s.device, time.perf_counter), instances=purpose, first=5, envs=3) for s in setups]
+    worlds = [world_of(s, split=split, first=5, envs=3) for s in setups]
     for episode in (4, 2):
-        states = [world.reset(episode) for world in worlds]
+        states = [world.reset(episode)[0] for world in worlds]
         for epoch in range(3):
             found = [list(batches(world.feed, state, epoch)) for world, state in zip(worlds, states, strict=True)]
             for one, other in zip(*found, strict=True):
@@ -219,7 +219,7 @@ def test_an_error_in_the_thread_is_raised_at_the_batch_that_it_spoils_with_where
 def test_after_an_error_in_the_thread_every_batch_raises_it(monkeypatch):
     failing_at(monkeypatch, 0)
     world = world_of(setup_of("streamed"))
-    state = world.reset(0)
+    state, _ = world.reset(0)
     for _ in range(2):
         with pytest.raises(Lost):
             next(batches(world.feed, state, 0))
@@ -244,18 +244,18 @@ def test_an_error_in_a_run_ends_its_thread():
     with pytest.raises(Lost), torch.no_grad():
         scheduler.run()
     assert not readers()
-    scheduler.vector_env.close()
+    scheduler.env.close()
 
 
 def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
-    real = VectorEnv.read_plan
+    real = Environment.read_plan
 
-    def read_plan(self, counts):
-        if self.purpose == Purpose.INSTANCE_HELD_OUT:
+    def read_plan(self, counts, state):
+        if self.split == HELD_OUT_INSTANCES:
             raise Lost("in the closing comparison")
-        return real(self, counts)
+        return real(self, counts, state)
 
-    monkeypatch.setattr(VectorEnv, "read_plan", read_plan)
+    monkeypatch.setattr(Environment, "read_plan", read_plan)
     with pytest.raises(Lost) as caught:  # its traceback holds on to the world
         train_ppo_vectorized(tiny(final_episodes=4, data=DataSpec(**SMALL, placement="streamed")))
     assert not readers()
@@ -264,11 +264,11 @@ def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
 
 def test_a_new_episode_leaves_the_old_one_behind():
     world = world_of(setup_of("streamed"))
-    state = world.reset(0)
+    state, _ = world.reset(0)
     first = [batch.images for batch in batches(world.feed, state, 0)]
     world.reset(1)
     assert len(readers()) == 1
-    again = [batch.images for batch in batches(world.feed, world.reset(0), 0)]
+    again = [batch.images for batch in batches(world.feed, world.reset(0)[0], 0)]
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     world.close()
     assert not readers()
@@ -285,13 +285,13 @@ def test_a_world_that_is_forgotten_takes_its_thread_with_it():
 
 def test_a_world_without_an_episode_has_no_batch_and_none_after_its_last_epoch():
     world = world_of(setup_of("streamed", episode_length=2))
-    state = world.reset(0)
+    state, _ = world.reset(0)
     for epoch in range(2):
         list(batches(world.feed, state, epoch))
     with pytest.raises(RuntimeError, match="all minibatches of the episode are read"):
         next(batches(world.feed, state, 2))
     world.close()
-    with pytest.raises(RuntimeError, match="call start before the epochs of an episode"):
+    with pytest.raises(RuntimeError, match="call seek before an epoch"):
         next(batches(world.feed, state, 0))
 
 
@@ -307,7 +307,7 @@ def test_a_ring_of_one_more_than_the_prefetch_is_filled_ahead_and_no_further(pre
         ahead.append(1 + len(ahead) - self.ledger["batch"])
 
     monkeypatch.setattr(Transfers, "fill", refill)
-    state = world.reset(0)
+    state, _ = world.reset(0)
     wait_until(lambda: len(ahead) == prefetch + 1)
     for epoch in range(6):
         list(batches(world.feed, state, epoch))
@@ -382,7 +382,7 @@ def test_on_cuda_every_batch_is_the_one_of_the_cpu(form, cifar):
     found = []
     for device in ("cpu", "cuda"):
         world = world_of(pair(form, cifar, engine=EngineSpec(devices=(device,)))[1])
-        state = world.reset(1)
+        state, _ = world.reset(1)
         rows = [list(batches(world.feed, state, epoch)) for epoch in range(6)]
         found.append([(one.images.cpu(), one.labels.cpu()) for row in rows for one in row])
     for (images, labels), (others, same) in zip(*found, strict=True):

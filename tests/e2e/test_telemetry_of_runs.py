@@ -163,8 +163,11 @@ def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
             leaves[leaf] = np.broadcast_to(np.asarray(value, leaves[leaf].dtype), leaves[leaf].shape)
         return leaves
 
-    def sick(state, hidden, segment, t):
-        return epoch(state if poison is None else poison(t, state), hidden, segment, t)
+    def sick(state, seen, hidden, segment, t):
+        if poison is not None:
+            state = poison(t, state)
+            seen = scheduler.env.observe(state)
+        return epoch(state, seen, hidden, segment, t)
 
     scheduler.transfers.receive, scheduler.run_epoch = changed, sick
     scheduler.reporter.end_round = lambda round, metrics, costs: end(round, metrics, replace(costs, memory=devices))

@@ -47,7 +47,7 @@ def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_
         envs=3, episode_length=10, instances="single", data=data, host=HostSpec(norm=norm, lr=0.1, width=4)
     )
     world = world_of(setup)
-    state = live(world, "wait")[-1].score.after
+    state = live(world, "wait")[-1].after
     bare, _ = measured(world, state)
     assert (bare.accuracy[:, 0] > 25).all(), "the host has learned something to lose"
     # attention with b2 large: d = x, and alpha 2: y = h + 2 h
@@ -61,7 +61,7 @@ def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_
 def test_a_seed_that_does_nothing_has_contribution_zero():
     setup = tiny_setup(envs=3)
     world = world_of(setup)
-    state = live(world, "wait")[-1].score.after
+    state = live(world, "wait")[-1].after
     _, worth = measured(world, kept(state, setup, alpha=1.0, bend=lambda leaves: None))
     assert worth.contribution[:, 0].tolist() == [0.0, 0.0, 0.0]
     assert worth.shapley[:, 0].tolist() == [0.0, 0.0, 0.0]
@@ -76,10 +76,10 @@ def random_run(every: int):
 
 def test_shapley_values_add_up_to_the_clean_improvement_in_every_epoch_of_a_run():
     epochs = random_run(1)
-    players = sum(epoch.score.attribution.contribution_valid.sum().item() for epoch in epochs)
+    players = sum(epoch.step.measured.contribution_valid.sum().item() for epoch in epochs)
     assert players > 20, "some seeds were blended"
     for epoch in epochs:
-        worth = epoch.score.attribution
+        worth = epoch.step.measured
         torch.testing.assert_close(worth.shapley.sum(-1), worth.clean_improvement, rtol=0, atol=1e-4)
 
 
@@ -88,10 +88,10 @@ def test_what_is_remembered_of_a_seed_was_measured_in_its_own_life(every):
     """Measurements are counted by hand, one slot at a time, and start anew with every seed."""
     count = torch.zeros(16, 3, dtype=torch.int64)
     for epoch in random_run(every):
-        slots, worth = epoch.score.governed.slots, epoch.score.attribution
+        slots, worth = epoch.step.governed.slots, epoch.step.measured
         occupied = (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED)
-        reborn = epoch.act.acted.slots.stage != epoch.before.slots.stage
-        count = torch.where(~occupied | (reborn & (epoch.act.acted.slots.stage == Stage.GERMINATED)), 0, count)
+        reborn = epoch.step.acted.slots.stage != epoch.before.slots.stage
+        count = torch.where(~occupied | (reborn & (epoch.step.acted.slots.stage == Stage.GERMINATED)), 0, count)
         count = count + (worth.contribution_valid & occupied)
         assert torch.equal(slots.contribution_valid, count > 0)
         assert torch.equal(slots.velocity_valid, count > 1)
@@ -101,7 +101,7 @@ def test_what_is_remembered_of_a_seed_was_measured_in_its_own_life(every):
 @pytest.mark.parametrize("every", [1, 3])
 def test_a_contribution_is_fresh_iff_it_was_measured_in_this_epoch_and_kept_as_it_is_otherwise(every):
     for t, epoch in enumerate(random_run(every)):
-        before, after, worth = epoch.act.ticked.slots, epoch.score.governed.slots, epoch.score.attribution
+        before, after, worth = epoch.step.ticked.slots, epoch.step.governed.slots, epoch.step.measured
         assert worth.measured.all() == ((t + 1) % every == 0 or t == 19 or not worth.forwards.gt(1).any())
         seed = (after.stage >= Stage.BLENDING) & (after.stage <= Stage.FOSSILIZED)
         fresh = after.contribution_valid & (after.since_measured == 0)

@@ -13,11 +13,11 @@ import torch
 from hypothesis import strategies as st
 from support.profiles import one_in
 from support.small_runs import live, tiny, world_of
+from torch.utils._pytree import tree_map
 
 from morphogen import steps
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
 from morphogen.engine.episodes import Rollout
-from morphogen.engine.epoch import Epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import build_setup
@@ -134,15 +134,17 @@ class Scene:
         self.whole = live(self.world)
         self.epochs = self.whole[6:11]
         self.policy = build_arm("ppo", self.setup).policy
-        self.learner = init_learner(self.policy, self.world.key[0])
+        self.learner = init_learner(self.policy, self.world.keys[0])
         self.rollout = Rollout(14, envs=8, slots=len(self.net.slots))
         for t, one in enumerate(self.whole):
             self.rollout.write(t, one, one.before.clock.epoch == 0)
         self.epoch = next(one for one in self.whole[6:] if self.births(one).any())
-        self.state = self.epoch.act.ticked
+        self.state = self.epoch.step.ticked
 
     def births(self, epoch):
-        return (epoch.before.slots.stage == int(Stage.DORMANT)) & (epoch.act.acted.slots.stage == int(Stage.GERMINATED))
+        return (epoch.before.slots.stage == int(Stage.DORMANT)) & (
+            epoch.step.acted.slots.stage == int(Stage.GERMINATED)
+        )
 
     def noise(self, *shape):
         """Uniform noise, five times another one."""
@@ -175,7 +177,7 @@ def training(s):
         state, batch = (part[env : env + 1] for part in args[:2])
         return state, batch, s.plan(state)
 
-    batches = [s.world.feed.batch(s.world.feed.epoch(one.act.ticked), 0) for one in s.epochs]
+    batches = [s.world.feed.batch(s.world.feed.epoch(one.step.ticked), 0) for one in s.epochs]
     plan = s.plan(s.state)
     return train, [(s.state, batch, plan) for batch in batches], {"select_env": alone, "tolerance": 1e-4}
 
@@ -190,7 +192,7 @@ def validating(s):
     def call(state, images, coalition, evaluated, plan):
         return validate(state, images, coalition, evaluated, plan, net=s.net)
 
-    hosts = [s.state.replace(host=one.act.ticked.host) for one in s.epochs]
+    hosts = [s.state.replace(host=one.step.ticked.host) for one in s.epochs]
     return call, [(state, split, *s.asked(state), plan) for state in hosts], {"select_env": alone, "tolerance": 1e-4}
 
 
@@ -219,13 +221,13 @@ def bearing(s):
 def paying(s):
     given = [
         (
-            e.score.governed,
-            e.act.outcome,
-            e.score.attribution,
-            e.score.report,
-            e.train.validation,
+            e.step.governed,
+            e.step.outcome,
+            e.step.measured,
+            e.step.report,
+            e.step.validation,
             e.before,
-            e.score.host_params,
+            e.step.host_params,
         )
         for e in s.epochs
     ]
@@ -250,7 +252,7 @@ def telling_rules(s):
 
 
 def telling_slots(s):
-    given = [(e.before, e.score.after, e.act.outcome, e.score.seed_params) for e in s.epochs]
+    given = [(e.before, e.after, e.step.outcome, e.step.seed_params) for e in s.epochs]
     return (lambda *args: slot_inputs(*args[:3], params=args[3])), given, {"slots": True, "slot_axis": 1}
 
 
@@ -260,18 +262,18 @@ def resetting(s):
     def call(key, drawn, noise, carried):
         return reset(key, drawn, noise, episode=1, ledger=carried, net=s.net, window=20)
 
-    return call, [(s.world.key, instance, noise, ledger) for noise in s.noise(8, s.net.host_size)], {}
+    return call, [(s.world.keys, instance, noise, ledger) for noise in s.noise(8, s.net.host_size)], {}
 
 
 def planning(s):
     call = partial(plans.plan_counts, net=s.net)
-    given = [(e.act.ticked.slots, *s.asked(e.act.ticked), s.births(e)) for e in s.epochs]
+    given = [(e.step.ticked.slots, *s.asked(e.step.ticked), s.births(e)) for e in s.epochs]
     return call, given, {"skip": ("neighbours",)}  # it counts over all envs
 
 
 def acting_by_policy(s):
     hidden = s.policy.initial_hidden(8)
-    noise, shown = s.noise(8, 41), [(epoch.act.observation, epoch.act.masks) for epoch in s.epochs]
+    noise, shown = s.noise(8, 41), [(epoch.seen.observation, epoch.seen.masks) for epoch in s.epochs]
     given = [(s.learner.params, *seen, hidden, u) for seen, u in zip(shown, noise, strict=True)]
     return s.policy.act, given, {"tolerance": 1e-5}
 
@@ -292,7 +294,7 @@ def drawing(s):
     def call(key, epoch):
         return rng.gumbel(rng.stream(key, Purpose.ACTION, epoch=epoch), 41)
 
-    return call, [(s.world.key, torch.full((8,), t)) for t in range(5)], {"tolerance": 1e-6}
+    return call, [(s.world.keys, torch.full((8,), t)) for t in range(5)], {"tolerance": 1e-6}
 
 
 LIVED = {
@@ -351,15 +353,14 @@ def test_the_slot_head_of_an_action_turns_with_the_slots():
 
 
 def test_the_state_keeps_its_leaves_and_dtypes_through_an_epoch(scene):
-    before, after = (tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.score.after))
+    before, after = (tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.after))
     assert {path: (leaf.dtype, leaf.shape) for path, leaf in before.items()} == {
         path: (leaf.dtype, leaf.shape) for path, leaf in after.items()
     }
 
 
 def test_the_record_is_made_without_a_read(scene):
-    before, *phases = scene.epoch
-    on_meta = Epoch(before.to("meta"), *(phase._make(leaf.to("meta") for leaf in phase) for phase in phases))
+    on_meta = tree_map(lambda leaf: leaf.to("meta"), scene.epoch, is_leaf=lambda leaf: hasattr(leaf, "to"))
     found = build_record(on_meta)
     assert {leaf.device.type for leaf in found.values()} == {"meta"}
     assert sum(leaf.numel() * leaf.element_size() for leaf in found.values()) < 8 * 2_000, "the record is small"

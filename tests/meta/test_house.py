@@ -57,7 +57,6 @@ TORCH_FREE = (
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
 SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
-    "epoch.py": "one epoch of the engine; events of an epoch",
     "train.py": "training step; training run; command",
     "resume.py": "resume of a run; command",
     "report.py": "report of runs; command",

@@ -90,8 +90,8 @@ def test_the_schedule_can_be_followed(tmp_path):
     path.write_text(re.findall(r"^```json\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)[0])
     setup = tiny_setup(policy_name=f"schedule:{path}", episode_length=9, lifecycle=LifecycleSpec())
     epochs = live(world_of(setup), setup.spec.policy_name)
-    assert not any(epoch.act.missed.any() for epoch in epochs)
-    assert [env[0] for env in epochs[-1].score.after.slots.stage.tolist()] == [3, 3, 3, 7]
+    assert not any(epoch.seen.missed.any() for epoch in epochs)
+    assert [env[0] for env in epochs[-1].after.slots.stage.tolist()] == [3, 3, 3, 7]
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,14 @@ def test_type_checkers_see_the_public_names():
         for alias in node.names
         if alias.name == alias.asname
     }
-    assert imported == morphogen._HOME
+    nested = {name: home.rpartition(".")[0] for name, home in morphogen._MODULES.items() if "." in home}
+    assert imported == {**morphogen._HOME, **nested}
     assert (SRC / "py.typed").exists()
 
 
 def test_the_registry_names_every_package_and_resolves():
     packages = {path.parent.name for path in SRC.glob("*/__init__.py")} | {"errors"}
     assert packages == set(morphogen._PACKAGES)
-    assert morphogen.__all__ == sorted({*packages, *morphogen._HOME})
+    assert morphogen.__all__ == sorted({*packages, *morphogen._MODULES, *morphogen._HOME})
     for name in morphogen.__all__:
         assert getattr(morphogen, name) is not None

@@ -21,7 +21,7 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_control
 from morphogen.engine.compile import Signature
-from morphogen.engine.epoch import Epoch
+from morphogen.engine.episodes import Epoch
 from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup
@@ -97,10 +97,11 @@ class Run:
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
         self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 
-    def _epoch(self, state, hidden, segment, t):
+    def _epoch(self, state, seen, hidden, segment, t):
         if self.change is not None and self.scheduler.round == 0:
             state = self.change(t, state)
-        epoch = self.run_epoch(state, hidden, segment, t)
+            seen = self.scheduler.env.observe(state)
+        epoch = self.run_epoch(state, seen, hidden, segment, t)
         self.epochs.append(epoch)
         self.hidden.append(hidden.clone())
         self.fresh.append(segment.clone())

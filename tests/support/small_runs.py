@@ -1,7 +1,7 @@
 """Small real runs for tests: the default task, cut down in every number that only costs time."""
 
 import math
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,10 @@ import torch
 from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec, PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.device.transfers import Transfers
-from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
+from morphogen.engine.environment import Environment, open_environment
+from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import Setup, build_setup
-from morphogen.engine.vector_env import VectorEnv
-from morphogen.vocab.purpose import Purpose
 
 
 def plain(**fields: Any) -> RunSpec:
@@ -44,23 +42,26 @@ def tiny_setup(**fields: Any) -> Setup:
     return build_setup(tiny(**fields))
 
 
-def world_of(setup: Setup, *, first: int = 0, envs: int | None = None) -> VectorEnv:
-    fences = Transfers(setup.device, time.perf_counter)
-    return VectorEnv(setup, fences, instances=Purpose.INSTANCE, first=first, envs=envs or setup.spec.envs)
+def world_of(setup: Setup, **options: Any) -> Environment:
+    return open_environment(setup, **options)
 
 
-def live(world: VectorEnv, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
+def live(world: Environment, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
-    policy, world.control, _ = build_arm(name, world.setup)
-    params = policy.init(world.key[0] * 0)
-    state = world.reset(0)
-    hidden = policy.initial_hidden(world.key.shape[0])
+    policy, control, _ = build_arm(name, world.setup)
+    world = replace(world, control=control)
+    params = policy.init(world.keys[0] * 0)
+    state, seen = world.reset(0)
+    hidden = policy.initial_hidden(world.envs)
     found = []
     with torch.no_grad():
         for t in range(world.setup.spec.episode_length if epochs is None else epochs):
-            state = state if change is None else change(t, state)
-            epoch = run_epoch(world, state, policy, params, hidden)
-            state, hidden = epoch.score.after, reset_hidden(epoch.act.choice.hidden, epoch.score.step.terminated)
+            if change is not None:
+                state = change(t, state)
+                seen = world.observe(state)
+            epoch = run_epoch(world, state, seen, policy, params=params, hidden=hidden)
+            state, seen = epoch.after, epoch.step.seen
+            hidden = reset_hidden(epoch.choice.hidden, epoch.step.terminated)
             found.append(epoch)
     return found
 

@@ -5,7 +5,7 @@ One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends 
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -63,12 +63,16 @@ class Feed(ABC):
         """Return the cropped images of a minibatch, uint8 [E, B, C, H, W]."""
 
     @abstractmethod
-    def start(self, episode: int, epoch: int = 0) -> None:
-        """Begin or continue an episode of all envs; its minibatches are requested in order, from `epoch` on."""
+    def position(self, state: EnvState) -> tuple[Tensor, ...]:
+        """Return the integers that the host has to know before an epoch, int64 [E] each."""
+
+    @abstractmethod
+    def seek(self, position: Sequence[int]) -> None:
+        """Prepare the minibatches of the epoch at a position; they are requested in order, epoch after epoch."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the episode holds; no minibatch is requested until the next start."""
+        """Release what is prepared; no minibatch is requested until the next seek."""
 
     def epoch(self, state: EnvState | FeedPosition) -> EpochDraws:
         """Return the draws of the next epoch; the host reads no value."""
@@ -109,11 +113,15 @@ class ResidentFeed(Feed):
         super().__init__(dataset, task, spec, label_noise=label_noise)
         self.crops = crops(dataset.train.pixels, self.shift)
 
-    def start(self, episode: int, epoch: int = 0) -> None:
+    def position(self, state: EnvState) -> tuple[Tensor, ...]:
+        """Return nothing: all images are on the device."""
+        return ()
+
+    def seek(self, position: Sequence[int]) -> None:
         """Do nothing: all images are on the device."""
 
     def close(self) -> None:
-        """Do nothing: an episode holds no resources."""
+        """Do nothing: an epoch holds no resources."""
 
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
         """Return the crop of each sample from all crops of all images, uint8 [E, B, C, H, W]."""
@@ -207,11 +215,24 @@ class StreamedFeed(Feed):
             spec=spec,
         )
         self._reader: _ReaderThread | None = None
+        self._length, self._start, self._taken = spec.episode_length, (), 0  # minibatches taken since the start
 
-    def start(self, episode: int, epoch: int = 0) -> None:
-        """Prefetch from the first minibatch of an epoch on."""
+    def position(self, state: EnvState) -> tuple[Tensor, ...]:
+        """Return episode and epoch of every env."""
+        return state.clock.episode, state.clock.epoch
+
+    def seek(self, position: Sequence[int]) -> None:
+        """Prefetch from an epoch on, unless it is the one that is prefetched next.  position: episodes, then epochs."""
+        envs = len(position) // 2
+        epochs, rest = divmod(self._taken, self.spec.minibatches)
+        reached = (*self._start[:envs], *(epoch + epochs for epoch in self._start[envs:]))
+        ended = min(reached[envs:], default=0) >= self._length
+        if self._reader is not None and tuple(position) == reached and not rest and not ended:
+            return
         self.close()
-        self._reader = _ReaderThread(self._images, self._transfers, self._buffers, self._indices(episode, epoch))
+        self._start, self._taken = tuple(position), 0
+        indices = self._indices(*torch.tensor(self._start).view(2, envs))
+        self._reader = _ReaderThread(self._images, self._transfers, self._buffers, indices)
         self._finalizer = weakref.finalize(self, self._reader.stop)  # a deleted feed stops its thread
 
     def close(self) -> None:
@@ -224,12 +245,13 @@ class StreamedFeed(Feed):
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
         """Return the crop of each sample from the next prefetched images, uint8 [E, B, C, H, W]."""
         if self._reader is None:
-            raise RuntimeError("no minibatch is prefetched: call start before the epochs of an episode")
+            raise RuntimeError("no minibatch is prefetched: call seek before an epoch")
         m = minibatch
         with self._transfers.receive_batch(self._reader.next_filled) as buffer:
             images = crops(buffer.device_bytes.view(self._shape), self.shift)
             cropped = images[self._positions, :, draws.row[m], draws.column[m]]
         self._reader.free.put(buffer)
+        self._taken += 1
         return cropped
 
 
@@ -268,7 +290,7 @@ class _ReaderThread:
             for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
                 self._transfers.fill(buffer, partial(self._fill, index))
                 self._filled.put(buffer)
-            self._filled.put(RuntimeError("all minibatches of the episode are read: call start for the next episode"))
+            self._filled.put(RuntimeError("all minibatches of the episode are read: call seek for the next one"))
         except BaseException as error:
             self._filled.put(error)
 
@@ -277,11 +299,13 @@ class _ReaderThread:
 
 
 def _indices(
-    key: Tensor, episode: int, first: int, *, draw: Callable[[Tensor], Instance], spec: RunSpec
+    key: Tensor, episode: Tensor, epoch: Tensor, *, draw: Callable[[Tensor], Instance], spec: RunSpec
 ) -> Iterator[Tensor]:
-    """Yield the sample indices of the minibatches of an episode from epoch `first` on: int64 [E B] each."""
-    episodes = torch.full_like(key[:, 0], episode)
-    instance = draw(episodes)
-    for epoch in range(first, spec.episode_length):
-        clock = Clock(episode=episodes, epoch=torch.full_like(episodes, epoch), batch_size=[len(key)])
+    """Yield the sample indices of the minibatches until every env has ended its episode: int64 [E B] each.
+
+    episode, epoch int64 [E]: the first epoch.
+    """
+    instance = draw(episode)
+    for later in range(max(1, spec.episode_length - int(epoch.min()))):
+        clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(key)])
         yield from epoch_index(FeedPosition(key, instance, clock), spec.data).flatten(1)

@@ -5,6 +5,7 @@ all devices agree.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,19 @@ SHARE_LEVELS = 64  # log-spaced data shares
 UNUSED_KEY = 2**32  # sorts after every random word
 CHUNK = 2**22  # (env, sample) pairs sorted at once
 WIDTH, DATA_SHARE, LABEL_NOISE, CLASSES, PRICE, REACH, FIRST_CLASS = 0, 1, 2, 3, 4, 5, 8  # lanes of the instance stream
+
+
+class InstanceSplit(NamedTuple):
+    """A stream of instances."""
+
+    purpose: Purpose
+    first_episode: int  # number of its first episode
+    label: str
+
+
+TRAINING_INSTANCES = InstanceSplit(Purpose.INSTANCE, 0, "training instances")
+HELD_OUT_INSTANCES = InstanceSplit(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, "held-out instances")
+TEST_INSTANCES = InstanceSplit(Purpose.INSTANCE_TEST, 2 * HELD_OUT_EPISODE, "test instances")
 
 
 def draw_instances(

@@ -44,7 +44,10 @@ class ActionControl(Protocol):
     """Declared actions that the envs of a vector env have to follow."""
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Declared actions: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E]."""
+        """Declared actions: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E].
+
+        The epoch after the last one of an episode is asked for too.
+        """
         ...
 
 
@@ -54,13 +57,14 @@ class ScheduleControl:
 
     schedule: Schedule
     spec: RunSpec  # resolved
-    action: Tensor  # int64 [T, 1 or E, 8]
-    present: Tensor  # bool [T, 1 or E]
+    action: Tensor  # int64 [T + 1, 1 or E, 8]
+    present: Tensor  # bool [T + 1, 1 or E], the last row False
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
         """Return the entries of the table for these envs."""
         column = env if self.present.shape[1] > 1 else torch.zeros_like(env)
-        return self.action[epoch, column], self.present[epoch, column]
+        row = epoch.clamp(max=len(self.present) - 1)
+        return self.action[row, column], self.present[row, column]
 
     def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
         """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.  missed bool [E]."""
@@ -81,8 +85,8 @@ class ScheduleControl:
 def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> ScheduleControl:
     """Build the table of a schedule on the device."""
     columns = spec.envs if any(step.env is not None for step in schedule.steps) else 1
-    action = np.zeros((spec.episode_length, columns, 8), dtype=np.int64)
-    present = np.zeros((spec.episode_length, columns), dtype=bool)
+    action = np.zeros((spec.episode_length + 1, columns, 8), dtype=np.int64)
+    present = np.zeros((spec.episode_length + 1, columns), dtype=bool)
     for step in schedule.steps:
         where = (step.epoch, slice(None) if step.env is None else step.env)
         action[where], present[where] = step.action, True
@@ -93,13 +97,13 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
 class PerEnvControl:
     """One schedule per row of a vector env, so that envs of one key may act differently; illegal actions wait."""
 
-    action: Tensor  # int64 [T, E, 8]
-    present: Tensor  # bool [T, E]
+    action: Tensor  # int64 [T + 1, E, 8]
+    present: Tensor  # bool [T + 1, E], the last row False
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
         """Return the entries of all rows."""
-        place = torch.arange(env.shape[0], device=env.device)
-        return self.action[epoch, place], self.present[epoch, place]
+        row, place = epoch.clamp(max=len(self.present) - 1), torch.arange(env.shape[0], device=env.device)
+        return self.action[row, place], self.present[row, place]
 
 
 def build_per_env_control(

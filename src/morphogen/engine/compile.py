@@ -138,6 +138,7 @@ class CompiledUnits:
             births=plan.births,
             rows=plan.rows if judge is None else judge.sizes[-levels:],
             padded=train is not None or judge is not None,
+            position=plan.position,
         )
         return FittedPlan(fitted, train, judge)
 

@@ -1,8 +1,9 @@
-"""Episodes of a vector env from a given state, and their traces."""
+"""Epochs of an environment under a policy: one epoch, episodes with their traces, and rows for the update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,13 +11,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.device.transfers import Transfers
-from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
-from morphogen.engine.vector_env import VectorEnv
+from morphogen.engine.environment import Environment, Step
+from morphogen.engine.phases import PolicyInputs, choose_actions
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
-from morphogen.state.decision import ActionMasks, Observation
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import unsafe_new
+from morphogen.state.tree_ops import expand_mask, unsafe_new
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
@@ -48,39 +49,63 @@ class EpisodeTraces:
         return self.trained_params.cumsum(axis=0)
 
 
+class Epoch(NamedTuple):
+    """One epoch of all envs under a policy."""
+
+    before: EnvState
+    seen: PolicyInputs
+    choice: ActOutput
+    after: EnvState
+    step: Step
+
+
+def run_epoch(
+    env: Environment, state: EnvState, seen: PolicyInputs, policy: Policy, *, params: TensorDict, hidden: TensorDict
+) -> Epoch:
+    """Choose an action per env, then step.  state, seen, hidden [E], as the epoch before left them."""
+    env.timer.mark("head")
+    choose = env.compiled.unit("policy", partial(choose_actions, policy=policy))
+    choice = choose(params, seen, hidden, env.keys, state.clock)
+    after, step = env.step(state, choice.action)
+    return Epoch(state, seen, choice, after, step)
+
+
+def reset_hidden(hidden: TensorDict, terminated: Tensor) -> TensorDict:
+    """Return the policy's memory for the next epoch: zeros where a segment ended.  hidden [E], terminated bool [E]."""
+    return hidden.apply(lambda leaf: torch.where(expand_mask(terminated, leaf), torch.zeros_like(leaf), leaf))
+
+
 def run_episodes(
-    env: VectorEnv, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None
-) -> EpisodeTraces:
-    """Run `rollout_on_device` and fetch its traces."""
-    return fetch_traces(env.transfers, [rollout_on_device(env, state, policy, params)])
-
-
-def rollout_on_device(
-    env: VectorEnv, state: EnvState, policy: Policy | None = None, params: TensorDict | None = None
+    env: Environment,
+    state: EnvState,
+    seen: PolicyInputs,
+    policy: Policy | None = None,
+    params: TensorDict | None = None,
 ) -> TensorDict:
-    """Run an episode from a state at its start, on the device; one `plan` crossing per epoch.
+    """Run an episode from its start; the traces stay on the device, for `fetch_traces`.
 
-    Without a policy, actions follow the control of the vector env.
+    Without a policy, actions follow the control of the environment.
     """
     policy = RandomPolicy() if policy is None else policy
-    params = policy.init(env.key[0]) if params is None else params
-    hidden = policy.initial_hidden(env.key.shape[0], device=env.setup.device)
+    params = policy.init(env.keys[0]) if params is None else params
+    hidden = policy.initial_hidden(env.envs, device=env.device)
     rows, epoch, before = [], None, state.signals.val_acc
     with torch.no_grad():
-        for _ in range(env.setup.spec.episode_length):
-            epoch = run_epoch(env, state, policy, params, hidden)
-            state, hidden = epoch.score.after, reset_hidden(epoch.act.choice.hidden, epoch.score.step.terminated)
-            row = {"network_value": epoch.score.step.network_value, "committed_acc": state.signals.committed_acc}
-            row |= {"accuracy": state.signals.val_acc, "missed": epoch.act.missed}
-            row["trained_params"] = epoch.score.host_params + epoch.score.seed_params.sum(-1)
+        for _ in range(env.horizon):
+            epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
+            step, missed = epoch.step, seen.missed
+            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.choice.hidden, step.terminated)
+            row = {"network_value": step.score.network_value, "committed_acc": state.signals.committed_acc}
+            row |= {"accuracy": state.signals.val_acc, "missed": missed}
+            row["trained_params"] = step.host_params + step.seed_params.sum(-1)
             rows.append(row)
     assert epoch is not None  # an episode has at least one epoch
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
     fossil = state.slots.stage == int(Stage.FOSSILIZED)
     final = {
-        "host_params": epoch.score.host_params,
-        "fossil_params": epoch.score.step.fossil_params,
+        "host_params": epoch.step.host_params,
+        "fossil_params": epoch.step.score.fossil_params,
         "fossil_blueprint": torch.where(fossil, state.slots.blueprint, EMPTY),
         "algorithm": torch.where(fossil, state.slots.algorithm, 0),
         "rollbacks": state.signals.rollbacks,
@@ -89,7 +114,7 @@ def rollout_on_device(
 
 
 def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int | None = None) -> EpisodeTraces:
-    """Fetch the first `count` episodes (default all) of several vector envs, in order; one `result` crossing."""
+    """Fetch the first `count` episodes (default all) of several environments, in order; one `result` crossing."""
     names = [field.name for field in fields(EpisodeTraces)]
     leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES)) for name in names}
     arrays = transfers.read("result", TensorDict(leaves, batch_size=[])).items()
@@ -105,11 +130,11 @@ class Rollout:
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t.  reset_before bool [E]: the row starts a segment, its hidden state is 0."""
-        choice, score, worth = epoch.act.choice, epoch.score.step, epoch.score.attribution
-        fresh = worth.contribution_valid & ~epoch.score.report.rolled_back.unsqueeze(-1)
+        choice, score, worth = epoch.choice, epoch.step.score, epoch.step.measured
+        fresh = worth.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
         row = {
-            "observation": epoch.act.observation,
-            "masks": epoch.act.masks,
+            "observation": epoch.seen.observation,
+            "masks": epoch.seen.masks,
             **{name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")},
             "reward": score.reward,
             "terminated": score.terminated,

@@ -1,4 +1,4 @@
-"""Phases of an epoch as functions of tensors: act, train, score.  Each can be compiled; `engine.epoch` orders them.
+"""Phases of an epoch as functions of tensors.  Each can be compiled; `engine.environment` orders them.
 
 Phases neither read the device nor draw from a generator: noise is keyed by the clock of the state.
 """
@@ -25,7 +25,7 @@ from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, conditions, restrict_masks
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
-from morphogen.state.env import EnvState
+from morphogen.state.env import Clock, EnvState
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern import govern
@@ -42,13 +42,17 @@ from morphogen.vocab.stage import Stage
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 
 
+class PolicyInputs(NamedTuple):
+    """Inputs of a policy for its next action."""
+
+    observation: Observation
+    masks: ActionMasks  # legal choices, narrowed by the control
+    missed: Tensor  # bool [E], the control declares an action that is not legal
+
+
 class ActPhase(NamedTuple):
     """Results of an epoch up to its plan."""
 
-    observation: Observation
-    masks: ActionMasks  # choices of the policy, after the control
-    missed: Tensor  # bool [E], the control declared an action that was not legal
-    choice: ActOutput
     acted: EnvState
     outcome: ActionOutcome
     ticked: EnvState
@@ -59,59 +63,52 @@ class ActPhase(NamedTuple):
     counts: Tensor  # int32 [54 S], sizes that the host reads
 
 
-class TrainPhase(NamedTuple):
-    """Measurements of an epoch's training and validation."""
-
-    metrics: TrainMetrics
-    validation: Validation
-
-
 class ScorePhase(NamedTuple):
     """Results of an epoch after its validation."""
 
-    attribution: Attribution
+    measured: Attribution
     governed: EnvState
     report: GovernorReport
     after: EnvState
-    step: StepScore
+    score: StepScore
     host_params: Tensor  # int64 [E]
     seed_params: Tensor  # int64 [E, S], of the seeds that trained
 
 
-def act_phase(
-    state: EnvState,
-    params: TensorDict,
-    hidden: TensorDict,
-    key: Tensor,
-    *,
-    setup: Setup,
-    policy: Policy,
-    control: ActionControl | None,
-) -> ActPhase:
-    """Observe, mask, act, decode, apply, tick; count what the plan needs.
+def observe_phase(state: EnvState, key: Tensor, *, setup: Setup, control: ActionControl | None) -> PolicyInputs:
+    """Observe the envs and mask their next actions.
 
-    Shapes: state, hidden [E]; key int64 [E, 3].  `control` restricts the masks; None: every legal action.
+    Shapes: state [E]; key int64 [E, 3].  `control` narrows the masks; None: every legal action.
     """
-    spec, limits = setup.spec, setup.limits
+    limits = setup.limits
     conditions_met = conditions(state.slots, limits)
-    sizes = {"net": setup.net, "episode_length": spec.episode_length, "param_budget": setup.budget}
+    sizes = {"net": setup.net, "episode_length": setup.spec.episode_length, "param_budget": setup.budget}
     observation = observe(state, limits, conditions_met=conditions_met, **sizes)
     masks = action_masks(state.slots, limits, conditions_met=conditions_met)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
         masks, missed = restrict_masks(masks, *control.at(state.clock.epoch, key[:, 2]))
-    stream = rng.stream(key, policy.purpose, round=state.clock.episode, epoch=state.clock.epoch)
-    noise = rng.gumbel(stream, noise_lanes(state.slots.stage.shape[1]))
-    choice = policy.act(params, observation, masks, hidden, noise)
-    action = decode(choice.action, state.slots, limits, conditions_met=conditions_met)
-    acted, outcome = apply_action(state, action, lifecycle=spec.lifecycle)
-    ticked, ticks = tick(acted, lifecycle=spec.lifecycle)
+    return PolicyInputs(observation, masks, missed)
+
+
+def choose_actions(
+    params: TensorDict, seen: PolicyInputs, hidden: TensorDict, key: Tensor, clock: Clock, *, policy: Policy
+) -> ActOutput:
+    """Choose an action per env; the noise is keyed by the clock.  seen, hidden, clock [E]; key int64 [E, 3]."""
+    stream = rng.stream(key, policy.purpose, round=clock.episode, epoch=clock.epoch)
+    noise = rng.gumbel(stream, noise_lanes(seen.masks.slot.shape[-1]))
+    return policy.act(params, seen.observation, seen.masks, hidden, noise)
+
+
+def act_phase(state: EnvState, action: Tensor, key: Tensor, *, setup: Setup) -> ActPhase:
+    """Decode, apply, tick; count what the plan needs.  state [E]; action int64 [E, 8]; key int64 [E, 3]."""
+    lifecycle = setup.spec.lifecycle
+    acted, outcome = apply_action(state, decode(action, state.slots, setup.limits), lifecycle=lifecycle)
+    ticked, ticks = tick(acted, lifecycle=lifecycle)
     coalition, evaluated = requested_coalitions(ticked, key, setup=setup)
     born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
     counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
-    return ActPhase(
-        observation, masks, missed, choice, acted, outcome, ticked, ticks, coalition, evaluated, born, counts
-    )  # fmt: skip
+    return ActPhase(acted, outcome, ticked, ticks, coalition, evaluated, born, counts)
 
 
 def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.task import INSTANCE_PARAMETERS
-from morphogen.engine.epoch import Epoch
+from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
 from morphogen.rules.legality import head_value_counts
@@ -223,24 +223,24 @@ _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT1
 _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
     "before.slots": "stage_before=stage",
-    "act": "missed",
-    "act.masks": "op_legal=op",
-    "act.choice": "action, forced, op_prob, log_prob, entropy, value",
-    "act.outcome": "op_effective=effective_op, outcome, reason, success=executed",
-    "act.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
-    "act.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
-    "train.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, host_gradient_norm",
-    "train.validation": "val_loss=loss",
-    "score": "host_params, params=seed_params",
-    "score.attribution": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, acc_table, "
+    "seen": "missed",
+    "seen.masks": "op_legal=op",
+    "choice": "action, forced, op_prob, log_prob, entropy, value",
+    "step.outcome": "op_effective=effective_op, outcome, reason, success=executed",
+    "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
+    "step.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
+    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, host_gradient_norm",
+    "step.validation": "val_loss=loss",
+    "step": "host_params, params=seed_params",
+    "step.measured": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, acc_table, "
     "contribution, contribution_valid, shapley, interaction_sum, boost_received, interaction_valid, forwards",
-    "score.report": "rolled_back, panic, anomaly, snapshot_epoch, snapshot_taken, seeds_pruned, loss_limit=limit, "
+    "step.report": "rolled_back, panic, anomaly, snapshot_epoch, snapshot_taken, seeds_pruned, loss_limit=limit, "
     "panic_streak=streak",
-    "score.step": "reward, components, network_value, param_cost, potential, potential_by_slot, unmeasured, detectors, "
+    "step.score": "reward, components, network_value, param_cost, potential, potential_by_slot, unmeasured, detectors, "
     "detector_ratio, fossil_params, live_params",
-    "score.after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
+    "after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
     "gradient_ratio_valid, vanishing, exploding, velocity, velocity_valid, since_measured",
-    "score.after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
+    "after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
     "final_loss=val_loss, best_acc",
 }
 _LEAVES = [(attrgetter(path), name_map(names)) for path, names in _RECORDED.items()]
@@ -261,16 +261,16 @@ def build_record(epoch: Epoch) -> TensorDict:
 
 
 def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:
-    act, instance = epoch.act, epoch.score.after.instance
-    by_action = act.outcome.target & (act.outcome.gate != 0).unsqueeze(-1)
-    gate = torch.where(by_action, act.outcome.gate.unsqueeze(-1), act.ticks.gate)
-    failed = torch.where(by_action, act.outcome.gate_failed.unsqueeze(-1), 0)
+    step, instance = epoch.step, epoch.after.instance
+    by_action = step.outcome.target & (step.outcome.gate != 0).unsqueeze(-1)
+    gate = torch.where(by_action, step.outcome.gate.unsqueeze(-1), step.ticks.gate)
+    failed = torch.where(by_action, step.outcome.gate_failed.unsqueeze(-1), 0)
     return {
         "gate": gate,
         "gate_passed": (gate != 0) & (failed == 0),
         "gate_failed": failed,
         "removal": removal_cause(epoch),
-        "legal_choices": head_value_counts(act.masks, act.choice.action[:, Head.OP]),
+        "legal_choices": head_value_counts(epoch.seen.masks, epoch.choice.action[:, Head.OP]),
         "fault": fault_bits(epoch),
         "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE_PARAMETERS], dim=-1),
     }
@@ -279,21 +279,21 @@ def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:
 def removal_cause(epoch: Epoch) -> Tensor:
     """Cause of a removal in this step, int64 [E, S]."""
     pruned = int(Stage.PRUNED)
-    by_action = (epoch.act.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
-    by_governor = (epoch.score.governed.slots.stage == pruned) & (epoch.act.ticked.slots.stage != pruned)
-    cause = torch.where(by_action, int(Removal.ACTION), epoch.act.ticks.removal)
+    by_action = (epoch.step.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
+    by_governor = (epoch.step.governed.slots.stage == pruned) & (epoch.step.ticked.slots.stage != pruned)
+    cause = torch.where(by_action, int(Removal.ACTION), epoch.step.ticks.removal)
     return torch.where(by_governor, int(Removal.GOVERNOR), cause)
 
 
 def fault_bits(epoch: Epoch) -> Tensor:
     """Bit set of the faults of this epoch, int64 [E]."""
-    choice = epoch.act.choice
+    choice = epoch.choice
     rows = (
-        (epoch.train.metrics.skipped > 0, Fault.SKIPPED_STEP),
-        (epoch.train.metrics.seed_skipped, Fault.SEED_SKIPPED),
-        (~epoch.train.validation.loss.isfinite(), Fault.VALIDATION),
-        (~epoch.act.observation.finite, Fault.OBSERVATION),
-        (epoch.score.report.rolled_back, Fault.ROLLED_BACK),
+        (epoch.step.metrics.skipped > 0, Fault.SKIPPED_STEP),
+        (epoch.step.metrics.seed_skipped, Fault.SEED_SKIPPED),
+        (~epoch.step.validation.loss.isfinite(), Fault.VALIDATION),
+        (~epoch.seen.observation.finite, Fault.OBSERVATION),
+        (epoch.step.report.rolled_back, Fault.ROLLED_BACK),
         (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
     )
     hits = torch.stack([where for where, _ in rows], dim=-1)

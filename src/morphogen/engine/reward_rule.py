@@ -7,23 +7,32 @@ from morphogen.config.groups import RewardSpec
 from morphogen.engine import extensions
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import archetypes, table
-from morphogen.rules.rewards.table import BUILDERS, Rule, register
+from morphogen.rules.rewards.protocol import Builder, Rule, Terms
+from morphogen.rules.rewards.table import BUILDERS, register
 from morphogen.vocab.reward import FAMILIES, RULES
 
 
-def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
-    """Build the rule that a spec names.  Raises ConfigError for an external rule that breaks the contract of a rule."""
-    _load_extension(spec.rule)
+def build_rule(
+    spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float, builder: Builder | None = None
+) -> Rule:
+    """Build the rule that a spec names, or the one of a builder.
+
+    Raises: ConfigError for an external rule that breaks the contract of a rule.
+    """
     terms = {"param_budget": param_budget, "episode_length": episode_length, "gamma": gamma}
-    if RULES.get(spec.rule) in FAMILIES:
-        return table.build_rule(spec, **terms)
+    source = "reward rule handed in"
+    if builder is None:
+        _load_extension(spec.rule)
+        if RULES.get(spec.rule) in FAMILIES:
+            return table.build_rule(spec, **terms)
+        source = f"reward.rule: {spec.rule} of {RULES.get(spec.rule)}"
     try:
-        rule = table.build_rule(spec, **terms)
+        rule = table.build_rule(spec, **terms) if builder is None else builder(spec, Terms(**terms))
         wrong = find_violation(rule)
     except Exception as error:
-        raise _rule_error(spec.rule, _error_line(error)) from error
+        raise ConfigError(f"{source}: {_error_line(error)}") from error
     if wrong:
-        raise _rule_error(spec.rule, wrong)
+        raise ConfigError(f"{source}: {wrong}")
     return rule
 
 
@@ -39,12 +48,10 @@ def _load_extension(name: str) -> None:
     try:
         builder = points[0].load()
     except Exception as error:
-        raise _rule_error(name, f"cannot be imported: {_error_line(error)}") from error
+        raise ConfigError(
+            f"reward.rule: {name} of {RULES.get(name)}: cannot be imported: {_error_line(error)}"
+        ) from error
     register(name, builder, origin=extensions.origin(points))
-
-
-def _rule_error(name: str, reason: str) -> ConfigError:
-    return ConfigError(f"reward.rule: {name} of {RULES.get(name)}: {reason}")
 
 
 def _error_line(error: Exception) -> str:

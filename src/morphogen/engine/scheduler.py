@@ -5,7 +5,6 @@ Only the scheduler decides when the host waits for the device; every crossing go
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,12 +16,12 @@ from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
 from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.episodes import Rollout
-from morphogen.engine.epoch import Epoch, reset_hidden, run_epoch
+from morphogen.engine.environment import open_environment
+from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
+from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import Reporter, build_record
 from morphogen.engine.setup import Setup
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import TrainingDiverged
 from morphogen.learn.loss import coefficients_at
 from morphogen.learn.rollout_stats import rollout_stats
@@ -81,14 +80,8 @@ class Scheduler:
         self.compiled = CompiledUnits(spec.engine, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
-        self.vector_env = VectorEnv(
-            setup,
-            self.transfers,
-            instances=Purpose.INSTANCE,
-            envs=spec.envs,
-            control=self.control,
-            compiled=self.compiled,
-            timer=self.timer,
+        self.env = open_environment(
+            setup, control=self.control, transfers=self.transfers, compiled=self.compiled, timer=self.timer
         )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
@@ -96,6 +89,7 @@ class Scheduler:
         self.rollout = Rollout(spec.episode_length, envs=spec.envs, slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
+        self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
 
@@ -103,7 +97,7 @@ class Scheduler:
         """Run all remaining rounds, unless a hook stops the run."""
         on_round = self.parts.hooks.on_round
         summaries: list[BatchSummary] = []
-        with closing(self.vector_env):
+        with self.env:
             while self.round < self.setup.spec.rounds:
                 summary = self.run_round()
                 if summary is None:
@@ -116,18 +110,19 @@ class Scheduler:
     def run_round(self) -> BatchSummary | None:
         """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
         start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.compiled.totals, self.epoch)
-        if self.epoch == 0 or self.state is None:
+        state, seen = self.state, self.seen
+        if self.epoch == 0 or state is None or seen is None:
             self.timer.mark("reset")
-            self.state = self.vector_env.reset(self.round)
+            state, seen = self.env.reset(self.round)
             self.hidden, self.segment = self._initial_hidden()
-        state = self.state
         while True:
-            epoch = self.run_epoch(state, self.hidden, self.segment, self.epoch)
-            self.state, self.segment = state, _ = epoch.score.after, epoch.score.step.terminated
-            self.hidden = reset_hidden(epoch.act.choice.hidden, self.segment)
+            epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
+            self.state, self.seen = state, seen = epoch.after, epoch.step.seen
+            self.segment = epoch.step.terminated
+            self.hidden = reset_hidden(epoch.choice.hidden, self.segment)
             self.epoch += 1
             if self.epoch == self.setup.spec.episode_length:
-                return self._close_round(start, epoch.act.choice.hidden)
+                return self._close_round(start, epoch.choice.hidden)
             if self.parts.hooks.should_stop():
                 return None
 
@@ -136,9 +131,11 @@ class Scheduler:
         envs, where = self.setup.spec.envs, self.setup.device
         return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
-    def run_epoch(self, state: EnvState, hidden: TensorDict, segment: torch.Tensor, t: int) -> Epoch:
+    def run_epoch(
+        self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: torch.Tensor, t: int
+    ) -> Epoch:
         """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
-        epoch = run_epoch(self.vector_env, state, self.policy, self.params, hidden)
+        epoch = run_epoch(self.env, state, seen, self.policy, params=self.params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")
         self.transfers.send("record", build_record(epoch), t % 2)

@@ -14,7 +14,7 @@ from morphogen.engine.action_control import load_schedule
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
-from morphogen.rules.rewards.protocol import Rule
+from morphogen.rules.rewards.protocol import Builder, Rule
 from morphogen.vocab.limits import Limits
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
@@ -54,8 +54,8 @@ def check_compile_mode(mode: str, device: torch.device) -> None:
         raise DeviceError(f"engine.compile: {mode}: expected a CUDA device, got {device}")
 
 
-def build_setup(spec: RunSpec) -> Setup:
-    """Open the data and lay out the networks of a resolved spec."""
+def build_setup(spec: RunSpec, *, rule: Builder | None = None) -> Setup:
+    """Open the data and lay out the networks of a resolved spec.  rule: in place of the one of the spec."""
     device = resolve_device(spec.engine.devices[0])
     check_compile_mode(spec.engine.compile, device)
     task = TASKS[spec.task]
@@ -70,7 +70,9 @@ def build_setup(spec: RunSpec) -> Setup:
         net=net,
         limits=build_limits(spec),
         budget=budget,
-        rule=build_rule(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
+        rule=build_rule(
+            spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma, builder=rule
+        ),
         dataset=dataset,
         feed=ResidentFeed(dataset, task, spec.data, label_noise=noisy) if resident else None,
         schedule=schedule,

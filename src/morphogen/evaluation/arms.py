@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,11 @@ from morphogen.config.spec import ORACLE, POLICIES, SCHEDULE_FILE, STATIC, STATI
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_per_env_control
-from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, rollout_on_device
+from morphogen.engine.environment import Environment
+from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
+from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.play import ArmResult, build_result, play
 from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
@@ -94,10 +94,9 @@ def train_static_baseline(
     edges = np.cumsum([len(instances.tasks) for instances in sets])[:-1]
     parts, control = [], build_arm("wait", setup).control
     for instances, fossils in zip(sets, np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1), strict=True):
-        world = VectorEnv(setup, transfers, instances=instances.purpose, envs=instances.tasks, control=control)
         kept = torch.from_numpy(fossils).to(setup.device).unbind()
-        with closing(world), torch.no_grad():
-            parts.append(rollout_on_device(world, start_with_fossils(world, instances.episode, *kept)))
+        with instances.open(setup, transfers, control) as env, torch.no_grad():
+            parts.append(run_episodes(env, *start_with_fossils(env, instances.episode, *kept)))
     return fetch_traces(transfers, parts)
 
 
@@ -107,14 +106,16 @@ def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
     return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
 
 
-def start_with_fossils(world: VectorEnv, episode: int, blueprint: Tensor, algorithm: Tensor) -> EnvState:
+def start_with_fossils(
+    env: Environment, episode: int, blueprint: Tensor, algorithm: Tensor
+) -> tuple[EnvState, PolicyInputs]:
     """Envs of an episode with fossils from the start, measured.  blueprint, algorithm int64 [E, S]."""
-    setup = world.setup
-    state = place_fossils(world.init_state(episode), blueprint, algorithm)
-    born = blueprint > 0
-    coalitions = phases.requested_coalitions(state, world.key, setup=setup)
-    plan = world.read_plan(plans.plan_counts(state.slots, *coalitions, born, net=setup.net))
-    return world.start_episode(phases.init_new_seeds(state, born, world.key, plan, setup=setup), episode, plan)
+    setup, born = env.setup, blueprint > 0
+    fresh = env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
+    state = place_fossils(fresh, blueprint, algorithm)
+    coalitions = phases.requested_coalitions(state, env.keys, setup=setup)
+    plan = env.read_plan(plans.plan_counts(state.slots, *coalitions, born, net=setup.net), state)
+    return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,8 @@ def play_hindsight_oracle(
         picks.append(values.mean(axis=1).argmax(axis=0))
     for instances, pick in zip(sets, picks, strict=True):
         control = build_per_env_control(schedules, pick.tolist(), setup.spec, setup.device)
-        world = VectorEnv(setup, transfers, instances=instances.purpose, envs=instances.tasks, control=control)
-        with closing(world), torch.no_grad():
-            parts.append(rollout_on_device(world, world.reset(instances.episode)))
+        with instances.open(setup, transfers, control) as env, torch.no_grad():
+            parts.append(run_episodes(env, *env.reset(instances.episode)))
     return HindsightResult(schedules, np.concatenate(picks), fetch_traces(transfers, parts))
 
 

@@ -5,39 +5,25 @@ All policies see the same instances, hosts and batches (common random numbers), 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from morphogen.config.spec import RIVALS
-from morphogen.data.instances import HELD_OUT_EPISODE
+from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.engine.episodes import EpisodeTraces, fetch_traces, rollout_on_device
+from morphogen.engine.environment import open_environment
+from morphogen.engine.episodes import EpisodeTraces, fetch_traces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
 from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.bootstrap import interval, stability
 from morphogen.telemetry.kinds.run import Evaluated
-from morphogen.vocab.purpose import Purpose
 
 Array = np.ndarray[Any, Any]
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
-
-
-class InstanceSplit(NamedTuple):
-    """Instances that are played."""
-
-    purpose: Purpose
-    first_episode: int  # number of the first episode
-    label: str
-
-
-HELD_OUT_INSTANCES = InstanceSplit(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, "held-out instances")
-TRAINING_INSTANCES = InstanceSplit(Purpose.INSTANCE, 0, "training instances")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +80,9 @@ def play(
 ) -> ArmResult:
     """Run `episodes` episodes of a split; one `plan` crossing an epoch and one `result` in all."""
     began, envs = time.perf_counter(), min(setup.spec.envs, episodes)
-    world = VectorEnv(setup, transfers, instances=split.purpose, envs=envs, control=arm.control)
-    with closing(world):
-        starts = range(split.first_episode, split.first_episode - (-episodes // envs))
-        parts = [rollout_on_device(world, world.reset(episode), arm.policy, arm.params) for episode in starts]
+    with open_environment(setup, envs=envs, split=split, control=arm.control, transfers=transfers) as env:
+        starts = range(-(-episodes // envs))
+        parts = [run_episodes(env, *env.reset(episode), arm.policy, arm.params) for episode in starts]
     traces = fetch_traces(transfers, parts, episodes)
     if arm.control is not None:  # raises ScheduleError where a declared action was not legal
         for epoch, missed in enumerate(traces.missed):

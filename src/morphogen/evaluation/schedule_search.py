@@ -1,7 +1,6 @@
 """Candidates for fixed schedules, and their values: many schedules side by side in one world."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -11,17 +10,16 @@ from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeline
 from morphogen.config.spec import RunSpec, build_limits
-from morphogen.data.instances import HELD_OUT_EPISODE
+from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import build_per_env_control
-from morphogen.engine.episodes import Array, run_episodes
+from morphogen.engine.action_control import ActionControl, build_per_env_control
+from morphogen.engine.environment import Environment, open_environment
+from morphogen.engine.episodes import Array, fetch_traces, run_episodes
 from morphogen.engine.setup import Setup
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.state import rng
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
-from morphogen.vocab.purpose import Purpose
 
 START_COUNT = 5  # epochs of germination among the initial candidates
 NEVER_GROW_LABEL = "never grow"
@@ -140,24 +138,25 @@ def _min_separation(spec: RunSpec) -> int:
 class InstanceSet(NamedTuple):
     """Instances for schedules: those of an episode for some envs."""
 
-    purpose: Purpose
-    episode: int
+    split: InstanceSplit
+    episode: int  # of the split
     tasks: Tensor  # int64 [n, 3], keys of the envs, on the host
+
+    def open(self, setup: Setup, transfers: Transfers, control: ActionControl | None) -> Environment:
+        """Return the environment of these instances."""
+        return open_environment(setup, envs=self.tasks, split=self.split, control=control, transfers=transfers)
 
 
 def training_instances(spec: RunSpec, count: int) -> InstanceSet:
     """Training instances of the first round after the price warm-up."""
-    return InstanceSet(Purpose.INSTANCE, spec.ppo.price_warmup_rounds, rng.env_keys(spec.seed, 0, count))
+    return InstanceSet(TRAINING_INSTANCES, spec.ppo.price_warmup_rounds, rng.env_keys(spec.seed, 0, count))
 
 
 def held_out_instance_sets(spec: RunSpec, episodes: int) -> list[InstanceSet]:
     """Held-out instances of an evaluation, in the groups in which they are played."""
     key = rng.env_keys(spec.seed, 0, min(spec.envs, episodes))
     starts = range(0, episodes, len(key))
-    return [
-        InstanceSet(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE + i, key[: episodes - first])
-        for i, first in enumerate(starts)
-    ]
+    return [InstanceSet(HELD_OUT_INSTANCES, i, key[: episodes - first]) for i, first in enumerate(starts)]
 
 
 def score_schedules(
@@ -178,15 +177,16 @@ def score_schedules(
         parts = []
         for pairs in torch.arange(len(schedules) * count).split(rows):  # places in schedules x instances, flattened
             tasks = instances.tasks[pairs % count]
-            world = VectorEnv(
+            env = open_environment(
                 setup,
-                transfers,
-                instances=instances.purpose,
                 envs=rng.sibling_keys(tasks, sibling),
                 tasks=tasks,
+                split=instances.split,
                 control=build_per_env_control(schedules, (pairs // count).tolist(), setup.spec, setup.device),
+                transfers=transfers,
             )
-            with closing(world), torch.no_grad():
-                parts.append(run_episodes(world, world.reset(instances.episode)).network_value[-1])
+            with env, torch.no_grad():
+                traces = fetch_traces(transfers, [run_episodes(env, *env.reset(instances.episode))])
+            parts.append(traces.network_value[-1])
         values.append(np.concatenate(parts).reshape(len(schedules), count))
     return np.stack(values, axis=1)

@@ -33,7 +33,7 @@ execution order, so no activation is computed twice.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -101,6 +101,7 @@ class Plan:
     births: tuple[int, ...]
     rows: tuple[int, ...]  # rows of the coalition tree after each slot, in execution order
     padded: bool = False  # capacities may exceed the number of rows
+    position: tuple[int, ...] = field(default=(), compare=False)  # of streamed data, see `data.feed`
 
 
 class PaddedRows(NamedTuple):
@@ -199,12 +200,15 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
 
 
 def read_plan(numbers: list[int], net: Net) -> Plan:
-    """Build the plan from the numbers of `plan_counts`."""
+    """Build the plan from the numbers of `plan_counts`, followed by a position of streamed data, if any."""
     slots = len(net.slots)
     width = slots * _CODES
     tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
     train, evaluate = _read_slot_plans(*tables[:2]), _read_slot_plans(*tables[2:])
-    return Plan(train, evaluate, tuple(numbers[4 * width : 4 * width + slots]), tuple(numbers[4 * width + slots :]))
+    births, rows, position = (
+        tuple(numbers[4 * width + at :][:count]) for at, count in ((0, slots), (slots, slots), (2 * slots, None))
+    )
+    return Plan(train, evaluate, births, rows, position=position)
 
 
 def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:

@@ -5,6 +5,7 @@ Random numbers have no state besides the seed and the position: streams are coun
 
 from typing import Any, NamedTuple
 
+import torch
 from tensordict import TensorDict
 
 from morphogen.engine.compile import PaddingState
@@ -68,12 +69,14 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
         scheduler.learner = restore_tree(shared["learner"], scheduler.learner, "shared.learner")
         scheduler.params = scheduler.learner.params
     if round or epoch:
-        scheduler.state = restore_tree(envs["state"], scheduler.vector_env.init_state(round), "envs.state")
+        scheduler.state = restore_tree(
+            envs["state"], scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)), "envs.state"
+        )
+        scheduler.seen = scheduler.env.observe(scheduler.state)
     if epoch:
         scheduler.hidden = restore_tree(envs["hidden"], scheduler.hidden, "envs.hidden")
         marks = TensorDict({"segment": scheduler.segment}, batch_size=[])
         scheduler.segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
         scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
-        scheduler.vector_env.resume_data_at(round, epoch)
     scheduler.reporter.restore(shared["telemetry"])
     scheduler.round, scheduler.epoch = round, epoch

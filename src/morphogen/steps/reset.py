@@ -17,11 +17,12 @@ from morphogen.vocab.stage import Stage
 
 
 def reset(
-    key: Tensor, instance: Instance, noise: Tensor, *, episode: int, ledger: TensorDict, net: Net, window: int
+    key: Tensor, instance: Instance, noise: Tensor, *, episode: Tensor, ledger: TensorDict, net: Net, window: int
 ) -> EnvState:
     """Build the unmeasured state of envs at the start of an episode.
 
-    Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1) -> EnvState [E].
+    Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1); episode int64 [E]
+    -> EnvState [E].
     Promise: the host is the initial draw; every other leaf has its empty value.
     """
     classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]

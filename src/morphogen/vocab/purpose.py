@@ -24,3 +24,4 @@ class Purpose(IntEnum):
     ATTRIBUTION = 15
     BOOTSTRAP = 16
     SIBLING = 17
+    INSTANCE_TEST = 18

@@ -183,7 +183,7 @@ def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
     monkeypatch.setattr("bench.harness.bench_scenes.Parts", only_counts)
     data = DataSpec(batch=4, minibatches=1, val_samples=8)
     rows = [*rollout.scan_envs(quick, (2,), data=data), *rollout.scan_envs(quick, (1,), compiled=True, data=data)]
-    assert len(asked) == 4  # head, training, validation, tail
+    assert len(asked) == 6  # observation, policy, head, training, validation, tail
     rollout.plot_rates(tmp_path / "epochs.svg", rows, (2,), (1,))
     assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
 
@@ -220,7 +220,7 @@ def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
     monkeypatch.setattr(graphs, "NAME_SUFFIXES", {"ppo": "", "wait": "_wait"})
     monkeypatch.setattr(graphs, "EARLY_ROUNDS", 1)
     rows = {row.name: row.value for row in graphs.measures(quick, 2, rounds=2)}
-    assert (rows["graphs"], rows["graphs_wait"]) == (5, 4)  # head, tail, update; one for each unit
+    assert (rows["graphs"], rows["graphs_wait"]) == (7, 6)  # observation, policy, head, tail, update; one for each unit
     assert rows["graphs_after_5_rounds"] == rows["graphs_after_5_rounds_wait"] == 2
     assert (rows["graph_fallback_share_wait"], rows["graph_fallback_share_late_wait"]) == (0.5, 0.0)
     assert rows["padding_overhead"] > rows["padding_overhead_wait"] == rows["padding_overhead_validate_wait"] == 1.0

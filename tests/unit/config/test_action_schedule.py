@@ -250,13 +250,13 @@ def test_each_fault_of_a_file_is_told_with_the_name_of_the_file(tmp_path):
 
 
 def stages(epochs):
-    return [epoch.score.after.slots.stage.tolist() for epoch in epochs]
+    return [epoch.after.slots.stage.tolist() for epoch in epochs]
 
 
 def test_waiting_leaves_every_slot_dormant():
     epochs = live(world_of(tiny_setup(envs=2)), "wait")
     assert stages(epochs) == [[[Stage.DORMANT] * 3] * 2] * 6
-    assert all(epoch.act.choice.forced.all() and not epoch.act.missed.any() for epoch in epochs)
+    assert all(epoch.choice.forced.all() and not epoch.seen.missed.any() for epoch in epochs)
 
 
 @pytest.mark.slow
@@ -265,8 +265,8 @@ def test_a_full_cycle_ends_fossilized_with_every_action_executed():
     epochs = live(world_of(setup), "full_cycle")
     life = [Stage.GERMINATED] + [Stage.TRAINING] * 10 + [Stage.BLENDING] * 5 + [Stage.HOLDING, Stage.FOSSILIZED]
     assert stages(epochs) == [[[stage]] * 2 for stage in life]
-    assert all((epoch.act.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
-    assert not any(epoch.act.missed.any() for epoch in epochs)
+    assert all((epoch.step.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
+    assert not any(epoch.seen.missed.any() for epoch in epochs)
 
 
 GATES = ("TRAIN", "BLEND", "HOLD")
@@ -287,7 +287,7 @@ def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, traini
         Op.FOSSILIZE,
     ]
     epochs = live(world_of(setup), "full_cycle")
-    assert all((epoch.act.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
+    assert all((epoch.step.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
     assert stages(epochs)[steps[-1].epoch] == [[Stage.FOSSILIZED]]
     before = steps[-1].epoch - 1  # the seed is held at the earliest at the end of the epoch before
     assert stages(epochs)[before - 1 :][:2] == [[[Stage.BLENDING]], [[Stage.HOLDING]]]
@@ -329,8 +329,8 @@ def test_an_illegal_action_is_waited_through_where_the_schedule_says_so(tmp_path
     name = write(tmp_path, GROW, TOO_EARLY, on_illegal="wait")
     setup = tiny_setup(policy_name=name, envs=2)
     epochs = live(world_of(setup), name)
-    assert [epoch.act.missed.tolist() for epoch in epochs] == [[t == 2] * 2 for t in range(6)]
-    assert [epoch.act.choice.action[:, 0].tolist() for epoch in epochs] == [[1, 1]] + [[0, 0]] * 5
+    assert [epoch.seen.missed.tolist() for epoch in epochs] == [[t == 2] * 2 for t in range(6)]
+    assert [epoch.choice.action[:, 0].tolist() for epoch in epochs] == [[1, 1]] + [[0, 0]] * 5
     with torch.no_grad():
         assert Scheduler(setup).run()[0].germinated == 2
 

@@ -9,11 +9,12 @@ from support.small_runs import cifar_files, tiny, tiny_setup
 from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
 from morphogen.config.groups import DataSpec, LifecycleSpec, PpoSpec
 from morphogen.data.feed import StreamedFeed
+from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
-from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, rollout_on_device, run_episodes
+from morphogen.engine.environment import open_environment
+from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, run_episodes
 from morphogen.engine.setup import build_setup
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import (
     GrowthStep,
@@ -30,7 +31,6 @@ from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Tempo
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.purpose import Purpose
 
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
 BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
@@ -40,15 +40,15 @@ def fences(setup):
     return Transfers(setup.device, time.perf_counter)
 
 
-def sibling(setup, number, *, envs=6, purpose=Purpose.INSTANCE):
+def sibling(setup, number, *, envs=6):
     tasks = rng.env_keys(setup.spec.seed, 0, envs)
-    return VectorEnv(setup, fences(setup), instances=purpose, envs=rng.sibling_keys(tasks, number), tasks=tasks)
+    return open_environment(setup, envs=rng.sibling_keys(tasks, number), tasks=tasks)
 
 
 def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_besides():
     setup = tiny_setup()
     worlds = [sibling(setup, number) for number in range(3)]
-    states = [world.init_state(5) for world in worlds]
+    states = [world.init_state(torch.full((6,), 5)) for world in worlds]
     for other in states[1:]:
         assert trees_equal(states[0].instance, other.instance)
         assert (states[0].host.params != other.host.params).any(-1).all()
@@ -59,8 +59,8 @@ def test_siblings_share_every_leaf_of_their_instances_and_nothing_that_is_drawn_
 
 def test_the_sibling_of_number_zero_is_the_world_itself():
     setup = tiny_setup()
-    plain = VectorEnv(setup, fences(setup), instances=Purpose.INSTANCE, envs=6)
-    assert trees_equal(plain.init_state(2), sibling(setup, 0).init_state(2))
+    plain, episode = open_environment(setup, envs=6), torch.full((6,), 2)
+    assert trees_equal(plain.init_state(episode), sibling(setup, 0).init_state(episode))
 
 
 def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_path):
@@ -74,8 +74,7 @@ def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_p
     assert isinstance(worlds[1].feed, StreamedFeed)
     images = []
     for world in worlds:
-        state = world.init_state(1)
-        world.resume_data_at(1, 0)
+        state, _ = world.reset(1)
         images.append(world.feed.batch(world.feed.epoch(state), 0).images)
         world.close()
     assert torch.equal(*images)
@@ -91,10 +90,9 @@ def grown():
 
 
 def world_of_line(setup, line, ground, number):
-    return VectorEnv(
+    return open_environment(
         setup,
-        fences(setup),
-        instances=ground.purpose,
+        split=ground.split,
         envs=rng.sibling_keys(ground.tasks, number),
         tasks=ground.tasks,
         control=build_per_env_control(
@@ -105,7 +103,7 @@ def world_of_line(setup, line, ground, number):
 
 def alone(setup, line, ground, number):
     world = world_of_line(setup, line, ground, number)
-    return run_episodes(world, world.reset(ground.episode))
+    return fetch_traces(world.transfers, [run_episodes(world, *world.reset(ground.episode))])
 
 
 @pytest.mark.slow
@@ -127,7 +125,7 @@ def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
 def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecycle):
     setup = tiny_setup(episode_length=16, lifecycle=lifecycle)
     for line in grown()[1:]:
-        life = alone(setup, line, InstanceSet(Purpose.INSTANCE, 0, rng.env_keys(0, 0, 4)), 0)
+        life = alone(setup, line, InstanceSet(TRAINING_INSTANCES, 0, rng.env_keys(0, 0, 4)), 0)
         assert is_feasible(line, setup.spec)
         held = [setup.spec.slots.index(growth.slot) for growth in line]
         assert (life.fossil_blueprint[:, held] == [int(growth.blueprint) for growth in line]).all()
@@ -192,8 +190,8 @@ def test_schedules_that_tell_envs_apart_cannot_be_mixed():
 def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation():
     grounds = held_out_instance_sets(tiny(envs=4), 10)
     assert [len(ground.tasks) for ground in grounds] == [4, 4, 2]
-    assert [ground.episode for ground in grounds] == [10**6, 10**6 + 1, 10**6 + 2]
-    assert {ground.purpose for ground in grounds} == {Purpose.INSTANCE_HELD_OUT}
+    assert [ground.episode for ground in grounds] == [0, 1, 2]
+    assert {ground.split for ground in grounds} == {HELD_OUT_INSTANCES}
 
 
 @pytest.mark.slow
@@ -201,7 +199,7 @@ def test_lives_of_several_worlds_stand_side_by_side():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
     ground = training_instances(setup.spec, 3)
     worlds = [world_of_line(setup, line, ground, 0) for line in grown()[:2]]
-    parts = [rollout_on_device(world, world.reset(ground.episode)) for world in worlds]
+    parts = [run_episodes(world, *world.reset(ground.episode)) for world in worlds]
     both, second, first = (
         fetch_traces(fences(setup), parts),
         fetch_traces(fences(setup), parts[1:]),
@@ -224,7 +222,7 @@ def test_lives_of_several_worlds_stand_side_by_side():
 def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
     slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
     ground = training_instances(slow.spec, 64)
-    world = VectorEnv(slow, fences(slow), instances=ground.purpose, envs=ground.tasks, tasks=ground.tasks)
-    price = world.init_state(ground.episode).instance.param_price
+    state, _ = ground.open(slow, fences(slow), None).reset(ground.episode)
+    price = state.instance.param_price
     low, high = slow.spec.instance.param_price
     assert float(price.max()) > low * (high / low) ** 0.9

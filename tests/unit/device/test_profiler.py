@@ -1,6 +1,7 @@
 """Timers: every moment belongs to one phase, the device's clock is read behind a copy only, and no number changes."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -158,7 +159,7 @@ def rounds(**fields):
 def test_timers_change_no_bit_of_a_run(policy):
     on, off = (rounds(policy_name=policy, engine=EngineSpec(phase_profile=flag)) for flag in (True, False))
     assert isinstance(on[0].timer, Timer)
-    assert off[0].timer is off[0].vector_env.timer is NULL_TIMER
+    assert off[0].timer is off[0].env.timer is NULL_TIMER
     assert (on[0].state == off[0].state).all()
     assert (on[0].params == off[0].params).all()
     assert on[1] == off[1]
@@ -181,7 +182,8 @@ def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
 def test_phases_leave_no_moment_of_a_round_out():
     ticks, kept = itertools.count(), MemorySink()
     scheduler = Scheduler(tiny_setup(), Parts(sinks=(kept,)))
-    scheduler.timer = scheduler.vector_env.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
+    scheduler.timer = Timer(CPU, wall=lambda: next(ticks) * SECOND)
+    scheduler.env = replace(scheduler.env, timer=scheduler.timer)
     began = next(ticks)
     with torch.no_grad():
         scheduler.run_round()

@@ -25,14 +25,11 @@ from morphogen.engine.compile import (
     Signature,
     compiler_options,
 )
-from morphogen.engine.epoch import run_epoch
-from morphogen.engine.phases import act_phase
-from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError, DeviceError
 from morphogen.learn.update import minibatch_step
-from morphogen.nets.plan import build_slot_plans, empty_plan, join_plans, pad_plan, read_plan
+from morphogen.nets.plan import build_slot_plans, empty_plan, join_plans, pad_plan
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.train import train_minibatch
 from morphogen.steps.validate import validate
@@ -317,8 +314,8 @@ def test_the_time_of_making_a_graph_is_told_apart():
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
-    assert [(one.graphs, one.seconds) for one in history] == [(2, 0.0)] * 2
-    assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [200.0, 200.0]
+    assert [(one.graphs, one.seconds) for one in history] == [(4, 0.0), (2, 0.0)]
+    assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [400.0, 200.0]
 
 
 @pytest.mark.slow
@@ -330,7 +327,7 @@ def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round
     assert [one.updated for one in history] == [True, True, True]
     assert all(one.germinated for one in history)
     assert [one.unit for one in scheduler.compiled.signatures] == ["train"]
-    assert [one.graphs for one in history] == [3, 1, 0]  # head, tail and update; then training
+    assert [one.graphs for one in history] == [5, 1, 0]  # observation, policy, head, tail and update; then training
     assert counter.graphs == 1
     assert [one.graph_fallbacks for one in history] == [3, 3, 3]  # validation, two epochs and the one before them
     assert scheduler.compiled.totals.graph_fallbacks == 9
@@ -340,20 +337,13 @@ def test_a_run_with_too_few_graphs_goes_on_eager_and_the_coefficients_of_a_round
 def lived(setup, length=8):
     """Epochs of a random life: a function that runs one under a plan, its arguments, a plan for all, exact plans."""
     world = world_of(setup)
-    policy = build_arm("random", setup).policy
-    params, hidden = policy.init(world.key[0]), policy.initial_hidden(2, device=setup.device)
-    states = [epoch.before for epoch in live(world, "random", epochs=length)][3:]
+    given = [(epoch.before, epoch.choice.action) for epoch in live(world, "random", epochs=length)][3:]
 
     def run_under(plan):
-        env = world_of(setup)
-        env.read_plan = lambda counts: plan
-        return lambda state, params, hidden: run_epoch(env, state, policy, params, hidden)
+        return partial(world.step, plan=plan)
 
-    given = [(state, params, hidden) for state in states]
-    counts = [act_phase(*one, world.key, setup=setup, policy=policy, control=None).counts for one in given]
-    plan = join_plans([pad_plan(read_plan(count.tolist(), setup.net), 2) for count in counts])
-    exact = [read_plan(count.tolist(), setup.net) for count in counts]
-    return run_under, given, plan, exact
+    exact = [world.plan(*one) for one in given]
+    return run_under, given, join_plans([pad_plan(plan, 2) for plan in exact]), exact
 
 
 @pytest.mark.slow

@@ -65,32 +65,30 @@ def at(epoch, change):
 def test_a_rollback_in_the_first_a_middle_or_the_last_epoch_works_alike(world, epoch):
     calm, epochs = played(world), played(world, at(epoch, host))
     for t, now in enumerate(epochs):
-        assert now.score.report.rolled_back.tolist() == [False, t == epoch, False]
+        assert now.step.report.rolled_back.tolist() == [False, t == epoch, False]
         ends = t == LENGTH - 1
-        assert now.score.step.terminated.tolist() == [ends, ends or t == epoch, ends]
-        others = (part.score.after.host.params[[0, 2]] for part in (now, calm[t]))
+        assert now.step.score.terminated.tolist() == [ends, ends or t == epoch, ends]
+        others = (part.after.host.params[[0, 2]] for part in (now, calm[t]))
         torch.testing.assert_close(*others, rtol=0, atol=0 if t <= epoch else 1e-4)
     names = world.setup.rule.components
-    paid = torch.stack([now.score.step.components[:, names.index("governor")] for now in epochs])
+    paid = torch.stack([now.step.score.components[:, names.index("governor")] for now in epochs])
     assert (paid != 0).nonzero().tolist() == [[epoch, SICK]]
     back = epochs[epoch]
-    assert trees_equal(back.score.after.host[SICK], back.before.governor.host[SICK])
-    assert not (
-        (back.score.after.slots.stage[SICK] >= S.GERMINATED) & (back.score.after.slots.stage[SICK] <= S.HOLDING)
-    ).any()
+    assert trees_equal(back.after.host[SICK], back.before.governor.host[SICK])
+    assert not ((back.after.slots.stage[SICK] >= S.GERMINATED) & (back.after.slots.stage[SICK] <= S.HOLDING)).any()
 
 
 @pytest.mark.parametrize("change", [host, seed])
 def test_a_lost_host_or_blended_seed_is_gone_before_anything_is_observed_or_chosen(world, change):
     epochs = played(world, at(4, change))
     assert epochs[4].before.slots.stage[SICK, 1] == S.BLENDING
-    assert epochs[4].score.report.panic.tolist() == [Panic.NONE, Panic.NONFINITE, Panic.NONE]
+    assert epochs[4].step.report.panic.tolist() == [Panic.NONE, Panic.NONFINITE, Panic.NONE]
     seen_next(epochs[5], world)
 
 
 def seen_next(epoch, world):
     """The epoch after a rollback: what is observed is finite, and the masks are those of slots without a live seed."""
-    observed = epoch.act.observation
+    observed = epoch.seen.observation
     assert all(leaf.isfinite().all() for leaf in (observed.env, observed.instance, observed.slots))
     assert observed.finite.all()
     stages = epoch.before.slots.stage[SICK].tolist()
@@ -122,16 +120,16 @@ def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finit
     """An epoch without one applied step is an anomaly, and no panic by itself: the seeds stay."""
     epochs = played(world, lambda t, state: broken_batches(t, state, world.feed))
     for now in epochs[4:]:
-        assert now.train.metrics.skipped.tolist() == [0, world.setup.spec.data.minibatches, 0]
-        assert now.score.report.anomaly.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
-        assert all(leaf.isfinite().all() for leaf in (now.act.observation.env, now.act.observation.slots))
+        assert now.step.metrics.skipped.tolist() == [0, world.setup.spec.data.minibatches, 0]
+        assert now.step.report.anomaly.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
+        assert all(leaf.isfinite().all() for leaf in (now.seen.observation.env, now.seen.observation.slots))
     for now in epochs[4:-1]:
-        assert torch.equal(now.score.after.host.params[SICK], epochs[3].score.after.host.params[SICK])
-    assert [now.score.report.rolled_back[SICK].item() for now in epochs] == [False] * 6 + [True]
+        assert torch.equal(now.after.host.params[SICK], epochs[3].after.host.params[SICK])
+    assert [now.step.report.rolled_back[SICK].item() for now in epochs] == [False] * 6 + [True]
 
 
 def test_where_one_starved_epoch_is_a_panic_the_seeds_go_with_it(tmp_path, broken_batches):
     world = grown(tmp_path, governor=GovernorSpec(panics=1))
     epochs = played(world, lambda t, state: broken_batches(t, state, world.feed))
-    assert epochs[4].score.report.panic.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
+    assert epochs[4].step.report.panic.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
     seen_next(epochs[5], world)

@@ -50,14 +50,14 @@ def test_difference_06_memory_lasts_until_a_rollback_and_no_longer():
 
 def test_difference_06_what_was_measured_in_an_epoch_that_was_rolled_back_is_no_target():
     world = world_of(tiny_setup(envs=8, episode_length=10))
-    epoch = next(one for one in live(world)[4:] if one.score.attribution.contribution_valid.any())
-    report = epoch.score.report.replace(rolled_back=torch.arange(8) % 2 == 0)
+    epoch = next(one for one in live(world)[4:] if one.step.measured.contribution_valid.any())
+    report = epoch.step.report.replace(rolled_back=torch.arange(8) % 2 == 0)
     rows = {}
-    for name, one in (("kept", epoch), ("back", epoch._replace(score=epoch.score._replace(report=report)))):
+    for name, one in (("kept", epoch), ("back", epoch._replace(step=epoch.step._replace(report=report)))):
         rollout = Rollout(1, envs=8, slots=3)
         rollout.write(0, one, torch.zeros(8, dtype=torch.bool))
         rows[name] = rollout.rows[0]
-    assert torch.equal(rows["kept"]["contribution_valid"], epoch.score.attribution.contribution_valid)
+    assert torch.equal(rows["kept"]["contribution_valid"], epoch.step.measured.contribution_valid)
     assert not rows["back"]["contribution_valid"][::2].any()
     assert not rows["back"]["contribution"][::2].any()
     for name in ("contribution", "contribution_valid"):

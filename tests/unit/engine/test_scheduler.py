@@ -78,10 +78,10 @@ def test_an_env_alone_lives_as_among_others(policy):
     for env in (0, 17):
         alone = live(world_of(setup, first=env, envs=1), policy)
         for one, many in zip(alone, among, strict=True):
-            assert torch.equal(one.act.choice.action[0], many.act.choice.action[env])
-            assert torch.equal(one.score.after.slots.stage[0], many.score.after.slots.stage[env])
-            torch.testing.assert_close(one.train.metrics.loss[0], many.train.metrics.loss[env], rtol=0, atol=1e-4)
-            torch.testing.assert_close(one.train.validation.loss[0], many.train.validation.loss[env], rtol=0, atol=1e-4)
+            assert torch.equal(one.choice.action[0], many.choice.action[env])
+            assert torch.equal(one.after.slots.stage[0], many.after.slots.stage[env])
+            torch.testing.assert_close(one.step.metrics.loss[0], many.step.metrics.loss[env], rtol=0, atol=1e-4)
+            torch.testing.assert_close(one.step.validation.loss[0], many.step.validation.loss[env], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -104,37 +104,37 @@ def test_a_nan_in_one_host_rolls_that_env_back_and_leaves_the_others_bitwise():
     world = world_of(tiny_setup(envs=32, episode_length=8))
     healthy, poisoned = live(world, "wait"), live(world, "wait", change=poison)
     back = poisoned[4]
-    assert back.score.report.rolled_back.tolist() == SICK.tolist()
-    assert back.score.step.terminated.tolist() == SICK.tolist()
-    assert back.score.step.reward[5] == -1.0
-    assert back.score.after.host.params.isfinite().all()
-    assert poisoned[5].act.observation.env.isfinite().all()
+    assert back.step.report.rolled_back.tolist() == SICK.tolist()
+    assert back.step.score.terminated.tolist() == SICK.tolist()
+    assert back.step.score.reward[5] == -1.0
+    assert back.after.host.params.isfinite().all()
+    assert poisoned[5].seen.observation.env.isfinite().all()
     for one, other in zip(healthy, poisoned, strict=True):
-        assert (one.score.after[~SICK] == other.score.after[~SICK]).all(), "a neighbour of the sick env changed"
+        assert (one.after[~SICK] == other.after[~SICK]).all(), "a neighbour of the sick env changed"
 
 
 @pytest.mark.slow
 def test_a_nan_among_growing_envs_changes_the_others_at_most_by_the_rounding_of_smaller_groups():
     world = world_of(tiny_setup(envs=32, episode_length=8))
     healthy, poisoned = live(world), live(world, change=poison)
-    assert poisoned[4].score.report.rolled_back.tolist() == SICK.tolist()
+    assert poisoned[4].step.report.rolled_back.tolist() == SICK.tolist()
     for one, other in zip(healthy[:5], poisoned[:5], strict=True):
-        assert (one.score.after[~SICK] == other.score.after[~SICK]).all(), "a neighbour changed before any group did"
+        assert (one.after[~SICK] == other.after[~SICK]).all(), "a neighbour changed before any group did"
     for one, other in zip(healthy[5:], poisoned[5:], strict=True):
-        assert torch.equal(one.score.after.slots.stage[~SICK], other.score.after.slots.stage[~SICK])
+        assert torch.equal(one.after.slots.stage[~SICK], other.after.slots.stage[~SICK])
         torch.testing.assert_close(
-            one.train.validation.loss[~SICK], other.train.validation.loss[~SICK], rtol=0, atol=1e-4
+            one.step.validation.loss[~SICK], other.step.validation.loss[~SICK], rtol=0, atol=1e-4
         )
 
 
 def test_resetting_trains_nothing_and_measures_once():
     world = world_of(tiny_setup())
-    state = world.reset(3)
+    state, _ = world.reset(3)
     assert (state.clock.episode == 3).all()
     assert state.signals.history_valid.sum(-1).tolist() == [1, 1, 1, 1]
     assert (state.host.momentum == 0).all()
-    assert torch.equal(state.host.params, world.reset(3).host.params)
-    assert not torch.equal(state.host.params, world.reset(4).host.params)
+    assert torch.equal(state.host.params, world.reset(3)[0].host.params)
+    assert not torch.equal(state.host.params, world.reset(4)[0].host.params)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from morphogen.cli import main
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec, PolicySpec
 from morphogen.config.spec import resolve
+from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.engine.policies import build_arm
@@ -21,7 +22,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms
 from morphogen.evaluation.evaluate import select_split
-from morphogen.evaluation.play import TRAINING_INSTANCES, play
+from morphogen.evaluation.play import play
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 

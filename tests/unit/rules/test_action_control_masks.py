@@ -198,8 +198,8 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     assert not masks.slot[:, [Op.PRUNE, Op.GERMINATE]].any()
     assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
     world = world_of(tiny_setup(envs=2, disabled_ops=("GERMINATE",)))
-    assert all((epoch.score.after.slots.stage == S.DORMANT).all() for epoch in live(world, "random"))
-    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[-1].score.after.slots.blueprint
+    assert all((epoch.after.slots.stage == S.DORMANT).all() for epoch in live(world, "random"))
+    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[-1].after.slots.blueprint
     assert set(grown.flatten().tolist()) == {-1, int(Blueprint.DEPTHWISE)}
 
 

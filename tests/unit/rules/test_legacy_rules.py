@@ -515,16 +515,14 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
     setup = build_setup(tiny(envs=6, episode_length=3, seed=3, reward=RewardSpec(rule=name)))
     epochs = live(world_of(setup))
     for epoch in epochs:
-        assert epoch.score.step.components.shape == (6, len(setup.rule.components))
-        torch.testing.assert_close(epoch.score.step.components.sum(-1), epoch.score.step.reward)
-        assert not epoch.score.step.unmeasured.any()
-        assert (epoch.score.step.potential == 0).all()
-    state = epochs[1].score.after
+        assert epoch.step.score.components.shape == (6, len(setup.rule.components))
+        torch.testing.assert_close(epoch.step.score.components.sum(-1), epoch.step.score.reward)
+        assert not epoch.step.score.unmeasured.any()
+        assert (epoch.step.score.potential == 0).all()
+    state = epochs[1].after
     folder = checkpoint_files.save_checkpoint(tmp_path, round=0, epoch=2, envs=state, shared={}, facts={})
-    assert_trees_equal(
-        restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].score.after, "envs"), state
-    )
-    assert all((leaf == 0).all() for leaf in epochs[-1].score.after.ledger.values())
+    assert_trees_equal(restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
+    assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
 
 
 def test_every_legacy_rule_is_in_the_table():

@@ -26,12 +26,12 @@ def other_numbers(slots, dice):
 def with_numbers(epoch, dice):
     """The epoch with made-up measurements of slots before and after it, and made-up interactions."""
     before = epoch.before.replace(slots=other_numbers(epoch.before.slots, dice))
-    governed, attribution = epoch.score.governed, epoch.score.attribution
-    score = epoch.score._replace(
+    governed, attribution = epoch.step.governed, epoch.step.measured
+    step = epoch.step._replace(
         governed=governed.replace(slots=other_numbers(governed.slots, dice)),
-        attribution=attribution.replace(interaction=torch.rand(ENVS, SLOTS, SLOTS, generator=dice)),
+        measured=attribution.replace(interaction=torch.rand(ENVS, SLOTS, SLOTS, generator=dice)),
     )
-    return epoch._replace(before=before, score=score)
+    return epoch._replace(before=before, step=step)
 
 
 class Scene:
@@ -45,11 +45,11 @@ class Scene:
 
     def inputs(self, epoch, **changed):
         parts = {
-            "governed": epoch.score.governed,
-            "outcome": epoch.act.outcome,
-            "attribution": epoch.score.attribution,
-            "report": epoch.score.report,
-            "validation": epoch.train.validation,
+            "governed": epoch.step.governed,
+            "outcome": epoch.step.outcome,
+            "attribution": epoch.step.measured,
+            "report": epoch.step.report,
+            "validation": epoch.step.validation,
             "before": epoch.before,
             **changed,
         }
@@ -57,7 +57,7 @@ class Scene:
         return reward_inputs(
             *parts.values(),
             before=before,
-            host_params=epoch.score.host_params,
+            host_params=epoch.step.host_params,
             net_counts=self.setup.net.counts,
             gate_counts=self.setup.net.gate_counts,
             target_loss=0.3,
@@ -82,7 +82,7 @@ def test_slots_are_shown_as_they_were_before_the_step(scene):
         for leaf in same + more:
             assert torch.equal(getattr(shown.slots, leaf), getattr(epoch.before.slots, leaf)), leaf
         for leaf in ("stage", "contribution", "contribution_valid"):
-            assert torch.equal(getattr(shown.slots, f"next_{leaf}"), getattr(epoch.score.governed.slots, leaf)), leaf
+            assert torch.equal(getattr(shown.slots, f"next_{leaf}"), getattr(epoch.step.governed.slots, leaf)), leaf
     assert any((shown.slots.stage != shown.slots.next_stage).any() for shown in scene.shown)
 
 
@@ -90,16 +90,16 @@ def test_difference_07_an_op_stands_on_the_slot_on_which_it_took_effect_and_nowh
     seen = set()
     for epoch, shown in zip(scene.epochs, scene.shown, strict=True):
         for env, slot in places:
-            hit = epoch.act.outcome.executed[env] and epoch.act.outcome.target[env, slot]
-            want = epoch.act.outcome.effective_op[env] if hit else Op.WAIT
+            hit = epoch.step.outcome.executed[env] and epoch.step.outcome.target[env, slot]
+            want = epoch.step.outcome.effective_op[env] if hit else Op.WAIT
             assert shown.slots.op[env, slot] == want
             seen.add(Op(int(want)))
     assert {Op.WAIT, Op.GERMINATE, Op.ADVANCE} <= seen
 
 
 def test_difference_09_an_op_that_was_declined_stands_on_no_slot(scene):
-    epoch = next(e for e in scene.epochs if (e.act.outcome.target.any(-1) & e.act.outcome.executed).any())
-    declined = epoch.act.outcome.replace(executed=torch.zeros_like(epoch.act.outcome.executed))
+    epoch = next(e for e in scene.epochs if (e.step.outcome.target.any(-1) & e.step.outcome.executed).any())
+    declined = epoch.step.outcome.replace(executed=torch.zeros_like(epoch.step.outcome.executed))
     assert (scene.inputs(epoch, outcome=declined).slots.op == Op.WAIT).all()
 
 
@@ -112,7 +112,7 @@ def test_difference_17_parameters_of_slots_come_from_the_table_with_their_gates(
             count = scene.setup.net.counts[slot][slots.blueprint[env, slot]] + gate * scene.setup.net.gate_counts[slot]
             assert shown.slots.params[env, slot] == (count if slots.stage[env, slot] in SEEDS else 0)
             gated += int(gate)
-        assert torch.equal(shown.host_params, epoch.score.host_params)
+        assert torch.equal(shown.host_params, epoch.step.host_params)
     assert gated
 
 
@@ -122,7 +122,7 @@ def test_accuracies_lie_on_both_sides_of_the_step_and_steps_count_from_one(scene
         assert (shown.epoch == t + 1).all()
         assert torch.equal(shown.horizon, shown.epoch == EPOCHS)
         assert torch.equal(shown.val_acc, before.val_acc)
-        assert torch.equal(shown.next_val_acc, epoch.score.attribution.val_acc)
+        assert torch.equal(shown.next_val_acc, epoch.step.measured.val_acc)
         assert torch.equal(shown.uncommitted_improvement, before.val_acc - before.committed_acc)
         history = [before.val_acc] + [e.before.signals.val_acc for e in scene.epochs[max(0, t - 2) : t]]
         assert torch.equal(shown.stable_val_acc, torch.stack(history).amin(0))
@@ -132,7 +132,7 @@ def test_accuracies_lie_on_both_sides_of_the_step_and_steps_count_from_one(scene
 
 def test_interactions_are_those_of_this_epoch(scene):
     for epoch, shown in zip(scene.epochs, scene.shown, strict=True):
-        assert torch.equal(shown.interaction, epoch.score.attribution.interaction)
+        assert torch.equal(shown.interaction, epoch.step.measured.interaction)
 
 
 def test_nothing_that_was_measured_counts_where_the_accuracy_before_was_not(scene):
@@ -147,17 +147,17 @@ def test_nothing_that_was_measured_counts_where_the_accuracy_before_was_not(scen
 def test_a_rolled_back_env_shows_the_accuracy_of_its_snapshot_and_no_interactions(scene):
     epoch = scene.epochs[4]
     back = torch.arange(ENVS) % 2 == 0
-    signals = epoch.score.governed.signals.replace(val_acc=torch.full((ENVS,), 12.5))
-    report = epoch.score.report.replace(rolled_back=back)
-    shown = scene.inputs(epoch, report=report, governed=epoch.score.governed.replace(signals=signals))
-    assert torch.equal(shown.next_val_acc, torch.where(back, 12.5, epoch.score.attribution.val_acc))
+    signals = epoch.step.governed.signals.replace(val_acc=torch.full((ENVS,), 12.5))
+    report = epoch.step.report.replace(rolled_back=back)
+    shown = scene.inputs(epoch, report=report, governed=epoch.step.governed.replace(signals=signals))
+    assert torch.equal(shown.next_val_acc, torch.where(back, 12.5, epoch.step.measured.val_acc))
     assert (shown.interaction[back] == 0).all()
-    assert torch.equal(shown.interaction[~back], epoch.score.attribution.interaction[~back])
+    assert torch.equal(shown.interaction[~back], epoch.step.measured.interaction[~back])
 
 
 def test_a_skipped_epoch_shows_no_interactions_and_an_accuracy_that_is_not_finite_is_zero(scene):
     epoch = scene.epochs[4]
-    skipped = epoch.score.attribution.replace(measured=torch.zeros_like(epoch.score.attribution.measured))
+    skipped = epoch.step.measured.replace(measured=torch.zeros_like(epoch.step.measured.measured))
     assert (scene.inputs(epoch, attribution=skipped).interaction == 0).all()
-    spoiled = epoch.score.attribution.replace(val_acc=torch.full((ENVS,), torch.nan))
+    spoiled = epoch.step.measured.replace(val_acc=torch.full((ENVS,), torch.nan))
     assert (scene.inputs(epoch, attribution=spoiled).next_val_acc == 0).all()

@@ -9,14 +9,14 @@ from support.small_runs import live as epochs_of
 from support.small_runs import tiny_setup, world_of
 from support.small_states import DIGITS, fresh, net
 
+import morphogen.evaluation.schedule_search as schedule_search
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.task import InstanceSpec
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
-from morphogen.engine.episodes import run_episodes
-from morphogen.engine.epoch import run_epoch
+from morphogen.engine.environment import open_environment
+from morphogen.engine.episodes import fetch_traces, run_episodes, run_epoch
 from morphogen.engine.policies import build_arm
-from morphogen.engine.vector_env import VectorEnv
 from morphogen.evaluation.arms import (
     first_epoch_at_cost,
     play_hindsight_oracle,
@@ -33,7 +33,6 @@ from morphogen.testing.builders import scenes
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Algorithm, Stage
 
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
@@ -77,8 +76,13 @@ def grown(setup, line, *, episodes=3):
     """Lives of held-out episodes under one schedule, and their last state."""
     [ground] = held_out_instance_sets(setup.spec, episodes)
     control = build_per_env_control([build_schedule(line, setup.spec)], [0] * episodes, setup.spec, setup.device)
-    world = VectorEnv(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
-    return world, run_episodes(world, world.reset(ground.episode))
+    world = ground.open(setup, fences(setup), control)
+    return world, traces_of(world, ground.episode)
+
+
+def traces_of(world, episode=0, policy=None):
+    """Traces of an episode."""
+    return fetch_traces(world.transfers, [run_episodes(world, *world.reset(episode), policy)])
 
 
 def test_planting_fills_the_named_slots_with_sound_fossils_and_leaves_all_else():
@@ -98,17 +102,17 @@ def test_planting_fills_the_named_slots_with_sound_fossils_and_leaves_all_else()
 def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     setup = tiny_setup(episode_length=9, lifecycle=QUICK)
     line = (GrowthStep(0, "r0c1", Blueprint.NORM, style=Style.GATED_GATE),)
-    world = world_of(setup)
     control = build_per_env_control([build_schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
-    world.control = control
-    state = world.reset(0)
+    world = world_of(setup, control=control)
+    state, seen = world.reset(0)
     policy = build_arm("random", setup).policy
-    params, hidden = policy.init(world.key[0]), policy.initial_hidden(4)
+    params, hidden = policy.init(world.keys[0]), policy.initial_hidden(4)
     with torch.no_grad():
         for _ in range(9):
-            state = run_epoch(world, state, policy, params, hidden).score.after
+            epoch = run_epoch(world, state, seen, policy, params=params, hidden=hidden)
+            state, seen = epoch.after, epoch.step.seen
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
-    copy = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
+    copy, _ = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
     assert scenes.broken_invariants(copy.slots) == []
     for name in {leaf.name for leaf in SLOTS} - TRACES_OF_A_LIFE:
         assert torch.equal(getattr(copy.slots, name), getattr(state.slots, name)), name
@@ -121,11 +125,14 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     line = (GrowthStep(0, "r0c0", Blueprint.CONV_LIGHT),)
     world = world_of(setup)
     blueprint = torch.tensor([[LIGHT, -1, -1]]).expand(4, -1)
-    copy = start_with_fossils(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
-    world.control = build_per_env_control([build_schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
+    copy, _ = start_with_fossils(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
+    control = build_per_env_control([build_schedule(line, setup.spec)], [0] * 4, setup.spec, setup.device)
+    world = world_of(setup, control=control)
     policy = build_arm("random", setup).policy
-    first = run_epoch(world, world.reset(0), policy, policy.init(world.key[0]), policy.initial_hidden(4))
-    assert torch.equal(copy.seeds["r0c0", "params"], first.score.after.seeds["r0c0", "params"])
+    first = run_epoch(
+        world, *world.reset(0), policy, params=policy.init(world.keys[0]), hidden=policy.initial_hidden(4)
+    )
+    assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
     assert copy.seeds["r0c0", "params"].any(-1).all()
     assert torch.equal(copy.host.params, first.before.host.params)
     assert trees_equal(copy.governor.slots, copy.slots)
@@ -169,8 +176,7 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     assert (again.algorithm == algorithm).all()
     ground = held_out_instance_sets(spec, 5)[1]
     control = build_per_env_control([build_schedule(line, spec) for line in lines], [1, 0], spec, setup.device)
-    world = VectorEnv(setup, fences(setup), instances=ground.purpose, envs=ground.tasks, control=control)
-    lived = run_episodes(world, world.reset(ground.episode))
+    lived = traces_of(ground.open(setup, fences(setup), control), ground.episode)
     assert (lived.fossil_blueprint == kept[2:4]).all()
     assert (lived.host_params == again.host_params[2:4]).all()
     assert (lived.fossil_params == again.fossil_params[2:4]).all()
@@ -229,13 +235,12 @@ def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_i
 def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(monkeypatch):
     setup, played = priced(0.1), []
     wanted = {int(word) for word in held_out_instance_sets(setup.spec, 3)[0].tasks[:, 0]}
-    start = VectorEnv.__init__
 
-    def noted(self, *args, **knobs):
+    def noted(*args, **knobs):
         played.append((knobs["envs"], knobs.get("tasks")))
-        start(self, *args, **knobs)
+        return open_environment(*args, **knobs)
 
-    monkeypatch.setattr(VectorEnv, "__init__", noted)
+    monkeypatch.setattr(schedule_search, "open_environment", noted)
     play_hindsight_oracle(
         setup, fences(setup), [build_schedule(line, setup.spec) for line in LINES], episodes=3, worlds=2
     )
@@ -249,10 +254,8 @@ def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(mon
 
 def test_a_life_crosses_as_often_as_it_says():
     setup = tiny_setup()
-    world = VectorEnv(
-        setup, fences(setup), instances=Purpose.INSTANCE, envs=3, control=build_arm("wait", setup).control
-    )
-    run_episodes(world, world.reset(0))
+    world = world_of(setup, envs=3, control=build_arm("wait", setup).control)
+    traces_of(world)
     assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 6, "result": 1}
     train_static_baseline(setup, world.transfers, fossil_blueprint=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int))
     assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 13, "result": 2}
@@ -262,8 +265,8 @@ def test_a_policy_lives_as_it_does_elsewhere():
     setup = tiny_setup()
     world = world_of(setup)
     epochs = epochs_of(world, "random")
-    lived = run_episodes(world, world.reset(0), build_arm("random", setup).policy)
-    assert lived.network_value.tolist() == [one.score.step.network_value.tolist() for one in epochs]
+    lived = traces_of(world, policy=build_arm("random", setup).policy)
+    assert lived.network_value.tolist() == [one.step.score.network_value.tolist() for one in epochs]
     assert (
-        lived.cost[-1].tolist() == sum(one.score.host_params + one.score.seed_params.sum(-1) for one in epochs).tolist()
+        lived.cost[-1].tolist() == sum(one.step.host_params + one.step.seed_params.sum(-1) for one in epochs).tolist()
     )

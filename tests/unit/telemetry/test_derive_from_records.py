@@ -42,7 +42,7 @@ every_life = pytest.mark.parametrize("auto", [(), ("TRAIN", "HOLD")], ids=["by a
 def points(epoch):
     """The stages at the four moments of an epoch, from the states."""
     return [
-        part.slots.stage.numpy() for part in (epoch.before, epoch.act.acted, epoch.act.ticked, epoch.score.governed)
+        part.slots.stage.numpy() for part in (epoch.before, epoch.step.acted, epoch.step.ticked, epoch.step.governed)
     ]
 
 
@@ -114,12 +114,12 @@ def test_every_ramp_that_an_action_starts_can_be_rebuilt_from_the_record(auto):
                 continue
             start, end = past["alpha"][e, s], 0.0 if op == Op.PRUNE else TARGETS[target]
             steps = 0 if end == start else TICKS[speed]
-            slot = epoch.act.acted.slots
+            slot = epoch.step.acted.slots
             found = [getattr(slot, n)[e, s].item() for n in ("alpha_start", "alpha_target", "alpha_steps")]
             assert found == pytest.approx([start, end, steps])
             shape = [getattr(slot, n)[e, s].item() for n in ("alpha_curve", "alpha_steepness")]
             assert shape == [CURVES[curve], STEEPNESS[curve]]
-            both = [part.slots.algorithm[e, s].item() for part in (epoch.before, epoch.act.acted)]
+            both = [part.slots.algorithm[e, s].item() for part in (epoch.before, epoch.step.acted)]
             assert [past["algorithm"][e, s], row["algorithm"][e, s]] == both
             ramps += 1
     assert ramps > 3
@@ -150,9 +150,9 @@ def test_a_rollback_is_told_by_the_record(auto):
     assert data.seeds_pruned == sum((t, e, by) == (AT, SICK, "govern") for t, e, _, by, _, _ in moves(epochs))
     saved = records[data.snapshot_epoch] if data.snapshot_epoch >= 0 else None
     was = back.before.governor.host.params[SICK]
-    assert torch.equal(back.score.after.host.params[SICK], was)
+    assert torch.equal(back.after.host.params[SICK], was)
     if saved is not None:
-        assert torch.equal(epochs[data.snapshot_epoch].score.after.host.params[SICK], was)
+        assert torch.equal(epochs[data.snapshot_epoch].after.host.params[SICK], was)
 
 
 @every_life
@@ -163,9 +163,9 @@ def test_while_rewards_are_computed_exactly_the_slots_that_moved_have_no_epoch_i
         stages = points(epoch)
         moved = (stages[0] != stages[1]) | (stages[1] != stages[2]) | (stages[2] != stages[3])
         filled = stages[3] != S.DORMANT
-        fossil = (stages[3] == S.FOSSILIZED) & epoch.score.report.rolled_back.numpy()[:, None]
-        counted = epoch.score.governed.slots.epochs_in_stage.numpy()
+        fossil = (stages[3] == S.FOSSILIZED) & epoch.step.report.rolled_back.numpy()[:, None]
+        counted = epoch.step.governed.slots.epochs_in_stage.numpy()
         assert ((counted == 0) == moved)[filled & ~fossil].all()
-        shown = epoch.score.after.slots.epochs_in_stage.numpy()
+        shown = epoch.after.slots.epochs_in_stage.numpy()
         assert (shown >= 1)[filled].all()
         assert not shown[~filled].any()

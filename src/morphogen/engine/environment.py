@@ -1,0 +1,378 @@
+"""The functional environment: many hosts that grow, moved epoch by epoch by actions.
+
+    env = make("digits", envs=32, seed=0)
+    state, seen = env.reset()
+    state, step = env.step(state, actions.random(env, state, seen))
+
+`Environment.step` is the only place that holds the order of an epoch.  Training, evaluation, search and every baseline
+move their envs through it.  The steps inside a phase are in `engine.phases`.
+"""
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from morphogen.config.fields import OneOf, check_flag
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.data.feed import Feed, StreamedFeed
+from morphogen.data.instances import (
+    HELD_OUT_INSTANCES,
+    TEST_INSTANCES,
+    TRAINING_INSTANCES,
+    InstanceSplit,
+    draw_instances,
+)
+from morphogen.device.profiler import NULL_TIMER, NullTimer
+from morphogen.device.transfers import Transfers
+from morphogen.engine import phases
+from morphogen.engine.action_control import ActionControl
+from morphogen.engine.actions import to_tensor
+from morphogen.engine.compile import CompiledUnits
+from morphogen.engine.phases import ActPhase, PolicyInputs
+from morphogen.engine.setup import Setup, build_setup
+from morphogen.errors import ConfigError
+from morphogen.nets import plan as plans
+from morphogen.nets.net import Net
+from morphogen.nets.plan import Plan
+from morphogen.rules.rewards.protocol import Builder, Rule
+from morphogen.state import rng
+from morphogen.state.decision import ActionMasks, ActionOutcome, Observation
+from morphogen.state.env import EnvState
+from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
+from morphogen.state.tree_ops import select
+from morphogen.steps.govern import first_snapshot
+from morphogen.steps.reset import reset
+from morphogen.steps.score import attribute
+from morphogen.vocab.limits import Limits
+from morphogen.vocab.purpose import Purpose
+
+SPLITS = {"train": TRAINING_INSTANCES, "held-out": HELD_OUT_INSTANCES, "test": TEST_INSTANCES}
+
+
+class Step(NamedTuple):
+    """Results of one epoch of all envs.  All tensors reside on the device."""
+
+    acted: EnvState  # after the action
+    outcome: ActionOutcome
+    ticked: EnvState  # after the lifecycle moved on
+    ticks: TickReport
+    metrics: TrainMetrics
+    validation: Validation
+    measured: Attribution  # accuracies, and the worth of every seed
+    governed: EnvState  # trained, measured and judged
+    report: GovernorReport
+    score: StepScore
+    host_params: Tensor  # int64 [E]
+    seed_params: Tensor  # int64 [E, S], of the seeds that trained
+    seen: PolicyInputs  # for the next action
+
+    @property
+    def observation(self) -> Observation:
+        """Features of the envs after the epoch, [E]."""
+        return self.seen.observation
+
+    @property
+    def masks(self) -> ActionMasks:
+        """Legal choices of the next action, [E]."""
+        return self.seen.masks
+
+    @property
+    def reward(self) -> Tensor:
+        """Reward of the epoch, float32 [E], not normalised."""
+        return self.score.reward
+
+    @property
+    def components(self) -> Tensor:
+        """Parts of the reward in the order of `Environment.rule.components`, float32 [E, C]; they sum to it."""
+        return self.score.components
+
+    @property
+    def terminated(self) -> Tensor:
+        """End of a segment, bool [E]: the horizon was reached, or the governor rolled the env back."""
+        return self.score.terminated
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Envs with fixed keys, task and networks; it does not hold their state.  `make` and `open_environment` build it.
+
+    Promises: no function writes to its arguments; the same state and action give the same result, bit for bit; an env
+    does not depend on the number of envs beside it.
+    """
+
+    setup: Setup
+    keys: Tensor  # int64 [E, 3], of hosts, batches and noise
+    tasks: Tensor  # int64 [E, 3], that instances are drawn from; envs with equal tasks are siblings
+    split: InstanceSplit
+    control: ActionControl | None  # narrows every choice; None: every legal action
+    feed: Feed
+    transfers: Transfers
+    compiled: CompiledUnits
+    timer: NullTimer
+
+    @property
+    def spec(self) -> RunSpec:
+        """Every setting, resolved."""
+        return self.setup.spec
+
+    @property
+    def net(self) -> Net:
+        """Layout of hosts, slots and seeds."""
+        return self.setup.net
+
+    @property
+    def rule(self) -> Rule:
+        """Rule of the reward."""
+        return self.setup.rule
+
+    @property
+    def limits(self) -> Limits:
+        """Limits on actions."""
+        return self.setup.limits
+
+    @property
+    def horizon(self) -> int:
+        """Epochs of an episode."""
+        return self.spec.episode_length
+
+    @property
+    def envs(self) -> int:
+        """Number of envs."""
+        return self.keys.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of all states."""
+        return self.setup.device
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """Transfers between host and device so far, by the names of `device.transfers.FENCES`."""
+        return dict(self.transfers.ledger)
+
+    def reset(self, episode: int | Tensor = 0) -> tuple[EnvState, PolicyInputs]:
+        """Return fresh envs, validated once, and what a policy sees of them.
+
+        Args:
+            episode: number of the episode in the stream of instances, for all envs or int64 [E].
+
+        Returns: EnvState [E] and PolicyInputs [E].  No transfer.
+        """
+        number = torch.as_tensor(episode, device=self.device).expand(self.envs) + self.split.first_episode
+        if isinstance(episode, int):  # starts to prefetch streamed data
+            self.feed.seek((episode + self.split.first_episode,) * self.envs + (0,) * self.envs)
+        return self.start(self.init_state(number), plans.empty_plan(self.envs, self.net))
+
+    def restart(self, state: EnvState, rows: Tensor) -> tuple[EnvState, PolicyInputs]:
+        """Begin the next episode of some envs; the others stay as they are, bit for bit.
+
+        Shapes: state [E]; rows bool [E], True = restart -> EnvState [E], PolicyInputs [E].  No transfer.
+        """
+        fresh, _ = self.start(self.init_state(state.clock.episode + 1), plans.empty_plan(self.envs, self.net))
+        after = select(rows, fresh, state)
+        return after, self.observe(after)
+
+    def step(
+        self, state: EnvState, action: Tensor | TensorDictBase, *, plan: Plan | None = None
+    ) -> tuple[EnvState, Step]:
+        """Run one epoch: act, plan, train, validate, score, observe.
+
+        An illegal action does nothing; `Step.outcome` holds the reason.
+
+        Args:
+            state: EnvState [E].
+            action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
+            plan: sizes of the epoch, from `plan`.  None reads them from the device: the one transfer of a step.
+
+        Returns: EnvState [E] for the next epoch, and a Step.
+        """
+        mark = self.timer.mark
+        mark("head")
+        act = self._act(state, action)
+        mark("plan_wait")
+        if plan is None:
+            plan, units = self._fit(self._read_plan(act))
+        else:
+            units = phases.phase_fns(plan, setup=self.setup)
+        self.feed.seek(plan.position)
+        trained, metrics = phases.train_phase(
+            act, self.keys, plan, unit=units.train, feed=self.feed, setup=self.setup, mark=mark
+        )
+        mark("validate")
+        validation = units.validate(trained, self.setup.dataset.validation(), act.coalition, act.evaluated)
+        mark("tail")
+        score = units.score(trained, act.outcome, validation, metrics, state)
+        seen = self.observe(score.after)
+        step = Step(
+            *(act.acted, act.outcome, act.ticked, act.ticks),
+            *(metrics, validation, score.measured, score.governed, score.report, score.score),
+            *(score.host_params, score.seed_params, seen),
+        )
+        return score.after, step
+
+    def plan(self, state: EnvState, action: Tensor | TensorDictBase) -> Plan:
+        """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
+        return self._read_plan(self._act(state, action))
+
+    def observe(self, state: EnvState) -> PolicyInputs:
+        """Return what a policy sees of the envs: features and legal choices, [E]."""
+        observe = partial(phases.observe_phase, setup=self.setup, control=self.control)
+        return self.compiled.unit("observe", observe)(state, self.keys)
+
+    def init_state(self, episode: Tensor) -> EnvState:
+        """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""
+        setup, spec = self.setup, self.spec
+        instance = draw_instances(
+            self.tasks, episode, task=setup.task, spec=spec, labels=setup.dataset.labels, purpose=self.split.purpose
+        )
+        noise = rng.uniform(rng.stream(self.keys, Purpose.HOST_INIT, round=episode), self.net.host_size)
+        ledger = self.rule.init(self.envs, len(self.net.slots), self.device)
+        return reset(
+            self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=spec.governor.window
+        )
+
+    def start(self, state: EnvState, plan: Plan) -> tuple[EnvState, PolicyInputs]:
+        """Validate prepared envs under their plan; return the state that their first epoch starts from."""
+        coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
+        _, units = self._fit(plan)
+        validation = units.validate(state, self.setup.dataset.validation(), *coalitions)
+        measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
+        ready = first_snapshot(measured)
+        return ready, self.observe(ready)
+
+    def read_plan(self, counts: Tensor, state: EnvState) -> Plan:
+        """Read the sizes of an epoch on the host; waits for the device.  counts int32 [54 S]."""
+        position = [leaf.to(torch.int32) for leaf in self.feed.position(state)]
+        return plans.read_plan(self.transfers.read_counts(torch.cat((counts, *position))), self.net)
+
+    def close(self) -> None:
+        """Stop prefetching streamed data; no epochs follow."""
+        self.feed.close()
+
+    def __enter__(self) -> "Environment":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _act(self, state: EnvState, action: Tensor | TensorDictBase) -> ActPhase:
+        unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
+        return unit(state, to_tensor(action), self.keys)
+
+    def _read_plan(self, act: ActPhase) -> Plan:
+        return self.read_plan(act.counts, act.ticked)
+
+    def _fit(self, plan: Plan) -> tuple[Plan, phases.PhaseFns]:
+        """Return the plan, padded to a compiled signature if one covers it, and the units that run it."""
+        fitted = self.compiled.fit(plan)
+        eager = phases.phase_fns(fitted.plan, setup=self.setup)
+        keys = (fitted.train, fitted.validate, "tail")
+        return fitted.plan, phases.PhaseFns(*map(self.compiled.unit, keys, eager))
+
+
+def open_environment(
+    setup: Setup,
+    *,
+    envs: int | Tensor | None = None,
+    first: int = 0,
+    tasks: Tensor | None = None,
+    split: InstanceSplit = TRAINING_INSTANCES,
+    control: ActionControl | None = None,
+    transfers: Transfers | None = None,
+    compiled: CompiledUnits | None = None,
+    timer: NullTimer = NULL_TIMER,
+) -> Environment:
+    """Lay out the envs of a setup.
+
+    Args:
+        envs: the number of envs from `first` on, or their keys int64 [E, 3] on the host; None: the number of the spec.
+        tasks: keys that instances are drawn from, int64 [E, 3]; None: the keys of the envs.  Envs with equal tasks are
+            siblings: they share classes, samples and prices, and differ in hosts, batches and noise.
+        compiled: None runs everything eager.
+    """
+    envs = setup.spec.envs if envs is None else envs
+    key = rng.env_keys(setup.spec.seed, first, envs) if isinstance(envs, int) else envs
+    task_key = key if tasks is None else tasks
+    transfers = Transfers(setup.device, time.perf_counter) if transfers is None else transfers
+    feed = setup.feed or StreamedFeed(
+        setup.dataset, setup.task, setup.spec, transfers=transfers, key=key, tasks=task_key, purpose=split.purpose
+    )
+    compiled = CompiledUnits() if compiled is None else compiled
+    return Environment(
+        setup, key.to(setup.device), task_key.to(setup.device), split, control, feed, transfers, compiled, timer
+    )
+
+
+def make(
+    task: str | RunSpec = "digits",
+    /,
+    *,
+    envs: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    first: int = 0,
+    keys: Tensor | None = None,
+    instances: str = "train",
+    rule: Builder | None = None,
+    control: ActionControl | None = None,
+    **fields: Any,
+) -> Environment:
+    """Build an environment: networks, data, rule of the reward and limits of a task.
+
+    Args:
+        task: name of a task, or a RunSpec.
+        envs, seed: number of envs and seed of all their random numbers; None: those of the RunSpec.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; None: that of the RunSpec.
+        first: number of the first env; env `n` is the same env in every environment of a seed.
+        keys: int64 [E, 3], keys of the envs in place of `envs`, `seed` and `first`.
+        instances: the stream that tasks are drawn from: `train`, where prices warm up over the first episodes, or
+            `held-out` or `test`, which no training has seen.
+        rule: builder of the reward rule, in place of the one that the spec names; see `rules.rewards.table`.
+        control: narrows every choice.
+        fields: further fields of RunSpec, for a task given by name.
+
+    Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device,
+    TypeError for fields beside a RunSpec.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=4, seed=0)
+        >>> state, seen = env.reset()
+        >>> state, step = env.step(state, mg.actions.random(env, state, seen))
+        >>> step.reward.shape, step.masks.op.shape
+        (torch.Size([4]), torch.Size([4, 6]))
+    """
+    check_flag("instances", instances, OneOf(SPLITS))
+    if keys is not None:
+        if keys.ndim != 2 or keys.shape[1] != 3 or keys.dtype != torch.int64:
+            raise ConfigError(f"keys: expected int64 [E, 3], got {keys.dtype} {list(keys.shape)}")
+        if envs is not None or seed is not None or first:
+            raise TypeError("keys: expected no envs, seed or first beside keys, which replace them")
+        envs = len(keys)
+    setup = build_setup(_build_spec(task, envs=envs, seed=seed, device=device, **fields), rule=rule)
+    compiled = CompiledUnits(setup.spec.engine)
+    return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
+
+
+def _build_spec(
+    task: str | RunSpec, *, envs: int | None, seed: int | None, device: str | None, **fields: Any
+) -> RunSpec:
+    """Return the resolved spec.  The update of a policy is not part of an env: its minibatches follow the envs."""
+    if isinstance(task, RunSpec):
+        if fields:
+            raise TypeError(f"fields: expected none beside a RunSpec, got {', '.join(fields)}")
+        spec = resolve(task)
+    else:
+        spec = resolve(RunSpec(task=task, **fields))
+    given = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
+    if envs is not None and envs % (spec.ppo.minibatches or 1):
+        given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))
+    if device is not None:
+        given["engine"] = replace(spec.engine, devices=(device,))
+    return replace(spec, **given)

@@ -1,0 +1,290 @@
+"""The functional environment: pure steps, restarts of some envs, plans, crossings, and the scheduler's own epochs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.small_runs import live, tiny, tiny_setup, world_of
+from tensordict import TensorDict
+
+import morphogen as mg
+from morphogen.config.groups import DataSpec, GovernorSpec
+from morphogen.data.dataset import open_dataset
+from morphogen.data.feed import ResidentFeed
+from morphogen.engine import actions
+from morphogen.engine.environment import open_environment
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.rules.rewards.table import rule_from_function
+from morphogen.state import rng
+from morphogen.testing.builders.tree_equality import copy_tree, leaves, trees_equal
+from morphogen.vocab.action import HEADS, SIZES, Head
+from morphogen.vocab.stage import Stage
+
+META = torch.device("meta")
+ROWS = torch.tensor([True, False, False, True])
+
+
+def episode(env, *, epochs=None, change=None):
+    """States before each epoch and after the last one, actions, and steps of random actions."""
+    state, seen = env.reset()
+    states, acts, steps = [state], [], []
+    for t in range(env.horizon if epochs is None else epochs):
+        if change is not None:
+            states[-1] = change(t, states[-1])
+        acts.append(actions.random(env, states[-1], seen))
+        state, step = env.step(states[-1], acts[-1])
+        states, steps, seen = [*states, state], [*steps, step], step.seen
+    return states, acts, steps
+
+
+@pytest.fixture(scope="module")
+def lived():
+    env = world_of(tiny_setup(episode_length=8))
+    return env, *episode(env)
+
+
+def sick(t, state):
+    """NaN in one host before epoch 4."""
+    params = state.host.params.clone()
+    params[2] = torch.nan
+    return state.replace(host=state.host.replace(params=params)) if t == 4 else state
+
+
+@pytest.mark.parametrize("change", [None, sick], ids=["healthy", "rolled back"])
+def test_an_episode_by_hand_is_the_one_of_the_scheduler_bit_for_bit(change):
+    scheduler = Scheduler(tiny_setup(episode_length=8, rounds=1, governor=GovernorSpec(snapshot_every=2)))
+    run_epoch, epochs = scheduler.run_epoch, []
+
+    def kept(state, seen, hidden, segment, t):
+        if change is not None:
+            state = change(t, state)
+            seen = scheduler.env.observe(state)
+        epochs.append(run_epoch(state, seen, hidden, segment, t))
+        return epochs[-1]
+
+    scheduler.run_epoch = kept
+    with torch.no_grad():
+        scheduler.run()
+    env = mg.make(scheduler.setup.spec)
+    state, _ = env.reset()
+    for t, epoch in enumerate(epochs):
+        state = state if change is None else change(t, state)
+        assert trees_equal(state, epoch.before)
+        state, step = env.step(state, epoch.choice.action)
+        assert trees_equal(step.score, epoch.step.score)
+    assert trees_equal(state, epochs[-1].after)
+    assert [epoch.step.report.rolled_back.any().item() for epoch in epochs] == [
+        change is not None and t == 4 for t in range(8)
+    ]
+
+
+def test_a_step_writes_to_nothing_and_gives_the_same_result_again(lived):
+    env, states, acts, steps = lived
+    for t in (0, 3, 7):
+        given, action = copy_tree(states[t]), acts[t].clone()
+        after, step = env.step(states[t], acts[t])
+        assert trees_equal(states[t], given)
+        assert torch.equal(acts[t], action)
+        assert trees_equal(after, states[t + 1])
+        assert torch.equal(step.reward, steps[t].reward)
+    assert any((step.outcome.executed & (step.outcome.effective_op != 0)).any() for step in steps)
+
+
+def test_a_step_crosses_once_and_with_its_plan_not_at_all(lived):
+    env, states, acts, _ = lived
+    env = world_of(env.setup)
+    state, _ = env.reset()
+    assert not any(env.ledger.values())
+    env.step(state, acts[0])
+    assert {name: count for name, count in env.ledger.items() if count} == {"plan": 1}
+    plan = env.plan(states[5], acts[5])
+    assert env.ledger["plan"] == 2
+    after, _ = env.step(states[5], acts[5], plan=plan)
+    assert env.ledger["plan"] == 2
+    assert trees_equal(after, states[6])
+    env.restart(after, ROWS)
+    assert env.ledger["plan"] == 2
+
+
+def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(lived):
+    env, states, _, steps = lived
+    after, seen = env.restart(states[5], ROWS)
+    fresh, first = env.reset(1)
+    for old, row in ((states[5], ~ROWS), (fresh, ROWS)):
+        assert all(
+            torch.equal(a, b) for a, b in zip(leaves(after[row]).values(), leaves(old[row]).values(), strict=True)
+        )
+    assert after.clock.episode.tolist() == [1, 0, 0, 1]
+    assert after.clock.epoch.tolist() == [0, 5, 5, 0]
+    for name in ("env", "instance", "slots"):
+        now, old, new = (getattr(one.observation, name) for one in (seen, steps[4], first))
+        assert torch.equal(now[~ROWS], old[~ROWS])
+        assert torch.equal(now[ROWS], new[ROWS])
+
+
+def test_rows_that_restart_live_as_they_would_in_a_whole_reset(lived):
+    """The sizes of groups differ, so hosts agree up to rounding; everything discrete agrees exactly."""
+    env, states, acts, _ = lived
+    mixed, _ = env.restart(states[5], ROWS)
+    whole, _ = env.reset(1)
+    action = torch.where(ROWS.unsqueeze(-1), 0, acts[5])
+    mixed, _ = env.step(mixed, action)
+    whole, _ = env.step(whole, actions.wait(env))
+    assert torch.equal(mixed.slots.stage[ROWS], whole.slots.stage[ROWS])
+    torch.testing.assert_close(mixed.host.params[ROWS], whole.host.params[ROWS], rtol=0, atol=1e-5)
+
+
+def test_a_step_with_its_plan_runs_without_any_number(lived):
+    """On the device `meta` a tensor has no values, so that a read would fail."""
+    env, states, acts, steps = lived
+    setup = env.setup
+    dataset = open_dataset(setup.task, setup.spec.data, META)
+    feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
+    bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))
+    fresh, _ = bare.reset()
+    assert {leaf.device for leaf in leaves(fresh).values()} == {META}
+    for t in range(8):
+        after, step = bare.step(states[t].to(META), acts[t].to(META), plan=env.plan(states[t], acts[t]))
+        assert {name: leaf.shape for name, leaf in leaves(after).items()} == {
+            name: leaf.shape for name, leaf in leaves(states[t + 1]).items()
+        }
+        assert step.reward.device == META
+        assert step.observation.env.shape == steps[t].observation.env.shape
+
+
+def test_illegal_actions_change_no_topology(lived):
+    env, states, _, steps = lived
+    draw = torch.Generator().manual_seed(0)
+    for t, step in enumerate(steps):
+        action = torch.randint(-3, 99, (env.envs, len(HEADS)), generator=draw)
+        action[:, Head.OP] = torch.where(step.masks.op.all(-1), 99, step.masks.op.long().argmin(-1))
+        after, wrong = env.step(states[t + 1], action)
+        assert not wrong.outcome.executed.any() or (wrong.outcome.effective_op[wrong.outcome.executed] == 0).all()
+        assert (wrong.outcome.reason != 0).all()
+        waited, _ = env.step(states[t + 1], actions.wait(env))
+        assert torch.equal(after.slots.stage, waited.slots.stage)
+        assert torch.equal(after.host.params, waited.host.params)
+
+
+def test_an_action_by_heads_is_the_same_action(lived):
+    env, states, acts, _ = lived
+    heads = actions.to_heads(acts[2])
+    assert set(heads.keys()) == set(HEADS)
+    assert torch.equal(actions.to_tensor(heads), acts[2])
+    assert trees_equal(env.step(states[2], heads)[0], states[3])
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (torch.zeros(4, 7, dtype=torch.int64), r"action: expected int64 \[E, 8\], got torch.int64 \[4, 7\]"),
+        (torch.zeros(4, 8), r"action: expected int64 \[E, 8\], got torch.float32"),
+        (TensorDict({"op": torch.zeros(4).long()}, [4]), "action: expected the heads op, slot, .*, got op"),
+    ],
+)
+def test_an_action_of_another_form_is_refused(lived, action, message):
+    env, states, _, _ = lived
+    with pytest.raises(mg.ConfigError, match=message):
+        env.step(states[0], action)
+
+
+def test_random_actions_are_legal_and_follow_the_clock(lived):
+    env, states, acts, steps = lived
+    assert all((step.outcome.reason < 20).all() for step in steps), "a reason from 20 on is an illegal action"
+    assert torch.equal(actions.random(env, states[3], steps[2].seen), acts[3])
+    assert not torch.equal(acts[2], acts[3])
+    assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
+
+
+def test_envs_are_the_same_by_number_and_by_key():
+    env = mg.make(tiny(envs=6))
+    part, keyed = mg.make(tiny(envs=6), envs=2, first=3), mg.make(tiny(), keys=rng.env_keys(0, 3, 2))
+    whole, _ = env.reset()
+    for other in (part, keyed):
+        state, _ = other.reset()
+        assert other.envs == 2
+        assert torch.equal(state.host.params, whole.host.params[3:5])
+        assert torch.equal(state.instance.class_of, whole.instance.class_of[3:5])
+
+
+def test_streams_of_instances_have_no_task_in_common():
+    drawn = {name: mg.make(tiny(envs=16), instances=name).reset()[0] for name in ("train", "held-out", "test")}
+    kinds = [state.instance.class_of for state in drawn.values()]
+    assert all(not torch.equal(kinds[i], kinds[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert [state.clock.episode[0].item() for state in drawn.values()] == [0, 10**6, 2 * 10**6]
+
+
+def test_episodes_may_differ_by_env():
+    env = mg.make(tiny())
+    state, _ = env.reset(torch.tensor([0, 5, 2, 0]))
+    alone, _ = env.reset(5)
+    assert state.clock.episode.tolist() == [0, 5, 2, 0]
+    assert torch.equal(state.host.params[1], alone.host.params[1])
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: mg.make("digits", instances="valid"), mg.ConfigError, "instances: expected one of train, held-out"),
+        (lambda: mg.make("digit"), mg.ConfigError, "task: expected"),
+        (lambda: mg.make("digits", envs=0), mg.ConfigError, "envs: expected"),
+        (lambda: mg.make("digits", device="cuda:77"), mg.DeviceError, "engine.devices: expected"),
+        (lambda: mg.make(tiny(), rounds=3), TypeError, "fields: expected none beside a RunSpec, got rounds"),
+        (lambda: mg.make("digits", keys=torch.zeros(4, 2).long()), mg.ConfigError, r"keys: expected int64 \[E, 3\]"),
+        (lambda: mg.make("digits", keys=torch.zeros(4, 3).long(), envs=4), TypeError, "keys: expected no envs"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_any_number_of_envs_can_be_made_whatever_the_update_would_like():
+    assert mg.make("whitebox", envs=7).reset()[0].batch_size == (7,)
+
+
+def test_the_rule_of_the_reward_can_be_handed_in():
+    def flat(inputs):
+        return {"flat": torch.full_like(inputs.val_acc, 0.25)}
+
+    env = mg.make(tiny(), rule=rule_from_function(flat))
+    state, _ = env.reset()
+    _, step = env.step(state, actions.wait(env))
+    assert env.rule.components == ("flat", "governor")
+    assert step.components.tolist() == [[0.25, 0.0]] * 4
+    assert step.reward.tolist() == [0.25] * 4
+
+
+def test_a_rule_that_breaks_its_contract_is_refused():
+    with pytest.raises(mg.ConfigError, match="reward rule handed in: step 1: flat: expected finite numbers"):
+        mg.make(tiny(), rule=rule_from_function(lambda inputs: {"flat": inputs.val_acc * torch.nan}))
+
+
+def test_steps_over_streamed_data_are_pure_too():
+    data = DataSpec(batch=8, minibatches=2, val_samples=32)
+    setups = [tiny_setup(episode_length=4, data=replace(data, placement=place)) for place in ("resident", "streamed")]
+    resident, flowing = map(world_of, setups)
+    (states, acts, _), other = episode(resident), episode(flowing)[0]
+    with flowing:
+        assert all(trees_equal(one, two) for one, two in zip(states, other, strict=True))
+        for t in (2, 0, 0, 3, 1):  # back and forth, and past the end of the episode
+            assert trees_equal(flowing.step(states[t], acts[t])[0], states[t + 1])
+        late = [env.step(states[4], actions.wait(env))[0] for env in (resident, flowing)]
+        assert trees_equal(*late)
+        mixed = [env.restart(states[2], ROWS)[0] for env in (resident, flowing)]
+        after = [env.step(state, acts[0])[0] for env, state in zip((resident, flowing), mixed, strict=True)]
+        assert trees_equal(*after)
+        plan = flowing.plan(states[1], acts[1])
+        assert trees_equal(flowing.step(states[1], acts[1], plan=plan)[0], states[2])
+
+
+def test_a_control_holds_beyond_the_horizon():
+    setup = tiny_setup(policy_name="wait")
+    epochs = live(world_of(setup), "wait")
+    assert not epochs[-1].step.seen.missed.any()
+    assert not (epochs[-1].after.slots.stage != int(Stage.DORMANT)).any()
+
+
+def test_parts_that_narrow_a_run_narrow_its_environment():
+    scheduler = Scheduler(tiny_setup(policy_name="wait"), Parts())
+    assert scheduler.env.control is scheduler.control is not None

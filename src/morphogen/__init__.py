@@ -10,7 +10,8 @@ The state of all envs is one stacked tree of tensors (`EnvState`).  Every step i
     import morphogen as mg
     result = mg.train_ppo_vectorized(mg.RunSpec(task="digits", rounds=10))
 
-Entry points: `make` builds an environment, which moves many hosts epoch by epoch under any policy;
+Entry points: `make` builds an environment, which moves many hosts epoch by epoch under any policy, and `make_env` the
+same for TorchRL;
 `train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
 `report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training by
 hand, `testing` holds the laws for masks, steps and rewards of your own.  `__all__` lists every public name.
@@ -26,6 +27,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by tests/meta/test_readme.py
+    from morphogen.adapters.torchrl_env import MorphogenEnv as MorphogenEnv
+    from morphogen.adapters.torchrl_env import make_env as make_env
     from morphogen.analysis.inspect_run import tables as tables
     from morphogen.analysis.report import report as report
     from morphogen.config.config_files import dump_config as dump_config
@@ -73,6 +76,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.telemetry.kinds.round import BatchSummary as BatchSummary
 
 _HOMES = {
+    "adapters.torchrl_env": "MorphogenEnv make_env",
     "analysis.inspect_run": "tables",
     "analysis.report": "report",
     "config.config_files": "dump_config parse_config",
@@ -95,8 +99,8 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _PACKAGES = (
-    *("analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "kernels", "learn", "nets"),
-    *("rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
+    *("adapters", "analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "kernels"),
+    *("learn", "nets", "rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
 )
 _MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions"}
 __all__ = sorted([*_HOME, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]

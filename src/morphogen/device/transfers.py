@@ -34,6 +34,8 @@ FENCES: dict[str, Fence] = {
     "batch": Fence("host -> device", "minibatch", False, "images of streamed data, prefetched"),
     "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
     "result": Fence("device -> host", "evaluation", True, "reported numbers"),
+    "actions": Fence("host -> device", "step of Gymnasium", False, "actions of a caller that computes on the host"),
+    "arrays": Fence("device -> host", "step of Gymnasium", True, "observations and rewards for such a caller"),
 }
 
 
@@ -51,6 +53,8 @@ def expected_ledger(
         "batch": (rounds * epochs + evaluated_epochs) * streamed,
         "checkpoint": saves,
         "result": evaluations,
+        "actions": 0,
+        "arrays": 0,
     }
 
 
@@ -168,6 +172,11 @@ class Transfers:
         """Send and receive at once; waits."""
         self.send(name, tree)
         return self.receive(name)
+
+    def upload(self, name: str, array: np.ndarray) -> Tensor:
+        """Copy an array to the device; the host does not wait."""
+        self.ledger[name] += 1
+        return torch.as_tensor(array).to(self.device, non_blocking=True)
 
     def prefetch_buffers(self, shape: tuple[int, ...], depth: int) -> tuple[StagingBuffer, ...]:
         """Return the staging buffers of minibatches uint8 [*shape], allocated once."""

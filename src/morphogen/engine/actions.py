@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
-    """Return an action as int64 [E, 8].
+    """Return an action as int64 [E, 8]; other leaves than the heads, such as log-probabilities, have no effect.
 
-    Raises: ConfigError for other shapes, and for a TensorDict whose leaves are not the heads.
+    Raises: ConfigError for other shapes, and for a TensorDict without one of the heads.
     """
     if isinstance(action, TensorDictBase):
-        if set(action.keys()) != set(HEADS):
+        if not set(HEADS) <= set(action.keys()):
             raise ConfigError(
                 f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, action.keys()))}"
             )

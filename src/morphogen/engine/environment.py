@@ -109,6 +109,7 @@ class Environment:
     setup: Setup
     keys: Tensor  # int64 [E, 3], of hosts, batches and noise
     tasks: Tensor  # int64 [E, 3], that instances are drawn from; envs with equal tasks are siblings
+    host_keys: tuple[Tensor, Tensor]  # both, on the host
     split: InstanceSplit
     control: ActionControl | None  # narrows every choice; None: every legal action
     feed: Feed
@@ -251,6 +252,17 @@ class Environment:
         position = [leaf.to(torch.int32) for leaf in self.feed.position(state)]
         return plans.read_plan(self.transfers.read_counts(torch.cat((counts, *position))), self.net)
 
+    def with_seed(self, seed: int) -> "Environment":
+        """Return the environment of another seed: other hosts, tasks, batches and noise, everything else alike.
+
+        Raises: ConfigError for a seed out of range.
+        """
+        setup = replace(self.setup, spec=replace(self.spec, seed=seed))
+        words = rng.env_keys(seed, 0, 1)[:, :2].expand(self.envs, -1)
+        keys, tasks = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
+        parts = {"control": self.control, "compiled": self.compiled, "timer": self.timer}
+        return open_environment(setup, envs=keys, tasks=tasks, split=self.split, transfers=self.transfers, **parts)
+
     def close(self) -> None:
         """Stop prefetching streamed data; no epochs follow."""
         self.feed.close()
@@ -304,9 +316,9 @@ def open_environment(
         setup.dataset, setup.task, setup.spec, transfers=transfers, key=key, tasks=task_key, purpose=split.purpose
     )
     compiled = CompiledUnits() if compiled is None else compiled
-    return Environment(
-        setup, key.to(setup.device), task_key.to(setup.device), split, control, feed, transfers, compiled, timer
-    )
+    keys = {"keys": key.to(setup.device), "tasks": task_key.to(setup.device), "host_keys": (key, task_key)}
+    parts = {"feed": feed, "transfers": transfers, "compiled": compiled, "timer": timer}
+    return Environment(setup=setup, **keys, split=split, control=control, **parts)
 
 
 def make(

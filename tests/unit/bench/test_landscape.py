@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bench.studies import landscape
+from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.evaluation.schedule_search import training_instances
-from morphogen.vocab.purpose import Purpose
 
 TINY = {"envs": 2, "slots": ["r0c0"], "blueprints": ["norm"], "data": {"minibatches": 1, "batch": 8, "val_samples": 16}}
 MADE = {  # the seed adds 20 points to the first of two instances, which sees single pixels
@@ -49,4 +49,4 @@ def test_a_survey_plays_training_instances_in_two_worlds_and_writes_what_it_foun
     assert [row["grows"] for row in found["schedules"]] == ["nothing", "norm in r0c0"]
     assert np.shape([row["accuracy"] for row in found["schedules"]]) == (2, 2, 2)
     assert [row["params"] for row in found["schedules"]] == [0, 9]
-    assert training_instances(plain(**TINY), 2).purpose is Purpose.INSTANCE
+    assert training_instances(plain(**TINY), 2).split is TRAINING_INSTANCES

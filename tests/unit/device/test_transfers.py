@@ -56,7 +56,7 @@ def test_every_crossing_is_counted_under_its_name():
     assert fences.read_counts(torch.tensor([3, 1, 4], dtype=torch.int32)) == [3, 1, 4]
     fences.read("result", tree())
     fences.fetch_state(tree())
-    assert fences.ledger == {"plan": 1, "record": 0, "update": 0, "batch": 0, "checkpoint": 1, "result": 1}
+    assert {name: count for name, count in fences.ledger.items() if count} == {"plan": 1, "checkpoint": 1, "result": 1}
 
 
 def test_the_host_stands_still_only_in_fences_that_wait():

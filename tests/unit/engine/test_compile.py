@@ -250,7 +250,7 @@ def test_a_life_of_seeds_is_looked_at_then_compiled_once_and_a_third_one_makes_n
     counter, file = GraphCounter("eager"), tmp_path / "life.json"
     compiler = compiling(counter, train_minibatch, validate)
     scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), compiler)
-    compiled, fixed = scheduler.compiled, 2  # head and tail; a schedule learns nothing
+    compiled, fixed = scheduler.compiled, 4  # observation, policy, head and tail; a schedule learns nothing
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
     assert [one.unit for one in compiled.signatures] == ["train", "validate"]
     assert [one.graphs for one in history] == [fixed, 2, 0]

@@ -256,7 +256,7 @@ def test_the_rule_of_the_reward_can_be_handed_in():
 
 
 def test_a_rule_that_breaks_its_contract_is_refused():
-    with pytest.raises(mg.ConfigError, match="reward rule handed in: step 1: flat: expected finite numbers"):
+    with pytest.raises(mg.ConfigError, match="reward rule handed in: step 1: reward: expected finite numbers"):
         mg.make(tiny(), rule=rule_from_function(lambda inputs: {"flat": inputs.val_acc * torch.nan}))
 
 

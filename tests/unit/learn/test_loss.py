@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import FLOOR, KEY, masks, play, small, source
-from support.torchrl_adapters import FactoredDistribution, to_torchrl
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
+from morphogen.adapters.torchrl_policy import FactoredDistribution, to_torchrl
 from morphogen.config.groups import PpoSpec
 from morphogen.learn.loss import (
     Coefficients,
@@ -112,8 +112,8 @@ class Fixed(torch.nn.Module):
 
 
 def rebuilt(op_table, slot_table, value_table, op_legal, slot_legal, value_legal):
-    tables, legal = d.LogitTables(op_table, slot_table, value_table), d.Support(op_legal, slot_legal, value_legal)
-    return FactoredDistribution(tables, legal, FLOOR)
+    legal = d.Support(op_legal, slot_legal, value_legal)
+    return FactoredDistribution(op_table, slot_table, value_table, legal, FLOOR)
 
 
 def torchrl_loss(dist: d.FactoredCategorical, value: torch.Tensor) -> ClipPPOLoss:

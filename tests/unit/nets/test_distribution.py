@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import FLOOR, batched, masks, source, tables
-from support.torchrl_adapters import FactoredDistribution
 from torchrl.modules import MaskedCategorical
 
 from morphogen.nets import distribution as d
@@ -274,18 +273,6 @@ def test_without_floor_each_conditional_is_the_masked_categorical_of_torchrl():
     legal = dist.support.op
     want = torch.stack([theirs.log_prob(torch.full((8,), op)) for op in range(6)], dim=-1)
     assert torch.allclose(dist.floored.op[legal], want[legal], atol=1e-6)
-
-
-def test_the_distribution_class_gives_joint_log_prob_exact_entropy_and_mode():
-    logits, legal = tables(4), d.build_support(masks(4))
-    ours = FactoredDistribution(logits, legal, FLOOR)
-    inner = d.normalise_tables(logits, legal, d.build_lookups(FLOOR, CPU))
-    action = ours.sample_with(torch.randn(4, 41, generator=source(0)))
-    assert torch.equal(ours.log_prob(action), d.head_log_prob(inner, action).sum(-1))
-    assert torch.equal(ours.entropy(), d.action_entropy(inner))
-    assert torch.equal(ours.mode, ours.deterministic_sample)
-    assert ours.batch_shape == (4,)
-    assert ours.event_shape == (8,)
 
 
 def test_the_op_logit_depends_on_the_scores_of_its_slots():

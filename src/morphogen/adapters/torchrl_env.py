@@ -1,0 +1,154 @@
+"""The environment for TorchRL: specs and a TensorDict around the functional environment."""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Binary, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from morphogen.config.spec import RunSpec
+from morphogen.engine.environment import Environment, make
+from morphogen.engine.phases import PolicyInputs
+from morphogen.errors import ConfigError
+from morphogen.state.decision import ActionMasks, Observation
+from morphogen.state.env import EnvState
+from morphogen.vocab.action import SIZES, Head, Op
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT
+
+
+class MorphogenEnv(EnvBase):
+    """TorchRL environment: one step is one epoch of all envs, with one transfer between device and host.
+
+    Keys of its TensorDicts, batch size [E]:
+        observation: float32 [E, 52 + 46 S], features of the env, then of each slot.
+        instance: float32 [E, 8], features of the task of the env.
+        blueprints: int64 [E, S], blueprint of the seed in each slot, -1 without one.
+        mask: legal choices, bool; op [E, 6], slot [E, 6, S] per op, and one leaf per other head.
+        action: int64 [E] for each of the eight heads; an illegal action does nothing.
+        reward: float32 [E, 1], not normalised.
+        done, terminated, truncated: bool [E, 1]; truncated is always False.
+
+    Reset: an env begins its next episode, except one that the governor rolled back in the last step before the
+    horizon, which goes on from its restored state.  A reset by mask leaves the other envs as they are, bit for bit.
+    `set_seed` selects other hosts, tasks and batches; actions come from the caller.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(device=env.device, batch_size=torch.Size([env.envs]))
+        self.functional = env
+        self._state: EnvState | None = None
+        envs, slots = env.envs, len(env.net.slots)
+        sizes = {head.label: SIZES.get(head, slots) for head in Head}
+        masks = {label: (size,) for label, size in sizes.items()} | {"slot": (len(Op), slots)}
+
+        def group(leaves: dict[str, Any]) -> Composite:
+            return Composite(leaves, shape=self.batch_size, device=env.device)
+
+        self.observation_spec = group(
+            {
+                "observation": Unbounded((envs, len(ENV) + len(SLOT) * slots), device=env.device),
+                "instance": Unbounded((envs, len(INSTANCE)), device=env.device),
+                "blueprints": Unbounded((envs, slots), dtype=torch.int64, device=env.device),
+                "mask": group(
+                    {
+                        name: Binary(shape=(envs, *shape), dtype=torch.bool, device=env.device)
+                        for name, shape in masks.items()
+                    }
+                ),
+            }
+        )
+        heads = {
+            name: Categorical(size, shape=self.batch_size, dtype=torch.int64, device=env.device)
+            for name, size in sizes.items()
+        }
+        self.action_spec = group({"action": group(heads)})
+        self.reward_spec = Unbounded((envs, 1), device=env.device)
+        flags = ("done", "terminated", "truncated")
+        self.done_spec = group({name: Binary(shape=(envs, 1), dtype=torch.bool, device=env.device) for name in flags})
+
+    @property
+    def state(self) -> EnvState:
+        """State [E] of the last step or reset.  Raises RuntimeError before the first reset."""
+        if self._state is None:
+            raise RuntimeError("the environment has no state: call reset before step")
+        return self._state
+
+    def with_state(self, state: EnvState) -> "MorphogenEnv":
+        """Go on from a state [E] of an environment with the same networks; return self.
+
+        The next step starts from it.  Raises ConfigError for another number of envs.
+        """
+        if state.batch_size != self.batch_size:
+            raise ConfigError(f"state: expected {self.batch_size[0]} envs, got {state.batch_size[0]}")
+        self._state = state
+        return self
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        env, state = self.functional, self._state
+        asked = None if tensordict is None else tensordict.get("_reset", None)
+        with torch.no_grad():
+            if state is None:
+                self._state, seen = env.reset()
+            else:
+                goes_on = state.signals.rolled_back & (state.clock.epoch < env.horizon)
+                rows = torch.ones_like(goes_on) if asked is None else asked.view(-1) & ~goes_on
+                self._state, seen = env.restart(state, rows)
+        leaves = {**flatten_inputs(seen), **self._flags(torch.zeros_like(seen.missed))}
+        return TensorDict(leaves, self.batch_size, device=self.device)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        with torch.no_grad():
+            self._state, step = self.functional.step(self.state, tensordict["action"])
+        leaves = {**flatten_inputs(step.seen), "reward": step.reward.unsqueeze(-1), **self._flags(step.terminated)}
+        return TensorDict(leaves, self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is not None:
+            self.functional, self._state = self.functional.with_seed(seed), None
+
+    def _flags(self, terminated: Tensor) -> dict[str, Tensor]:
+        end = terminated.unsqueeze(-1)
+        return {"done": end, "terminated": end.clone(), "truncated": torch.zeros_like(end)}
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Stop prefetching streamed data."""
+        self.functional.close()
+        super().close(raise_if_closed=raise_if_closed)
+
+
+def flatten_inputs(seen: PolicyInputs) -> dict[str, Any]:
+    """Return the inputs of a policy, [...], as the leaves of `MorphogenEnv`."""
+    observation, masks, shape = seen.observation, seen.masks, seen.masks.batch_size
+    return {
+        "observation": torch.cat((observation.env, observation.slots.flatten(-2)), dim=-1),
+        "instance": observation.instance,
+        "blueprints": observation.blueprints,
+        "mask": TensorDict({head.label: getattr(masks, head.label) for head in Head}, batch_size=shape),
+    }
+
+
+def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
+    """Return the leaves of `MorphogenEnv`, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
+    features, mask, shape = tensordict["observation"], tensordict["mask"], tensordict.batch_size
+    slots = features[..., len(ENV) :].unflatten(-1, (-1, len(SLOT)))
+    good = torch.ones(shape, dtype=torch.bool, device=features.device)
+    observation = Observation(
+        env=features[..., : len(ENV)],
+        instance=tensordict["instance"],
+        slots=slots,
+        blueprints=tensordict["blueprints"],
+        finite=good,
+        nonfinite=torch.zeros_like(good, dtype=torch.int64),
+        batch_size=shape,
+    )
+    masks = ActionMasks(**{head.label: mask[head.label] for head in Head}, batch_size=shape)
+    return PolicyInputs(observation, masks, ~good)
+
+
+def make_env(
+    task: str | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
+) -> MorphogenEnv:
+    """Build a TorchRL environment; arguments and errors as in `engine.environment.make`."""
+    return MorphogenEnv(make(task, envs=envs, seed=seed, **fields))

@@ -1,0 +1,186 @@
+"""Policies in both directions: ours as a TorchRL actor, a TorchRL actor as ours; the distribution over actions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torch.distributions import Distribution
+from torchrl.data import Composite, Unbounded
+from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, set_exploration_type
+
+from morphogen.adapters.torchrl_env import flatten_inputs, restore_inputs
+from morphogen.engine import actions
+from morphogen.engine.phases import PolicyInputs
+from morphogen.learn.baselines import deterministic_output
+from morphogen.nets import distribution
+from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
+from morphogen.nets.policy import Policy
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.tree_ops import expand_mask
+from morphogen.vocab.action import HEADS
+from morphogen.vocab.purpose import Purpose
+
+IN_KEYS = ("observation", "instance", "blueprints", *(("mask", head) for head in HEADS))
+
+
+class FactoredDistribution(Distribution):
+    """Distribution over complete actions: op, then its slot, then the values that the op uses.
+
+    Events int64 [8] in the order of `vocab.action.Head`; every sample is legal.
+
+    Args:
+        op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13] (`nets.distribution.LogitTables`).
+        mask: legal choices, the `mask` of `MorphogenEnv`, or `nets.distribution.Support`.
+        floor: smallest probability of a legal choice, per head.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self, op: Tensor, slot: Tensor, value: Tensor, mask: TensorDictBase | Support, floor: Floor = NO_FLOOR
+    ) -> None:
+        legal = mask
+        if not isinstance(legal, Support):
+            masks = ActionMasks(**{head: legal[head] for head in HEADS}, batch_size=op.shape[:-1])
+            legal = distribution.build_support(masks)
+        lookups = distribution.build_lookups(floor, op.device)
+        tables = LogitTables(op, slot, value)
+        self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, lookups)
+        super().__init__(op.shape[:-1], torch.Size([len(HEADS)]), validate_args=False)
+
+    def sample_with(self, noise: Tensor) -> Tensor:
+        """Sample an action int64 [..., 8] from Gumbel noise float32 [..., 38 + S]; zeros give the greedy action."""
+        return distribution.sample_action(self.factored, noise)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Sample actions with the default generator of torch, int64 [*sample_shape, ..., 8]."""
+        op, slot, _ = self.factored.floored
+        size = torch.Size(sample_shape)
+        noise = gumbel_noise((size.numel(), *op.shape[:-1]), slot.shape[-1], op.device)
+        return torch.stack([self.sample_with(row) for row in noise]).view(*size, *op.shape[:-1], len(HEADS))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Joint log-probability in nats.  int64 [..., 8] -> float32 [...]."""
+        return distribution.head_log_prob(self.factored, value).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Exact entropy of the complete action in nats, float32 [...]."""
+        return distribution.action_entropy(self.factored)
+
+    @property
+    def mode(self) -> Tensor:
+        """The greedy action, int64 [..., 8]."""
+        op = self.factored.floored.op
+        lanes = distribution.noise_lanes(self.factored.floored.slot.shape[-1])
+        return self.sample_with(op.new_zeros(*op.shape[:-1], lanes))
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The greedy action."""
+        return self.mode
+
+
+def gumbel_noise(shape: Sequence[int], slots: int, device: torch.device) -> Tensor:
+    """Draw Gumbel noise for actions with the default generator of torch, float32 [*shape, 38 + S]."""
+    uniform = torch.rand(*shape, distribution.noise_lanes(slots), device=device)
+    tiny = torch.finfo(uniform.dtype).tiny
+    return -torch.log((-torch.log(uniform.clamp(min=tiny))).clamp(min=tiny))
+
+
+class PolicyActor(TensorDictModuleBase):
+    """A policy of this package as a TorchRL actor, with fixed parameters.
+
+    Reads the keys of `MorphogenEnv`, `is_init` of the transform `InitTracker`, which marks the starts of segments, and
+    `memory`, for which an environment needs the transform `make_tensordict_primer`, as for TorchRL's `LSTMModule`.
+    Writes `action`, `state_value`, `action_log_prob` (joint, nats) and the next `memory`.  Samples with the default
+    generator of torch, or takes the likeliest action under `ExplorationType.DETERMINISTIC`.
+
+        env = TransformedEnv(make_env("digits"), Compose(InitTracker(), actor.make_tensordict_primer()))
+    """
+
+    def __init__(self, policy: Policy, params: TensorDict) -> None:
+        super().__init__()
+        self.policy, self.params = policy, params
+        memory = [("memory", name) for name in policy.initial_hidden(1).sorted_keys]
+        self.in_keys = [*IN_KEYS, *(["is_init", *memory] if memory else [])]
+        self.out_keys = [*(("action", head) for head in HEADS), "state_value", "action_log_prob"]
+
+    def make_tensordict_primer(self) -> TensorDictPrimer:
+        """Return the transform that carries the memory of the policy from step to step."""
+        leaves = self.policy.initial_hidden(1).items()
+        specs = {name: Unbounded(leaf.shape[1:], dtype=leaf.dtype) for name, leaf in leaves}
+        return TensorDictPrimer({"memory": Composite(specs)} if specs else {}, expand_specs=True)
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action of every env.  tensordict [E]."""
+        seen = restore_inputs(tensordict)
+        envs, slots, device = tensordict.shape[0], seen.masks.slot.shape[-1], tensordict["observation"].device
+        memory = self.policy.initial_hidden(envs, device=device)
+        if not memory.is_empty():
+            start = tensordict["is_init"].view(-1)
+            memory = tensordict["memory"].apply(lambda leaf: torch.where(expand_mask(start, leaf), 0, leaf))
+        greedy = exploration_type() in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
+        noise = gumbel_noise((envs,), slots, device)
+        choice = self.policy.act(
+            self.params, seen.observation, seen.masks, memory, torch.zeros_like(noise) if greedy else noise
+        )
+        tensordict.set("action", actions.to_heads(choice.action))
+        tensordict.set("state_value", choice.value.unsqueeze(-1))
+        tensordict.set("action_log_prob", choice.log_prob.sum(-1))
+        if not choice.hidden.is_empty():
+            tensordict.set(("next", "memory"), choice.hidden)
+        return tensordict
+
+
+@dataclass(frozen=True, slots=True)
+class ActorPolicy:
+    """A TorchRL actor without memory as a policy of this package: it takes its deterministic action.
+
+    The actor reads keys of `MorphogenEnv` and writes `action`, int64 [E] per head.  Its module holds the parameters.
+    """
+
+    actor: TensorDictModuleBase
+
+    purpose: ClassVar[Purpose] = Purpose.ACTION
+
+    def init(self, key: Tensor) -> TensorDict:
+        """Return no parameters: the module holds them."""
+        return TensorDict({}, batch_size=[], device=key.device)
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Return an empty memory, [E]."""
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    def act(
+        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+    ) -> ActOutput:
+        """Return the action that the actor takes.  All [E]; params and noise have no effect."""
+        leaves = flatten_inputs(PolicyInputs(obs, masks, ~obs.finite))
+        tensordict = TensorDict(leaves, obs.batch_size, device=noise.device)
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            action = actions.to_tensor(self.actor(tensordict)["action"])
+        return deterministic_output(action, masks, hidden)
+
+
+def to_torchrl(rollout: TensorDict) -> TensorDict:
+    """Return the rows of `engine.episodes.Rollout`, [T, E], in the layout of TorchRL: [E, T], rewards [E, T, 1]."""
+    swapped = rollout.transpose(0, 1)
+    column = {
+        name: swapped[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated", "value", "reset_before")
+    }
+    ends = {"terminated": column["terminated"], "done": column["terminated"] | column["truncated"]}
+    batch = {
+        "observation": swapped["observation"],
+        "masks": swapped["masks"],
+        "is_init": column["reset_before"],
+        "state_value": column["value"],
+        "action_index": swapped["action"],
+        "action_index_log_prob": swapped["log_prob"].sum(-1),
+        "next": {"reward": column["reward"], **ends},
+    }
+    return TensorDict(batch, batch_size=swapped.batch_size)

@@ -1,0 +1,150 @@
+"""The environment of TorchRL: its specs, resets of some envs, rollbacks, seeds, collectors, and equal rewards."""
+
+from functools import partial
+
+import pytest
+import torch
+from support.small_runs import tiny, tiny_setup, world_of
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
+
+import morphogen as mg
+from morphogen.adapters.torchrl_env import MorphogenEnv, make_env
+from morphogen.engine import actions
+from morphogen.engine.scheduler import Scheduler
+from morphogen.testing.builders.tree_equality import leaves, trees_equal
+from morphogen.vocab.action import HEADS
+
+TRANSFORMS = {
+    "bare": lambda: None,
+    "steps": StepCounter,
+    "sum": RewardSum,
+    "init": InitTracker,
+    "all": lambda: Compose(StepCounter(), RewardSum(), InitTracker()),
+}
+
+
+def whitebox(**fields):
+    return make_env("whitebox", envs=4, seed=0, **{"episode_length": 5, **fields})
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@pytest.mark.parametrize("task", ["whitebox", "digits"])
+def test_the_specs_are_kept(task, transform):
+    env = whitebox() if task == "whitebox" else MorphogenEnv(world_of(tiny_setup()))
+    wrapped = transform()
+    check_env_specs(env if wrapped is None else TransformedEnv(env, wrapped))
+
+
+def test_the_specs_are_kept_after_a_reset_of_some_envs():
+    env = TransformedEnv(whitebox(), Compose(StepCounter(), RewardSum(), InitTracker()))
+    td = env.rollout(3, break_when_any_done=False)[:, -1]["next"].clone()
+    td["_reset"] = torch.tensor([True, False, False, True]).unsqueeze(-1)
+    after = env.reset(td)
+    assert after["step_count"].flatten().tolist() == [0, 3, 3, 0]
+    check_env_specs(env)
+
+
+def test_a_reset_by_mask_leaves_the_other_envs_bit_for_bit():
+    env = MorphogenEnv(world_of(tiny_setup()))
+    td = env.rollout(3, break_when_any_done=False)[:, -1]["next"].exclude("reward").clone()
+    before, rows = env.state, torch.tensor([False, True, False, False])
+    after = env.reset(td.clone().set("_reset", rows.unsqueeze(-1)))
+    assert env.state.clock.epoch.tolist() == [3, 0, 3, 3]
+    assert env.state.clock.episode.tolist() == [0, 1, 0, 0]
+    pairs = zip(leaves(env.state[~rows]).values(), leaves(before[~rows]).values(), strict=True)
+    assert all(torch.equal(now, old) for now, old in pairs)
+    assert torch.equal(after["observation"][~rows], td["observation"][~rows])
+    assert not torch.equal(after["observation"][rows], td["observation"][rows])
+
+
+def test_an_env_that_was_rolled_back_goes_on_from_its_restored_state():
+    env = MorphogenEnv(world_of(tiny_setup(episode_length=8)))
+    env.rollout(2, break_when_any_done=False)
+    params = env.state.host.params.clone()
+    params[2] = torch.nan
+    env.with_state(env.state.replace(host=env.state.host.replace(params=params)))
+    rolled = env.rollout(3, break_when_any_done=False, auto_reset=False, tensordict=env.fake_tensordict().zero_())
+    assert rolled["next", "terminated"].squeeze(-1).tolist() == [[r, False, False] for r in (False, False, True, False)]
+    assert env.state.clock.epoch.tolist() == [5] * 4
+    assert env.state.clock.episode.tolist() == [0] * 4
+    assert env.state.signals.rollbacks.tolist() == [0, 0, 1, 0]
+    assert env.state.host.params.isfinite().all()
+
+
+def test_rewards_and_states_are_those_of_the_scheduler():
+    setup = tiny_setup(policy_name="random", rounds=1)
+    scheduler = Scheduler(setup)
+    run_epoch, epochs = scheduler.run_epoch, []
+    scheduler.run_epoch = lambda *args: epochs.append(run_epoch(*args)) or epochs[-1]
+    with torch.no_grad():
+        scheduler.run()
+    env = MorphogenEnv(mg.make(setup.spec))
+    td = env.reset()
+    for epoch in epochs:
+        td["action"] = actions.to_heads(epoch.choice.action)
+        td = env.step(td)["next"]
+        assert torch.equal(td["reward"].squeeze(-1), epoch.step.reward)
+        assert torch.equal(td["done"].squeeze(-1), epoch.step.terminated)
+        assert trees_equal(env.state, epoch.after)
+
+
+def test_one_step_crosses_once():
+    env = whitebox()
+    env.rollout(5)
+    assert {name: count for name, count in env.functional.ledger.items() if count} == {"plan": 5}
+
+
+def test_a_seed_fixes_the_worlds_and_nothing_else():
+    env = whitebox()
+    first = env.reset()["instance"].clone()
+    env.set_seed(7)
+    other = env.reset()["instance"].clone()
+    env.set_seed(0)
+    assert torch.equal(env.reset()["instance"], first)
+    assert not torch.equal(first, other)
+    torch.manual_seed(3)
+    drawn = torch.rand(2)
+    torch.manual_seed(3)
+    env.set_seed(5)
+    assert torch.equal(torch.rand(2), drawn), "the generator of the caller is left alone"
+
+
+def test_an_episode_follows_the_other_and_a_state_can_be_taken_up():
+    env = whitebox()
+    td = env.rollout(5)
+    assert td["next", "done"].squeeze(-1).sum(-1).tolist() == [1] * 4
+    env.reset()
+    assert env.state.clock.episode.tolist() == [1] * 4
+    kept, action = env.state, env.rand_action(env.fake_tensordict().zero_())
+    one = env.step(action.clone())["next"]
+    two = env.with_state(kept).step(action.clone())["next"]
+    assert (one["observation"] == two["observation"]).all()
+    with pytest.raises(mg.ConfigError, match="state: expected 4 envs, got 2"):
+        env.with_state(kept[:2])
+
+
+def test_a_step_before_the_first_reset_is_refused():
+    env = whitebox()
+    with pytest.raises(RuntimeError, match="call reset before step"):
+        env.step(env.rand_action(env.fake_tensordict().zero_()))
+
+
+def test_random_actions_of_the_spec_never_raise_and_illegal_ones_do_nothing():
+    env = whitebox(episode_length=12)
+    for _ in range(3):
+        env.rollout(12)
+    assert set(env.action_spec["action"].keys()) == set(HEADS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Collector, MultiSyncCollector])
+def test_collectors_gather_whole_episodes(kind):
+    build = partial(make_env, tiny(episode_length=5), seed=0)
+    many = kind is MultiSyncCollector
+    collector = kind([build] * 2 if many else build, frames_per_batch=40 if many else 20, total_frames=80)
+    batches = list(collector)
+    collector.shutdown()
+    frames = [batch.numel() for batch in batches]
+    assert frames == ([40] * 2 if many else [20] * 4)
+    assert all(batch["next", "done"].sum() == batch.numel() // 5 for batch in batches)

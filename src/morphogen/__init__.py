@@ -13,8 +13,9 @@ The state of all envs is one stacked tree of tensors (`EnvState`).  Every step i
 Entry points: `make` builds an environment, which moves many hosts epoch by epoch under any policy, and `make_env` the
 same for TorchRL;
 `train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
-`report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training by
-hand, `testing` holds the laws for masks, steps and rewards of your own.  `__all__` lists every public name.
+`report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training,
+`run_epoch`, `Rollout`, `init_learner` and `update` are its parts for a loop of your own, `testing` holds the laws for
+masks, steps and rewards of your own.  `__all__` lists every public name.
 
 Importing the package loads neither torch nor any module: a name is imported on first use.  Below: the manual of the
 command line and of run directories (`MANUAL.md`), then the names of the original system (`ORIGINAL_NAMES.md`).
@@ -54,7 +55,12 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.engine.environment import Environment as Environment
     from morphogen.engine.environment import Step as Step
     from morphogen.engine.environment import make as make
+    from morphogen.engine.episodes import Epoch as Epoch
+    from morphogen.engine.episodes import Rollout as Rollout
+    from morphogen.engine.episodes import reset_hidden as reset_hidden
+    from morphogen.engine.episodes import run_epoch as run_epoch
     from morphogen.engine.phases import PolicyInputs as PolicyInputs
+    from morphogen.engine.policies import build_arm as build_arm
     from morphogen.engine.scheduler import Hooks as Hooks
     from morphogen.engine.scheduler import Parts as Parts
     from morphogen.engine.scheduler import Scheduler as Scheduler
@@ -65,6 +71,11 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.errors import ScheduleError as ScheduleError
     from morphogen.errors import TrainingDiverged as TrainingDiverged
     from morphogen.evaluation.play import play as play
+    from morphogen.learn.loss import coefficients_at as coefficients_at
+    from morphogen.learn.update import Learner as Learner
+    from morphogen.learn.update import init_learner as init_learner
+    from morphogen.learn.update import minibatch_indices as minibatch_indices
+    from morphogen.learn.update import update as update
     from morphogen.run.train import resume as resume
     from morphogen.run.train import train_ppo_vectorized as train_ppo_vectorized
     from morphogen.state.decision import ActionOutcome as ActionOutcome
@@ -86,10 +97,14 @@ _HOMES = {
     "config.task": "InstanceSpec PRESETS TASKS",
     "config.telemetry_spec": "TelemetrySpec",
     "engine.environment": "Environment Step make",
+    "engine.episodes": "Epoch Rollout reset_hidden run_epoch",
     "engine.phases": "PolicyInputs",
+    "engine.policies": "build_arm",
     "engine.scheduler": "Hooks Parts Scheduler",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
     "evaluation.play": "play",
+    "learn.loss": "coefficients_at",
+    "learn.update": "Learner init_learner minibatch_indices update",
     "run.train": "resume train_ppo_vectorized",
     "state.decision": "ActionOutcome ActionSpec",
     "state.env": "EnvState",

@@ -1,0 +1,51 @@
+"""Every notebook runs from top to bottom in its short form, and is stored with the outputs of a whole run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+BOOKS = sorted(FOLDER.glob("0*.ipynb"))
+every_book = pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
+
+
+def code_cells(book):
+    return [cell for cell in json.loads(book.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.slow
+@every_book
+def test_the_short_form_runs(book, tmp_path):
+    """The last expression of a cell is not shown, figures are drawn into memory."""
+    program = tmp_path / "book.py"
+    program.write_text("\n\n".join("".join(cell["source"]) for cell in code_cells(book)))
+    env = {**os.environ, "MORPHOGEN_SMOKE": "1", "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(program)], cwd=FOLDER, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@every_book
+def test_it_is_stored_with_outputs_and_without_warnings_or_paths(book):
+    text, cells = book.read_text(), code_cells(book)
+    assert len(text) < 300_000
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)), "run from top to bottom"
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert outputs
+    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+    assert "site-packages" not in text
+    assert str(FOLDER.parent) not in text
+
+
+@every_book
+def test_it_is_in_the_index(book):
+    assert f"(notebooks/{book.name})" in (FOLDER.parent / "README.md").read_text()
+
+
+def test_the_training_by_torchrl_is_short():
+    lines = [line for cell in code_cells(FOLDER / "05_torchrl.ipynb") for line in "".join(cell["source"]).splitlines()]
+    assert len(lines) <= 150

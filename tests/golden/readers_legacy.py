@@ -6,7 +6,7 @@ import torch
 from readers_measure import near
 from support.legacy_rows import rows_of
 
-from morphogen.config.groups import LegacyRewardSpec
+from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.legacy import kernels as parts
 from morphogen.rules.rewards.legacy.kernels import (

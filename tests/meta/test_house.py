@@ -54,6 +54,8 @@ TORCH_FREE = (
     "morphogen.analysis.watch.loop",
     "morphogen.analysis.console",
     "morphogen.run.sinks",
+    "morphogen.run.stop_signals",
+    "morphogen.config.reference",
     "morphogen.cli.main",
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")

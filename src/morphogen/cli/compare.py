@@ -16,6 +16,7 @@ from morphogen.config.fields import Settings, raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
+from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 from morphogen.vocab.reward import RULES
 from morphogen.vocab.text import format_value
@@ -65,7 +66,7 @@ def run(args: Namespace) -> int | None:
         run_directory.check_new_file("--json", args.json)
     process.prepare_compute(next(iter(sides[0].runs.values())).engine.threads)
     console = import_module("morphogen.analysis.console").Console
-    with console(quiet=args.quiet, out=sys.stderr) as screen, process.StopSignals() as stop:
+    with console(quiet=args.quiet, out=sys.stderr) as screen, StopSignals() as stop:
         for side in sides:
             train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
     if stop.exit_code is not None:

@@ -8,15 +8,29 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
-from morphogen.cli import bench, compare, evaluate, inspect, report, resume, rewards, streams, train, tune, watch
+from morphogen.cli import (
+    bench,
+    compare,
+    config,
+    evaluate,
+    inspect,
+    report,
+    resume,
+    rewards,
+    streams,
+    train,
+    tune,
+    watch,
+)
 from morphogen.config.fields import raise_all
+from morphogen.config.reference import explain_fault
 from morphogen.engine import extensions
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.vocab.text import escape_text, format_value
 
 USAGE, DATA, CHECKPOINT, DIVERGED, OUTPUT_LOST, INTERRUPTED = 2, 3, 4, 5, 7, 130
 EXITS = {ConfigError: USAGE, DataError: DATA, CheckpointError: CHECKPOINT, TrainingDiverged: DIVERGED}
-MODULES = (train, bench, tune, resume, watch, rewards, report, inspect, evaluate, compare)
+MODULES = (train, bench, tune, resume, watch, rewards, config, report, inspect, evaluate, compare)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
@@ -55,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
         code = COMMANDS[args.command].run(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
-            print(f"morphogen: error: {escape_text(line)}", file=sys.stderr)
+            meaning = explain_fault(line) if isinstance(error, ConfigError) else None
+            note = f" ({meaning})" if meaning else ""
+            print(f"morphogen: error: {escape_text(line)}{note}", file=sys.stderr)
         return next(code for kind, code in EXITS.items() if isinstance(error, kind))
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)

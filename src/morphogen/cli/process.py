@@ -1,64 +1,23 @@
-"""Process of a command: stop signals, threads, child processes, notes and tables on the terminal."""
+"""Process of a command: signals, threads, child processes, notes and tables on the terminal."""
 
-import contextlib
 import importlib
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from morphogen.device import malloc
 from morphogen.errors import DeviceError
+from morphogen.run.stop_signals import SIGNAL_CODE
 from morphogen.storage import files
 from morphogen.vocab.text import escape_text
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOP_MESSAGE = b"morphogen: stopping after this epoch; once more stops at once\n"
-STDERR_FD = 2
-SIGNAL_CODE = 128  # exit code of a stop by a signal, plus its number
 _SPAWN = multiprocessing.get_context("spawn")
-
-
-class StopSignals:
-    """Context that receives SIGINT, SIGTERM and SIGHUP; without effect outside the main thread.
-
-    The first signal sets `exit_code` to 130, 143 or 129: a run stops where it can resume.  The second one raises
-    KeyboardInterrupt or SystemExit(143 or 129).  Ignored signals stay ignored, as Ctrl-C in the background.
-    """
-
-    def __init__(self) -> None:
-        self.exit_code: int | None = None
-        self._previous_handlers: dict[int, Callable[[int, FrameType | None], Any] | int] = {}
-
-    def __enter__(self) -> "StopSignals":
-        for number in SIGNALS if threading.current_thread() is threading.main_thread() else ():
-            before = signal.getsignal(number)
-            if before not in (None, signal.SIG_IGN):  # None: a handler outside Python, which cannot be restored
-                self._previous_handlers[number] = before
-                signal.signal(number, self._handle_signal)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        while self._previous_handlers:
-            signal.signal(*self._previous_handlers.popitem())
-
-    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        code = SIGNAL_CODE + number
-        if self.exit_code is None:
-            self.exit_code = code
-            with contextlib.suppress(OSError):  # past Python's buffers, which the signal may have interrupted
-                os.write(STDERR_FD, b"\n" * os.isatty(STDERR_FD) + STOP_MESSAGE)  # below the ^C of a terminal
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
-        else:
-            raise SystemExit(code)
 
 
 def exit_on_signals() -> None:

@@ -12,6 +12,7 @@ from morphogen.cli import arguments, process
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine import extensions
+from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 
 INCOMPLETE = 6  # exit code: events are lost
@@ -27,6 +28,7 @@ examples:
   morphogen train --preset smoke               the same, very short, to see that everything works
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
+  morphogen config ppo                         explain settings: all, a group, or one
 
 {arguments.POLICY_HELP}"""
 PARSER = {
@@ -77,7 +79,7 @@ def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> i
     train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
     process.note_missing_kernels()
     console = import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)
-    with console, process.StopSignals() as stop:
+    with console, StopSignals() as stop:
         hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
         result = start(train, console=console, parts=engine.Parts(hooks=hooks))
     process.print_notes(result.losses.lines())

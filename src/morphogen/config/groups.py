@@ -28,49 +28,11 @@ from morphogen.config.fields import (
     option,
     spec,
 )
+from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY, RULES
 from morphogen.vocab.text import format_value
-
-
-@spec
-class LegacyRewardSpec(Spec):
-    """Weights, caps and switches of the legacy kernels; a rule reads those of its parts."""
-
-    PATH: ClassVar[str] = "reward.legacy"
-
-    contribution_weight: NonNegative = 1.0
-    proxy_weight: NonNegative = 0.3  # of progress within a stage, where no contribution was measured
-    pbrs_weight: NonNegative = 0.3
-    stage_progress: NonNegative = 0.3  # potential per epoch in a stage ...
-    stage_progress_cap: NonNegative = 2.0  # ... and its limit
-    combine: Literal["harmonic", "minimum"] = "harmonic"
-    ratio_threshold: Positive = 5.0
-    discount_steepness: NonNegative = 3.0
-    escrow_clip: NonNegative = 2.0  # 0: no clipping
-    rent_weight: NonNegative = 0.5
-    rent_cap: NonNegative = 1.5
-    host_params_floor: Count = 200
-    slot_rent_ratio: NonNegative = 0.0039  # of the host's parameters, for every blended seed
-    shock_weight: NonNegative = 0.1958
-    shock_cap: NonNegative = 1.0
-    free_slots: Natural = 1
-    warmup_epochs: Natural = 10  # 0: no discount of early germination
-    warmup_floor: Share = 0.4
-    basic_terminal_weight: NonNegative = 5.0
-    basic_bonus_scale: NonNegative = 0.5
-    param_budget: Count = 500_000  # of basic and basic_plus, whatever the task
-    param_price: NonNegative = 0.1
-    drip_fraction: Annotated[Share, Null("0, basic_plus 0.7")] = option(None)
-    drip_cap: NonNegative = 0.1
-    drip_negative_ratio: NonNegative = 0.5
-    drip_min_epochs: Count = 5
-    use_pbrs: bool = True
-    use_terminal: bool = True
-    use_anti_gaming: bool = True
-    use_timing: bool = True
-
 
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
 AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # place of the training split
@@ -94,15 +56,17 @@ class DataSpec(Spec):
         DEVICE,
         "training data on the device (resident) or read ahead from the host (streamed); default auto: by its size",
     )
-    resident_limit_gib: Positive = 4.0  # size of all splits up to which auto is resident
-    prefetch: Annotated[int, Field(ge=1, le=64)] = 3  # minibatches read ahead of streamed data
+    resident_limit_gib: Positive = option(4.0, text="size of all splits in GiB up to which placement auto is resident")
+    prefetch: Annotated[int, Field(ge=1, le=64)] = option(3, text="minibatches read ahead of streamed data")
     batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK)] = option(
         None, "--batch", "N", SIZE, "samples per optimiser step of a host"
     )
     minibatches: Annotated[int, Field(ge=1, le=100_000), Null(BY_TASK)] = option(
         None, "--minibatches", "N", SIZE, "optimiser steps of a host per epoch"
     )
-    val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = "task"
+    val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = option(
+        "task", text="validation samples per epoch: a number, task = that of the task, null = all"
+    )
     augment: bool = option(True, "--no-augment", "", TASK, "train on the images as they are")
 
 
@@ -112,13 +76,17 @@ class HostSpec(Spec):
 
     PATH: ClassVar[str] = "host"
 
-    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(None)
-    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(None)
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Share = 5e-4
-    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
-    norm: Literal["group", "batch"] = "group"
-    width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(None)  # channels of the first block
+    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(None, text="learning rate of hosts")
+    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(None, text="learning rate of seeds")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = option(0.9, text="momentum of the optimiser of hosts and seeds")
+    weight_decay: Share = option(5e-4, text="weight decay of hosts and seeds")
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
+        1.0, text="limit of the gradient norm of each host, and of each seed"
+    )
+    norm: Literal["group", "batch"] = option(
+        "group", text="normalisation layers of the host: over groups of channels, or over the batch"
+    )
+    width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(None, text="channels of the first block")
 
 
 @spec
@@ -127,18 +95,30 @@ class LifecycleSpec(Spec):
 
     PATH: ClassVar[str] = "lifecycle"
 
-    permissive_gates: bool = True
-    auto_forward: Annotated[tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))] = ()
-    min_prune_age: Natural = 5  # epochs
-    embargo_epochs: Count = 5
-    min_training_epochs: Natural = 10
-    min_blending_epochs: Natural = 10
-    min_improvement: float = 0.5  # percentage points
-    min_gradient_ratio: NonNegative = 0.1
-    min_gradient_health: Share = 0.7
-    min_contribution: float = 1.0  # percentage points
-    vanishing: Positive = 1e-7  # gradient norm
-    exploding: float = 10.0
+    permissive_gates: bool = option(
+        True, text="gates check little: times, health of gradients; false checks contributions and progress as well"
+    )
+    auto_forward: Annotated[tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))] = option(
+        (), text="gates that a seed passes by itself as soon as it may"
+    )
+    min_prune_age: Natural = option(5, text="epochs since germination before which PRUNE is illegal")
+    embargo_epochs: Count = option(5, text="epochs that a slot cools down after a seed was pruned")
+    min_training_epochs: Natural = option(10, text="epochs in training before gate BLEND opens")
+    min_blending_epochs: Natural = option(
+        10, text="epochs in blending before gate HOLD opens, unless gates are permissive"
+    )
+    min_improvement: float = option(
+        0.5, text="points of accuracy gained in training for gate BLEND, unless gates are permissive"
+    )
+    min_gradient_ratio: NonNegative = option(
+        0.1, text="gradient norm over that of the host for gate BLEND, unless gates are permissive"
+    )
+    min_gradient_health: Share = option(
+        0.7, text="health of the gradients of a seed, 0 to 1, for gate BLEND if gates are permissive"
+    )
+    min_contribution: float = option(1.0, text="points of contribution for gate FOSSILIZE, unless gates are permissive")
+    vanishing: Positive = option(1e-7, text="gradient norm below which a tensor counts as vanishing")
+    exploding: float = option(10.0, text="gradient norm above which a tensor counts as exploding")
 
     def cross_checks(self) -> list[str]:
         """The two gradient limits are in order."""
@@ -153,17 +133,29 @@ class GovernorSpec(Spec):
 
     PATH: ClassVar[str] = "governor"
 
-    enabled: bool = True  # false: signs are reported, nothing is rolled back
-    sensitivity: Positive = 6.0  # standard deviations
-    multiplier: Annotated[float, Field(ge=1)] = 1.5  # of the mean loss
-    chance_band: OpenShare = 0.065  # share of the loss of guessing
-    good_below: OpenShare = 0.6
-    warmup_limit: Annotated[float, Field(gt=1)] = 2.0  # of the loss of guessing
-    window: Annotated[int, Field(ge=2, le=10_000)] = 20  # losses
-    min_samples: Annotated[int, Field(ge=2, lt=2**63)] = 10
-    panics: Count = 3  # anomalous epochs in a row
-    snapshot_every: Count = 5  # epochs
-    max_rollbacks: Annotated[Count | None, Null("no limit")] = None  # in one episode; then an env is left alone
+    enabled: bool = option(True, text="roll back envs that panic; false reports signs and rolls nothing back")
+    sensitivity: Positive = option(6.0, text="standard deviations above the mean loss that are an anomaly")
+    multiplier: Annotated[float, Field(ge=1)] = option(1.5, text="times the mean loss that are an anomaly")
+    chance_band: OpenShare = option(
+        0.065, text="distance from the loss of guessing, as its share, that counts as guessing"
+    )
+    good_below: OpenShare = option(
+        0.6, text="mean loss, as a share of the loss of guessing, below which a return to guessing is a panic"
+    )
+    warmup_limit: Annotated[float, Field(gt=1)] = option(
+        2.0, text="times the loss of guessing that are an anomaly before enough losses are known"
+    )
+    window: Annotated[int, Field(ge=2, le=10_000)] = option(
+        20, text="normal losses that mean and deviation are computed from"
+    )
+    min_samples: Annotated[int, Field(ge=2, lt=2**63)] = option(
+        10, text="normal losses before mean and deviation are used"
+    )
+    panics: Count = option(3, text="anomalous epochs in a row that are a panic")
+    snapshot_every: Count = option(5, text="epochs between two snapshots of a healthy env")
+    max_rollbacks: Annotated[Count | None, Null("no limit")] = option(
+        None, text="rollbacks of an env in one episode, after which it is left alone"
+    )
 
     def cross_checks(self) -> list[str]:
         """Bands and counts fit each other."""
@@ -186,10 +178,14 @@ class SignalSpec(Spec):
 
     PATH: ClassVar[str] = "signal"
 
-    plateau_points: NonNegative = 0.5  # percentage points
-    stable_gain: Positive = 0.03  # share of the previous loss
-    stable_regression: Positive = 0.05
-    stable_epochs: Natural = 3  # 0 = stable from reset on
+    plateau_points: NonNegative = option(0.5, text="points of accuracy per epoch below which a host is on a plateau")
+    stable_gain: Positive = option(0.03, text="fall of the loss, as its share, below which an epoch is stable")
+    stable_regression: Positive = option(
+        0.05, text="rise of the loss, as its share, above which an epoch is not stable"
+    )
+    stable_epochs: Natural = option(
+        3, text="stable epochs in a row after which a host counts as stable; 0 = from the reset on"
+    )
 
 
 @spec
@@ -198,8 +194,10 @@ class AttributionSpec(Spec):
 
     PATH: ClassVar[str] = "attribution"
 
-    every: Count = 1  # epochs
-    permutation_pairs: Annotated[int, Field(ge=1, le=64)] = 2  # used with more than 4 live seeds
+    every: Count = option(1, text="epochs between two measurements of all contributions")
+    permutation_pairs: Annotated[int, Field(ge=1, le=64)] = option(
+        2, text="pairs of random orders that contributions are sampled from, with more than 4 live seeds"
+    )
 
 
 @spec
@@ -216,10 +214,14 @@ class RewardSpec(Spec):
         f"reward of the policy: {', '.join(RULES)}, or another rule that `morphogen rewards` lists "
         "(default: value on digits, else delta)",
     )
-    potential_scale: Annotated[float, Field(ge=0, le=2)] = 1.0
-    governor_penalty: Annotated[NonNegative, Null("1, legacy rules 10")] = option(None)
-    op_cost: Annotated[float, Field(ge=0, le=0.01)] = 0.0
-    return_scale: Literal["running", "fixed"] = "running"
+    potential_scale: Annotated[float, Field(ge=0, le=2)] = option(
+        1.0, text="weight of the potential that pays progress before it is delivered"
+    )
+    governor_penalty: Annotated[NonNegative, Null("1, legacy rules 10")] = option(None, text="penalty for a rollback")
+    op_cost: Annotated[float, Field(ge=0, le=0.01)] = option(0.0, text="cost of an executed op other than WAIT")
+    return_scale: Literal["running", "fixed"] = option(
+        "running", text="divide rewards by a running scale of returns, or leave them as they are (fixed)"
+    )
     legacy: LegacyRewardSpec = LegacyRewardSpec()
 
     def fill_defaults(self) -> "RewardSpec":
@@ -283,11 +285,11 @@ class PolicySpec(Spec):
 
     PATH: ClassVar[str] = "policy"
 
-    hidden: Annotated[int, Field(ge=8, le=4_096)] = 128
-    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = 4
+    hidden: Annotated[int, Field(ge=8, le=4_096)] = option(128, text="width of the memory and the layers of the policy")
+    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(4, text="width of the embedding of a blueprint")
     floor: HeadFloors = HeadFloors()
     op_bias: OpBias = OpBias()
-    full_bias: LogOdds = 2.0  # log-odds of the alpha target FULL before training
+    full_bias: LogOdds = option(2.0, text="log-odds of the alpha target FULL before training")
 
 
 @spec
@@ -299,29 +301,39 @@ class PpoSpec(Spec):
     epochs: Annotated[int, Field(ge=1, le=1_000)] = option(
         4, "--ppo-epochs", "N", LEARNING, "passes over a round in the update of the policy"
     )
-    minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(None)
+    minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(
+        None, text="minibatches per pass, each a group of envs with whole episodes"
+    )
     lr: Positive = option(1e-3, "--lr", "X", LEARNING, "learning rate of the policy")
-    lr_end: Annotated[Positive | None, Null("constant")] = None
-    lr_anneal_rounds: Natural = 0
-    ratio: Literal["head", "joint"] = "head"
-    clip: PositiveShare = 0.2
-    target_kl: Annotated[Positive | None, Null("no stop")] = 0.03  # nats; stop at 1.5 times
-    gamma: PositiveShare = 0.995
-    gae_lambda: Share = 0.95
-    entropy_coef: NonNegative = 0.05
-    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = 0.01
+    lr_end: Annotated[Positive | None, Null("constant")] = option(None, text="learning rate at the end of its schedule")
+    lr_anneal_rounds: Natural = option(0, text="rounds until lr_end is reached")
+    ratio: Literal["head", "joint"] = option(
+        "head", text="clip the probability ratio of each head, or that of the whole action"
+    )
+    clip: PositiveShare = option(0.2, text="clip range of the probability ratio")
+    target_kl: Annotated[Positive | None, Null("no stop")] = option(
+        0.03, text="divergence in nats; an update stops at 1.5 times of it"
+    )
+    gamma: PositiveShare = option(0.995, text="discount per epoch")
+    gae_lambda: Share = option(0.95, text="decay of the advantage estimate per epoch")
+    entropy_coef: NonNegative = option(0.05, text="entropy coefficient in the first round")
+    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = option(
+        0.01, text="entropy coefficient after entropy_anneal_rounds"
+    )
     entropy_anneal_rounds: Natural = option(
         40, "--entropy-anneal-rounds", "N", LEARNING, "rounds until the entropy coefficient is least"
     )
     entropy_coef_head: HeadFactors = HeadFactors()
-    value_coef: NonNegative = 0.5
+    value_coef: NonNegative = option(0.5, text="weight of the critic's loss")
     value_warmup_rounds: Natural = option(
         0, "--value-warmup-rounds", "N", LEARNING, "rounds until the critic counts in full"
     )
-    price_warmup_rounds: Natural = 0  # in which prices of instances rise
-    contribution_coef: NonNegative = 0.0  # 0: no such head
-    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = 1.0
-    weight_decay: NonNegative = 0.0
+    price_warmup_rounds: Natural = option(0, text="rounds in which prices of training instances rise to their range")
+    contribution_coef: NonNegative = option(0.0, text="weight of a head that predicts contributions; 0 = no such head")
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
+        1.0, text="limit of the gradient norm of the policy"
+    )
+    weight_decay: NonNegative = option(0.0, text="weight decay of the policy")
 
 
 @spec
@@ -339,7 +351,9 @@ class EngineSpec(Spec):
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
         COMPILE_OFF, "--compile", "MODE", DEVICE, "off (default), default, reduce-overhead, max-autotune"
     )
-    max_graphs: Annotated[int, Field(ge=1, le=1_024)] = 32  # sizes of plans that are compiled; others run eager
+    max_graphs: Annotated[int, Field(ge=1, le=1_024)] = option(
+        32, text="sizes of plans that are compiled; others run eager"
+    )
     phase_profile: bool = option(
         True, "--no-phase-profile", "", DEVICE, "do not measure the time of the phases of a round"
     )
@@ -359,8 +373,12 @@ class CheckpointSpec(Spec):
     every_rounds: Annotated[Count | None, Null("only at the end")] = option(
         10, "--checkpoint-every", "N", OUTPUT, "save a checkpoint every N rounds (default 10)"
     )
-    every_minutes: Annotated[Positive | None, Null("not by the clock")] = None  # also inside a round
+    every_minutes: Annotated[Positive | None, Null("not by the clock")] = option(
+        None, text="minutes between two checkpoints, also inside a round"
+    )
     keep: Annotated[int, Field(ge=1, le=1_000)] = option(
         3, "--keep", "N", OUTPUT, "checkpoints to keep, besides the best one (default 3)"
     )
-    on_failure: Literal["continue", "stop"] = CONTINUE  # where one but the last cannot be written
+    on_failure: Literal["continue", "stop"] = option(
+        CONTINUE, text="continue or stop after a checkpoint, but the last one, that could not be written"
+    )

@@ -85,13 +85,19 @@ class RunSpec(Spec):
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
         0, "--max-seeds", "N", TASK, "most seeds in one host at a time; 0 = no limit (default: 1 on digits, else 0)"
     )
-    blueprints: Annotated[tuple[str, ...], Names(among=tuple(b.label for b in CNN_BLUEPRINTS))] = ()  # () = all
-    disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = ()
+    blueprints: Annotated[tuple[str, ...], Names(among=tuple(b.label for b in CNN_BLUEPRINTS))] = option(
+        (), text="kinds of seeds that may be germinated; none named = all"
+    )
+    disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = option(
+        (), text="ops that the policy may never use"
+    )
     instances: Literal["task", "single"] = option(
         "task", "--instances", "MODE", TASK, "task = hosts and data vary (default), single = all alike"
     )
     instance: InstanceSpec = InstanceSpec()
-    policy_name: Annotated[str, OneOf(POLICIES, SCHEDULE_FILE)] = "ppo"
+    policy_name: Annotated[str, OneOf(POLICIES, SCHEDULE_FILE)] = option(
+        "ppo", text="policy that acts: ppo, a baseline, or schedule:FILE with declared actions"
+    )
     final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
         None, "--final-episodes", "N", SIZE, "held-out episodes played at the end; 0 = none"
     )

@@ -23,12 +23,14 @@ class InstanceSpec(Spec):
 
     PATH: ClassVar[str] = "instance"
 
-    width: Span[PositiveShare] = option(None)  # share of the host's channels in use
-    data_share: Span[PositiveShare] = option(None)  # share of the training samples, log-uniform
-    label_noise: Span[Share] = option(None)  # share of training labels replaced, uniform
-    classes: Span[Classes] = option(None)  # number of classes, uniform; a random subset of that size is drawn
-    reach: Span[Natural] = option(None)  # pixels that a kernel of the host sees to each side
-    param_price: Span[NonNegative] = option(None)  # price of the whole parameter budget, log-uniform
+    width: Span[PositiveShare] = option(None, text="share of the host's channels in use")
+    data_share: Span[PositiveShare] = option(
+        None, text="share of the training samples that an env may use, log-uniform"
+    )
+    label_noise: Span[Share] = option(None, text="share of training labels replaced by another class, uniform")
+    classes: Span[Classes] = option(None, text="number of classes, uniform; a random subset of that size is drawn")
+    reach: Span[Natural] = option(None, text="pixels that a kernel of the host sees to each side")
+    param_price: Span[NonNegative] = option(None, text="price of the whole parameter budget in reward, log-uniform")
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""

@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
+from typing_extensions import Doc
 
 from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
 
@@ -15,36 +16,52 @@ ONLINE, OFFLINE, DISABLED = "online", "offline", "disabled"
 class AnomalyLimits(NamedTuple):
     """Limits of the anomaly rules; every comparison is strict."""
 
-    ratio_explosion: NonNegative = 5.0
-    ratio_collapse: NonNegative = 0.1
-    kl_extreme: NonNegative = 0.5  # nats
-    kl_spike: NonNegative = 0.1
-    value_loss: NonNegative = 5.0  # on the normalised return scale
-    td_error: NonNegative = 5.0
-    entropy_op: NonNegative = 0.08  # of each head: 0 .. 1
-    entropy_slot: NonNegative = 0.10
-    entropy_blueprint: NonNegative = 0.05
-    entropy_style: NonNegative = 0.08
-    entropy_tempo: NonNegative = 0.05
-    entropy_alpha_target: NonNegative = 0.08
-    entropy_alpha_speed: NonNegative = 0.08
-    entropy_alpha_curve: NonNegative = 0.08
-    entropy_clear: NonNegative = 1.5  # times the limit of the head
-    entropy_rounds: NonNegative = 3.0
-    gradient_drift: NonNegative = 4.0  # of the average norm: a healthy norm is three times the average now and then
-    hidden_explosion: NonNegative = 10.0  # rms
-    hidden_vanishing: NonNegative = 1e-6
-    behaviour_gap: NonNegative = 1e-3  # nats
-    observation_clipped: NonNegative = 0.01  # share
-    young_rounds: NonNegative = 2.0  # without judgement of drift and clipping: one round is no past to compare with
-    envs_nonfinite: NonNegative = 0.0  # share of envs
-    rollbacks: NonNegative = 0.25  # per env
-    wait_only: NonNegative = 0.95  # share of free steps
-    wait_rounds: NonNegative = 3.0
-    memory: NonNegative = 0.85  # reserved share of a device
-    memory_rounds: NonNegative = 10.0  # from one warning to the next
-    drop_progress: NonNegative = 0.1  # share of the run before which no drop is reported
-    drop: NonNegative = 0.1  # share of the rolling accuracy
+    ratio_explosion: Annotated[NonNegative, Doc("probability ratio above it is an alarm")] = 5.0
+    ratio_collapse: Annotated[NonNegative, Doc("probability ratio below it is an alarm")] = 0.1
+    kl_extreme: Annotated[NonNegative, Doc("divergence in nats that is an error")] = 0.5
+    kl_spike: Annotated[NonNegative, Doc("divergence in nats that is a warning")] = 0.1
+    value_loss: Annotated[NonNegative, Doc("loss of the critic, on the scale of normalised returns")] = 5.0
+    td_error: Annotated[NonNegative, Doc("mean absolute error of one-step values, on that scale")] = 5.0
+    entropy_op: Annotated[
+        NonNegative, Doc("entropy of the head op, as a share of its first one, below which it is collapsed")
+    ] = 0.08
+    entropy_slot: Annotated[
+        NonNegative, Doc("entropy of the head slot, as a share of its first one, below which it is collapsed")
+    ] = 0.10
+    entropy_blueprint: Annotated[
+        NonNegative, Doc("entropy of the head blueprint, as a share of its first one, below which it is collapsed")
+    ] = 0.05
+    entropy_style: Annotated[
+        NonNegative, Doc("entropy of the head style, as a share of its first one, below which it is collapsed")
+    ] = 0.08
+    entropy_tempo: Annotated[
+        NonNegative, Doc("entropy of the head tempo, as a share of its first one, below which it is collapsed")
+    ] = 0.05
+    entropy_alpha_target: Annotated[
+        NonNegative, Doc("entropy of the head alpha_target, as a share of its first one, below which it is collapsed")
+    ] = 0.08
+    entropy_alpha_speed: Annotated[
+        NonNegative, Doc("entropy of the head alpha_speed, as a share of its first one, below which it is collapsed")
+    ] = 0.08
+    entropy_alpha_curve: Annotated[
+        NonNegative, Doc("entropy of the head alpha_curve, as a share of its first one, below which it is collapsed")
+    ] = 0.08
+    entropy_clear: Annotated[NonNegative, Doc("times the limit of a head above which its collapse is over")] = 1.5
+    entropy_rounds: Annotated[NonNegative, Doc("rounds in a row below the limit that are a collapse")] = 3.0
+    gradient_drift: Annotated[NonNegative, Doc("gradient norm over its running average")] = 4.0
+    hidden_explosion: Annotated[NonNegative, Doc("root mean square of the memory above it is an alarm")] = 10.0
+    hidden_vanishing: Annotated[NonNegative, Doc("root mean square of the memory below it is an alarm")] = 1e-6
+    behaviour_gap: Annotated[NonNegative, Doc("nats between the recorded and the recomputed log-probabilities")] = 1e-3
+    observation_clipped: Annotated[NonNegative, Doc("share of features that are clipped")] = 0.01
+    young_rounds: Annotated[NonNegative, Doc("first rounds without judgement of drift and clipping")] = 2.0
+    envs_nonfinite: Annotated[NonNegative, Doc("share of envs with skipped steps")] = 0.0
+    rollbacks: Annotated[NonNegative, Doc("rollbacks per env in a round")] = 0.25
+    wait_only: Annotated[NonNegative, Doc("share of WAIT among the steps with a choice")] = 0.95
+    wait_rounds: Annotated[NonNegative, Doc("rounds in a row of waiting that are reported")] = 3.0
+    memory: Annotated[NonNegative, Doc("reserved share of the memory of a device")] = 0.85
+    memory_rounds: Annotated[NonNegative, Doc("rounds from one warning about memory to the next")] = 10.0
+    drop_progress: Annotated[NonNegative, Doc("share of the run before which no drop is reported")] = 0.1
+    drop: Annotated[NonNegative, Doc("fall of the rolling accuracy, as its share")] = 0.1
 
 
 @spec
@@ -63,7 +80,7 @@ class WandbSpec(Spec):
     name: Annotated[Name | None, Null("that of the run directory")] = option(
         None, "--wandb-name", "NAME", OUTPUT, "name (default: that of the run directory)"
     )
-    tags: Annotated[tuple[str, ...], Names()] = option((), "--wandb-tags", "TAG", OUTPUT, "tags")
+    tags: Annotated[tuple[str, ...], Names()] = option((), "--wandb-tags", "TAG", OUTPUT, "tags of the run")
     mode: Literal["online", "offline", "disabled"] = option(
         ONLINE, "--wandb-mode", "MODE", OUTPUT, "online (default), offline, disabled"
     )
@@ -81,8 +98,8 @@ class TelemetrySpec(Spec):
     lifecycle_only: bool = option(
         False, "--lifecycle-only", "", OUTPUT, "only events about the stages of seeds and about hosts"
     )
-    escalate: bool = True  # raise the level for a while after an anomaly or a rollback
-    escalation_epochs: Count = 5
+    escalate: bool = option(True, text="raise the level for a while after an anomaly or a rollback")
+    escalation_epochs: Count = option(5, text="epochs with a raised level")
     dir: Annotated[FilePath | None, Null("the run directory")] = option(
         None, "--telemetry-dir", "DIR", OUTPUT, "folder of the event file (default: the run directory)"
     )
@@ -90,12 +107,18 @@ class TelemetrySpec(Spec):
         (), "--logger", "NAME", OUTPUT, f"also write scalars to {', '.join(LOGGERS)}"
     )
     wandb: WandbSpec = WandbSpec()
-    queue: Count = 64  # epochs and rounds that wait for a sink
-    close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0  # at most a day
-    plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(None)  # points of rolling accuracy
-    improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(None)
+    queue: Count = option(64, text="epochs and rounds that wait for a slow sink before their lines are dropped")
+    close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
+        30.0, text="seconds that the end of a run waits for a sink, at most a day"
+    )
+    plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
+        None, text="points of rolling accuracy below which a round is on a plateau"
+    )
+    improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
+        None, text="points of rolling accuracy above which a round is an improvement or a drop"
+    )
     limits: AnomalyLimits = AnomalyLimits()
-    console: bool = True
+    console: bool = option(True, text="print progress and tables")
 
     @property
     def escalates(self) -> bool:

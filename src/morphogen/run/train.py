@@ -1,6 +1,7 @@
 """Entry points of training: a new run, or a run that is resumed."""
 
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
 from morphogen.run.resume import branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sinks import check_sinks
+from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 from morphogen.storage.run_directory import own_directory
 
@@ -40,7 +42,8 @@ def train_ppo_vectorized(
         out: run directory, new or empty; None writes nothing.
         on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
 
-    Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs.
+    Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs;
+    KeyboardInterrupt after a first Ctrl-C, once the epoch is over and the run is saved.
     """
     spec = _make_paths_absolute(resolve(_pick_spec(spec, fields) or RunSpec(**fields)))
     if out is not None:
@@ -51,7 +54,7 @@ def train_ppo_vectorized(
             return Session(setup, parts, None, console=console).run()
         description = manifest.build_manifest(setup, out=Path(out), command=command)
         with run_directory.create_directory(Path(out), config=dump_config(spec), manifest=description) as folder:
-            return Session(setup, parts, RunContext(folder, description), console=console).run()
+            return _run_interruptible(setup, parts, RunContext(folder, description), console)
 
 
 def resume(
@@ -98,7 +101,20 @@ def resume(
             snapshot.restore(scheduler, point.snapshot, *point.position)
             return TrainResult(tuple(read_rounds(folder.path)), scheduler.params, (), folder.name)
         context = RunContext(folder, description, point)
-        return Session(setup, _with_on_round(parts, on_round), context, console=console).run()
+        return _run_interruptible(setup, _with_on_round(parts, on_round), context, console)
+
+
+def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Any) -> TrainResult:
+    """Run a session; the first Ctrl-C stops it where it can be resumed, unless the caller handles SIGINT."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return Session(setup, parts, context, console=console).run()
+    asked = parts.hooks.should_stop
+    with StopSignals((signal.SIGINT,)) as stop:
+        hooks = replace(parts.hooks, should_stop=lambda: stop.exit_code is not None or asked())
+        result = Session(setup, replace(parts, hooks=hooks), context, console=console).run()
+    if result.stopped and stop.exit_code is not None:
+        raise KeyboardInterrupt(f"the run is saved: morphogen.resume({str(result.run_dir)!r}) continues it")
+    return result
 
 
 def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:

@@ -9,16 +9,21 @@ import threading
 from typing import Any
 
 import pytest
+from support.run_comparison import differences
+from support.small_runs import tiny
 from support.subprocess_env import OURS
 
-from morphogen.cli import process
-from morphogen.cli.process import StopSignals
+from morphogen.engine.scheduler import Hooks, Parts
+from morphogen.run import stop_signals
+from morphogen.run.stop_signals import STOP_MESSAGE, StopSignals
+from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.storage import checkpoint_store
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 WORKS = """
 import sys
-from morphogen.cli.process import StopSignals
+from morphogen.run.stop_signals import StopSignals
 with StopSignals() as stop:
     print("begun", flush=True)
     for line in sys.stdin:
@@ -145,7 +150,7 @@ def test_another_thread_than_the_main_one_changes_no_handler():
 
 
 def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
-    monkeypatch.setattr(process, "STDERR_FD", 9999)
+    monkeypatch.setattr(stop_signals, "STDERR_FD", 9999)
     with StopSignals() as heard:
         send(signal.SIGTERM)
     assert heard.exit_code == 143
@@ -153,10 +158,10 @@ def test_a_stderr_that_nobody_reads_does_not_matter(monkeypatch):
 
 def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
     ours, theirs = os.openpty()
-    monkeypatch.setattr(process, "STDERR_FD", theirs)
+    monkeypatch.setattr(stop_signals, "STDERR_FD", theirs)
     with StopSignals():
         send(signal.SIGTERM)
-    assert os.read(ours, 200).decode().splitlines()[:2] == ["", process.STOP_MESSAGE.decode().strip()]
+    assert os.read(ours, 200).decode().splitlines()[:2] == ["", STOP_MESSAGE.decode().strip()]
     os.close(ours)
     os.close(theirs)
 
@@ -166,3 +171,23 @@ def test_hearing_signals_loads_nothing_heavy():
     code = "import sys, morphogen.cli.process, morphogen.storage.run_directory; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], **told).stdout.split()
     assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)
+
+
+@pytest.mark.slow
+def test_in_python_the_first_interrupt_saves_the_run_and_the_rest_of_it_has_the_same_bits(tmp_path):
+    spec = tiny(rounds=2, episode_length=4, final_episodes=2)
+    train_ppo_vectorized(spec, out=tmp_path / "whole")
+
+    def interrupt(round, epoch):
+        if (round, epoch) == (1, 1):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    parts = Parts(hooks=Hooks(on_epoch=interrupt))
+    with pytest.raises(KeyboardInterrupt, match=r"the run is saved: morphogen.resume\('.*cut'\) continues it"):
+        train_ppo_vectorized(spec, parts=parts, out=tmp_path / "cut")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert [path.name for path in checkpoint_store.list_checkpoints(tmp_path / "cut" / "checkpoints")] == [
+        "round-000001-epoch-0002"
+    ]
+    resume(tmp_path / "cut")
+    assert not list(differences(tmp_path / "whole", tmp_path / "cut"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.config_strategies import groups
 from support.legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
 
-from morphogen.config.groups import LegacyRewardSpec
+from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.rules.rewards.legacy.kernels import (
     SlotRows,
     basic_reward,

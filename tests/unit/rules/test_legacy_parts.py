@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.legacy_rows import SEEDS, few, points
 
-from morphogen.config.groups import LegacyRewardSpec
+from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.legacy import kernels as parts
 from morphogen.rules.rewards.legacy.kernels import RentInputs, rent_and_shock_inputs

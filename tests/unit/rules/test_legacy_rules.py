@@ -12,7 +12,8 @@ from support.profiles import one_in
 from support.small_runs import live, tiny, world_of
 from torch._dynamo.testing import CompileCounter
 
-from morphogen.config.groups import LegacyRewardSpec, RewardSpec
+from morphogen.config.groups import RewardSpec
+from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.engine.setup import build_setup
 from morphogen.rules.rewards.legacy.rules import hindsight_payment, next_scaffold
 from morphogen.rules.rewards.table import BUILDERS, build_rule

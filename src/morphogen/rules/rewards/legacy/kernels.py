@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.groups import LegacyRewardSpec
+from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.rules.stages import blended, clamp_stage, occupied
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import Op

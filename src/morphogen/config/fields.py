@@ -213,6 +213,15 @@ def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
     return {name: _plain(getattr(spec, name), explicit) for name in names}
 
 
+def flat_settings(settings: Settings, above: str = "") -> Settings:
+    """Return nested settings by path: {"ppo": {"clip": 0.2}} -> {"ppo.clip": 0.2}."""
+    flat: Settings = {}
+    for name, value in settings.items():
+        path = f"{above}{name}"
+        flat |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
+
+
 def _plain(value: Any, explicit: bool) -> Any:
     if isinstance(value, Spec):
         return to_settings(value, explicit=explicit)

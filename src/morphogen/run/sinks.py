@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+from morphogen.config.fields import flat_settings, to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
@@ -53,7 +54,7 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
             file.write(lost)
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
-    shared = {"run": folder.name, "epochs": spec.episode_length}
+    shared = {"run": folder.name, "epochs": spec.episode_length, "config": flat_settings(to_settings(spec))}
     sinks = [
         writer.ScalarSink(
             name, folder.metrics, spec.telemetry, **shared, position=at.loggers.get(name, writer.UNOPENED)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -160,6 +161,7 @@ NAME_PREFIXES = name_map(
 LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
 LOGGER_FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
 PROJECT = "morphogen"
+NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 def check_loggers(names: Iterable[str]) -> None:
@@ -181,19 +183,26 @@ class ScalarSink:
         *,
         run: Path,
         epochs: int,
+        config: Mapping[str, Any] = NO_CONFIG,
         position: LoggerPosition = UNOPENED,
     ) -> None:
         """folder: of the files of the logger; run: path of the run for people; epochs: of an episode.
 
-        position: of a run that is resumed.
+        config: settings of the run by path, logged when the logger begins; position: of a run that is resumed.
         """
-        self.name, self.local = name, name in LOGGER_FILES
+        self.name, self.local, self._config = name, name in LOGGER_FILES, config
         self._folder, self._spec, self._epochs, self._position = folder, spec, epochs, position
         self._run = run.absolute()
 
     @cached_property
     def _logger(self) -> Any:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
+        logger = self._open()
+        if self._position == UNOPENED and self._config and self.name in _LOG_CONFIG:
+            _LOG_CONFIG[self.name](logger.experiment, self._config)
+        return logger
+
+    def _open(self) -> Any:
         name, folder, wandb = self.name, str(self._folder), self._spec.wandb
         self._folder.mkdir(parents=True, exist_ok=True)
         loggers = importlib.import_module("torchrl.record.loggers")
@@ -283,6 +292,16 @@ def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
         yield path, float(value)
 
 
+def _config_page(config: Mapping[str, Any]) -> str:
+    """Settings as a table in Markdown."""
+    return "\n".join(("| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in config.items())))
+
+
+_LOG_CONFIG = {  # csv has config.json beside it
+    "tensorboard": lambda experiment, config: experiment.add_text("config", _config_page(config)),
+    "wandb": lambda experiment, config: experiment.config.update(dict(config)),
+    "mlflow": lambda experiment, config: importlib.import_module("mlflow").log_params(dict(config)),
+}
 _CLOSE = {
     "csv": lambda experiment: [file.close() for file in experiment.files.values()],
     "tensorboard": lambda experiment: experiment.close(),

@@ -15,6 +15,7 @@ from support.faulty_sinks import Blocked, Broken, FullDisk, Keep, lived, passing
 from support.generated_logs import started
 from support.small_runs import tiny
 
+from morphogen.config.fields import flat_settings, to_settings
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run import sinks
@@ -358,3 +359,23 @@ def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
         assert again.position() == LoggerPosition(id=known)
         again.write([summary(1)])
     assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]
+
+
+def test_a_service_gets_the_settings_once_when_its_run_begins(tmp_path, monkeypatch):
+    logged, config = [], flat_settings(to_settings(tiny()))
+
+    def note(settings):
+        logged.append(settings)
+
+    run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"), config=SimpleNamespace(update=note))
+    logger = SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
+    package = SimpleNamespace(WandbLogger=lambda **_: logger, MLFlowLogger=lambda **_: logger, log_params=note)
+    monkeypatch.setattr(writer.importlib, "import_module", lambda name: package)
+    for name in ("wandb", "mlflow"):
+        first = ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9, config=config)
+        first.write([summary(0)])
+        first.write([summary(1)])
+        again = {"config": config, "position": first.position()}
+        ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9, **again).write([summary(2)])
+    assert logged == [config, config]
+    assert (config["ppo.clip"], config["data.batch"], config["policy.floor.op"]) == (0.2, 8, 0.005)

@@ -118,10 +118,12 @@ _PACKAGES = (
     *("learn", "nets", "rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
 )
 _MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions"}
-__all__ = sorted([*_HOME, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_HOME, *_MODULES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("morphogen")
     if name in _MODULES:
         return importlib.import_module(f"morphogen.{_MODULES[name]}")
     if name not in _HOME:

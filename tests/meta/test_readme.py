@@ -199,6 +199,6 @@ def test_type_checkers_see_the_public_names():
 def test_the_registry_names_every_package_and_resolves():
     packages = {path.parent.name for path in SRC.glob("*/__init__.py")} | {"errors"}
     assert packages == set(morphogen._PACKAGES)
-    assert morphogen.__all__ == sorted({*packages, *morphogen._MODULES, *morphogen._HOME})
+    assert morphogen.__all__ == sorted({*packages, *morphogen._MODULES, *morphogen._HOME, "__version__"})
     for name in morphogen.__all__:
         assert getattr(morphogen, name) is not None

@@ -33,6 +33,18 @@ def replace(tree, **parts: Any):
     return unsafe_new(type(tree), tree, **leaves | parts)
 
 
+def refuse_gradients(step: str, *inputs: Tensor) -> None:
+    """Raise RuntimeError if a derivative through a step is requested, which would be 0 or lack terms.
+
+    inputs: parameters that the step reads.  Parameters that require a gradient are fine under `torch.no_grad`.
+    """
+    if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in inputs):
+        raise RuntimeError(
+            f"{step} has no derivative with respect to parameters: expected inputs without requires_grad, or "
+            "torch.no_grad; gradients within training are computed inside of it"
+        )
+
+
 def select(mask: Tensor, yes: Any, no: Any) -> Any:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
     if isinstance(yes, Tensor):

@@ -25,7 +25,7 @@ from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
-from morphogen.state.tree_ops import replace, unsafe_new
+from morphogen.state.tree_ops import refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.stage import AlphaMode, Stage
@@ -103,8 +103,12 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
 def train_minibatch(
     train_state: TrainState, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, MinibatchStats]:
-    """Take one optimiser step of every host and seed.  batch [E, B, ...]."""
+    """Take one optimiser step of every host and seed.  batch [E, B, ...].
+
+    Raises: RuntimeError for a derivative with respect to parameters.
+    """
     context, weights = train_state.context, train_state.weights
+    refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.images)
     objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net)
     leaves = weights[:1] if context.active is None else weights
     (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, leaves)

@@ -13,12 +13,11 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, Validation
-from morphogen.state.tree_ops import unsafe_new
+from morphogen.state.tree_ops import refuse_gradients, unsafe_new
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
 
 
-@torch.no_grad()
 def validate(
     state: EnvState,
     split: LabelledImages,
@@ -33,7 +32,16 @@ def validate(
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
+    Raises: RuntimeError for a derivative with respect to parameters.
     """
+    refuse_gradients("validate", state.host.params, *state.seeds.values(True, True))
+    with torch.no_grad():
+        return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk)
+
+
+def _validate(
+    state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net, chunk: int
+) -> Validation:
     nothing = (None,) * len(net.slots)
     growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None  # number [E, K]: row of a coalition
     if any(slot.groups for slot in plan.evaluate):

@@ -14,6 +14,7 @@ from morphogen.data.feed import ResidentFeed
 from morphogen.engine import actions
 from morphogen.engine.environment import open_environment
 from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.nets.plan import empty_plan
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import copy_tree, leaves, trees_equal
@@ -288,3 +289,27 @@ def test_a_control_holds_beyond_the_horizon():
 def test_parts_that_narrow_a_run_narrow_its_environment():
     scheduler = Scheduler(tiny_setup(policy_name="wait"), Parts())
     assert scheduler.env.control is scheduler.control is not None
+
+
+def with_host(state, params):
+    return state.replace(host=state.host.replace(params=params))
+
+
+def through_validation(env, state, action, plan, params):
+    return env.start(with_host(state, params), empty_plan(env.envs, env.net))[0].signals.val_loss.sum()
+
+
+def through_training(env, state, action, plan, params):
+    return env.step(with_host(state, params), action, plan=plan)[0].host.params.sum()
+
+
+@pytest.mark.parametrize(("call", "step"), [(through_validation, "validate"), (through_training, "train_minibatch")])
+def test_a_derivative_that_would_be_wrong_is_refused(lived, call, step):
+    env, states, acts, _ = lived
+    given = (env, states[0], acts[0], env.plan(states[0], acts[0]))
+    with pytest.raises(RuntimeError, match=f"{step} has no derivative with respect to parameters"):
+        call(*given, states[0].host.params.clone().requires_grad_())
+    with pytest.raises(RuntimeError, match=f"{step} has no derivative with respect to parameters"):
+        torch.func.grad(lambda params: call(*given, params))(states[0].host.params)
+    with torch.no_grad():  # parameters of a module, without a derivative
+        call(*given, states[0].host.params.clone().requires_grad_())

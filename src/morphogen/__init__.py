@@ -54,11 +54,11 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.engine import actions as actions
     from morphogen.engine.environment import Environment as Environment
     from morphogen.engine.environment import Step as Step
-    from morphogen.engine.environment import make as make
     from morphogen.engine.episodes import Epoch as Epoch
     from morphogen.engine.episodes import Rollout as Rollout
     from morphogen.engine.episodes import reset_hidden as reset_hidden
     from morphogen.engine.episodes import run_epoch as run_epoch
+    from morphogen.engine.make import make as make
     from morphogen.engine.phases import PolicyInputs as PolicyInputs
     from morphogen.engine.policies import build_arm as build_arm
     from morphogen.engine.scheduler import Hooks as Hooks
@@ -96,8 +96,9 @@ _HOMES = {
     "config.spec": "RunSpec resolve",
     "config.task": "InstanceSpec PRESETS TASKS",
     "config.telemetry_spec": "TelemetrySpec",
-    "engine.environment": "Environment Step make",
+    "engine.environment": "Environment Step",
     "engine.episodes": "Epoch Rollout reset_hidden run_epoch",
+    "engine.make": "make",
     "engine.phases": "PolicyInputs",
     "engine.policies": "build_arm",
     "engine.scheduler": "Hooks Parts Scheduler",

@@ -1,6 +1,7 @@
 """README and manual are true: commands as promised, paths and names exist, code runs."""
 
 import ast
+import doctest
 import json
 import re
 from pathlib import Path
@@ -202,3 +203,14 @@ def test_the_registry_names_every_package_and_resolves():
     assert morphogen.__all__ == sorted({*packages, *morphogen._MODULES, *morphogen._HOME, "__version__"})
     for name in morphogen.__all__:
         assert getattr(morphogen, name) is not None
+
+
+def test_the_examples_in_docstrings_of_public_names_run():
+    """Run them as doctests, so that an example shows what is printed."""
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    found = [test for name in sorted(morphogen._HOME) for test in finder.find(getattr(morphogen, name), name)]
+    examples = [test for test in found if test.examples]
+    assert {test.name for test in examples} >= {"make", "Environment", "make_env", "RunSpec", "run_epoch"}
+    for test in examples:
+        runner.run(test)
+    assert runner.failures == 0

@@ -23,7 +23,7 @@ from tensordict import TensorDict
 from morphogen.adapters.torchrl_env import flatten_inputs
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
-from morphogen.engine.environment import make
+from morphogen.engine.make import make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
@@ -56,7 +56,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         **fields: Any,
     ) -> None:
-        """Build the environment; `fields` as in `engine.environment.make`.
+        """Build the environment; `fields` as in `engine.make`.
 
         Raises: ConfigError for settings out of range, and for another mode of resets.
         """

@@ -9,7 +9,8 @@ from torchrl.data import Binary, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from morphogen.config.spec import RunSpec
-from morphogen.engine.environment import Environment, make
+from morphogen.engine.environment import Environment
+from morphogen.engine.make import make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state.decision import ActionMasks, Observation
@@ -150,5 +151,13 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
 def make_env(
     task: str | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
 ) -> MorphogenEnv:
-    """Build a TorchRL environment; arguments and errors as in `engine.environment.make`."""
+    """Build a TorchRL environment; arguments and errors as in `engine.make`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make_env("whitebox", envs=2, seed=0)
+        >>> rolled = env.rollout(3)
+        >>> rolled.shape, rolled["next", "reward"].shape
+        (torch.Size([2, 3]), torch.Size([2, 3, 1]))
+    """
     return MorphogenEnv(make(task, envs=envs, seed=seed, **fields))

@@ -62,6 +62,16 @@ class RunSpec(Spec):
 
     Fields that are not given come from the preset, then from the defaults of the task, then from the class.  Fields
     that are None come from the task as well, when `resolve` fills them in.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(task="whitebox", rounds=3, ppo={"clip": 0.1})
+        >>> spec.ppo.clip, spec.episode_length, mg.resolve(spec).episode_length
+        (0.1, None, 8)
+        >>> mg.RunSpec(ppo={"clip": 3})
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: ppo.clip: expected a number > 0 and <= 1, got 3
     """
 
     PATH: ClassVar[str] = ""

@@ -3,7 +3,7 @@
 For readers who ask "in which order does an epoch run?".  Entry points:
 
     setup           `build_setup`: from a resolved spec to data, networks, rule and device; `describe_run`: its size
-    environment     `make`, `Environment`: reset, step, plan, restart; `step` holds the order of an epoch
+    environment     `Environment`: reset, step, plan, restart; `step` holds the order of an epoch; `make` builds it
     actions         actions of all envs: random ones, waiting, one leaf per head
     phases          the units of an epoch: observe, choose, act (decode .. tick), train, score; each can be compiled
     scheduler       `Scheduler`: run -> run_round -> run_epoch; `Parts` replaces defaults, `Hooks` are called by it

@@ -62,7 +62,17 @@ class Epoch(NamedTuple):
 def run_epoch(
     env: Environment, state: EnvState, seen: PolicyInputs, policy: Policy, *, params: TensorDict, hidden: TensorDict
 ) -> Epoch:
-    """Choose an action per env, then step.  state, seen, hidden [E], as the epoch before left them."""
+    """Choose an action per env, then step.  state, seen, hidden [E], as the epoch before left them.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> policy, control, params = mg.build_arm("random", env.setup)
+        >>> hidden = policy.initial_hidden(env.envs)
+        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=hidden)
+        >>> epoch.choice.action.shape, epoch.step.terminated.tolist()
+        (torch.Size([2, 8]), [False, False])
+    """
     env.timer.mark("head")
     choose = env.compiled.unit("policy", partial(choose_actions, policy=policy))
     choice = choose(params, seen, hidden, env.keys, state.clock)

@@ -289,6 +289,7 @@ def test_interruption_ends_with_130(started, tmp_path, capsys):
 def test_a_signal_ends_with_its_code(monkeypatch, number, code):
     handlers = {}
     monkeypatch.setattr("signal.signal", handlers.__setitem__)
+    monkeypatch.setattr("signal.getsignal", lambda number: signal.SIG_DFL)
     process.exit_on_signals()
     with pytest.raises(SystemExit) as caught:
         handlers[number](number, None)

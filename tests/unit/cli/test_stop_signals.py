@@ -34,9 +34,10 @@ sys.exit(stop.exit_code)
 
 @pytest.fixture(autouse=True)
 def heeding():
-    """Set the default handler of Ctrl-C, which is ignored in the background, and restore the old one."""
+    """Set the default handlers of signals that are ignored in the background, and restore the old ones."""
     before = {number: signal.getsignal(number) for number in CODES}
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -268,7 +268,7 @@ def test_steps_over_streamed_data_are_pure_too():
     (states, acts, _), other = episode(resident), episode(flowing)[0]
     with flowing:
         assert all(trees_equal(one, two) for one, two in zip(states, other, strict=True))
-        for t in (2, 0, 0, 3, 1):  # back and forth, and past the end of the episode
+        for t in (1, 0, 0, 2, 0, 1, 2, 3):  # back and forth, at last up to the end, and past it
             assert trees_equal(flowing.step(states[t], acts[t])[0], states[t + 1])
         late = [env.step(states[4], actions.wait(env))[0] for env in (resident, flowing)]
         assert trees_equal(*late)

@@ -25,7 +25,7 @@ PATIENCE_S = 60
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
 ENTRIES = (
     *("config.json", "manifest.json", "events.jsonl", "policy.safetensors", "result.json", "evaluation.json", "lock"),
-    *("metrics", "metrics/csv", "metrics/csv/scalars/round/accuracy_mean.csv", "report", "report/index.html"),
+    *("metrics", "metrics/csv", "metrics/csv/round.csv", "report", "report/index.html"),
     *("checkpoints", CHECKPOINT, f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"),
     f"{CHECKPOINT}/envs.rank0.safetensors",
 )

@@ -136,8 +136,8 @@ def double(path):
 OTHERS = {
     "result.json": double,
     "config.json": double,
-    "metrics/csv/scalars/round/accuracy_mean.csv": double,
-    "metrics/csv/scalars/round/reward_mean.csv": lambda path: path.unlink(),
+    "metrics/csv/round.csv": double,
+    "metrics/csv/epoch.csv": lambda path: path.unlink(),
     "manifest.json": lambda path: path.write_text(path.read_text().replace('"completed"', '"running"')),
 }
 

@@ -1,5 +1,6 @@
 """Two runs that should be the same: where their files differ, clocks aside."""
 
+import csv
 import json
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -14,6 +15,7 @@ from morphogen.storage.tensor_trees import load_tree
 # Clocks, places and graphs of a process: names of fields, of metrics and of entries of a checkpoint.
 CLOCKS = ("time", "seconds", "phases", "run_id", "command", "inode", "graphs", "graph_fallbacks")
 CLOCK_ENDS = ("_s", "_per_s", "_time_share", "_bytes")
+TABLES = "metrics/csv/*.csv"
 FILES = (run_directory.CONFIG, run_directory.RESULT)  # the same byte for byte
 
 
@@ -72,7 +74,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     for file in (checkpoint_store.ENVS, checkpoint_store.SHARED):
         yield from tree_differences(_saved(one, file), _saved(other, file), file)
     yield from tree_differences(*(_torch(run / run_directory.POLICY) for run in (one, other)), run_directory.POLICY)
-    yield from _bytes(one, other, sorted({*_metrics(one), *_metrics(other)}))
+    yield from _table_differences(one, other)
 
 
 def lasting(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -121,6 +123,18 @@ def _torch(path: Path) -> Any:
     return load_tree(path, label="file")
 
 
-def _metrics(run: Path) -> list[str]:
-    found = (run / "metrics").rglob("*.csv")
-    return [str(path.relative_to(run)) for path in found if not timed(path.stem)]
+def _table_differences(one: Path, other: Path) -> Iterator[str]:
+    for name in sorted({path.relative_to(run).as_posix() for run in (one, other) for path in run.glob(TABLES)}):
+        left, right = (_table(run / name) for run in (one, other))
+        if left != right:
+            yield f"{name} is {left!r} and {right!r}"
+
+
+def _table(path: Path) -> list[list[str]] | None:
+    """Header and rows, without the columns of clocks; None without a file."""
+    if not path.is_file():
+        return None
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    kept = [at for at, name in enumerate(header) if not timed(name.rpartition("/")[2])]
+    return [[row[at] for at in kept] for row in (header, *rows)]

@@ -9,6 +9,7 @@ For readers who ask "what is reported, and where does it go?".  Entry points:
     anomaly             rules on rounds and epochs, suspicious seeds; causes that raise the level
     dispatch            level, flight recorder, and one `SinkWorker` (thread, queue) per sink
     writer              sinks and their positions: the event file; csv, tensorboard, wandb, mlflow
+    scalars             numbers of events as rows: tables of CSV, named numbers for loggers
     messages            an event as a line for people
 
 A sink that fails is given up alone.  Lifecycle events are never dropped, other dropped events are counted.

@@ -1,8 +1,7 @@
 """Sinks for events, and positions to resume from: the event file, functions, and loggers of scalars.  No tensors.
 
-Scalars are the numbers of events, through TorchRL's loggers to CSV files, TensorBoard, Weights & Biases or MLflow.
-Names are `round/*`, `ppo/*`, `actions/*`, ... with the round, from 1, as step, and `epoch/*`, means over the envs, with
-the epochs of the run counted through from 0.
+Scalars are the numbers of events (`telemetry.scalars`), to CSV tables, or through TorchRL's loggers to TensorBoard,
+Weights & Biases or MLflow.
 """
 
 import errno
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -24,9 +22,7 @@ from morphogen.errors import ConfigError
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
-from morphogen.telemetry.kinds.epoch import EpochCompleted
-from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.vocab.text import name_map
+from morphogen.telemetry.scalars import CsvTables, event_row
 
 
 class LoggerPosition(NamedTuple):
@@ -154,10 +150,6 @@ class MemorySink(CallbackSink):
         self.name = type(self).__name__
 
 
-NAME_PREFIXES = name_map(
-    "RoundCompleted=round, PpoUpdated=ppo, ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, "
-    "Throughput=throughput, ObservationStats=observation, HiddenHealth=hidden"
-)
 LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
 LOGGER_FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
 PROJECT = "morphogen"
@@ -205,9 +197,9 @@ class ScalarSink:
     def _open(self) -> Any:
         name, folder, wandb = self.name, str(self._folder), self._spec.wandb
         self._folder.mkdir(parents=True, exist_ok=True)
-        loggers = importlib.import_module("torchrl.record.loggers")
         if name == "csv":
-            return loggers.CSVLogger(exp_name=name, log_dir=folder)
+            return CsvTables(self._folder / name)
+        loggers = importlib.import_module("torchrl.record.loggers")
         if name == "tensorboard":
             return loggers.TensorboardLogger(exp_name=name, log_dir=folder)
         if name == "mlflow":
@@ -229,13 +221,19 @@ class ScalarSink:
     def write(self, events: Iterable[Envelope]) -> None:
         """Log the numbers of a batch."""
         for event in events:
-            for name, value, step in event_scalars(event, self._epochs):
-                self._logger.log_scalar(name, value, step=step)
+            row = event_row(event, self._epochs)
+            if row is None:
+                continue
+            if self.name == "csv":
+                self._logger.write(row)
+                continue
+            for name, value in row.scalars():
+                self._logger.log_scalar(name, value, step=row.step)
 
     def flush(self) -> None:
         """Files take what the logger holds back; a service takes it as it sees fit."""
         if "_logger" in vars(self) and self.local:
-            _FLUSH[self.name](self._logger.experiment)
+            _FLUSH[self.name](self._logger)
             self._position = LoggerPosition(files=dict(_file_sizes(self._folder, self.name)))
 
     def position(self) -> LoggerPosition:
@@ -247,7 +245,7 @@ class ScalarSink:
     def close(self) -> None:
         """Close what the logger has open."""
         if "_logger" in vars(self):
-            _CLOSE[self.name](self._logger.experiment)
+            _CLOSE[self.name](self._logger)
 
 
 def truncate_files(folder: Path, name: str, sizes: Mapping[str, int]) -> None:
@@ -266,32 +264,6 @@ def _file_sizes(folder: Path, name: str) -> Iterator[tuple[str, int]]:
             yield path.relative_to(folder).as_posix(), path.stat().st_size
 
 
-def event_scalars(event: Envelope, epochs: int) -> Iterator[tuple[str, float, int]]:
-    """Name, value and step of every number in an event; what is not measured is left out."""
-    if event.round is None or event.late:
-        return
-    data = event.data
-    if isinstance(data, EpochCompleted):
-        step = event.round * epochs + (event.epoch or 0)
-        for name, row in data.payload().items():
-            known = [float(value) for value in row if isinstance(value, int | float)]
-            if known:
-                yield f"epoch/{name}", fmean(known), step
-    elif isinstance(data, AnomalyDetected):
-        yield f"anomaly/{data.kind}", 1.0 if data.value is None else data.value, event.round + 1
-    elif event.name in NAME_PREFIXES:
-        numbers = _flatten(NAME_PREFIXES[event.name], data.payload())
-        yield from ((name, value, event.round + 1) for name, value in numbers)
-
-
-def _flatten(path: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _flatten(f"{path}/{name}", inner)
-    elif isinstance(value, int | float):
-        yield path, float(value)
-
-
 def _config_page(config: Mapping[str, Any]) -> str:
     """Settings as a table in Markdown."""
     return "\n".join(("| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in config.items())))
@@ -303,13 +275,10 @@ _LOG_CONFIG = {  # csv has config.json beside it
     "mlflow": lambda experiment, config: importlib.import_module("mlflow").log_params(dict(config)),
 }
 _CLOSE = {
-    "csv": lambda experiment: [file.close() for file in experiment.files.values()],
-    "tensorboard": lambda experiment: experiment.close(),
-    "wandb": lambda experiment: experiment.finish(),
-    "mlflow": lambda experiment: importlib.import_module("mlflow").end_run(),
+    "csv": lambda tables: tables.close(),
+    "tensorboard": lambda logger: logger.experiment.close(),
+    "wandb": lambda logger: logger.experiment.finish(),
+    "mlflow": lambda logger: importlib.import_module("mlflow").end_run(),
 }
-_FLUSH = {
-    "csv": lambda experiment: [file.flush() for file in experiment.files.values()],
-    "tensorboard": lambda experiment: experiment.flush(),
-}
+_FLUSH = {"csv": lambda tables: tables.flush(), "tensorboard": lambda logger: logger.experiment.flush()}
 _ID = {"wandb": lambda experiment: experiment.id, "mlflow": lambda experiment: experiment.info.run_id}

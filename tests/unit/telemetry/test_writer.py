@@ -16,7 +16,8 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.writer import LOGGER_PACKAGES, ScalarSink, check_loggers, event_scalars
+from morphogen.telemetry.scalars import CsvTables, ScalarRow, event_row
+from morphogen.telemetry.writer import LOGGER_PACKAGES, ScalarSink, check_loggers
 
 ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
 EPOCH = EpochCompleted(
@@ -31,7 +32,8 @@ EPOCH = EpochCompleted(
 
 
 def named(event, epochs=24):
-    return {name: (value, step) for name, value, step in event_scalars(event, epochs)}
+    row = event_row(event, epochs)
+    return {} if row is None else {name: (value, row.step) for name, value in row.scalars()}
 
 
 def test_an_epoch_gives_means_over_the_envs_that_were_measured_at_its_number_in_the_run():
@@ -62,16 +64,46 @@ def test_what_is_late_or_about_one_env_gives_none():
     assert named(passing(0)) == {}
 
 
-def test_csv_files_hold_a_line_per_step(tmp_path):
+def read_table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
     sink = ScalarSink("csv", tmp_path / "metrics", TelemetrySpec(), run=tmp_path, epochs=24)
-    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3)])
+    anomaly = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
+    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), passing(0)])
     sink.write([summary(1)])
     sink.flush()
     sink.close()
-    folder = tmp_path / "metrics/csv/scalars"
-    with (folder / "round/accuracy_mean.csv").open() as file:
-        assert [(int(step), float(value)) for step, value in csv.reader(file)] == [(1, 1.0), (2, 1.0)]
-    assert (folder / "epoch/val_acc.csv").read_text() == "3,2.0\n"
+    folder = tmp_path / "metrics/csv"
+    assert {path.name for path in folder.rglob("*")} == {"round.csv", "epoch.csv", "anomaly.csv"}
+    rounds = read_table(folder / "round.csv")
+    assert [(int(row["step"]), float(row["accuracy_mean"])) for row in rounds] == [(1, 1.0), (2, 1.0)]
+    (epoch,) = read_table(folder / "epoch.csv")
+    assert (epoch["step"], epoch["val_acc"]) == ("3", "2.0")
+    assert (folder / "anomaly.csv").read_text() == "step,kind,value\n1,kl_spike,0.2\n"
+
+
+def test_a_number_that_is_not_measured_is_an_empty_cell_of_its_column(tmp_path):
+    tables = CsvTables(tmp_path)
+    tables.write(ScalarRow("ppo", 1, {"kl": None, "loss": 2.0}))
+    tables.write(ScalarRow("ppo", 2, {"loss": 4.0, "kl": 0.5}))
+    tables.close()
+    assert (tmp_path / "ppo.csv").read_text() == "step,kl,loss\n1,,2.0\n2,0.5,4.0\n"
+
+
+def test_a_table_goes_on_under_its_header_and_refuses_a_number_without_a_column(tmp_path):
+    for step, values in enumerate(({"a": 1.0, "b": 2.0}, {"b": 4.0, "a": 3.0})):
+        tables = CsvTables(tmp_path)
+        tables.write(ScalarRow("t", step, values))
+        tables.close()
+    assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
+    tables = CsvTables(tmp_path)
+    with pytest.raises(ValueError, match=r"t\.csv: expected columns step, a, b, got c as well"):
+        tables.write(ScalarRow("t", 2, {"a": 1.0, "c": 1.0}))
+    tables.close()
+    assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
 
 
 @pytest.mark.parametrize("name", LOGGER_PACKAGES)
@@ -87,11 +119,11 @@ def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
     pytest.importorskip(LOGGER_PACKAGES[name])
     code = (
         f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from sinks import summary\n"
+        "from support.faulty_sinks import summary\n"
+        "from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec\n"
         "from morphogen.telemetry.writer import ScalarSink\n"
-        "from morphogen.vocab.telemetry import TelemetrySpec, WandbSpec\n"
-        "spec = TelemetrySpec(wandb=WandbSpec(mode='offline'))\n"
-        f"sink = Scalars({name!r}, Path(sys.argv[1]), spec, epochs=8)\n"
+        "spec, run = TelemetrySpec(wandb=WandbSpec(mode='offline')), Path(sys.argv[1])\n"
+        f"sink = ScalarSink({name!r}, run / 'metrics', spec, run=run, epochs=8, config={{'rounds': 2}})\n"
         "sink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)

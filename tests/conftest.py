@@ -7,8 +7,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
-from morphogen.rules.rewards.table import BUILDERS
-from morphogen.vocab.reward import RULES
+from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, RULES
+from morphogen.config.task import TASKS
+
+REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES)
 
 settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
@@ -43,11 +45,10 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 50, 100)
 
 
-@pytest.fixture
-def open_table():
-    """Remove rules that a test adds to the table of reward rules when the test ends."""
-    before = dict(RULES), dict(BUILDERS)
+@pytest.fixture(autouse=True)
+def closed_registries():
+    """Remove the parts that a test registers when the test ends."""
+    before = [(registry, dict(registry._origins), dict(registry._parts)) for registry in REGISTRIES]
     yield
-    for table, rows in zip((RULES, BUILDERS), before, strict=True):
-        table.clear()
-        table.update(rows)
+    for registry, origins, parts in before:
+        registry._origins, registry._parts = origins, parts

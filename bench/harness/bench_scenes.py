@@ -14,7 +14,7 @@ from torch import Tensor
 
 from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import EngineSpec
-from morphogen.config.spec import RunSpec, cnn_spec, resolve
+from morphogen.config.spec import RunSpec, find_host, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.nets.net import Net
@@ -99,7 +99,7 @@ def build_scene(
 ) -> BenchScene:
     """A scene of a task with the defaults of the classes.  coalitions: their number, None = all of the live seeds."""
     spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
-    host = cnn_spec(spec)
+    host = find_host(spec)
     net = Net(host, host.pick_slots(spec.slots))
     state = add_seeds(
         _initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, len(net.slots), device)

@@ -20,10 +20,11 @@ from bench.harness.bench_scenes import build_scene
 from bench.harness.timing import Bench, ratio_measure, run_bench
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
-from morphogen.rules.rewards.table import BUILDERS, build_rule
+from morphogen.rules.rewards.table import build_rule
 from morphogen.state.env import EnvState
 from morphogen.state.measure import RewardInputs, StepScore
 from morphogen.steps.score import score
@@ -82,7 +83,7 @@ def build_paying_step(envs: int, name: str, device: torch.device) -> tuple[Call,
 def build_subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Call]]:
     """Name -> a rule, and what calls it STEPS times."""
     slots = build_scene("digits", envs, "mixed", val_samples=1, device=device).state.slots
-    limits, count = Limits("cnn", (True,) * slots.stage.shape[1]), slots.stage.shape[1]
+    limits, count = Limits((True,) * slots.stage.shape[1]), slots.stage.shape[1]
     sizes = torch.tensor([SIZES.get(head, count) for head in Head], device=device)
     action = torch.arange(envs, device=device).unsqueeze(-1) % sizes
     found: dict[str, tuple[Call, Call]] = {
@@ -90,7 +91,7 @@ def build_subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Cal
         "decode": (lambda *given: decode(*given, limits), functools.partial(repeat_call, args=(action, slots))),
     }
     steps = scripted_steps(envs, device)
-    for name in BUILDERS:
+    for name in RULES:
         rule = build_rule(RewardSpec(rule=name), **asdict(TERMS))
         whole = functools.partial(pay_episode, steps=steps, ledger=rule.init(envs, SLOTS, device))
         found[f"reward_{name}"] = (lambda *given, rule=rule: rule(*given), whole)

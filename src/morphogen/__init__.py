@@ -129,8 +129,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"morphogen.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'morphogen' has no attribute {name!r}")
-    if _HOME[name].startswith("config."):  # a config may name a reward rule of an installed package
-        importlib.import_module("morphogen.engine.extensions").register_names()
     value = getattr(importlib.import_module(f"morphogen.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -16,9 +16,10 @@ from tensordict import TensorDict
 import morphogen
 from morphogen.config.config_files import parse_config
 from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
 from morphogen.engine.reporter import build_facts, build_record
 from morphogen.engine.scheduler import Scheduler
-from morphogen.rules.rewards.table import register, rule_from_function
+from morphogen.rules.rewards.table import rule_from_function
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_files import load_checkpoint, load_policy
 from morphogen.storage.tensor_trees import restore_tree
@@ -106,8 +107,8 @@ class Streak:
         return count / 100, {"streak": count / 100}, ledger.replace({"count": count})
 
 
-def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoint(open_table, tmp_path):
-    register("streak", lambda spec, terms: Streak())
+def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoint(tmp_path):
+    RULES.register("streak", lambda spec, terms: Streak())
     result = train_ppo_vectorized(tiny(reward=RewardSpec(rule="streak")), out=tmp_path / "run")
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
     scheduler = Scheduler(tiny_setup(reward=RewardSpec(rule="streak")))
@@ -123,8 +124,8 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     assert (result.history[0].reward_mean or 0) > 0
 
 
-def test_a_rule_without_a_ledger_leaves_an_empty_one(open_table, tmp_path):
-    register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
+def test_a_rule_without_a_ledger_leaves_an_empty_one(tmp_path):
+    RULES.register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
     train_ppo_vectorized(tiny(reward=RewardSpec(rule="still")), out=tmp_path / "run")
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()
     scheduler = Scheduler(tiny_setup(reward=RewardSpec(rule="still")))
@@ -142,9 +143,9 @@ def sick(t, state):
 
 
 @pytest.mark.parametrize(("name", "penalty"), [("delta", 3.0), ("still", 3.0), ("streak", 0.0)])
-def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(open_table, name, penalty):
-    register("streak", lambda spec, terms: Streak())
-    register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
+def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(name, penalty):
+    RULES.register("streak", lambda spec, terms: Streak())
+    RULES.register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
     setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
     memory, found = None, []
     for t, epoch in enumerate(live(world_of(setup), "wait", change=sick)):

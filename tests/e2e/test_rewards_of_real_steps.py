@@ -5,16 +5,17 @@ import torch
 from support.small_runs import live, tiny, world_of
 
 from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
 from morphogen.engine.setup import build_setup
 from morphogen.rules.decode import decode
-from morphogen.rules.rewards.table import BUILDERS, build_rule
+from morphogen.rules.rewards.table import build_rule
 from morphogen.steps.apply import apply_action
 from morphogen.steps.score import score
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import RELEVANT, Head, Op
 
 EPOCHS, ENVS = 14, 8
-every_rule = pytest.mark.parametrize("name", sorted(BUILDERS))
+every_rule = pytest.mark.parametrize("name", sorted(RULES))
 
 
 class Scene:

@@ -7,8 +7,9 @@ import torch
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.groups import AttributionSpec, DataSpec, HostSpec
-from morphogen.nets import cnn
 from morphogen.nets import plan as plans
+from morphogen.nets.cnn_seeds import ATTENTION
+from morphogen.nets.seed_module import seed_layout
 from morphogen.rules.attribution import coalitions
 from morphogen.steps.score import attribute
 from morphogen.steps.validate import validate
@@ -35,7 +36,7 @@ def kept(state, setup, *, alpha, bend):
     put = {"stage": Stage.FOSSILIZED, "blueprint": Blueprint.ATTENTION, "algorithm": Algorithm.ADD, "alpha": alpha}
     leaves = {k: torch.where(here, v if k == "alpha" else int(v), getattr(state.slots, k)) for k, v in put.items()}
     seeds = state.seeds.clone()
-    layout = cnn.seed_layout(Blueprint.ATTENTION, setup.net.slots[s].channels)
+    layout = seed_layout(ATTENTION, setup.net.slots[s].channels)
     bend(layout.split(seeds["r0c0", "params"][:, : layout.size]))
     return state.replace(slots=state.slots.replace(**leaves), seeds=seeds)
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
-from morphogen.rules.rewards.table import BUILDERS, Rule, build_rule, describe_rule, register, rule_from_function
+from morphogen.rules.rewards.protocol import Rule
+from morphogen.rules.rewards.table import build_rule, describe_rule, rule_from_function
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
@@ -20,7 +22,7 @@ from morphogen.vocab.reward import CORE, FAMILIES, RULES
 
 POLICIES = list(ARCHETYPES.values())
 WHOLE = {dtype: archetype_inputs(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
-every_rule = pytest.mark.parametrize("name", sorted(BUILDERS))
+every_rule = pytest.mark.parametrize("name", sorted(RULES))
 
 
 def rule(name: str, **spec) -> Rule:
@@ -56,18 +58,17 @@ def lives(draw) -> RewardInputs:
 
 
 def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
-    assert BUILDERS.keys() == RULES.keys()
     assert {"sparse", "delta", "value", "rent", "loss"} <= RULES.keys()
-    for name in BUILDERS:
-        assert RULES[name] in FAMILIES
+    for name in RULES:
+        assert RULES.origin(name) in FAMILIES
         assert 20 < len(describe_rule(name)) <= 120
         assert describe_rule(name).endswith(".")
 
 
-def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_table):
+def test_a_registered_rule_is_known_to_configs_and_built_like_any_other():
     with pytest.raises(ConfigError, match=r'reward\.rule: expected one of sparse, delta.* got "thrift"'):
         RewardSpec(rule="thrift")
-    register("thrift", rule_from_function(thrift))
+    RULES.register("thrift", rule_from_function(thrift))
     spec = parse_config('{"reward": {"rule": "thrift"}}')
     assert parse_config(dump_config(spec)) == spec
     own = build_rule(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
@@ -80,7 +81,11 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
 @pytest.mark.parametrize(
     ("name", "builder", "said"),
     [
-        ("delta", rule_from_function(thrift), "reward rule delta: expected a new name, got the name of a rule of own"),
+        (
+            "delta",
+            rule_from_function(thrift),
+            "reward rule delta: expected a new name, got that of a reward rule of own",
+        ),
         (
             "",
             rule_from_function(thrift),
@@ -93,16 +98,28 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other(open_tab
     ],
 )
 def test_what_cannot_be_a_rule_is_refused_and_leaves_the_table_as_it_is(name, builder, said):
-    before = dict(RULES), dict(BUILDERS)
+    before = dict(RULES)
     with pytest.raises(ConfigError, match=said):
-        register(name, builder)
-    assert before == (RULES, BUILDERS)
+        RULES.register(name, builder)
+    assert before == dict(RULES)
 
 
-def test_a_name_is_given_once(open_table):
-    register("thrift", rule_from_function(thrift))
-    with pytest.raises(ConfigError, match="thrift: expected a new name, got the name of a rule of this program"):
-        register("thrift", rule_from_function(thrift))
+def test_a_rule_of_this_program_can_be_replaced_as_where_a_cell_of_a_notebook_runs_again():
+    first, second = rule_from_function(thrift), rule_from_function(thrift)
+    RULES.register("thrift", first)
+    RULES.register("thrift", second)
+    assert RULES["thrift"] is second
+
+
+def test_a_rule_can_be_given_as_an_object_wherever_its_name_can_be():
+    own = rule_from_function(thrift)
+    spec = RewardSpec(rule=own)
+    assert (spec.rule, RULES["thrift"], RULES.origin("thrift")) == ("thrift", own, "this program")
+    with pytest.raises(ConfigError, match="name of a reward rule: .* got '<lambda>'"):
+        RewardSpec(rule=rule_from_function(lambda inputs: {}))
+    for value in (3, {"gain": 1}, None):
+        with pytest.raises(ConfigError, match="reward.rule: expected one of sparse"):
+            RewardSpec(rule=value)
 
 
 def test_numbers_that_no_run_has_are_refused():
@@ -201,7 +218,7 @@ def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
 def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
-    in_one_graph({name: rule(name) for name in BUILDERS if RULES[name] == CORE}, "inductor")
+    in_one_graph({name: rule(name) for name in RULES if RULES.origin(name) == CORE}, "inductor")
 
 
 # rules from one function

@@ -36,13 +36,13 @@ from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.strategies.slots import points
+from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.reward import FAMILIES
 from morphogen.vocab.reward import RULES as RULES_OF
-from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
-LIMITS = Limits("cnn", (True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention"))
+LIMITS = Limits((True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention"))
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
 STRICT = LifecycleSpec(permissive_gates=False)

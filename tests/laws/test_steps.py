@@ -43,8 +43,8 @@ from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.builders.synthetic_epoch import EpisodeSpec, synthetic_validation
 from morphogen.testing.laws import check_step
+from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)

@@ -103,7 +103,7 @@ def test_the_schedule_can_be_followed(tmp_path):
     ],
     ids=lambda block: block.splitlines()[-1][:40],
 )
-def test_the_code_runs(block, tmp_path, monkeypatch, capsys, open_table):
+def test_the_code_runs(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from bench.harness.plain_modules import SeedModule, flatten_parameters, ordered_parameters
 from morphogen.config.groups import HostSpec, LifecycleSpec
-from morphogen.nets import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
@@ -14,7 +13,7 @@ from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import ImageBatch, LabelledImages
 from morphogen.steps.reset import init_seeds, new_seed_rows
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.host import CnnSpec
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
 SPEC = HostSpec(lr=0.05, seed_lr=0.02)
@@ -45,7 +44,7 @@ def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
     classes = torch.full((envs,), net.host.classes)
     labels = torch.arange(net.host.classes).expand(envs, -1).contiguous()
     instance = state.instance.replace(classes=classes, class_of=labels)
-    host = state.host.replace(params=cnn.host_layout(net.host).draw(noise(envs, net.host_size, seed=seed)))
+    host = state.host.replace(params=net.networks.layout().draw(noise(envs, net.host_size, seed=seed)))
     return state.replace(instance=instance, host=host)
 
 

@@ -2,15 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from morphogen.analysis.tables import Row, Tables
-from morphogen.config.task import TASKS
 from morphogen.telemetry.events import mean_known
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
-from morphogen.vocab.slot import CnnSpec
 
 ROUND_COLUMNS = (
     *("round", "episodes_completed", "accuracy_mean", "accuracy_std", "committed_mean", "rolling_accuracy"),
@@ -46,15 +43,6 @@ def rows_of_round(rows: Iterable[Row], round: int) -> list[Row]:
     return [row for row in rows if row["round"] == round]
 
 
-def find_host(tables: Tables) -> CnnSpec | None:
-    """The host of a run; None where the log does not say."""
-    for start in tables["starts"]:
-        width = start["config"].get("host", {}).get("width")
-        if start["task"] in TASKS and width is not None:
-            return replace(TASKS[start["task"]].host, base=width)
-    return None
-
-
 def sum_counts(rows: Iterable[Row], name: str) -> Counter[str]:
     """The sum of a column of counts by name."""
     total: Counter[str] = Counter()
@@ -76,7 +64,8 @@ def round_table(tables: Tables) -> list[Row]:
 
 def blueprint_table(tables: Tables) -> list[Row]:
     """The scoreboard: what became of the seeds of each blueprint."""
-    scores = scoreboard(tables.blueprints, find_host(tables))
+    start = next(iter(tables["starts"]), {"mac_shares": {}})
+    scores = scoreboard(tables.blueprints, start["mac_shares"])
     return [{"blueprint": name, **flatten_row({**score})} for name, score in scores.items()]
 
 

@@ -24,7 +24,6 @@ from morphogen.cli import (
 )
 from morphogen.config.fields import raise_all
 from morphogen.config.reference import explain_fault
-from morphogen.engine import extensions
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.vocab.text import escape_text, format_value
 
@@ -63,7 +62,6 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; return the exit code.  Errors of the user are lines on stderr, without a traceback."""
     words = list(argv)
     try:
-        extensions.register_names()
         args = parse_args(words, metadata.version("morphogen"))
         args.command_line = shlex.join(["morphogen", *words])
         code = COMMANDS[args.command].run(args)

@@ -13,17 +13,17 @@ from torch.utils.benchmark import Timer
 
 from morphogen import kernels
 from morphogen.cli.bench import Measure, machine_facts, median_measure
-from morphogen.config.spec import RunSpec, cnn_spec
+from morphogen.config.spec import RunSpec, blueprint_kinds, find_host, pick_slots
 from morphogen.device.cuda_memory import device_name
 from morphogen.device.malloc import keep_freed_memory, process_memory
-from morphogen.engine import extensions
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup, resolve_device
-from morphogen.errors import DeviceError
-from morphogen.nets import cnn, ops
+from morphogen.errors import ConfigError, DeviceError
+from morphogen.nets import ops
+from morphogen.nets.net import Net
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.writer import MemorySink
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS
+from morphogen.vocab.host import CnnSpec
 
 CONTROL_PHASES = ("head", "tail", "record_read")
 MIB = 2**20
@@ -52,7 +52,6 @@ class ConvLayer(NamedTuple):
 
 def probe(spec: RunSpec) -> ProbeResult:
     """Run all rounds of a resolved spec in this process.  Raises DeviceError if the device has too little memory."""
-    extensions.register_names()
     keep_freed_memory()
     sink = MemorySink()
     scheduler = Scheduler(build_setup(spec), Parts(sinks=(sink,)))
@@ -135,15 +134,20 @@ def explain(spec: RunSpec) -> list[dict[str, object]]:
 
 
 def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
-    """Return the convolutions of hosts and seeds, each shape once, named by its first occurrence."""
-    host = cnn_spec(spec)
-    sizes = {slot.block: slot.height for slot in reversed(host.all_slots)}
-    convolutions = [leaf for leaf in cnn.host_layout(host).leaves if len(leaf.shape) == 4]
+    """Return the convolutions of hosts and seeds, each shape once, named by its first occurrence.
+
+    Raises: ConfigError for a host that is no CNN of the package.
+    """
+    net = Net(find_host(spec), pick_slots(spec), blueprint_kinds(spec))
+    if not isinstance(net.host, CnnSpec):
+        raise ConfigError(f"--explain: expected a CNN host, got {type(net.host).__name__}")
+    sizes = {slot.place[1]: slot.size[0] for slot in reversed(net.host.all_slots)}
+    convolutions = [leaf for leaf in net.networks.layout().leaves if len(leaf.shape) == 4]
     leaves = [(f"host, {leaf.name}", leaf, sizes[block]) for block, leaf in enumerate(convolutions)]
     leaves += [
-        (f"{slot.name}, {blueprint.label}.{leaf.name}", leaf, slot.height)
-        for slot, blueprint in itertools.product(host.pick_slots(spec.slots), CNN_BLUEPRINTS)
-        for leaf in cnn.seed_layout(blueprint, slot.channels).leaves
+        (f"{slot.name}, {module.name}.{leaf.name}", leaf, slot.size[0])
+        for slot, module in itertools.product(net.slots, net.modules)
+        for leaf in (() if module is None else module.leaves(slot.channels))
         if len(leaf.shape) == 4
     ]
     layers: dict[tuple[int, ...], ConvLayer] = {}

@@ -8,9 +8,8 @@ from typing import Any
 
 from morphogen.cli import process
 from morphogen.config.groups import RewardSpec
-from morphogen.engine import extensions
+from morphogen.config.parts import RULES
 from morphogen.errors import ConfigError
-from morphogen.vocab.reward import RULES
 
 RULES_PER_TABLE = 6
 PARSER = {
@@ -30,9 +29,10 @@ def run(args: Namespace) -> None:
     del args
     rules, faults = load_rules()
     describe = import_module("morphogen.rules.rewards.table").describe_rule
-    name_width, origin_width = (max(map(len, names), default=0) for names in (rules, [RULES[name] for name in rules]))
-    for name in rules:
-        print(f"{name:<{name_width}}  {RULES[name]:<{origin_width}}  {describe(name)}")
+    origins = {name: RULES.origin(name) for name in rules}
+    name_width, origin_width = (max(map(len, names), default=0) for names in (rules, origins.values()))
+    for name, origin in origins.items():
+        print(f"{name:<{name_width}}  {origin:<{origin_width}}  {describe(name)}")
     process.print_tables(return_tables(rules))
     process.print_notes(faults)
 
@@ -41,7 +41,7 @@ def load_rules() -> tuple[dict[str, Any], list[str]]:
     """Return every rule of the table on the terms of the archetypes, and a line for each that cannot be used."""
     build_rule = import_module("morphogen.engine.reward_rule").build_rule
     terms = asdict(import_module("morphogen.rules.rewards.archetypes").TERMS)
-    rules, faults = {}, list(extensions.unusable_extensions().values())
+    rules, faults = {}, list(RULES.unusable().values())
     for name in tuple(RULES):
         try:
             rules[name] = build_rule(RewardSpec(rule=name), **terms)
@@ -62,7 +62,7 @@ def return_tables(rules: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]
         for name, policy in policies.items()
     ]
     tables = []
-    for source, group in groupby(rules, key=RULES.__getitem__):
+    for source, group in groupby(rules, key=RULES.origin):
         while part := list(islice(group, RULES_PER_TABLE)):
             rows = [{**row, **{name: returns[name][i] for name in part}} for i, row in enumerate(first)]
             tables.append((f"discounted returns, {source}", rows))

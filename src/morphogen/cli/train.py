@@ -10,8 +10,8 @@ from typing import Any
 
 from morphogen.cli import arguments, process
 from morphogen.config.config_files import dump_config
+from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.engine import extensions
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 
@@ -55,7 +55,7 @@ def run(args: Namespace) -> int | None:
     if args.print_config:
         sys.stdout.write(dump_config(spec))
         return None
-    process.print_notes([line for name, line in extensions.unusable_extensions().items() if name == spec.reward.rule])
+    process.print_notes([line for name, line in RULES.unusable().items() if name == spec.reward.rule])
     out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
     run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)

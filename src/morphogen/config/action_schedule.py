@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 
 from morphogen.config.config_files import as_settings, parse_value
 from morphogen.config.fields import CONFIG, Name, Null, OneOf, Settings, list_faults, raise_all
-from morphogen.config.spec import SCHEDULE_FILE, RunSpec, build_limits
+from morphogen.config.spec import SCHEDULE_FILE, RunSpec, blueprint_kinds, build_limits
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, TEMPO_EPOCHS, VALUE_NAMES, Head, Op, Tempo
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.blueprint import Blueprint, code_labels
 from morphogen.vocab.limits import AUTO_GATES
 
 VERSION = 1
@@ -125,7 +125,9 @@ def schedule_path(policy_name: str) -> str | None:
 
 def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
     """Names of a head's values, by index."""
-    return spec.slots if head is Head.SLOT else VALUE_NAMES[head]
+    if head is Head.BLUEPRINT:
+        return code_labels(blueprint_kinds(spec))
+    return (spec.slots or ()) if head is Head.SLOT else VALUE_NAMES[head]
 
 
 def _step_model(op: Op | None, spec: RunSpec) -> type[BaseModel]:
@@ -138,7 +140,7 @@ def _step_model(op: Op | None, spec: RunSpec) -> type[BaseModel]:
     for head in Head:
         names = _value_names(head, spec)
         if head is Head.BLUEPRINT:
-            names = tuple(Blueprint(code).label for code in build_limits(spec).allowed_blueprints)
+            names = tuple(names[code] for code in build_limits(spec).allowed_blueprints)
         if op is None or RELEVANT[op][head]:
             needed = head is Head.OP or (op is not None and head in _REQUIRED)
             fields[head.label] = (Annotated[str, OneOf(names)], ... if needed else None)

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
+from morphogen.vocab.registry import Registry
 from morphogen.vocab.text import format_value
 
 Settings = dict[str, Any]
@@ -32,11 +33,13 @@ class Constraint:
         """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
         raise NotImplementedError
 
+    def prepare(self, value: Any) -> Any:
+        """Return the value to check, before the check of its type."""
+        return tuple(value) if isinstance(value, list) else value
+
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         checked = core_schema.no_info_after_validator_function(self.convert, handler(source))
-        return core_schema.no_info_before_validator_function(
-            lambda value: tuple(value) if isinstance(value, list) else value, checked
-        )
+        return core_schema.no_info_before_validator_function(self.prepare, checked)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Null:
 
 @dataclass(frozen=True, eq=False)
 class OneOf(Constraint):
-    """A name out of a table that may grow, or the path of a file behind a prefix."""
+    """A name out of a table, or the path of a file behind a prefix.  A registry takes the part itself as well."""
 
     names: Collection[str]
     prefix: str = ""
@@ -60,6 +63,10 @@ class OneOf(Constraint):
     def expected(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The allowed values in words."""
         return "one of " + ", ".join(self.names) + (f" or {self.prefix}FILE" if self.prefix else "")
+
+    def prepare(self, value: Any) -> Any:
+        """Return the name of a part that is given as an object."""
+        return self.names.adopt(value) if isinstance(self.names, Registry) else value
 
     def convert(self, value: str) -> str:
         """Return the name."""
@@ -84,26 +91,38 @@ class Printable(Constraint):
 
 @dataclass(frozen=True)
 class Names(Constraint):
-    """Distinct names, each in `among` unless `among` is empty.  Known names are stored in the order of `among`."""
+    """Distinct names, each in `among` unless it is None, and stored in its order.
 
-    among: tuple[str, ...] = ()
+    A registry takes the parts themselves as well; names of parts from outside come last, sorted.
+    """
+
+    among: Collection[str] | None = None
     least: int = 0
     most: int | None = None
 
     @property
     def expected(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The allowed values in words."""
-        known = f" out of {', '.join(self.among)}" if self.among else ""
+        known = "" if self.among is None else f" out of {', '.join(self.among)}"
         count = f"exactly {self.least} " if self.least == self.most else f"at least {self.least} " * (self.least > 0)
         return f"a list of {count}names{known}, each once"
 
+    def prepare(self, value: Any) -> Any:
+        """Return the names of parts that are given as objects."""
+        value = super().prepare(value)
+        if isinstance(value, tuple) and isinstance(self.among, Registry):
+            return tuple(map(self.among.adopt, value))
+        return value
+
     def convert(self, value: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names in order."""
-        distinct = set(value)
-        count = len(value) == len(distinct) and self.least <= len(value) <= (self.most or len(value))
-        if not count or (self.among and not distinct <= set(self.among)):
+        known = self.among.builtin() if isinstance(self.among, Registry) else tuple(self.among or ())
+        count = len(value) == len(set(value)) and self.least <= len(value) <= (self.most or len(value))
+        if not count or (self.among is not None and not all(name in self.among for name in value)):
             raise ValueError
-        return tuple(name for name in self.among if name in value) if self.among else value
+        if self.among is None:
+            return value
+        return tuple(sorted(value, key=lambda name: (known.index(name) if name in known else len(known), name)))
 
 
 class Ascending(Constraint):
@@ -211,6 +230,14 @@ def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
     if explicit:
         names = [name for name in names if name in getattr(spec, "_settings", names)]
     return {name: _plain(getattr(spec, name), explicit) for name in names}
+
+
+def explicit_settings(settings: Settings) -> Settings:
+    """Return settings in which a spec is replaced by what its constructor was given."""
+    return {
+        name: to_settings(value, explicit=True) if isinstance(value, Spec) else value
+        for name, value in settings.items()
+    }
 
 
 def flat_settings(settings: Settings, above: str = "") -> Settings:

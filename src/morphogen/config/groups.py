@@ -29,9 +29,10 @@ from morphogen.config.fields import (
     spec,
 )
 from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.config.parts import DATASETS, HOSTS, RULES
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.limits import AUTO_GATES
-from morphogen.vocab.reward import LEGACY, RULES
+from morphogen.vocab.reward import LEGACY
 from morphogen.vocab.text import format_value
 
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
@@ -46,6 +47,7 @@ class DataSpec(Spec):
 
     PATH: ClassVar[str] = "data"
 
+    name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = option(None, text="data set")
     dir: Annotated[FilePath | None, Null("$MORPHOGEN_DATA, else ./data")] = option(
         None, "--data-dir", "DIR", TASK, "folder of CIFAR (default $MORPHOGEN_DATA, else ./data)"
     )
@@ -83,6 +85,7 @@ class HostSpec(Spec):
     max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
         1.0, text="limit of the gradient norm of each host, and of each seed"
     )
+    name: Annotated[str, OneOf(HOSTS), Null(BY_TASK)] = option(None, text="host network")
     norm: Literal["group", "batch"] = option(
         "group", text="normalisation layers of the host: over groups of channels, or over the batch"
     )
@@ -211,7 +214,7 @@ class RewardSpec(Spec):
         "--reward",
         "RULE",
         LEARNING,
-        f"reward of the policy: {', '.join(RULES)}, or another rule that `morphogen rewards` lists "
+        f"reward of the policy: {', '.join(RULES.builtin())}, or another rule that `morphogen rewards` lists "
         "(default: value on digits, else delta)",
     )
     potential_scale: Annotated[float, Field(ge=0, le=2)] = option(
@@ -226,7 +229,7 @@ class RewardSpec(Spec):
 
     def fill_defaults(self) -> "RewardSpec":
         """Set the fields that depend on the rule; filling twice changes nothing."""
-        penalty = 10.0 if RULES.get(self.rule) == LEGACY else 1.0
+        penalty = 10.0 if RULES.origin(self.rule) == LEGACY else 1.0
         dripped = 0.7 if self.rule == "basic_plus" else 0.0
         legacy = self.legacy
         return replace(

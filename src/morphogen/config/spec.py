@@ -16,17 +16,20 @@ from morphogen.config.fields import (
     OneOf,
     Settings,
     Spec,
+    explicit_settings,
     merge_settings,
     option,
     spec,
-    to_settings,
 )
-from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, find_task, reference_instance
+from morphogen.config.parts import BLUEPRINTS, HOSTS
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, reference_instance
 from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count
+from morphogen.vocab.blueprint import assign_codes
+from morphogen.vocab.host import Host
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.text import format_value
 
 # Policies of a run: the one that PPO trains, and baselines on the same path.
@@ -77,7 +80,11 @@ class RunSpec(Spec):
     PATH: ClassVar[str] = ""
 
     task: Annotated[str, OneOf(TASKS)] = option(
-        DEFAULT_TASK, "--task", "NAME", TASK, f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}"
+        DEFAULT_TASK,
+        "--task",
+        "NAME",
+        TASK,
+        f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS.builtin())}, or a registered one",
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
         0, "--seed", "N", SIZE, "fixes every random number of the run (default 0)"
@@ -95,8 +102,8 @@ class RunSpec(Spec):
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
         0, "--max-seeds", "N", TASK, "most seeds in one host at a time; 0 = no limit (default: 1 on digits, else 0)"
     )
-    blueprints: Annotated[tuple[str, ...], Names(among=tuple(b.label for b in CNN_BLUEPRINTS))] = option(
-        (), text="kinds of seeds that may be germinated; none named = all"
+    blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
+        (), text="kinds of seeds that may be germinated; none named = all that the host comes with"
     )
     disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = option(
         (), text="ops that the policy may never use"
@@ -130,19 +137,23 @@ class RunSpec(Spec):
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
         """Put the settings of the preset, then the defaults of the task, beneath the given ones."""
-        explicit = {
-            name: to_settings(value, explicit=True) if isinstance(value, Spec) else value
-            for name, value in settings.items()
-        }
-        preset = _row(PRESETS, explicit.get("preset"), {})
-        given = merge_settings(preset, explicit)
-        task = _row(TASKS, given.get("task", DEFAULT_TASK), None)  # an unknown name is reported with the other faults
-        return given if task is None else merge_settings(task.defaults, given)
+        explicit = explicit_settings(settings)
+        name = explicit.get("preset")
+        preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
+        given = merge_settings({"task": DEFAULT_TASK, **preset}, explicit)
+        given["task"] = TASKS.adopt(given["task"])
+        if given["task"] not in TASKS:  # an unknown name is reported with the other faults
+            return given
+        return merge_settings(TASKS[given["task"]].defaults, given)
 
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
-        known = [slot.name for slot in cnn_spec(self).all_slots]
-        slots = self.slots or TASKS[self.task].slots
+        try:
+            host, kinds = find_host(self), blueprint_kinds(self)
+        except ConfigError as error:
+            return str(error).splitlines()
+        known, built_in = [slot.name for slot in host.all_slots], BLUEPRINTS.builtin()
+        slots = self.slots or (TASKS[self.task].slots if self.host.name is None else known)
         faults = [
             f"slots: expected names out of {', '.join(known)}, got {format_value(n)}" for n in slots if n not in known
         ]
@@ -151,9 +162,13 @@ class RunSpec(Spec):
         floor = self.policy.floor[Head.SLOT]
         if floor * len(slots) > 0.5:
             faults.append(f"policy.floor.slot: expected <= {0.5 / len(slots):g} with {len(slots)} slots, got {floor}")
-        most, classes = TASKS[self.task].host.classes, self.instance.classes
-        if classes and classes[1] > most:
-            faults.append(f"instance.classes: expected at most {most} with the task {self.task}, got {list(classes)}")
+        fit = [name for name in kinds if name]
+        if any(name in built_in and name not in host.blueprints for name in self.blueprints):
+            faults.append(f"blueprints: expected names out of {', '.join(fit)}, got {format_value(self.blueprints)}")
+        classes = self.instance.classes
+        if classes and classes[1] > host.classes:
+            limit = f"at most {host.classes} with the task {self.task}"
+            faults.append(f"instance.classes: expected {limit}, got {list(classes)}")
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'
@@ -162,30 +177,40 @@ class RunSpec(Spec):
         ]
 
 
-def _row(table: dict[str, Any], name: Any, otherwise: Any) -> Any:
-    return table.get(name, otherwise) if isinstance(name, str) else otherwise
+def find_host(spec: RunSpec) -> Host:
+    """Return the host network of a run."""
+    host = HOSTS[spec.host.name] if spec.host.name is not None else TASKS[spec.task].host
+    assert isinstance(host, Host)  # a task resolves the name of its host
+    return host.configured(width=spec.host.width, norm=spec.host.norm)
 
 
-def cnn_spec(spec: RunSpec) -> CnnSpec:
-    """The host network of a run."""
-    base = find_task(spec.task).host
-    return replace(base, base=base.base if spec.host.width is None else spec.host.width, norm=spec.host.norm)
+def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:
+    """Return the name of every blueprint code in a run: those of the host, then those named in the spec."""
+    kinds = tuple(BLUEPRINTS.adopt(kind) for kind in find_host(spec).blueprints)
+    own = (name for name in spec.blueprints if name not in kinds and name not in BLUEPRINTS.builtin())
+    return assign_codes((*kinds, *own))
 
 
 def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
-    task = find_task(spec.task)
-    base = task.instance if spec.instances == "task" else reference_instance(task.host.classes, task.host.kernel)
+    host = find_host(spec)
+    base = TASKS[spec.task].instance if spec.instances == "task" else reference_instance(host.classes, host.reach)
     ranges = {name: span for name, span in vars(spec.instance).items() if span is not None}
     return replace(base, **ranges)
 
 
+def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:
+    """Return the enabled slots, in slot order: those of the spec, of the task, or all of a host that is named."""
+    host, task = find_host(spec), TASKS[spec.task].slots
+    default = task if spec.host.name is None else tuple(slot.name for slot in host.all_slots)
+    return host.pick_slots(spec.slots or default)
+
+
 def build_limits(spec: RunSpec) -> Limits:
     """Return the limits on the actions of the policy."""
-    slots = cnn_spec(spec).pick_slots(spec.slots or find_task(spec.task).slots)
     return Limits(
-        topology=find_task(spec.task).topology,
-        enabled=(True,) * len(slots),
+        enabled=(True,) * len(pick_slots(spec)),
+        kinds=blueprint_kinds(spec),
         max_seeds=spec.max_seeds,
         min_prune_age=spec.lifecycle.min_prune_age,
         auto_forward=spec.lifecycle.auto_forward,
@@ -196,25 +221,27 @@ def build_limits(spec: RunSpec) -> Limits:
 
 def param_budget(spec: RunSpec) -> int:
     """Parameters whose price is `param_price`: the task's number, or the largest choice in every declared slot."""
-    task = find_task(spec.task)
-    if task.param_budget is not None:
-        return task.param_budget
-    allowed = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
-    return sum(max(cnn_param_count(b, slot.channels) for b in allowed) for slot in cnn_spec(spec).all_slots)
+    budget, limits = TASKS[spec.task].param_budget, build_limits(spec)
+    if budget is not None:
+        return budget
+    allowed = [BLUEPRINTS[limits.kinds[code]] for code in limits.allowed_blueprints]
+    return sum(max(kind.params(slot.channels) for kind in allowed) for slot in find_host(spec).all_slots)
 
 
 def resolve(spec: RunSpec) -> RunSpec:
     """Set every field that the task or the reward rule decides; resolving twice changes nothing."""
-    task, cnn = find_task(spec.task), cnn_spec(spec)
+    task, host = TASKS[spec.task], find_host(spec)
     samples = task.val_samples if spec.data.val_samples == "task" else spec.data.val_samples
     return replace(
         spec,
         episode_length=spec.episode_length or task.episode_length,
-        slots=tuple(slot.name for slot in cnn.pick_slots(spec.slots or task.slots)),
+        slots=tuple(slot.name for slot in pick_slots(spec)),
         final_episodes=spec.envs if spec.final_episodes is None else spec.final_episodes,
         instance=instance_ranges(spec),
-        data=replace(_fill(spec.data, batch=task.batch, minibatches=task.minibatches), val_samples=samples),
-        host=_fill(spec.host, lr=task.lr, seed_lr=task.seed_lr, width=cnn.base),
+        data=replace(
+            _fill(spec.data, name=task.dataset, batch=task.batch, minibatches=task.minibatches), val_samples=samples
+        ),
+        host=_fill(spec.host, lr=task.lr, seed_lr=task.seed_lr, width=host.width),
         reward=spec.reward.fill_defaults(),
         ppo=_fill(spec.ppo, minibatches=math.gcd(4, spec.envs)),
         telemetry=_fill(

@@ -1,17 +1,31 @@
 """Tasks: data, host, slots and numbers of a run; and presets, named variations on the defaults of a task."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.fields import Natural, NonNegative, PositiveShare, Settings, Share, Span, Spec, option, spec
+from morphogen.config.fields import (
+    Natural,
+    NonNegative,
+    PositiveShare,
+    Settings,
+    Share,
+    Span,
+    Spec,
+    option,
+    raise_all,
+    spec,
+)
 from morphogen.config.groups import LifecycleSpec
-from morphogen.errors import ConfigError
+from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.host import CnnSpec, Host
+from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
+from morphogen.vocab.text import format_value
 
 Classes = Annotated[int, Field(ge=2, lt=2**63)]
 WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
@@ -45,14 +59,14 @@ class InstanceSpec(Spec):
 INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # type: ignore[arg-type]  # order of records
 
 
-def reference_instance(classes: int, kernel: int) -> InstanceSpec:
+def reference_instance(classes: int, reach: int) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
     return InstanceSpec(
         width=(1.0, 1.0),
         data_share=(1.0, 1.0),
         label_noise=(0.0, 0.0),
         classes=(classes, classes),
-        reach=(kernel // 2, kernel // 2),
+        reach=(reach, reach),
         param_price=(0.1, 0.1),
     )
 
@@ -121,42 +135,94 @@ _WHITEBOX_DEFAULTS: Settings = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """One row of the task table.  Settings named `data.*`, `host.*`, ... in a config replace these defaults."""
+    """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config replace these.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+        >>> task = mg.TaskSpec(name="small", dataset="digits", host=host, slots=("r0c0",), batch=16)
+        >>> mg.make(task, envs=2).spec.task
+        'small'
+    """
 
     name: str
-    question: str  # the question the task asks, one line
-    dataset: str  # digits, cifar
-    host: CnnSpec
-    slots: tuple[str, ...]  # enabled by default
-    instance: InstanceSpec  # every range set
-    batch: int  # samples per minibatch and env
-    minibatches: int  # per epoch
-    episode_length: int  # epochs
-    lr: float  # of the host
-    seed_lr: float  # of the seeds
-    success: float  # accuracy in percent from which an episode counts as a success
-    target_loss: float  # loss at which learning counts as complete, nats
-    scale: float  # a stored byte is divided by this
-    mean: tuple[float, ...]  # per input channel, after division
-    std: tuple[float, ...]
-    shift: int  # augmentation: largest shift, pixels
-    flip: bool  # augmentation: mirror half of the samples
-    val_samples: int | None  # validation samples per epoch; None = all
+    dataset: str | Callable[..., Any]  # name in `DATASETS`, or the data set itself
+    host: str | Host  # name in `HOSTS`, or the host itself
+    question: str = "a task from outside"  # the question the task asks, one line
+    slots: tuple[str, ...] = ()  # enabled by default; () = all of the host
+    instance: InstanceSpec = field(default_factory=InstanceSpec)  # None in it = nothing impaired
+    batch: int = 32  # samples per minibatch and env
+    minibatches: int = 16  # per epoch
+    episode_length: int = 16  # epochs
+    lr: float = 0.05  # of the host
+    seed_lr: float = 0.1  # of the seeds
+    success: float = 95.0  # accuracy in percent from which an episode counts as a success
+    target_loss: float = 0.05  # loss at which learning counts as complete, nats
+    scale: float = 1.0  # a stored number is divided by this
+    mean: tuple[float, ...] | None = None  # per input channel, after division; None = of the training split
+    std: tuple[float, ...] | None = None
+    shift: int = 0  # augmentation of images: largest shift, pixels
+    flip: bool = False  # augmentation of images: mirror half of the samples
+    val_samples: int | None = None  # validation samples per epoch; None = all
     plateau_threshold: float = 0.5  # points of rolling accuracy below which a round changed nothing
     improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
-    topology: str = "cnn"
     kind: str = CLASSIFICATION
     defaults: Settings = field(default_factory=dict, hash=False)  # of the run, in the form of a config file
 
+    def __post_init__(self) -> None:
+        for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
+            if isinstance(value := getattr(self, name), str) and value not in registry:
+                raise_all([f"task {self.name}: {name}: expected one of {', '.join(registry)}, got {value!a}"])
+        host = HOSTS[self.host] if isinstance(self.host, str) else self.host
+        raise_all(self._faults(host))
+        reference = reference_instance(host.classes, host.reach)
+        ranges = {name: span for name, span in vars(self.instance).items() if span is not None}
+        derived = {
+            "dataset": DATASETS.adopt(self.dataset),
+            "host": host,
+            "slots": self.slots or tuple(slot.name for slot in host.all_slots),
+            "instance": replace(reference, **ranges),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
+    def _faults(self, host: Any) -> list[str]:
+        """Describe invalid fields, a line each."""
+        if not isinstance(host, Host):
+            return [f"task {self.name}: host: expected an object of a class that derives from Host, got {host!a:.60}"]
+        known, images = [slot.name for slot in host.all_slots], len(host.input_shape) == 3
+        channels, counts = host.input_shape[0], ("batch", "minibatches", "episode_length")
+        given = {"mean": self.mean, "std": self.std}
+        checks = {
+            "name": (bool(NAME.fullmatch(self.name)), "letters and digits, with . _ - between them"),
+            "dataset": (isinstance(self.dataset, str) or callable(self.dataset), "a data set or its name"),
+            "slots": (set(self.slots) <= set(known), f"names out of {', '.join(known)}"),
+            **{name: (isinstance(getattr(self, name), int) and getattr(self, name) >= 1, ">= 1") for name in counts},
+            **{
+                name: (values is None or len(values) == channels, f"{channels} numbers, one per input channel")
+                for name, values in given.items()
+            },
+            "shift": (self.shift == 0 or images, "0 with samples that are no images"),
+            "flip": (not self.flip or images, "False with samples that are no images"),
+        }
+        return [
+            f"task {self.name}: {name}: expected {allowed}, got {format_value(getattr(self, name))}"
+            for name, (ok, allowed) in checks.items()
+            if not ok
+        ]
+
+
+_DIGITS_HOST = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
 _DIGITS = TaskSpec(
     name="digits",
     question="how much does growing add to a small host on 8x8 digits?",
     dataset="digits",
-    host=CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10),
+    host=_DIGITS_HOST,
     slots=("r0c0", "r0c1", "r1c0"),
     instance=InstanceSpec(
         width=(0.25, 1.0),
@@ -182,13 +248,14 @@ _DIGITS = TaskSpec(
     param_budget=100,
     defaults=_DIGITS_DEFAULTS,
 )
+_CIFAR_HOST = CnnSpec(base=8, blocks=3, kernel=3, pools=3, channels_in=3, size=32, classes=10)
 _CIFAR = TaskSpec(
     name="cifar_baseline",
     question="can seeds add to a capable host?",
     dataset="cifar",
-    host=CnnSpec(base=8, blocks=3, kernel=3, pools=3, channels_in=3, size=32, classes=10),
+    host=_CIFAR_HOST,
     slots=("r0c0", "r0c1", "r0c2"),
-    instance=replace(reference_instance(10, 3), data_share=(0.5, 1.0), label_noise=(0.0, 0.1), param_price=(0.03, 0.3)),
+    instance=InstanceSpec(data_share=(0.5, 1.0), label_noise=(0.0, 0.1), param_price=(0.03, 0.3)),
     batch=128,
     minibatches=32,
     episode_length=150,
@@ -209,9 +276,9 @@ _WHITEBOX = replace(
     _DIGITS,
     name="whitebox",
     question="does the policy find out when, where and which growth pays, where the best policy is known?",
-    host=CnnSpec(base=4, blocks=2, kernel=1, pools=1, channels_in=1, size=8, classes=10),
+    host=replace(_DIGITS_HOST, kernel=1),
     slots=("r0c0", "r1c0"),
-    instance=replace(reference_instance(10, 3), width=(0.5, 1.0), label_noise=(0.0, 0.3), param_price=(0.05, 1.0)),
+    instance=InstanceSpec(width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)),
     batch=1,
     minibatches=1,
     episode_length=8,
@@ -227,7 +294,7 @@ _WHITEBOX = replace(
 
 
 def _cifar_task(name: str, question: str, slots: tuple[str, ...], defaults: Settings, **host: int) -> TaskSpec:
-    host_spec = replace(_CIFAR.host, **host)
+    host_spec = replace(_CIFAR_HOST, **host)
     return replace(_CIFAR, name=name, question=question, slots=slots, host=host_spec, defaults=defaults)
 
 
@@ -245,7 +312,7 @@ _TASKS = (
         _DIGITS,
         name="digits_impaired",
         question="can seeds rescue a host that hardly sees the digits?",
-        host=replace(_DIGITS.host, base=2, kernel=1),
+        host=replace(_DIGITS_HOST, base=2, kernel=1),
         instance=replace(_DIGITS.instance, reach=(0, 0), param_price=(0.03, 0.3)),
         success=80.0,
         param_budget=None,
@@ -261,19 +328,20 @@ _TASKS = (
     _cifar_task("cifar_deep_multichannel", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, **_DEEP_HOST),
     _cifar_task("cifar_deep_impaired", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, base=2, kernel=1, **_DEEP_HOST),
 )
-TASKS: dict[str, TaskSpec] = {task.name: task for task in _TASKS}
-
-
-def find_task(name: str) -> TaskSpec:
-    """Return the task of that name.  Raises ConfigError for an unknown name."""
-    if name not in TASKS:
-        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, got {name!r}")
-    return TASKS[name]
+TASKS: Registry[TaskSpec] = Registry(
+    "task",
+    setting="task",
+    group="morphogen.tasks",
+    expected="a TaskSpec",
+    is_part=lambda part: isinstance(part, TaskSpec),
+)
+for _task in _TASKS:
+    TASKS.register(_task.name, _task, origin=BUILT_IN)
 
 
 DEFAULT_PRESET = "digits"
 PRESETS: dict[str, Settings] = {
-    **{name: {"task": name} for name in TASKS},  # the defaults of the task
+    **{name: {"task": name} for name in TASKS.builtin()},  # the defaults of the task
     "smoke": {
         "task": "digits",
         "rounds": 2,

@@ -1,19 +1,21 @@
 """Data set of a run: stored bytes, normalised on reading, on the device or streamed to it."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
+from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TaskSpec
-from morphogen.data.cifar import read_cifar
-from morphogen.data.splits import Samples, Splits, fingerprint, read_digits
+from morphogen.data.splits import Samples, Splits, fingerprint
 from morphogen.errors import ConfigError, DataError
 from morphogen.state.measure import LabelledImages
 from morphogen.state.tree_ops import constant_table
+from morphogen.vocab.host import Host
+from morphogen.vocab.registry import error_line
 
 FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
 GIB = 2**30
@@ -21,17 +23,21 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """Map from bytes to network inputs, per channel: `(byte / scale - mean) / std`."""
+    """Map from stored numbers to network inputs, per channel: `(number / scale - mean) / std`."""
 
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    dims: int = 3  # axes of a sample, channels first
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Return the network inputs of pixels.  uint8 [..., C, H, W] -> float32 [..., C, H, W]."""
+        """Return the network inputs of stored samples.  uint8 or float32 [..., C, *rest] -> float32 [..., C, *rest]."""
         gain = tuple(1 / (self.scale * std) for std in self.std)
         offset = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
-        return pixels.to(torch.float32) * _channels(gain, pixels) + _channels(offset, pixels)
+        return pixels.to(torch.float32) * self._channels(gain, pixels) + self._channels(offset, pixels)
+
+    def _channels(self, values: tuple[float, ...], like: Tensor) -> Tensor:
+        return constant_table(values, torch.float32, like.device).view(-1, *(1,) * (self.dims - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +65,16 @@ class Dataset:
         return replace(self, _validation=_build_split(self._test, self.normalise))
 
 
-def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> Dataset:
-    """Return the data set of a task on a device.
+def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.device | str) -> Dataset:
+    """Return the data set of a resolved spec on a device.
 
-    Raises: DataError if files are missing or damaged; ConfigError if the placement or the sample count is impossible.
+    Raises: DataError if files are missing or damaged, or if the data does not fit the host; ConfigError if the
+    placement or the sample count is impossible.
     """
-    splits = read_splits(task, spec)
-    normalise = Normalisation(task.scale, task.mean, task.std)
-    shape = tuple(splits.train.pixels.shape[1:])
-    expected = (task.host.channels_in, task.host.size, task.host.size)
-    if shape != expected or not len(splits.train):
-        raise DataError(
-            f"{task.dataset}: expected training images of shape {expected}, got {len(splits.train)} of shape {shape}"
-        )
+    name = str(spec.name)
+    splits = read_splits(name, spec)
+    check_splits(splits, host, name)
+    normalise = _normalisation(task, splits.train)
     available = len(splits.validation)
     limit = task.val_samples if spec.val_samples == "task" else spec.val_samples
     count = available if limit is None else int(limit)
@@ -93,13 +96,48 @@ def open_dataset(task: TaskSpec, spec: DataSpec, device: torch.device | str) -> 
     )
 
 
-def read_splits(task: TaskSpec, spec: DataSpec) -> Splits:
-    """Return the stored samples of the data set of a task, on the CPU."""
-    if task.dataset == "digits":
-        return read_digits()
-    if task.dataset == "cifar":
-        return read_cifar(data_folder(spec))
-    raise ConfigError(f"data set of task {task.name}: expected digits or cifar, got {task.dataset!r}")
+def read_splits(name: str, spec: DataSpec) -> Splits:
+    """Return the stored samples of a data set, on the CPU.  Raises DataError; ConfigError for a faulty reader."""
+    if DATASETS.origin(name) == BUILT_IN:
+        return DATASETS[name](data_folder(spec))
+    read = DATASETS[name]
+    try:
+        return read(data_folder(spec))
+    except DataError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{DATASETS.source(name)}: {error_line(error)}") from error
+
+
+def check_splits(splits: Splits, host: Host, name: str) -> None:
+    """Raise DataError unless all splits hold samples of the shape and the classes of a host."""
+    if not isinstance(splits, Splits):
+        raise DataError(f"{name}: expected Splits, got {splits!a:.60}")
+    for part in fields(Splits):
+        samples: Samples = getattr(splits, part.name)
+        shape, labels = tuple(samples.pixels.shape[1:]), samples.labels
+        split = f"{name}: {part.name}"
+        if shape != host.input_shape or not len(samples):
+            got = f"{len(samples)} of shape {shape}"
+            raise DataError(f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}")
+        if samples.pixels.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
+            got = f"{samples.pixels.dtype} and {labels.dtype}"
+            raise DataError(f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}")
+        if len(labels) != len(samples) or labels.min() < 0 or labels.max() >= host.classes:
+            got = f"{len(labels)} in {labels.min()} .. {labels.max()}"
+            raise DataError(f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}")
+
+
+def _normalisation(task: TaskSpec, train: Samples) -> Normalisation:
+    """Return the normalisation of a task; mean and deviation that it leaves open are those of the training split."""
+    dims = len(train.pixels.shape) - 1
+    if task.mean is not None and task.std is not None:
+        return Normalisation(task.scale, task.mean, task.std, dims)
+    pixels = train.pixels.to("cpu").double().transpose(0, 1).flatten(1) / task.scale
+    if not pixels.isfinite().all():
+        raise DataError(f"task {task.name}: expected finite inputs, got NaN or infinite ones in the training split")
+    std = [value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist()]
+    return Normalisation(task.scale, task.mean or tuple(pixels.mean(dim=1).tolist()), task.std or tuple(std), dims)
 
 
 def choose_placement(splits: Splits, spec: DataSpec) -> str:
@@ -119,10 +157,6 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
 def data_folder(spec: DataSpec) -> Path:
     """Return the folder of data files: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
     return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
-
-
-def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
-    return constant_table(values, torch.float32, like.device).view(-1, 1, 1)
 
 
 def _build_split(samples: Samples, normalise: Normalisation) -> LabelledImages:

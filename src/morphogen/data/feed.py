@@ -60,7 +60,7 @@ class Feed(ABC):
 
     @abstractmethod
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Return the cropped images of a minibatch, uint8 [E, B, C, H, W]."""
+        """Return the cropped samples of a minibatch, as stored [E, B, *shape]."""
 
     @abstractmethod
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
@@ -89,7 +89,7 @@ class Feed(ABC):
         )
 
     def batch(self, draws: EpochDraws, minibatch: int) -> ImageBatch:
-        """Return a minibatch: normalised images float32 [E, B, C, H, W], labels int64 [E, B]."""
+        """Return a minibatch: normalised samples float32 [E, B, *shape], labels int64 [E, B]."""
         pixels, labels = self.crop_images(draws, minibatch), draws.labels[minibatch]
         if draws.mirror is not None:
             mirrored = draws.mirror[minibatch].view(*pixels.shape[:2], 1, 1, 1)
@@ -111,7 +111,8 @@ class ResidentFeed(Feed):
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise)
-        self.crops = crops(dataset.train.pixels, self.shift)
+        pixels = dataset.train.pixels
+        self.images = crops(pixels, self.shift) if self.shift else pixels
 
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
         """Return nothing: all images are on the device."""
@@ -124,9 +125,11 @@ class ResidentFeed(Feed):
         """Do nothing: an epoch holds no resources."""
 
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Return the crop of each sample from all crops of all images, uint8 [E, B, C, H, W]."""
+        """Return the crop of each sample from all crops of all images, as stored [E, B, *shape]."""
         m = minibatch
-        return self.crops[draws.index[m], :, draws.row[m], draws.column[m]]
+        if not self.shift:
+            return self.images[draws.index[m]]
+        return self.images[draws.index[m], :, draws.row[m], draws.column[m]]
 
 
 def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
@@ -205,14 +208,11 @@ class StreamedFeed(Feed):
         lead = (len(key), spec.data.batch)
         self._images, self._transfers = as_stored(dataset.train.pixels), transfers
         self._shape = (lead[0] * lead[1], *dataset.train.pixels.shape[1:])
-        self._buffers = transfers.prefetch_buffers(self._shape, spec.data.prefetch + 1)
+        self._buffers = transfers.prefetch_buffers(self._shape, self._images.dtype, spec.data.prefetch + 1)
         self._positions = torch.arange(self._shape[0], device=transfers.device).view(lead)
         labels = dataset.train.labels
         self._indices = partial(
-            _indices,
-            key,
-            draw=partial(draw_instances, tasks, task=task, spec=spec, labels=labels, purpose=purpose),
-            spec=spec,
+            _indices, key, draw=partial(draw_instances, tasks, spec=spec, labels=labels, purpose=purpose), spec=spec
         )
         self._reader: _ReaderThread | None = None
         self._length, self._start, self._taken = spec.episode_length, (), 0  # minibatches taken since the start
@@ -243,13 +243,16 @@ class StreamedFeed(Feed):
         self._reader = None
 
     def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Return the crop of each sample from the next prefetched images, uint8 [E, B, C, H, W]."""
+        """Return the crop of each sample from the next prefetched images, as stored [E, B, *shape]."""
         if self._reader is None:
             raise RuntimeError("no minibatch is prefetched: call seek before an epoch")
         m = minibatch
         with self._transfers.receive_batch(self._reader.next_filled) as buffer:
-            images = crops(buffer.device_bytes.view(self._shape), self.shift)
-            cropped = images[self._positions, :, draws.row[m], draws.column[m]]
+            images = buffer.device_bytes.view(self._images.dtype).view(self._shape)
+            if self.shift:
+                cropped = crops(images, self.shift)[self._positions, :, draws.row[m], draws.column[m]]
+            else:
+                cropped = images[self._positions]
         self._reader.free.put(buffer)
         self._taken += 1
         return cropped
@@ -295,7 +298,7 @@ class _ReaderThread:
             self._filled.put(error)
 
     def _fill(self, index: Tensor, out: Tensor) -> None:
-        self._images.read(index, out.view(len(index), *self._images.shape[1:]))
+        self._images.read(index, out.view(self._images.dtype).view(len(index), *self._images.shape[1:]))
 
 
 def _indices(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.spec import RunSpec, instance_ranges
-from morphogen.config.task import WIDTH_STEP, InstanceSpec, TaskSpec
+from morphogen.config.spec import RunSpec, find_host, instance_ranges
+from morphogen.config.task import WIDTH_STEP, InstanceSpec
 from morphogen.data.splits import sorting_permutation
 from morphogen.state import rng
 from morphogen.state.env import Instance
@@ -39,15 +39,13 @@ HELD_OUT_INSTANCES = InstanceSplit(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, 
 TEST_INSTANCES = InstanceSplit(Purpose.INSTANCE_TEST, 2 * HELD_OUT_EPISODE, "test instances")
 
 
-def draw_instances(
-    key: Tensor, episode: Tensor, *, task: TaskSpec, spec: RunSpec, labels: Tensor, purpose: Purpose
-) -> Instance:
+def draw_instances(key: Tensor, episode: Tensor, *, spec: RunSpec, labels: Tensor, purpose: Purpose) -> Instance:
     """Draw the instances of `episode` from the ranges of a resolved spec.
 
     Shapes: key int64 [E, 3]; episode int64 [E]; labels int64 [N], of the training split -> Instance [E].
     Promise: a row depends on its own key and episode only; one range changes no other parameter's draw.
     """
-    ranges, total = instance_ranges(spec), task.host.classes
+    ranges, total = instance_ranges(spec), find_host(spec).classes
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
     classes = _uniform_int(words[:, CLASSES], ranges.classes)
     used = sorting_permutation(words[:, FIRST_CLASS:]) < classes.unsqueeze(-1)

@@ -1,4 +1,7 @@
-"""Stored samples, and the split into training, validation and test: by a fixed key, independent of the seed."""
+"""Stored samples, and the split into training, validation and test: by a fixed key, independent of the seed.
+
+Samples are images in bytes, or arrays of any shape in bytes or float32.
+"""
 
 import hashlib
 import io
@@ -20,25 +23,30 @@ CHUNK = 4096  # images read at once where all are
 
 @dataclass(frozen=True, slots=True)
 class StoredImages:
-    """Images on the host, in memory or in mapped files, read on demand.
+    """Inputs of samples on the host, images mostly, in memory or in mapped files, read on demand.
 
     Indexing selects without reading; `read` and `to` read.
     """
 
-    parts: tuple[Tensor, ...]  # uint8 [n, C, H, W] each
+    parts: tuple[Tensor, ...]  # uint8 or float32 [n, *shape] each, images [n, C, H, W]
     rows: Tensor  # int64 [N], indices into the concatenation of all parts
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape (N, C, H, W)."""
+        """Shape (N, *shape)."""
         return (len(self.rows), *self.parts[0].shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the stored numbers."""
+        return self.parts[0].dtype
 
     def __getitem__(self, index: Tensor) -> "StoredImages":
         """Return the images at int64 indices [n], in order."""
         return StoredImages(self.parts, self.rows[index])
 
     def read(self, index: Tensor, out: Tensor) -> None:
-        """Write the images at int64 indices [n] to `out`, uint8 [n, C, H, W]."""
+        """Write the images at int64 indices [n] to `out`, [n, *shape] as stored."""
         rows = self.rows[index]
         if len(self.parts) == 1:
             torch.index_select(self.parts[0], 0, rows, out=out)
@@ -53,8 +61,8 @@ class StoredImages:
         torch.index_select(torch.cat(chunks), 0, order.argsort(), out=out)
 
     def to(self, device: torch.device | str) -> Tensor:
-        """Return a copy of all images on a device, uint8 [N, C, H, W]."""
-        out = torch.empty(self.shape, dtype=torch.uint8)
+        """Return a copy of all images on a device, [N, *shape] as stored."""
+        out = torch.empty(self.shape, dtype=self.dtype)
         self.read(torch.arange(len(self.rows)), out)
         return out.to(device)
 
@@ -66,7 +74,7 @@ def as_stored(pixels: "Tensor | StoredImages") -> StoredImages:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Images and labels as stored.  pixels uint8 [N, C, H, W]; labels int64 [N]."""
+    """Inputs and labels as stored.  pixels uint8 or float32 [N, *shape]; labels int64 [N]."""
 
     pixels: Tensor | StoredImages
     labels: Tensor
@@ -81,7 +89,7 @@ class Samples:
     @property
     def size(self) -> int:
         """Size in memory, in bytes."""
-        return math.prod(self.pixels.shape) + self.labels.nbytes
+        return math.prod(self.pixels.shape) * self.pixels.dtype.itemsize + self.labels.nbytes
 
     def to(self, device: torch.device | str) -> "Samples":
         """Return the samples in the memory of a device."""
@@ -93,8 +101,8 @@ class Splits:
     """Three disjoint sets of samples; their union is the data set."""
 
     train: Samples
-    validation: Samples
-    test: Samples
+    validation: Samples  # every env is scored on these after every epoch
+    test: Samples  # for reports only
 
 
 def split_order(count: int) -> Tensor:
@@ -127,6 +135,12 @@ def fingerprint(splits: Splits) -> str:
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 SHA256 = "b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"  # of the file
 VALIDATION, TEST = 300, 300
+
+
+def load_digits(folder: Path) -> Splits:
+    """Return the splits of the packaged digits; the folder of data files has no effect."""
+    del folder
+    return read_digits()
 
 
 def read_digits(path: Path = DIGITS_FILE) -> Splits:

@@ -129,7 +129,7 @@ class Transfers:
         self.wait_s = dict.fromkeys(FENCES, 0.0)
         self._clock = clock
         self._buffers: dict[tuple[str, int], StagingBuffer] = {}
-        self._prefetch: dict[tuple[tuple[int, ...], int], tuple[StagingBuffer, ...]] = {}
+        self._prefetch: dict[tuple[tuple[int, ...], torch.dtype, int], tuple[StagingBuffer, ...]] = {}
         self._download_stream, self._upload_stream = (
             torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(2)
         )
@@ -178,14 +178,15 @@ class Transfers:
         self.ledger[name] += 1
         return torch.as_tensor(array).to(self.device, non_blocking=True)
 
-    def prefetch_buffers(self, shape: tuple[int, ...], depth: int) -> tuple[StagingBuffer, ...]:
-        """Return the staging buffers of minibatches uint8 [*shape], allocated once."""
-        if (shape, depth) not in self._prefetch:
-            layout = BufferLayout((("images", torch.uint8, shape),))
-            self._prefetch[shape, depth] = tuple(StagingBuffer(layout, self.device) for _ in range(depth))
-            for buffer in self._prefetch[shape, depth]:
+    def prefetch_buffers(self, shape: tuple[int, ...], dtype: torch.dtype, depth: int) -> tuple[StagingBuffer, ...]:
+        """Return the staging buffers of minibatches [*shape], allocated once."""
+        key = (shape, dtype, depth)
+        if key not in self._prefetch:
+            layout = BufferLayout((("images", dtype, shape),))
+            self._prefetch[key] = tuple(StagingBuffer(layout, self.device) for _ in range(depth))
+            for buffer in self._prefetch[key]:
                 self._record_done(buffer)  # earlier uses of the memory precede this event
-        return self._prefetch[shape, depth]
+        return self._prefetch[key]
 
     def fill(self, buffer: StagingBuffer, write: Callable[[Tensor], None]) -> None:
         """Fill a buffer that the device has read, and start the copy; for a thread that may wait."""

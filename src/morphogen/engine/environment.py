@@ -231,7 +231,7 @@ class Environment:
         """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""
         setup, spec = self.setup, self.spec
         instance = draw_instances(
-            self.tasks, episode, task=setup.task, spec=spec, labels=setup.dataset.labels, purpose=self.split.purpose
+            self.tasks, episode, spec=spec, labels=setup.dataset.labels, purpose=self.split.purpose
         )
         noise = rng.uniform(rng.stream(self.keys, Purpose.HOST_INIT, round=episode), self.net.host_size)
         ledger = self.rule.init(self.envs, len(self.net.slots), self.device)

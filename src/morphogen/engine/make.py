@@ -1,14 +1,16 @@
 """`make`: an environment from the name of a task, or from a spec."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from morphogen.config.fields import OneOf, check_flag
+from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings, to_settings
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.task import TaskSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.compile import CompiledUnits
@@ -16,12 +18,13 @@ from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
+from morphogen.vocab.host import Host
 
 SPLITS = {"train": TRAINING_INSTANCES, "held-out": HELD_OUT_INSTANCES, "test": TEST_INSTANCES}
 
 
 def make(
-    task: str | RunSpec = "digits",
+    task: str | TaskSpec | RunSpec = "digits",
     /,
     *,
     envs: int | None = None,
@@ -30,23 +33,26 @@ def make(
     first: int = 0,
     keys: Tensor | None = None,
     instances: str = "train",
-    rule: Builder | None = None,
+    rule: str | Builder | None = None,
+    dataset: str | Callable[..., Any] | None = None,
+    host: str | Host | None = None,
     control: ActionControl | None = None,
     **fields: Any,
 ) -> Environment:
     """Build an environment: networks, data, rule of the reward and limits of a task.
 
     Args:
-        task: name of a task, or a RunSpec.
+        task: a task or its name, or a RunSpec.
         envs, seed: number of envs and seed of all their random numbers; None: those of the RunSpec.
         device: `auto`, `cpu`, `cuda` or `cuda:N`; None: that of the RunSpec.
         first: number of the first env; env `n` is the same env in every environment of a seed.
         keys: int64 [E, 3], keys of the envs in place of `envs`, `seed` and `first`.
         instances: the stream that tasks are drawn from: `train`, where prices warm up over the first episodes, or
             `held-out` or `test`, which no training has seen.
-        rule: builder of the reward rule, in place of the one that the spec names; see `rules.rewards.table`.
+        rule, dataset, host: parts or their names, short for the settings `reward.rule`, `data.name` and `host.name`
+            (`config.parts` lists all kinds of parts).
         control: narrows every choice.
-        fields: further fields of RunSpec, for a task given by name.
+        fields: further fields of RunSpec, such as `blueprints`, for a task that is no RunSpec.
 
     Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device,
     TypeError for fields beside a RunSpec.
@@ -66,21 +72,30 @@ def make(
         if envs is not None or seed is not None or first:
             raise TypeError("keys: expected no envs, seed or first beside keys, which replace them")
         envs = len(keys)
-    setup = build_setup(_build_spec(task, envs=envs, seed=seed, device=device, **fields), rule=rule)
+    parts = {"reward": {"rule": rule}, "data": {"name": dataset}, "host": {"name": host}}
+    given = {group: part for group, part in parts.items() if None not in part.values()}
+    setup = build_setup(_build_spec(task, given, envs=envs, seed=seed, device=device, **fields))
     compiled = CompiledUnits(setup.spec.engine)
     return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
 
 
 def _build_spec(
-    task: str | RunSpec, *, envs: int | None, seed: int | None, device: str | None, **fields: Any
+    task: str | TaskSpec | RunSpec,
+    parts: Settings,
+    *,
+    envs: int | None,
+    seed: int | None,
+    device: str | None,
+    **fields: Any,
 ) -> RunSpec:
     """Return the resolved spec.  The update of a policy is not part of an env: its minibatches follow the envs."""
     if isinstance(task, RunSpec):
         if fields:
             raise TypeError(f"fields: expected none beside a RunSpec, got {', '.join(fields)}")
-        spec = resolve(task)
+        spec = RunSpec(**merge_settings(to_settings(task, explicit=True), parts)) if parts else task
     else:
-        spec = resolve(RunSpec(task=task, **fields))
+        spec = RunSpec(**merge_settings({"task": task, **explicit_settings(fields)}, parts))
+    spec = resolve(spec)
     given = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
     if envs is not None and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))

@@ -20,7 +20,7 @@ from morphogen.nets.distribution import noise_lanes
 from morphogen.nets.plan import Plan
 from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import coalitions, is_measured_epoch
-from morphogen.rules.counts import host_params, seed_params
+from morphogen.rules.counts import seed_params
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks, conditions, restrict_masks
 from morphogen.state import rng
@@ -179,7 +179,7 @@ def score_phase(
     spec, net = setup.spec, setup.net
     attributed, attribution = attribute(trained, validation, **attribution_args(setup))
     governed, report = govern(attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches)
-    size = host_params(before.instance, net.host)
+    size = net.networks.params_in_use(before.instance)
     after, step = score(
         governed,
         outcome,

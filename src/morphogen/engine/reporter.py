@@ -41,7 +41,7 @@ from morphogen.telemetry.round_summary import (
 )
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
 from morphogen.vocab.action import Head
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import VECTORS
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import Fault, Removal, Stage
@@ -50,17 +50,19 @@ from morphogen.vocab.text import format_value, name_map
 
 def build_facts(setup: Setup) -> RunFacts:
     """Constants of a run that events need."""
-    spec, host = setup.spec, setup.net.host
+    spec, net = setup.spec, setup.net
     return RunFacts(
         task=spec.task,
-        slots=setup.net.names,
+        slots=net.names,
+        blueprints=code_labels(net.kinds),
+        mac_shares=net.mac_shares(),
         components=setup.rule.components,
         epochs=spec.episode_length,
         success_accuracy=setup.task.success,
         gamma=spec.ppo.gamma,
         envs=spec.envs,
         samples=spec.data.minibatches * spec.data.batch,
-        host={"base": host.base, "blocks": host.blocks, "kernel": host.kernel, "pools": host.pools, "norm": host.norm},
+        host=net.host.numbers(),
     )
 
 
@@ -94,7 +96,7 @@ def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
     if state.seen.sights is not None:
         check_arrays(tree["seen"]["sights"], pack(DetectionState.empty(record)), f"{where}.seen.sights")
     for name, tally in state.seeds.items():
-        labels, place = [blueprint.label for blueprint in Blueprint], f"{where}.seeds"
+        labels, place = facts.blueprints, f"{where}.seeds"
         used = [(name, labels, place), *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots)]
         for item, names, place in used:
             if item not in names:
@@ -129,7 +131,6 @@ class Reporter:
         self._episodes: tuple[EpisodeCompleted, ...] = ()
         self._rolling: tuple[float, ...] = ()
         self._first_scale: Scale | None = None
-        self._host = setup.net.host
         self._seeds, self._pending = SeedTallies({}), list[PendingEvents]()  # of earlier rounds; of this one
 
     def add_sinks(self, sinks: Sequence[AnySink]) -> None:
@@ -182,7 +183,7 @@ class Reporter:
     def _scores_event(self, round: int) -> Callable[[], Envelope]:
         seeds = SeedTallies(self._seeds.tallies(), self._pending)
         self._seeds, self._pending = seeds, []
-        return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._host)), round=round)
+        return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._facts.mac_shares)), round=round)
 
     def _round_details(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
         """Diagnostics of the round; empty before the first record."""

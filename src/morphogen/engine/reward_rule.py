@@ -1,64 +1,34 @@
-"""Reward rule of a run: imported from the package that offers it, built, and checked unless built in."""
+"""Reward rule of a run: built by name, and checked unless built in."""
 
 import torch
 from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
-from morphogen.engine import extensions
+from morphogen.config.parts import RULES
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import archetypes, table
-from morphogen.rules.rewards.protocol import Builder, Rule, Terms
-from morphogen.rules.rewards.table import BUILDERS, register
-from morphogen.vocab.reward import FAMILIES, RULES
+from morphogen.rules.rewards.protocol import Rule
+from morphogen.vocab.registry import error_line
+from morphogen.vocab.reward import FAMILIES
 
 
-def build_rule(
-    spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float, builder: Builder | None = None
-) -> Rule:
-    """Build the rule that a spec names, or the one of a builder.
+def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
+    """Build the rule that a spec names.
 
-    Raises: ConfigError for an external rule that breaks the contract of a rule.
+    Raises: ConfigError for a rule from outside that breaks the contract of a rule.
     """
     terms = {"param_budget": param_budget, "episode_length": episode_length, "gamma": gamma}
-    source = "reward rule handed in"
-    if builder is None:
-        _load_extension(spec.rule)
-        if RULES.get(spec.rule) in FAMILIES:
-            return table.build_rule(spec, **terms)
-        source = f"reward.rule: {spec.rule} of {RULES.get(spec.rule)}"
+    if RULES.origin(spec.rule) in FAMILIES:
+        return table.build_rule(spec, **terms)
+    _ = RULES[spec.rule]  # raises by itself where the rule cannot be imported
     try:
-        rule = table.build_rule(spec, **terms) if builder is None else builder(spec, Terms(**terms))
+        rule = table.build_rule(spec, **terms)
         wrong = find_violation(rule)
     except Exception as error:
-        raise ConfigError(f"{source}: {_error_line(error)}") from error
+        raise ConfigError(f"{RULES.source(spec.rule)}: {error_line(error)}") from error
     if wrong:
-        raise ConfigError(f"{source}: {wrong}")
+        raise ConfigError(f"{RULES.source(spec.rule)}: {wrong}")
     return rule
-
-
-def _load_extension(name: str) -> None:
-    """Import and register the rule of a package unless the rule is registered."""
-    points = extensions.find_extensions().get(name, [])
-    if name in BUILDERS or not points:
-        return
-    if len(points) > 1:
-        raise ConfigError(
-            f"reward.rule: expected one package with {name}, got {extensions.origin(points)}; uninstall one"
-        )
-    try:
-        builder = points[0].load()
-    except Exception as error:
-        raise ConfigError(
-            f"reward.rule: {name} of {RULES.get(name)}: cannot be imported: {_error_line(error)}"
-        ) from error
-    register(name, builder, origin=extensions.origin(points))
-
-
-def _error_line(error: Exception) -> str:
-    if isinstance(error, ConfigError):
-        return str(error)
-    message = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {ascii(message)[1:-1]}" if message else type(error).__name__
 
 
 def find_violation(rule: Rule) -> str:

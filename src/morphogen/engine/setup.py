@@ -6,7 +6,7 @@ import torch
 
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.groups import COMPILE_REDUCE_OVERHEAD, RESIDENT
-from morphogen.config.spec import RunSpec, build_limits, cnn_spec, param_budget
+from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
@@ -14,7 +14,7 @@ from morphogen.engine.action_control import load_schedule
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
-from morphogen.rules.rewards.protocol import Builder, Rule
+from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.limits import Limits
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
@@ -54,25 +54,23 @@ def check_compile_mode(mode: str, device: torch.device) -> None:
         raise DeviceError(f"engine.compile: {mode}: expected a CUDA device, got {device}")
 
 
-def build_setup(spec: RunSpec, *, rule: Builder | None = None) -> Setup:
-    """Open the data and lay out the networks of a resolved spec.  rule: in place of the one of the spec."""
+def build_setup(spec: RunSpec) -> Setup:
+    """Open the data and lay out the networks of a resolved spec."""
     device = resolve_device(spec.engine.devices[0])
     check_compile_mode(spec.engine.compile, device)
     task = TASKS[spec.task]
-    host = cnn_spec(spec)
-    net = Net(host=host, slots=host.pick_slots(spec.slots))
+    limits = build_limits(spec)
+    net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds)
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
-    dataset = open_dataset(task, spec.data, device)
+    dataset = open_dataset(task, spec.data, net.host, device)
     resident, noisy = dataset.placement == RESIDENT, spec.instance.label_noise[1] > 0
     return Setup(
         spec=spec,
         task=task,
         net=net,
-        limits=build_limits(spec),
+        limits=limits,
         budget=budget,
-        rule=build_rule(
-            spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma, builder=rule
-        ),
+        rule=build_rule(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
         dataset=dataset,
         feed=ResidentFeed(dataset, task, spec.data, label_noise=noisy) if resident else None,
         schedule=schedule,

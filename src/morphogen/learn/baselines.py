@@ -19,15 +19,15 @@ from morphogen.rules.whitebox import best_blueprint, seed_gain
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op, Tempo
-from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
 from morphogen.vocab.purpose import Purpose
 
-DEFAULT_ROTATIONS: dict[str, tuple[Blueprint, ...]] = {
-    "cnn": (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY, Blueprint.ATTENTION, Blueprint.NORM, Blueprint.DEPTHWISE),
-    "transformer": (Blueprint.NORM, Blueprint.LORA, Blueprint.MLP_SMALL, Blueprint.ATTENTION, Blueprint.LORA_LARGE),
-}
+DEFAULT_ROTATIONS = (  # of CNN hosts, of transformer hosts
+    ("conv_light", "conv_heavy", "attention", "norm", "depthwise"),
+    ("norm", "lora", "mlp_small", "attention", "lora_large"),
+)
 _ENV, _SLOT, _TASK = column_index(ENV), column_index(SLOT), column_index(INSTANCE)
 _OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # the op that an env executes
 _ALPHA_FULL = 1.0 - 1e-6
@@ -35,17 +35,17 @@ _RANSOM_CONTRIBUTION = 0.1  # points: a contribution above it under a falling ac
 
 
 def blueprint_rotation(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
-    """Codes of the blueprints in rotation: `names` or the default, reduced to the allowed blueprints."""
-    by_label = {blueprint.label: blueprint for blueprint in BY_TOPOLOGY[limits.topology]}
+    """Codes of the blueprints in rotation: `names` reduced to the allowed ones, or the default, or all allowed."""
+    codes = {name: code for code, name in enumerate(limits.kinds) if name}
     for name in names:
-        if name not in by_label:
-            raise ConfigError(f"rotation: expected names of {', '.join(by_label)}, got {name!r}")
-    requested = tuple(by_label[name] for name in names) or DEFAULT_ROTATIONS[limits.topology]
-    rotation = tuple(int(blueprint) for blueprint in requested if blueprint in limits.allowed_blueprints)
-    if not rotation:
-        allowed = ", ".join(Blueprint(code).label for code in limits.allowed_blueprints)
-        raise ConfigError(f"rotation: expected at least one of {allowed}, got {[b.label for b in requested]}")
-    return rotation
+        if name not in codes:
+            raise ConfigError(f"rotation: expected names of {', '.join(codes)}, got {name!r}")
+    default = next((names for names in DEFAULT_ROTATIONS if codes.keys() >= set(names)), ())
+    rotation = tuple(codes[name] for name in names or default if codes[name] in limits.allowed_blueprints)
+    if names and not rotation:
+        allowed = ", ".join(limits.kinds[code] for code in limits.allowed_blueprints)
+        raise ConfigError(f"rotation: expected at least one of {allowed}, got {list(names)}")
+    return rotation or limits.allowed_blueprints
 
 
 class ParameterFree:

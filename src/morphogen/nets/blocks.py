@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.native import AutogradFunction
-from morphogen.nets.net import Net, ParamLayout
+from morphogen.nets.layout import ParamLayout
+from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan
 from morphogen.nets.sites import SlotIndex, SlotParams, slot_layouts
 from morphogen.rules.health import GradStats
@@ -64,9 +65,9 @@ class _SplitViews(AutogradFunction):
 def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
     """Rows and layout of every block, per slot; empty where nothing runs."""
     layouts = []
-    for plan, slot in zip(plans, net.slots, strict=True):
+    for s, plan in enumerate(plans):
         sizes = (*(group.size for group in plan.groups), plan.gates)
-        pairs = zip(sizes, slot_layouts(plan, slot.channels), strict=True)
+        pairs = zip(sizes, slot_layouts(plan, s, net=net), strict=True)
         layouts.append(tuple(pairs) if plan.groups else ())
     return tuple(layouts)
 

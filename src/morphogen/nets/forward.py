@@ -2,16 +2,21 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from morphogen.kernels import take_row_blocks, take_rows
-from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
+from morphogen.nets.host import HostRows
 from morphogen.nets.net import Net
-from morphogen.nets.ops import images_innermost, max_pool2d
+from morphogen.nets.ops import max_pool2d
 from morphogen.nets.plan import SlotPlan
+from morphogen.nets.seed_module import gate_openness
+from morphogen.nets.seeds import input_sizes, seed_deltas
 from morphogen.nets.sites import SlotIndex, SlotParams
-from morphogen.vocab.slot import POST_POOL, PRE_POOL
+from morphogen.state.env import Instance
+
+UNUSED_LOGIT = -1e4  # of a class that is not in use
 
 
 class SlotSeeds(NamedTuple):
@@ -22,24 +27,28 @@ class SlotSeeds(NamedTuple):
     params: tuple[SlotParams | None, ...]
 
 
-def forward(images: Tensor, rows: cnn.HostRows, slot_seeds: SlotSeeds, *, net: Net) -> Tensor:
-    """Return the logits of every row.
+def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds, *, net: Net) -> Tensor:
+    """Return the logits of every row; those of unused classes are -1e4.
 
-    Shapes: images [E, B, C, H, W], or [B, C, H, W] shared by all rows -> [R, B, classes], R = rows after the last slot.
+    Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class in use
+    -> [R, B, classes], R = rows after the last slot.
     """
-    positions = {(slot.block, slot.surface): s for s, slot in enumerate(net.slots)}
-    h = images_innermost(images)
-    for i in range(net.host.blocks):
-        h, pooled = cnn.block(i, h, rows, net.host), i < net.host.pools
-        h, rows = _apply_slot(h, rows, slot_seeds, positions.get((i, PRE_POOL)), pooled=pooled)
-        if pooled:
-            h, rows = _apply_slot(h, rows, slot_seeds, positions.get((i, POST_POOL)))
-    return cnn.head(h, rows)
+    h = net.networks.embed(inputs)
+    for i, (s, pooled) in enumerate(net.stages):
+        h = net.networks.stage(i, h, rows)
+        h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
+    logits = net.networks.head(h, rows)
+    return torch.where(rows.pick(used).unsqueeze(1), logits, UNUSED_LOGIT)
+
+
+def used_classes(instance: Instance, net: Net) -> Tensor:
+    """Return the classes in use, bool [E, classes]."""
+    return torch.arange(net.host.classes, device=instance.classes.device) < instance.classes.unsqueeze(-1)
 
 
 def _apply_slot(
-    h: Tensor, rows: cnn.HostRows, slot_seeds: SlotSeeds, s: int | None, *, pooled: bool = False
-) -> tuple[Tensor, cnn.HostRows]:
+    h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int | None, *, net: Net, pooled: bool
+) -> tuple[Tensor, HostRows]:
     """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the result if `pooled`."""
     index, params = (None, None) if s is None else (slot_seeds.indices[s], slot_seeds.params[s])
     if s is None or index is None or params is None:
@@ -48,11 +57,9 @@ def _apply_slot(
     if index.parent_row is not None:
         h, rows = take_rows(h, index.parent_row), rows._replace(env=index.row_env)
     parts = {group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)}
-    sizes = cnn.input_sizes(parts)
+    sizes = input_sizes(parts, net.modules)
     # No seed sends a gradient back through its input.
     inputs = take_row_blocks(h.detach(), index.input_rows, [*sizes, plan.gates] if plan.gates else sizes)
-    gates = None
-    if plan.gates:
-        gates = SeedGates(cnn.gate_openness(params.gates, inputs[-1].mean((1, 2))), index.gate_position)
-    deltas = SeedDeltas(cnn.seed_deltas(parts, inputs[: len(sizes)]), plan.multiplied_spans)
+    gates = SeedGates(gate_openness(params.gates, inputs[-1]), index.gate_position) if plan.gates else None
+    deltas = SeedDeltas(seed_deltas(parts, inputs[: len(sizes)], net.modules), plan.multiplied_spans)
     return blend(h, deltas, index.mix, gates, pooled=pooled), rows

@@ -1,78 +1,29 @@
-"""Fixed description of the networks of a run: host and enabled slots, and parameters as flat rows of named leaves."""
+"""Fixed description of the networks of a run: host, enabled slots, and the blueprints behind the codes."""
 
-import functools
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from morphogen.config.parts import BLUEPRINTS
+from morphogen.errors import ConfigError
+from morphogen.nets.cnn import CnnNetworks
+from morphogen.nets.host import HostNetworks
+from morphogen.nets.layout import ParamLayout
+from morphogen.nets.seed_module import gate_layout, seed_layout
+from morphogen.nets.seeds import Modules
 from morphogen.state.schema import Sizes
-from morphogen.vocab.blueprint import Blueprint, cnn_param_count, gate_param_count
-from morphogen.vocab.slot import CnnSpec, SlotSpec
-
-Leaves = dict[str, Tensor]  # name -> [R, *shape]
-
-
-@dataclass(frozen=True)
-class ParamLeaf:
-    """One parameter tensor, initially uniform in `fill + [-bound, bound)`."""
-
-    name: str
-    shape: tuple[int, ...]
-    bound: float = 0.0
-    fill: float = 0.0
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
+from morphogen.vocab.host import CnnSpec, Host
+from morphogen.vocab.slot import SlotSpec
 
 
-def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
-    """Return a leaf that is initially uniform in `[-b, b)`, `b = 1 / sqrt(fan)`."""
-    return ParamLeaf(name, shape, bound=fan**-0.5)
-
-
-@dataclass(frozen=True)
-class ParamLayout:
-    """Leaves in storage order, from offset 0; a row may be longer than its leaves."""
-
-    leaves: tuple[ParamLeaf, ...]
-    size: int = field(init=False, compare=False)  # elements of all leaves
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", sum(leaf.size for leaf in self.leaves))
-
-    def leaf_parts(self, flat: Tensor) -> Iterator[tuple[ParamLeaf, Tensor]]:
-        """Return every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
-        sizes = [leaf.size for leaf in self.leaves]
-        parts = flat.split([*sizes, flat.shape[-1] - self.size], dim=-1)
-        return zip(self.leaves, parts[:-1], strict=True)
-
-    def split(self, flat: Tensor) -> Leaves:
-        """Return leaves as views of one split, whose gradient is one tensor.  flat [R, >= size] -> [R, *shape]."""
-        return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.leaf_parts(flat)}
-
-    def join(self, leaves: Leaves) -> Tensor:
-        """Concatenate leaves, the inverse of `split`.  [R, *shape] each -> [R, size]."""
-        return torch.cat([leaves[leaf.name].reshape(-1, leaf.size) for leaf in self.leaves], dim=-1)
-
-    def draw(self, uniform: Tensor) -> Tensor:
-        """Return initial rows.  uniform [R, >= size] in [0, 1) -> [R, size]."""
-        rows = [leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.leaf_parts(uniform)]
-        return torch.cat(rows, dim=-1)
-
-
-def cache_layout(make: Callable[..., ParamLayout]) -> Callable[..., ParamLayout]:
-    """Cache the results of `make`; a graph, in which layouts are constants, is traced through `make` itself."""
-    return functools.partial(_call_cached, make, functools.cache(make))
-
-
-def _call_cached(make: Callable[..., ParamLayout], cached: Callable[..., ParamLayout], *key: object) -> ParamLayout:
-    return make(*key) if torch.compiler.is_compiling() else cached(*key)
+def _networks(host: Host) -> HostNetworks:
+    """Return the networks of a host; one from outside is description and networks in one object."""
+    if isinstance(host, CnnSpec):
+        return CnnNetworks(host)
+    if not isinstance(host, HostNetworks):
+        missing = [name for name in vars(HostNetworks) if name[0] != "_" and not hasattr(host, name)]
+        raise ConfigError(f"host {type(host).__name__}: expected the methods {', '.join(missing)}")
+    return host
 
 
 def _derived_field() -> Any:
@@ -83,8 +34,12 @@ def _derived_field() -> Any:
 class Net:
     """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.  Hashable."""
 
-    host: CnnSpec
+    host: Host
     slots: tuple[SlotSpec, ...]
+    kinds: tuple[str, ...] = ()  # name of every blueprint code (`vocab.blueprint`); () = the blueprints of the host
+    networks: HostNetworks = field(init=False, repr=False, compare=False)  # of the host
+    modules: Modules = field(init=False, repr=False, compare=False)  # blueprint of every code
+    stages: tuple[tuple[int | None, bool], ...] = _derived_field()  # per slot of the host: position in `slots`, pooled
     execution: tuple[int, ...] = _derived_field()  # positions in `slots`, in the order of the forward pass
     counts: tuple[tuple[int, ...], ...] = _derived_field()  # [S][13] parameters of every blueprint in every slot
     gate_counts: tuple[int, ...] = _derived_field()  # [S] parameters of the gate network of every slot
@@ -93,9 +48,16 @@ class Net:
 
     def __post_init__(self) -> None:
         slots = self.slots
-        counts = tuple(tuple(cnn_param_count(b, slot.channels) for b in Blueprint) for slot in slots)
+        kinds = self.kinds or assign_codes(BLUEPRINTS.adopt(kind) for kind in self.host.blueprints)
+        modules = tuple(BLUEPRINTS[name] if name else None for name in kinds)
+        counts = tuple(tuple(m.params(slot.channels) if m else 0 for m in modules) for slot in slots)
         gates = tuple(gate_param_count(slot.channels) for slot in slots)
+        positions = {slot.name: s for s, slot in enumerate(slots)}
         derived = {
+            "kinds": kinds,
+            "networks": _networks(self.host),
+            "modules": modules,
+            "stages": tuple((positions.get(slot.name), slot.pooled) for slot in self.host.all_slots),
             "execution": tuple(sorted(range(len(slots)), key=lambda s: slots[s].execution)),
             "counts": counts,
             "gate_counts": gates,
@@ -104,6 +66,21 @@ class Net:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
+        """Return the layouts of blueprints in slot s, then that of the gate."""
+        channels, modules = self.slots[s].channels, [self.modules[code] for code in codes]
+        return (*(seed_layout(module, channels) for module in modules if module), gate_layout(channels))
+
+    def mac_shares(self) -> dict[str, dict[str, float]]:
+        """Return multiply-accumulates of seeds per one of the host, by blueprint and slot, where known."""
+        whole, shares = self.host.macs(), dict[str, dict[str, float]]()
+        for name, module in zip(self.kinds, self.modules, strict=True):
+            macs = {} if module is None else {slot.name: module.macs(slot) for slot in self.slots}
+            known = {slot: number / whole for slot, number in macs.items() if number is not None and whole}
+            if known:
+                shares[name] = known
+        return shares
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedBlend, build_seed_blend
-from morphogen.nets.net import Leaves, Net, ParamLayout
+from morphogen.nets.layout import Leaves, ParamLayout
+from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, PaddedRows, Plan, SlotPlan, training_membership, validation_membership
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
@@ -139,11 +139,11 @@ def gather_params(
 ) -> tuple[SlotParams | None, ...]:
     """Gather the rows of everything that runs, per slot; None where nothing runs.  leaf: "params" or "momentum"."""
     params: list[SlotParams | None] = []
-    for slot, plan, index in zip(net.slots, plans, indices, strict=True):
+    for s, (slot, plan, index) in enumerate(zip(net.slots, plans, indices, strict=True)):
         if index is None:
             params.append(None)
             continue
-        rows, (*layouts, gate) = storage[slot.name, leaf], slot_layouts(plan, slot.channels)
+        rows, (*layouts, gate) = storage[slot.name, leaf], slot_layouts(plan, s, net=net)
         groups = tuple(
             layout.split(rows[:, : layout.size].index_select(0, env))
             for layout, env in zip(layouts, index.env, strict=True)
@@ -153,20 +153,23 @@ def gather_params(
     return tuple(params)
 
 
-def slot_layouts(plan: SlotPlan, channels: int) -> tuple[ParamLayout, ...]:
-    """Layout of the seeds of every group, then that of the gates."""
-    return (*(cnn.seed_layout(group.blueprint, channels) for group in plan.groups), cnn.gate_layout(channels))
+def slot_layouts(plan: SlotPlan, s: int, *, net: Net) -> tuple[ParamLayout, ...]:
+    """Layout of the seeds of every group in slot s, then that of the gates."""
+    return net.layouts(s, tuple(group.blueprint for group in plan.groups))
 
 
 def scatter_params(
-    storage: Tensor, params: SlotParams | None, index: SlotIndex | None, plan: SlotPlan, *, channels: int
+    storage: Tensor, params: SlotParams | None, index: SlotIndex | None, layouts: tuple[ParamLayout, ...]
 ) -> Tensor:
-    """Return the storage of a slot with the rows of everything that ran written back.  storage [E, P_s] -> [E, P_s]."""
+    """Return the storage of a slot with the rows of everything that ran written back.
+
+    Shapes: storage [E, P_s]; layouts: of `slot_layouts` -> [E, P_s].
+    """
     if params is None or index is None:
         return storage
     out = F.pad(storage, (0, 0, 0, 1))  # row E takes the unfilled rows
-    *layouts, gate = slot_layouts(plan, channels)
-    for layout, leaves, env in zip(layouts, params.seeds, index.target_env, strict=True):
+    *groups, gate = layouts
+    for layout, leaves, env in zip(groups, params.seeds, index.target_env, strict=True):
         out[:, : layout.size].index_copy_(0, env, layout.join(leaves))
     out[:, out.shape[-1] - gate.size :].index_copy_(0, index.gate_target_env, gate.join(params.gates))
     return out[:-1]

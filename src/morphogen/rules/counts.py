@@ -4,25 +4,14 @@ import torch
 from torch import Tensor
 
 from morphogen.rules.stages import occupied
-from morphogen.state.env import Instance, Slots
+from morphogen.state.env import Slots
 from morphogen.state.tree_ops import constant_table
-from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Algorithm
 
 
 def used_channels(width: Tensor, channels: int) -> Tensor:
     """Channels in use, `ceil(width C - 1e-6)`, at least 1.  width float [E], share -> int64 [E]."""
     return torch.ceil(width.double() * channels - 1e-6).clamp(min=1.0).to(torch.int64)
-
-
-def host_params(instance: Instance, host: CnnSpec) -> Tensor:
-    """Parameters of the host in use under the width, the reach and the classes of each env.  int64 [E]."""
-    widths = [used_channels(instance.width, channels) for channels in host.channels]
-    taps = (2 * instance.reach + 1).clamp(max=host.kernel) ** 2
-    total = widths[-1] * instance.classes + instance.classes
-    for before, width in zip((host.channels_in, *widths), widths, strict=False):
-        total = total + taps * before * width + 2 * width
-    return total
 
 
 def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: tuple[int, ...]) -> Tensor:

@@ -12,6 +12,7 @@ from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.storage import run_directory
 from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import ENV, SLOT
 
 SHARED_FIELDS = ("run_id", "command", "config_sha256", "data_sha256", "data_placement", "versions")  # with RunStarted
@@ -45,6 +46,8 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
         **{name: getattr(spec, name) for name in ("task", "preset", "seed", "envs", "rounds")},
         config=json.loads(dump_config(spec)),
         slots=setup.net.names,
+        blueprints=code_labels(setup.net.kinds),
+        mac_shares=setup.net.mac_shares(),
         epochs=spec.episode_length,
         minibatches=spec.data.minibatches,
         batch=spec.data.batch,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.nets.net import Net
 from morphogen.rules import features
-from morphogen.rules.counts import host_params, parameter_price, seed_params
+from morphogen.rules.counts import parameter_price, seed_params
 from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
@@ -39,7 +39,7 @@ def observe(
     slots = state.slots
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     allowed = allowed[:, int(Op.GERMINATE) :]  # every op but WAIT
-    host = host_params(state.instance, net.host).float().unsqueeze(-1)
+    host = net.networks.params_in_use(state.instance).float().unsqueeze(-1)
     params = seed_params(slots, net.counts, net.gate_counts)
     share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
     env_groups = (

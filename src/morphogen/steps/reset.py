@@ -5,14 +5,12 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets import cnn
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import masked_update, replace
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS, EMPTY
-from morphogen.vocab.slot import SlotSpec
+from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.stage import Stage
 
 
@@ -28,7 +26,7 @@ def reset(
     classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
     state = schema.empty_state(sizes, key, ledger)
-    host = state.host.replace(params=cnn.host_layout(net.host).draw(noise))
+    host = state.host.replace(params=net.networks.layout().draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked parts.
     return state.replace(host=host, instance=instance, clock=clock)
@@ -66,7 +64,7 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=state.batch_size[0] - 1), s]
-            old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, slot=slot)
+            old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, s, net=net)
             # An extra last row takes the padding and is cut off.
             params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
             params = params.index_copy(0, where, fresh.to(params.dtype))
@@ -74,12 +72,12 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 
-def init_seed_params(blueprint: Tensor, noise: Tensor, *, slot: SlotSpec) -> Tensor:
-    """Storage rows of newborn seeds.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
-    gate = cnn.gate_layout(slot.channels)
+def init_seed_params(blueprint: Tensor, noise: Tensor, s: int, *, net: Net) -> Tensor:
+    """Storage rows of newborn seeds in slot s.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
+    codes = tuple(code for code in Blueprint if net.modules[code])
+    *layouts, gate = net.layouts(s, codes)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
-    for kind in CNN_BLUEPRINTS:
-        layout = cnn.seed_layout(kind, slot.channels)
+    for code, layout in zip(codes, layouts, strict=True):
         drawn = F.pad(layout.draw(noise[:, : layout.size]), (0, body.shape[-1] - layout.size))
-        body = torch.where((blueprint == int(kind)).unsqueeze(-1), drawn, body)
+        body = torch.where((blueprint == int(code)).unsqueeze(-1), drawn, body)
     return torch.cat((body, gate.draw(noise[:, body.shape[-1] :])), dim=-1)

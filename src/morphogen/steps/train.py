@@ -6,7 +6,7 @@ after it is masked arithmetic per env (host) or per env and slot (seed with its 
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +14,14 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import HostSpec, LifecycleSpec
-from morphogen.nets import blocks, cnn, sites
-from morphogen.nets.forward import SlotSeeds, forward
+from morphogen.nets import blocks, sites
+from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.host import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import SlotIndex
-from morphogen.rules.counts import host_params, seed_params
+from morphogen.rules.counts import seed_params
 from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
@@ -56,7 +57,8 @@ class ActiveSeeds(NamedTuple):
 class EpochContext(NamedTuple):
     """Constants of an epoch."""
 
-    masks: cnn.InstanceMasks
+    masks: Any  # of the hosts, by their instances
+    used: Tensor  # bool [E, classes], class in use
     indices: tuple[SlotIndex | None, ...]
     active: ActiveSeeds | None
 
@@ -82,7 +84,9 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     )
     index = blocks.build_param_index(plan.train, where, host.params.shape[0], net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
-    context = EpochContext(cnn.build_masks(state.instance, net.host, host.params), where, running)
+    context = EpochContext(
+        net.networks.masks(state.instance, host.params), used_classes(state.instance, net), where, running
+    )
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
     return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, context)
@@ -133,10 +137,10 @@ def _objective(
 
     leaves: the hosts, and the parameters of seeds if any seed runs.
     """
-    rows = cnn.HostRows(cnn.host_layout(net.host).split(leaves[0]), context.masks, None)
+    rows = HostRows(net.networks.layout().split(leaves[0]), context.masks, None)
     grown = blocks.split_params(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
-    logits = forward(batch.images, rows, growth, net=net)
+    logits = forward(batch.images, rows, context.used, growth, net=net)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
     correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)
@@ -202,9 +206,9 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
         ran = blocks.split_params(buffer, plan.train, net=net)
-        for slot, *parts in zip(net.slots, ran, train_state.context.indices, plan.train, strict=True):
-            storage = state.seeds[slot.name, leaf]
-            seeds[slot.name][leaf] = sites.scatter_params(storage, *parts, channels=slot.channels)
+        for s, (name, *parts) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
+            layouts = sites.slot_layouts(plan.train[s], s, net=net)
+            seeds[name][leaf] = sites.scatter_params(state.seeds[name, leaf], *parts, layouts)
     return unsafe_new(TensorDict, state, **seeds)
 
 
@@ -216,7 +220,7 @@ def _gradient_signals(state: EnvState, train_state: TrainState, host_norm: Tenso
     norm, health, all_finite = minibatch_tally.seed_averages(sums, train_state.tally.total)
     valid = running.measured
     sizes = seed_params(slots, net.counts, net.gate_counts)
-    host = host_params(state.instance, net.host).unsqueeze(-1)
+    host = net.networks.params_in_use(state.instance).unsqueeze(-1)
     now = gradient_ratio(norm, sizes, host_norm.unsqueeze(-1), host)
     steady = valid & all_finite
     average = moving_average(slots.gradient_ratio, slots.gradient_ratio_valid, now)

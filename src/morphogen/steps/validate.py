@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.nets import cnn, sites
 from morphogen.nets import plan as plans
-from morphogen.nets.forward import SlotSeeds, forward
+from morphogen.nets import sites
+from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.host import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
@@ -50,12 +51,12 @@ def _validate(
         params = sites.gather_params(state.seeds, "params", plan.evaluate, where, net=net)
         growth = SlotSeeds(plan.evaluate, where, params)
         ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
-    frame = cnn.build_masks(state.instance, net.host, state.host.params)
-    rows = cnn.HostRows(cnn.host_layout(net.host).split(state.host.params), frame, None)
+    networks, host, used = net.networks, state.host.params, used_classes(state.instance, net)
+    rows = HostRows(networks.layout().split(host), networks.masks(state.instance, host), None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
-    counts = [_count_correct(forward(images, rows, growth, net=net), piece, ends) for images, piece in pieces]
+    counts = [_count_correct(forward(images, rows, used, growth, net=net), piece, ends) for images, piece in pieces]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
     total = total.clamp(min=1)
     correct = correct.unsqueeze(-1) if number is None else correct[number.clamp(min=0)]

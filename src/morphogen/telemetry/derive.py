@@ -16,7 +16,6 @@ from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.record_memory import HEAD_USED, STAGE_POINTS, Array, EpisodeMemory, Record, RunFacts, in_stages
 from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
-from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Removal, Stage
 
@@ -71,7 +70,7 @@ def derive_details(
 ) -> tuple[Envelope, ...]:
     """The events of an epoch that only the debug level writes.  memory: that after the epoch."""
     round, epoch = position
-    data: list[Event] = [actions_event(record, facts.slots), slots_event(record, memory)]
+    data: list[Event] = [actions_event(record, facts), slots_event(record, memory)]
     missing = attribution_event(record)
     if any(map(any, missing.reason)):
         data.append(missing)
@@ -113,7 +112,7 @@ def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
                 from_=old.name,
                 to=new.name,
                 cause=cause,
-                blueprint=None if old is Stage.DORMANT else _blueprint_label(record, at),
+                blueprint=None if old is Stage.DORMANT else _blueprint_label(record, at, step.facts),
                 alpha=memory.alpha[at],
                 age=0 if start is Stage.DORMANT else memory.age[at],
                 epochs_in_stage=0 if old != start else memory.epochs_in_stage[at],  # 0: its second move in this epoch
@@ -126,7 +125,7 @@ def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
 def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str) -> Event:
     """A seed that germinates, or as of the last epoch before its move."""
     record, memory = step.record, step.memory
-    blueprint, accuracy = _blueprint_label(record, at), record["acc_before"][at[0]]
+    blueprint, accuracy = _blueprint_label(record, at, step.facts), record["acc_before"][at[0]]
     if to is Stage.GERMINATED:
         return kinds.SeedGerminated(
             blueprint=blueprint,
@@ -149,8 +148,8 @@ def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str)
     return kinds.SeedPruned(**before, reason=CAUSES[cause].name.lower())
 
 
-def _blueprint_label(record: Record, at: tuple[int, int]) -> str:
-    return Blueprint(int(record["blueprint"][at])).label
+def _blueprint_label(record: Record, at: tuple[int, int], facts: RunFacts) -> str:
+    return facts.blueprints[int(record["blueprint"][at])]
 
 
 def _env_events(step: DeriveContext) -> Iterator[Envelope]:
@@ -238,11 +237,11 @@ def ablations_event(record: Record) -> kinds.AblationsMeasured:
     )
 
 
-def actions_event(record: Record, slots: tuple[str, ...]) -> kinds.ActionsTaken:
+def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
     """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
     action = record["action"]
     used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
-    names = {**VALUE_NAMES, Head.SLOT: slots}
+    names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
     return kinds.ActionsTaken(
@@ -321,7 +320,7 @@ def completed_episodes(record: Record, memory: EpisodeMemory, facts: RunFacts) -
 def _seed_manifest(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> dict[str, Any]:
     return {
         "slot": facts.slots[at[1]],
-        "blueprint": _blueprint_label(record, at),
+        "blueprint": _blueprint_label(record, at, facts),
         "stage": Stage(int(record["stage"][at])).name,
         "alpha": record["alpha"][at],
         "contribution": memory.contribution[at] if memory.contribution_valid[at] else None,

@@ -9,7 +9,6 @@ from morphogen.telemetry.events import COORDINATES, Envelope, EpochEvent, Event,
 from morphogen.telemetry.kinds import epoch, ppo, round, run
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, RewardsPaid
 from morphogen.telemetry.kinds.run import RunStarted
-from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.text import format_value
 
 FORMAT = 3
@@ -72,7 +71,6 @@ def _check_keys(what: str, keys: set[str], expected: set[str]) -> None:
         raise ValueError(f"{what}: expected the keys {sorted(expected)}, got {sorted(keys)}")
 
 
-BLUEPRINTS = frozenset(blueprint.label for blueprint in Blueprint)
 FREE_WIDTH = ("acc_table", "op_prob", "op_legal", "log_prob", "entropy")  # rows over anything but slots
 RAGGED_FIELDS = ("others",)  # rows of any length: a choice that was forced has no others
 MAX_ENVS, MAX_SLOTS = 2**20, 2**10
@@ -105,8 +103,8 @@ def _place_errors(start: RunStarted, event: Envelope) -> Iterator[str]:
         yield f"slot: expected one of {', '.join(start.slots)}, got {format_value(event.slot)}"
     seeds = event.data.topology if isinstance(event.data, EpisodeCompleted) else ()
     for name in (getattr(event.data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
-        if isinstance(name, str) and name not in BLUEPRINTS:
-            yield f"blueprint: expected one of {', '.join(sorted(BLUEPRINTS))}, got {format_value(name)}"
+        if isinstance(name, str) and name not in start.blueprints:
+            yield f"blueprint: expected one of {', '.join(start.blueprints)}, got {format_value(name)}"
     slots = [seed["slot"] for seed in seeds]
     if not set(slots) <= set(start.slots) or len(set(slots)) < len(slots):
         yield f"topology: expected seeds in {', '.join(start.slots)}, each once, got {format_value(slots)}"

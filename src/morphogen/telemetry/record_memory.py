@@ -10,6 +10,7 @@ import numpy as np
 from morphogen.storage.codec import Array
 from morphogen.telemetry.kinds.round import ActionCounts, MaskHitRates, RewardSpread, RewardSummary
 from morphogen.vocab.action import HEADS, RELEVANT, VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.vocab.blueprint import CNN_KINDS, code_labels
 from morphogen.vocab.stage import OCCUPIED, Stage
 
 Record = dict[str, Array]  # leaves [E, ...] of one epoch
@@ -92,9 +93,10 @@ def _count_codes(codes: Array, like: Array) -> Array:
     return np.bincount(codes[(codes >= 0) & (codes < len(like))], minlength=len(like))
 
 
-def action_counts(tally: RoundTally, slots: tuple[str, ...]) -> ActionCounts:
+def action_counts(tally: RoundTally, facts: "RunFacts") -> ActionCounts:
     """Actions of the round."""
-    names = [slots if head is Head.SLOT else VALUE_NAMES[head] for head in Head]
+    own = {Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
+    names = [own[head] if head in own else VALUE_NAMES[head] for head in Head]
     heads = zip(HEADS, names, tally.values, strict=True)
     return ActionCounts(
         sampled=_counts_by_name(tally.sampled, Op),
@@ -156,8 +158,10 @@ class RunFacts:
     gamma: float
     envs: int  # of the whole run
     samples: int  # that a host is trained on, per epoch
+    blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
     first: int = 0  # global index of the first env in a record
     host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
+    mac_shares: dict[str, dict[str, float]] = field(default_factory=dict)  # of `RunStarted`
 
 
 @dataclass(frozen=True, slots=True)

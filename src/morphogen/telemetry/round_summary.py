@@ -122,7 +122,7 @@ Scale = tuple[Array, Array]  # mean and standard deviation of every feature that
 
 def round_events(tally: RoundTally, metrics: Metrics, first: Scale | None, facts: RunFacts) -> Iterator[RoundEvent]:
     """Actions, masks, rewards, observations, memory.  first: the scale after the first round of the run."""
-    yield action_counts(tally, facts.slots)
+    yield action_counts(tally, facts)
     yield mask_hit_rates(tally)
     yield reward_summary(tally, facts.components, facts.envs)
     drift = scale_drift(normaliser_scale(metrics), first)

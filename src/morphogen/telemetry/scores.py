@@ -14,8 +14,6 @@ from morphogen.storage.codec import Ratio
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.telemetry.kinds.round import BlueprintScore
-from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.slot import CnnSpec, host_macs, seed_macs
 from morphogen.vocab.stage import Stage
 
 PRUNE_REASONS = ("action", "ramp", "governor")
@@ -98,18 +96,18 @@ def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, Blueprint
     return {name: one.get(name, BlueprintTally()) + other.get(name, BlueprintTally()) for name in {**one, **other}}
 
 
-def scoreboard(tallies: Mapping[str, BlueprintTally], host: CnnSpec | None) -> dict[str, BlueprintScore]:
-    """The scores of every blueprint, by name.  host: for the cost, None = not known."""
-    return {name: _blueprint_score(name, tallies[name], host) for name in sorted(tallies)}
+def scoreboard(
+    tallies: Mapping[str, BlueprintTally], mac_shares: Mapping[str, Mapping[str, float]]
+) -> dict[str, BlueprintScore]:
+    """The scores of every blueprint, by name.  mac_shares: of `RunStarted`."""
+    return {name: _blueprint_score(tallies[name], mac_shares.get(name, {})) for name in sorted(tallies)}
 
 
-def _blueprint_score(name: str, tally: BlueprintTally, host: CnnSpec | None) -> BlueprintScore:
+def _blueprint_score(tally: BlueprintTally, mac_shares: Mapping[str, float]) -> BlueprintScore:
     germinated, pruned = tally.slots.total(), tally.pruned.total()
     macs_share = None
-    if host is not None and germinated:
-        places, kind = {slot.name: slot for slot in host.all_slots}, Blueprint[name.upper()]
-        macs = sum(count * seed_macs(kind, places[slot]) for slot, count in tally.slots.items())
-        macs_share = macs / germinated / host_macs(host)
+    if germinated and tally.slots.keys() <= mac_shares.keys():
+        macs_share = sum(count * mac_shares[slot] for slot, count in tally.slots.items()) / germinated
     params, contribution = tally.params.mean, tally.contribution.mean
     return BlueprintScore(
         germinated=germinated,

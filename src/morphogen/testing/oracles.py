@@ -26,7 +26,6 @@ GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  #
 HOLD = 0  # alpha mode
 BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
 BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
-TOPOLOGIES = {"cnn": (1, 2, 3, 4, 5, 6, 7), "transformer": (2, 3, 8, 9, 10, 11, 12)}
 # Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Columns per op:
 COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
 VALUE_COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
@@ -149,8 +148,8 @@ def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any)
 
 
 def _allowed_blueprints(limits: Any) -> list[int]:
-    names = limits.blueprints or BLUEPRINTS
-    return [code for code in TOPOLOGIES[limits.topology] if BLUEPRINTS[code] in names]
+    names = limits.blueprints or limits.kinds
+    return [code for code in range(1, len(BLUEPRINTS)) if limits.kinds[code] and limits.kinds[code] in names]
 
 
 NEXT_STAGES = {

@@ -1,6 +1,9 @@
-"""Blueprints: names, which topology has them, and how many parameters they hold."""
+"""Blueprints: names, codes, the topologies that have them, and the numbers of their parameters."""
 
+from collections.abc import Iterable
 from enum import IntEnum
+
+from morphogen.errors import ConfigError
 
 
 class Blueprint(IntEnum):
@@ -39,6 +42,34 @@ TRANSFORMER_BLUEPRINTS: tuple[Blueprint, ...] = (
     *(Blueprint(code) for code in range(8, 13)),
 )
 BY_TOPOLOGY: dict[str, tuple[Blueprint, ...]] = {"cnn": CNN_BLUEPRINTS, "transformer": TRANSFORMER_BLUEPRINTS}
+
+
+def assign_codes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the name of every code in a run, "" where there is none; 13 of them.
+
+    A blueprint of the package has its own code, one from outside the next free one, in the order of `names`.
+    Raises: ConfigError for more names than codes.
+    """
+    names, codes = tuple(names), {blueprint.label: blueprint for blueprint in Blueprint}
+    table = [""] * len(Blueprint)
+    for name in names:
+        if name in codes:
+            table[codes[name]] = name
+    free = [code for code, name in enumerate(table) if code != Blueprint.NOOP and not name]
+    others = [name for name in names if name not in codes]
+    if len(others) > len(free):
+        raise ConfigError(f"blueprints: expected at most {len(free)} of other packages in a run, got {len(others)}")
+    for code, name in zip(free, others, strict=False):
+        table[code] = name
+    return tuple(table)
+
+
+CNN_KINDS = assign_codes(blueprint.label for blueprint in CNN_BLUEPRINTS)
+
+
+def code_labels(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a name for every code, also for those without a blueprint in this run.  kinds: of `assign_codes`."""
+    return tuple(name or blueprint.label for name, blueprint in zip(kinds, Blueprint, strict=True))
 
 
 def attention_width(channels: int) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Op
-from morphogen.vocab.blueprint import BY_TOPOLOGY
+from morphogen.vocab.blueprint import CNN_KINDS
 from morphogen.vocab.stage import Gate
 
 AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
@@ -12,10 +12,10 @@ AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Built once per run.  `max_seeds` 0 = no limit; `blueprints` () = all of the topology."""
+    """Built once per run.  `max_seeds` 0 = no limit; `blueprints` () = all kinds of the run."""
 
-    topology: str
     enabled: tuple[bool, ...]
+    kinds: tuple[str, ...] = CNN_KINDS  # name of every blueprint code, "" = no blueprint (`vocab.blueprint`)
     max_seeds: int = 0
     min_prune_age: int = 5
     auto_forward: tuple[str, ...] = ()
@@ -23,8 +23,6 @@ class Limits:
     blueprints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.topology not in BY_TOPOLOGY:
-            raise ConfigError(f"topology: expected one of {', '.join(BY_TOPOLOGY)}, got {self.topology!r}")
         if not any(self.enabled):
             raise ConfigError(f"enabled: expected at least one True, got {self.enabled}")
         for field in ("max_seeds", "min_prune_age"):
@@ -32,13 +30,13 @@ class Limits:
                 raise ConfigError(f"{field}: expected an integer >= 0, got {getattr(self, field)}")
         _check_subset("auto_forward", self.auto_forward, [gate.name for gate in AUTO_GATES])
         _check_subset("disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT])
-        _check_subset("blueprints", self.blueprints, [b.label for b in BY_TOPOLOGY[self.topology]])
+        _check_subset("blueprints", self.blueprints, [name for name in self.kinds if name])
 
     @property
     def allowed_blueprints(self) -> tuple[int, ...]:
         """Codes of the blueprints that may be germinated, ascending."""
-        known = BY_TOPOLOGY[self.topology]
-        return tuple(sorted(int(b) for b in known if not self.blueprints or b.label in self.blueprints))
+        chosen = self.blueprints or self.kinds
+        return tuple(code for code, name in enumerate(self.kinds) if name and name in chosen)
 
 
 def _check_subset(field: str, names: tuple[str, ...], allowed: list[str]) -> None:

@@ -15,13 +15,13 @@ from support.small_runs import tiny
 
 from morphogen.analysis.run_log import read_events
 from morphogen.analysis.tables import EMPTY_TABLES, Tables, add_event, fold, merge
-from morphogen.analysis.views import VIEWS, build_views, find_host, flatten_row
+from morphogen.analysis.views import VIEWS, build_views, flatten_row
 from morphogen.config.task import TASKS
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.scores import ExactSums, scoreboard
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.slot import host_macs, seed_macs
+from morphogen.vocab.host import seed_macs
 
 WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
 numbers = st.floats(-1e6, 1e6).map(lambda value: float(f"{value:.7g}"))
@@ -82,7 +82,7 @@ def test_what_was_not_measured_counts_for_nothing():
 
 
 def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
-    found = scoreboard(fold(WHOLE).blueprints, TASKS["digits"].host)
+    found = scoreboard(fold(WHOLE).blueprints, {})
     seen = defaultdict(list)
     for event in WHOLE:
         if event.name in ("SeedGerminated", "SeedFossilized", "SeedPruned"):
@@ -106,7 +106,7 @@ def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
 
 
 def test_seeds_that_are_neither_kept_nor_gone_are_alive_at_the_end():
-    scores = scoreboard(fold(WHOLE).blueprints, None)
+    scores = scoreboard(fold(WHOLE).blueprints, {})
     episodes = [event.data for event in WHOLE if event.name == "EpisodeCompleted"]
     assert sum(score["alive"] for score in scores.values()) == sum(one.live for one in episodes) > 0
     assert {score["macs_share"] for score in scores.values()} == {None}
@@ -115,12 +115,13 @@ def test_seeds_that_are_neither_kept_nor_gone_are_alive_at_the_end():
 def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host():
     tables = fold(WHOLE)
     host = TASKS["digits"].host
-    assert find_host(tables) == host
+    (start,) = tables["starts"]
+    assert start["mac_shares"].keys() == {name for name in start["blueprints"] if name in host.blueprints}
     places = {slot.name: slot for slot in host.all_slots}
     for row in build_views(tables)["blueprints"]:
         kind = Blueprint[row["blueprint"].upper()]
         slots = [e.slot for e in WHOLE if e.name == "SeedGerminated" and e.data.blueprint == row["blueprint"]]
-        wanted = fmean(seed_macs(kind, places[slot]) for slot in slots) / host_macs(host)
+        wanted = fmean(seed_macs(kind, places[slot]) for slot in slots) / host.macs()
         assert row["macs_share"] == pytest.approx(wanted)
 
 
@@ -191,7 +192,7 @@ def test_scores_that_a_run_tells_after_a_round_are_those_of_its_log_up_to_there(
     told = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
     assert [events[i].round for i in told] == [0, 1, 2]
     for i in told:
-        wanted = scoreboard(fold(events[:i]).blueprints, TASKS["digits"].host)
+        wanted = scoreboard(fold(events[:i]).blueprints, events[0].data.mac_shares)
         assert events[i].data.scores == tidy(wanted)
     assert sum(score["germinated"] for score in events[told[-1]].data.scores.values()) > 0
 

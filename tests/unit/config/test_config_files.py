@@ -12,10 +12,10 @@ from morphogen.config.config_files import build_spec, dump_config, parse_assignm
 from morphogen.config.fields import merge_settings
 from morphogen.config.groups import PolicySpec
 from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import PRESETS
 from morphogen.errors import ConfigError
-from morphogen.vocab.reward import RULES
 
 
 def faults(text):

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from morphogen.config.config_files import build_spec, dump_config
-from morphogen.config.spec import RunSpec, cnn_spec, resolve
-from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS, InstanceSpec, find_task
+from morphogen.config.spec import RunSpec, find_host, resolve
+from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS, InstanceSpec
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 
@@ -41,7 +41,7 @@ def test_every_task_of_the_table_is_there_and_no_other():
 def test_host_slots_and_sizes_are_those_of_the_table(name):
     params, slots, batch, epochs = ROWS[name]
     spec = resolve(RunSpec(task=name))
-    assert cnn_spec(spec).params() == params
+    assert find_host(spec).params() == params
     assert (" ".join(spec.slots), spec.data.batch, spec.episode_length) == (slots, batch, epochs)
 
 
@@ -63,8 +63,8 @@ def test_a_task_runs_on_its_single_instance_too(name):
 
 
 def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r"task: expected one of digits, digits_impaired.* got 'mnist'"):
-        find_task("mnist")
+    with pytest.raises(ConfigError, match=r'task: expected one of digits, digits_impaired.* got "mnist"'):
+        RunSpec(task="mnist")
 
 
 @each_preset

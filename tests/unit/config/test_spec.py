@@ -21,12 +21,12 @@ from morphogen.config.groups import (
     PpoSpec,
     RewardSpec,
 )
-from morphogen.config.spec import RunSpec, build_limits, cnn_spec, instance_ranges, param_budget, resolve
+from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, resolve
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import HEADS, Op
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.text import format_value
 
 each_field = pytest.mark.parametrize("field", FIELDS, ids=repr)
@@ -347,7 +347,7 @@ def test_ranges_in_the_config_replace_those_of_the_task():
 
 def test_width_and_norm_of_the_config_shape_the_host():
     spec = RunSpec(host=HostSpec(width=8, norm="batch"))
-    assert cnn_spec(spec) == CnnSpec(
+    assert find_host(spec) == CnnSpec(
         base=8, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10, norm="batch"
     )
 

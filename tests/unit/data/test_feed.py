@@ -30,7 +30,7 @@ def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
     """Parts of a state that a feed reads: keys, instances, clock."""
     key, when = rng.env_keys(seed, first, envs), torch.full((envs,), episode)
     spec = spec or plain(data=DATA)
-    instance = draw_instances(key, when, task=TASK, spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE)
+    instance = draw_instances(key, when, spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE)
     clock = SimpleNamespace(episode=when, epoch=torch.full((envs,), epoch))
     return SimpleNamespace(key=key, instance=instance, clock=clock)
 

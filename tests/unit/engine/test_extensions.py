@@ -13,12 +13,12 @@ from tensordict import TensorDict
 import morphogen
 from morphogen.cli import main, rewards
 from morphogen.config.groups import RewardSpec
-from morphogen.engine import extensions
+from morphogen.config.parts import RULES
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
-from morphogen.rules.rewards.table import BUILDERS, FunctionRule, register, rule_from_function
-from morphogen.vocab.reward import FAMILIES, RULES
+from morphogen.rules.rewards.table import FunctionRule, rule_from_function
+from morphogen.vocab.reward import FAMILIES
 
 SOURCE = '''"""Rules of a little package."""
 
@@ -41,7 +41,6 @@ def failing(spec, terms):
     """Cannot be built."""
     raise KeyError("no such price")
 '''
-usable = pytest.mark.usefixtures("open_table")
 
 
 def offer(folder, monkeypatch, *, points, source=SOURCE, name="thrift_rules", version="0.1"):
@@ -51,7 +50,7 @@ def offer(folder, monkeypatch, *, points, source=SOURCE, name="thrift_rules", ve
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [f"{rule} = {name}:{target}" for rule, target in points.items()]
-    (about / "entry_points.txt").write_text("\n".join([f"[{extensions.GROUP}]", *lines]) + "\n")
+    (about / "entry_points.txt").write_text("\n".join([f"[{RULES.group}]", *lines]) + "\n")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -77,7 +76,6 @@ def dry(rule):
     return ("train", "--preset", "smoke", "--reward", rule, "--dry-run")
 
 
-@usable
 def test_an_offered_name_is_known_before_anything_is_imported(tmp_path, monkeypatch, capsys):
     offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="raise RuntimeError('imported')")
     code, out, _ = tried(capsys, monkeypatch, tmp_path, "train", "--reward", "thrift", "--print-config")
@@ -89,7 +87,6 @@ def test_an_offered_name_is_known_before_anything_is_imported(tmp_path, monkeypa
     assert lines[0].endswith(', thrift, got "greed"')
 
 
-@usable
 def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, capsys):
     offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
     file = tmp_path / "my.json"
@@ -98,17 +95,16 @@ def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, caps
         code, out, lines = tried(capsys, monkeypatch, tmp_path, *words)
         assert (code, lines) == (0, [])
         assert "thrift" in out
-    assert RULES["thrift"] == "thrift_rules 0.1"
+    assert RULES.origin("thrift") == "thrift_rules 0.1"
 
 
 BROKEN = {
     "missing": ("nowhere", "cannot be imported: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
-    "number": ("number", "reward rule number: expected a function (spec, terms) -> rule, got 3"),
+    "number": ("number", "reward.rule: number of thrift_rules 0.1: expected a function (spec, terms) -> rule, got 3"),
     "failing": ("failing", "reward.rule: failing of thrift_rules 0.1: KeyError: 'no such price'"),
 }
 
 
-@usable
 @pytest.mark.parametrize("name", list(BROKEN))
 def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_other(tmp_path, monkeypatch, capsys, name):
     target, said = BROKEN[name]
@@ -120,7 +116,6 @@ def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_othe
         assert tried(capsys, monkeypatch, tmp_path, *dry(other))[::2] == (0, [])
 
 
-@usable
 def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(tmp_path, monkeypatch, capsys):
     offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="import not_there_at_all")
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
@@ -132,7 +127,6 @@ def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(tmp_pat
     assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
 
 
-@usable
 def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeypatch, capsys):
     for name in ("thrift_rules", "other_rules"):
         folder = tmp_path / name
@@ -147,23 +141,21 @@ def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeyp
     assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
 
 
-@usable
 def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, capsys):
     offer(tmp_path, monkeypatch, points={"delta": "thrift", "two words": "thrift"})
-    own = BUILDERS["delta"]
+    own = RULES["delta"]
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("delta"))
     assert code == 0
     assert lines == [
         "morphogen: note: entry point of thrift_rules 0.1: expected a free name, got 'delta', "
-        "a rule of own; the entry point is ignored"
+        "a reward rule of own; the entry point is ignored"
     ]
-    assert BUILDERS["delta"] is own
+    assert RULES["delta"] is own
     assert tried(capsys, monkeypatch, tmp_path, *dry("sparse"))[::2] == (0, [])
     assert "two words" not in RULES
 
 
 @pytest.mark.slow
-@usable
 def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(tmp_path, monkeypatch, capsys):
     points = {"thrift": "thrift", "missing": "nowhere", "delta": "thrift", "two words": "thrift"}
     offer(tmp_path, monkeypatch, points=points)
@@ -205,10 +197,9 @@ def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@usable
 def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
     for i in range(8):
-        register(
+        RULES.register(
             f"rule{i}",
             rule_from_function(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}),
         )
@@ -282,18 +273,16 @@ CROOKED = {
 }
 
 
-@usable
 @pytest.mark.parametrize("said", list(CROOKED))
 def test_a_rule_that_breaks_its_contract_is_refused_before_the_run(said):
-    register("crooked", lambda spec, terms: CROOKED[said])
+    RULES.register("crooked", lambda spec, terms: CROOKED[said])
     with pytest.raises(ConfigError, match=f"reward.rule: crooked of this program: .*({said})"):
         build_rule(RewardSpec(rule="crooked"), **asdict(TERMS))
 
 
-@usable
 def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     straight = Crooked()
-    register("straight", lambda spec, terms: replace(straight))
-    register("plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100}))
+    RULES.register("straight", lambda spec, terms: replace(straight))
+    RULES.register("plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100}))
     assert build_rule(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
     assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), FunctionRule)

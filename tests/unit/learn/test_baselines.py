@@ -21,12 +21,12 @@ from morphogen.testing.builders.scenes import advance_counters, make_limits, mak
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
-CNN = Limits("cnn", (True, True, True))
+CNN = Limits((True, True, True))
 LENGTH = 60
 
 
@@ -70,9 +70,9 @@ def wish(**row) -> tuple[str, int]:
 def test_every_baseline_takes_legal_actions_only(world, name, grown):
     slots, bounds = world
     whole = ready(make_state(slots)) if grown else make_state(slots)
-    policy = baseline(name, Limits("cnn", bounds.enabled), lifecycle=LifecycleSpec(), episode_length=LENGTH)
+    policy = baseline(name, Limits(bounds.enabled), lifecycle=LifecycleSpec(), episode_length=LENGTH)
     if name == "heuristic":
-        bounds = Limits("cnn", bounds.enabled, bounds.max_seeds, bounds.min_prune_age, bounds.auto_forward)
+        bounds = Limits(bounds.enabled, bounds.max_seeds, bounds.min_prune_age, bounds.auto_forward)
     out = decide(policy, whole, bounds)
     spec = decode(out.action, whole.slots, bounds)
     assert spec.valid.all()
@@ -181,7 +181,7 @@ def test_a_rotation_that_cannot_be_used_is_refused_by_name():
     with pytest.raises(ConfigError, match="lora"):
         blueprint_rotation(CNN, ("lora",))
     with pytest.raises(ConfigError, match="rotation"):
-        blueprint_rotation(Limits("cnn", (True,), blueprints=("bottleneck",)))
+        blueprint_rotation(Limits((True,), blueprints=("bottleneck",)))
     with pytest.raises(ConfigError, match="policy_name: expected one of random, heuristic"):
         policy_of("gardener")
     names = [Blueprint(code).label for code in blueprint_rotation(Limits("transformer", (True,)))]

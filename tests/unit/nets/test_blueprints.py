@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
-from morphogen.nets import cnn
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_seed_blend
+from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
+from morphogen.nets.net import Net
+from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
 from morphogen.steps.reset import init_seed_params
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import SlotSpec
@@ -25,27 +27,32 @@ COUNTS = {  # spec/models.md 3.5, copied
 GATES = (25, 33, 49, 81, 145, 273, 1_057, 4_161)
 
 
-def slot(channels: int) -> SlotSpec:
-    return SlotSpec("r0c0", 0, 0, "PRE_POOL", 0, channels, 4, 4, 0)
+def net_of(channels: int) -> Net:
+    """A net with one slot."""
+    return Net(small_states.DIGITS, (SlotSpec("r0c0", channels, (4, 4)),))
 
 
 def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Parameters and gate of fresh seeds."""
     gate = gate_param_count(channels)
     size = max(cnn_param_count(b, channels) for b in CNN_BLUEPRINTS) + gate
-    row = init_seed_params(torch.full((rows,), int(blueprint)), small_states.noise(rows, size), slot=slot(channels))
+    row = init_seed_params(torch.full((rows,), int(blueprint)), small_states.noise(rows, size), 0, net=net_of(channels))
     return row[:, : cnn_param_count(blueprint, channels)], row[:, size - gate :]
+
+
+def layout(blueprint, channels):
+    return seed_layout(CnnBlueprint(blueprint), channels)
 
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
-    (result,) = cnn.seed_deltas({blueprint: cnn.seed_layout(blueprint, x.shape[-1]).split(params)}, [x])
+    (result,) = cnn_deltas({blueprint: layout(blueprint, x.shape[-1]).split(params)}, [x])
     return result
 
 
-def norms(layout, row):
+def norms(leaves, row):
     """L2 norm of every leaf of a single seed."""
-    return torch.stack([part.norm() for _, part in layout.leaf_parts(row)])
+    return torch.stack([part.norm() for _, part in leaves.leaf_parts(row)])
 
 
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
@@ -54,16 +61,16 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     own = build_seed_blend(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
     gates = None
     if algorithm == "gate" and not training:
-        leaves = cnn.gate_layout(h.shape[-1]).split(gate)
-        gates = SeedGates(cnn.gate_openness(leaves, h.detach().mean((1, 2))), row)
+        leaves = gate_layout(h.shape[-1]).split(gate)
+        gates = SeedGates(gate_openness(leaves, h.detach()), row)
     return blend(h, SeedDeltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
     for channels, expected in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
-        assert cnn.seed_layout(blueprint, channels).size == cnn_param_count(blueprint, channels) == expected
-    assert tuple(cnn.gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
+        assert layout(blueprint, channels).size == cnn_param_count(blueprint, channels) == expected
+    assert tuple(gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
 
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply", "gate"])
@@ -84,7 +91,7 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(bluepr
     for channels in (4, 6, 8, 12, 16, 32, 64, 128):
         params, gate = newborn(blueprint, channels)
         h, out_grad = small_states.normal(4, 5, 5, 1, channels), small_states.normal(4, 5, 5, 1, channels, seed=1)
-        best = torch.zeros(len(cnn.seed_layout(blueprint, channels).leaves))
+        best = torch.zeros(len(layout(blueprint, channels).leaves))
         gates = torch.zeros(4)
 
         def loss(both, h=h, out_grad=out_grad):
@@ -93,8 +100,8 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(bluepr
 
         for _ in range(4):
             grads = torch.func.grad(loss)((params, gate))
-            best = torch.maximum(best, norms(cnn.seed_layout(blueprint, channels), grads[0]))
-            gates = torch.maximum(gates, norms(cnn.gate_layout(channels), grads[1]))
+            best = torch.maximum(best, norms(layout(blueprint, channels), grads[0]))
+            gates = torch.maximum(gates, norms(gate_layout(channels), grads[1]))
             params, gate = params - 0.01 * grads[0], gate - 0.01 * grads[1]
         assert (best > 1e-5).all()
         if algorithm == "gate":
@@ -113,18 +120,18 @@ def test_a_seed_keeps_shape_and_dtype_at_any_size(blueprint, rows, height, width
 
 def test_a_gate_opens_at_about_nine_tenths_and_stays_inside_its_bounds():
     _, gate = newborn(Blueprint.NORM, 8, rows=50)
-    openness = cnn.gate_openness(cnn.gate_layout(8).split(gate), small_states.normal(6, 50, 8))
+    openness = gate_openness(gate_layout(8).split(gate), small_states.normal(6, 50, 8))
     assert 0.8 < float(openness.mean()) < 0.95
     assert ((openness > 0) & (openness < 1)).all()
 
 
 def test_a_newborn_row_holds_its_leaves_and_zeros():
     params, _ = newborn(Blueprint.CONV_LIGHT, 4)
-    leaves = cnn.seed_layout(Blueprint.CONV_LIGHT, 4).split(params)
+    leaves = layout(Blueprint.CONV_LIGHT, 4).split(params)
     assert leaves["conv"].abs().max() < 1 / 6
     assert leaves["conv"].abs().min() > 0
     assert not leaves["bias"].any()
     assert not leaves["scale"].any()
     size = max(cnn_param_count(b, 4) for b in CNN_BLUEPRINTS) + gate_param_count(4)
-    row = init_seed_params(torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), slot=slot(4))
+    row = init_seed_params(torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), 0, net=net_of(4))
     assert not row[:, 152 : size - gate_param_count(4)].any()

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from support import small_states
 
 from morphogen.nets import cnn
-from morphogen.nets.forward import SlotSeeds, forward
+from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.host import HostRows
 from morphogen.nets.net import Net
-from morphogen.rules.counts import host_params, seed_params, used_channels
+from morphogen.rules.counts import seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.host import CnnSpec
 
 # base, blocks, kernel, pools, channels in, size, classes -> parameters
 TABLE = [
@@ -34,13 +35,9 @@ NET = small_states.net()
 
 def logits(state, net, images):
     """Logits of the hosts without seeds for shared images."""
-    rows = cnn.HostRows(
-        cnn.host_layout(net.host).split(state.host.params),
-        cnn.build_masks(state.instance, net.host, state.host.params),
-        None,
-    )
-    none = (None,) * len(net.slots)
-    return forward(images, rows, SlotSeeds((), none, none), net=net)
+    masks, none = net.networks.masks(state.instance, state.host.params), (None,) * len(net.slots)
+    rows = HostRows(net.networks.layout().split(state.host.params), masks, None)
+    return forward(images, rows, used_classes(state.instance, net), SlotSeeds((), none, none), net=net)
 
 
 @pytest.mark.parametrize(("numbers", "count"), TABLE)
@@ -55,7 +52,7 @@ def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, n
     width = float(torch.tensor(width))
     state = small_states.fresh(small_states.net(slots=("r0c0",)), 2)
     instance = state.instance.replace(width=torch.tensor([width, 1.0]), classes=torch.tensor([classes, 2]))
-    assert host_params(instance, host).tolist() == [host.params(width, classes), host.params(1.0, 2)]
+    assert cnn.CnnNetworks(host).params_in_use(instance).tolist() == [host.params(width, classes), host.params(1.0, 2)]
 
 
 @pytest.mark.parametrize(("reach", "taps"), [(0, 1), (1, 9), (2, 9)])
@@ -73,7 +70,7 @@ def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_cou
     hidden[0, :, :, 0] += 1.0
     again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
     assert torch.equal(result[0], again[0]) == (taps == 1)
-    missing = NET.host.params() - int(host_params(state.instance, NET.host)[0])
+    missing = NET.host.params() - int(NET.networks.params_in_use(state.instance)[0])
     assert missing == (9 - taps) * sum(a * b for a, b in pairwise((NET.host.channels_in, *NET.host.channels)))
 
 
@@ -98,9 +95,8 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
     layout = cnn.host_layout(NET.host)
 
     def total(params):
-        rows = cnn.HostRows(layout.split(params), cnn.build_masks(state.instance, NET.host, params), None)
-        none = (None,) * 3
-        return forward(images, rows, SlotSeeds((), none, none), net=NET).square().sum()
+        moved = state.replace(host=state.host.replace(params=params))
+        return logits(moved, NET, images).square().sum()
 
     grads = layout.split(torch.func.grad(total)(state.host.params))
     assert not grads["block0.conv"][0, 2:].any()

@@ -9,7 +9,7 @@ from support.small_states import noise, normal
 
 from morphogen.kernels import Form, take_rows
 from morphogen.nets import ops
-from morphogen.nets.net import ParamLayout, ParamLeaf, fan_in_leaf
+from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
 

@@ -9,7 +9,7 @@ from bench.harness.plain_modules import ModuleLearner, flatten_parameters
 from morphogen.state.measure import ImageBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate import validate
-from morphogen.vocab.slot import CnnSpec
+from morphogen.vocab.host import CnnSpec
 
 EPOCHS, MINIBATCHES = 3, 2
 DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, classes=5)

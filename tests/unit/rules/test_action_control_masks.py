@@ -27,7 +27,7 @@ from morphogen.vocab.stage import Stage
 
 S = Stage
 WAITING = [0, 0, 0, 2, 1, 2, 0, 0]
-TWO = Limits("cnn", (True, True))
+TWO = Limits((True, True))
 FLOOR = (0.005, *[0.01] * 7)
 POLICY = RecurrentPolicy(hidden=8, floor=FLOOR)
 PARAMS = POLICY.init(torch.zeros(3, dtype=torch.int64))

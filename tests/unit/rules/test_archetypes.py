@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs, archetype_returns
-from morphogen.rules.rewards.table import BUILDERS, build_rule
+from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import discounted_return, play_rule
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, TRANSITIONS, Stage
@@ -67,7 +68,7 @@ def test_difference_08_growing_what_helps_beats_every_other_archetype_in_this_or
         assert min(better) - max(worse) >= 1e-3
 
 
-@pytest.mark.parametrize("rule", sorted(BUILDERS))
+@pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_rule_of_the_table_pays_every_archetype_a_finite_return(rule):
     assert all(abs(value) < 1e3 for value in earned(rule).values())
 

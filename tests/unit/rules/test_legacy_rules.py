@@ -14,20 +14,21 @@ from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.config.parts import RULES
 from morphogen.engine.setup import build_setup
 from morphogen.rules.rewards.legacy.rules import hindsight_payment, next_scaffold
-from morphogen.rules.rewards.table import BUILDERS, build_rule
+from morphogen.rules.rewards.table import build_rule
 from morphogen.state.tree_ops import expand_mask
 from morphogen.storage import checkpoint_files
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import LEGACY, RULES
+from morphogen.vocab.reward import LEGACY
 from morphogen.vocab.stage import Stage
 
 GAMMA, LENGTH = 0.995, 8
-NAMES = tuple(name for name, origin in RULES.items() if origin == LEGACY)
+NAMES = tuple(name for name in RULES if RULES.origin(name) == LEGACY)
 every_rule = pytest.mark.parametrize("name", NAMES)
 fewer = settings(max_examples=one_in(4))  # each example plays whole lives
 GROWN = [Stage.HOLDING, Stage.BLENDING, Stage.FOSSILIZED]
@@ -528,4 +529,4 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
 
 def test_every_legacy_rule_is_in_the_table():
     assert set(NAMES) == {"shaped", "escrow", "simplified", "basic", "basic_plus"}
-    assert set(NAMES) <= BUILDERS.keys()
+    assert set(NAMES) <= RULES.keys()

@@ -262,4 +262,4 @@ def test_blueprints_are_those_of_the_topology_or_the_ones_named():
 )
 def test_limits_that_make_no_sense_are_refused_by_name(knobs):
     with pytest.raises(ConfigError, match=next(iter(knobs))):
-        Limits(**{"topology": "cnn", "enabled": (True,), **knobs})
+        Limits(**{"enabled": (True,), **knobs})

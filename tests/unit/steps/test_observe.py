@@ -16,9 +16,9 @@ from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
+from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS, column_index
-from morphogen.vocab.slot import CnnSpec
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
@@ -367,9 +367,10 @@ def test_difference_13_an_unmeasured_contribution_is_marked_and_a_stale_one_show
 
 def test_observing_never_asks_the_host():
     whole = make_state(make_slots([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
-    assert observe(
-        whole, Limits("cnn", (True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET
-    ).env.shape == (1, 52)
+    assert observe(whole, Limits((True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET).env.shape == (
+        1,
+        52,
+    )
 
 
 @pytest.mark.slow
@@ -386,6 +387,6 @@ def test_observing_traces_as_one_graph():
     assert own.gate_counts == (4 * 8 + 2 * 8 + 1,)
     for stage in (1, 3, 5):
         whole = make_state(make_slots([[{"stage": stage, "blueprint": 1}]]))
-        found = step(whole, Limits("cnn", (True,)), net=own, episode_length=LENGTH, param_budget=BUDGET)
+        found = step(whole, Limits((True,)), net=own, episode_length=LENGTH, param_budget=BUDGET)
         assert torch.allclose(found.slots, see(whole).slots)
     assert len(graphs) == 1

@@ -19,7 +19,7 @@ from morphogen.vocab.stage import AlphaMode, Stage
 
 LIFE = LifecycleSpec(auto_forward=("TRAIN", "HOLD"), permissive_gates=False)
 WATCH = GovernorSpec()
-ALLOW = Limits(topology="cnn", enabled=(True, True), max_seeds=2, auto_forward=("TRAIN", "HOLD"))
+ALLOW = Limits(enabled=(True, True), max_seeds=2, auto_forward=("TRAIN", "HOLD"))
 FADING = {"stage": Stage.BLENDING, "age": 9, "epochs_in_stage": 2, "alpha": 0.5, "alpha_start": 1.0}
 FADING |= {"alpha_mode": AlphaMode.DOWN, "alpha_curve": 2, "alpha_steps": 3, "alpha_done": 1}
 HELD = {"stage": Stage.HOLDING, "age": 20, "epochs_in_stage": 2, "alpha": 1.0, "alpha_target": 1.0}

@@ -5,10 +5,11 @@ import torch
 from support import small_states
 
 from morphogen.nets import cnn
-from morphogen.rules.counts import host_params, seed_params
+from morphogen.nets.cnn_seeds import CONV_LIGHT
+from morphogen.nets.seed_module import gate_layout, seed_layout
+from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.vocab.blueprint import Blueprint
 
 NET = small_states.net()
 STAGES = {"training": 3, "blending": 4, "holding": 5, "fossilized": 6}
@@ -169,7 +170,7 @@ def test_difference_04_the_gate_learns_from_blending_on_and_not_before(stage):
     gate = NET.gate_counts[0]
     moved = (after.seeds["r0c0", "params"] != state.seeds["r0c0", "params"])[0, -gate:]
     assert bool(moved.any()) == (stage != 3)
-    leaves = cnn.gate_layout(4).leaf_parts(moved.unsqueeze(0))
+    leaves = gate_layout(4).leaf_parts(moved.unsqueeze(0))
     assert all(bool(part.any()) == (stage != 3) for _, part in leaves)
 
 
@@ -195,7 +196,7 @@ def test_the_scale_of_one_seeds_gradient_changes_no_other_update(factor):
     state = small_states.nudge(small_states.grow(small_states.fresh(NET, 1), NET, stage, ones, ones, zero), NET)
     scaled = state.clone()
     scaled.seeds["r0c1"]["params"][:, -NET.gate_counts[1] - 1 :] *= 1.0
-    first = cnn.seed_layout(Blueprint.CONV_LIGHT, 8)
+    first = seed_layout(CONV_LIGHT, 8)
     scaled.seeds["r0c1"]["params"][:, first.size - 8 : first.size] *= factor  # the last scale
     one, other = epoch(state)[0], epoch(scaled)[0]
     assert torch.equal(one.host.params, other.host.params)
@@ -227,7 +228,7 @@ def test_gradient_leaves_are_measured_where_a_seed_runs_and_nowhere_else():
     norms = torch.stack([one.norm for one in seen])
     torch.testing.assert_close(metrics.host_gradient_norm, norms.square().mean(0).sqrt())
     torch.testing.assert_close(metrics.loss, torch.stack([one.loss for one in seen]).mean(0))
-    own, host = seed_params(state.slots, NET.counts, NET.gate_counts), host_params(state.instance, NET.host)
+    own, host = seed_params(state.slots, NET.counts, NET.gate_counts), NET.networks.params_in_use(state.instance)
     wanted = (after.slots.gradient_norm / own.clamp(min=1).sqrt()) / (
         metrics.host_gradient_norm / host.sqrt() + 1e-8
     ).unsqueeze(-1)

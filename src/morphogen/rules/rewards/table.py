@@ -1,4 +1,4 @@
-"""Open table of reward rules: register a builder, make one of a plain function, build a rule from a spec."""
+"""Reward rules by name: build the rule that a spec names; make a rule of a plain function."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,42 +10,19 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
 from morphogen.errors import ConfigError
-from morphogen.rules.rewards import own
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
-from morphogen.rules.rewards.legacy import rules as legacy
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
-from morphogen.vocab.reward import REGISTERED, RULE_NAME, RULES
 
 PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
 PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
-_OWN = (own.build_sparse, own.build_delta, own.build_value, own.build_rent, own.build_loss)
-_LEGACY = (legacy.build_shaped, legacy.build_escrow, legacy.build_simplified, legacy.build_basic)
-BUILDERS: dict[str, Builder] = {
-    builder.__name__.removeprefix("build_"): builder for builder in (*_OWN, *_LEGACY, legacy.build_basic_plus)
-}
-
-
-def register(name: str, builder: Builder, *, origin: str = REGISTERED) -> None:
-    """Add a rule: from now on `RewardSpec(rule=name)` is accepted and built by `builder`.
-
-    `origin`: author of the rule.  The first line of the builder's docstring says what the rule pays.
-    Raises: ConfigError for a name in use.
-    """
-    if not isinstance(name, str) or not RULE_NAME.fullmatch(name):
-        raise ConfigError(f"name of a reward rule: expected letters and digits, with . _ - between them, got {name!a}")
-    if not callable(builder):
-        raise ConfigError(f"reward rule {name}: expected a function (spec, terms) -> rule, got {builder!a:.60}")
-    if name in BUILDERS or RULES.get(name, origin) != origin:
-        raise ConfigError(f"reward rule {name}: expected a new name, got the name of a rule of {RULES[name]}")
-    BUILDERS[name] = builder
-    RULES[name] = origin
 
 
 def describe_rule(name: str) -> str:
-    """Summary of a rule of the table: the first line of its builder's docstring."""
-    return (inspect.getdoc(BUILDERS[name]) or "").partition("\n")[0]
+    """Summary of a rule: the first line of its builder's docstring."""
+    return (inspect.getdoc(RULES[name]) or "").partition("\n")[0]
 
 
 def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
@@ -53,10 +30,8 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
     for name, number in (("param_budget", param_budget), ("episode_length", episode_length)):
         if number < 1:
             raise ConfigError(f"{name}: expected an integer >= 1, got {number}")
-    if spec.rule not in BUILDERS:
-        raise ConfigError(f"reward.rule: expected one of {', '.join(BUILDERS)}, got {spec.rule!a}")
     terms = Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
-    return BUILDERS[spec.rule](spec.fill_defaults(), terms)
+    return RULES[spec.rule](spec.fill_defaults(), terms)
 
 
 @dataclass(frozen=True, slots=True)

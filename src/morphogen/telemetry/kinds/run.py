@@ -37,6 +37,8 @@ class RunStarted(RunEvent):
     seed: Count
     envs: Count
     slots: tuple[str, ...]
+    blueprints: tuple[str, ...]  # name of every code
+    mac_shares: Json  # blueprint -> slot -> multiply-accumulates of a seed per one of the host; {} = not known
     rounds: Count
     epochs: Count
     minibatches: Count

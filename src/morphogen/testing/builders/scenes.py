@@ -98,7 +98,7 @@ def make_seed_rows(envs: int, value: float) -> TensorDict:
 
 def make_limits(slots: Slots, **fields: Any) -> Limits:
     """Build limits for slots; default: all enabled."""
-    return Limits(**{"topology": "cnn", "enabled": (True,) * slots.stage.shape[1], **fields})
+    return Limits(**{"enabled": (True,) * slots.stage.shape[1], **fields})
 
 
 def advance_counters(slots: Slots) -> Slots:

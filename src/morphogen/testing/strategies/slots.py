@@ -145,7 +145,6 @@ def limits(draw: Any, slots: Slots) -> Limits:
     """Draw limits for slots."""
     count = slots.stage.shape[1]
     return Limits(
-        topology="cnn",
         enabled=tuple(draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))),
         max_seeds=draw(st.integers(0, count + 1)),
         min_prune_age=draw(st.integers(0, 8)),

@@ -1,0 +1,57 @@
+"""Protocol of host networks: what the steps know of a host, whatever its layers."""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from morphogen.nets.layout import Leaves, ParamLayout
+from morphogen.state.env import Instance
+
+
+class HostRows(NamedTuple):
+    """Networks of a pass: parameters and masks of the envs, and the env of each row (None: row = env)."""
+
+    leaves: Leaves  # {name: [E, *shape]}
+    masks: Any  # of `HostNetworks.masks`
+    env: Tensor | None
+
+    def pick(self, values: Tensor) -> Tensor:
+        """Select values of the envs for every row.  values [E, ...] -> [R, ...]."""
+        return values if self.env is None else values.index_select(0, self.env)
+
+
+@runtime_checkable
+class HostNetworks(Protocol):
+    """Networks of all envs at once.  Rows are networks; rows of one env share its parameters.
+
+    The steps walk through a host like this: `embed`, then for every slot in the order of the forward pass `stage`, the
+    seeds of the slot and max pooling where `SlotSpec.pooled` says so, then `head`.  Features are [B, ..., R, C].
+    Everything is a function of tensors: no draws, no reads, no state.
+    """
+
+    def layout(self) -> ParamLayout:
+        """Return the parameters of one host, in storage order; `Host.params()` elements."""
+        ...
+
+    def masks(self, instance: Instance, like: Tensor) -> Any:
+        """Return the tensors by which instances restrict their hosts, in the dtype of `like`; any tree of [E, ...]."""
+        ...
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Return inputs as features.  [E, B, *shape], or [B, *shape] shared by all rows -> [B, ..., E or 1, C]."""
+        ...
+
+    def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
+        """Compute the layers between slot i - 1 and slot i.
+
+        Shapes: x [B, ..., R, C], or [B, ..., 1, C] shared by all rows before the first slot -> [B, ..., R, C'].
+        """
+        ...
+
+    def head(self, x: Tensor, rows: HostRows) -> Tensor:
+        """Return logits.  x [B, ..., R, C], features behind the last slot -> [R, B, classes]."""
+        ...
+
+    def params_in_use(self, instance: Instance) -> Tensor:
+        """Return the parameters in use under each instance.  int64 [E]."""
+        ...

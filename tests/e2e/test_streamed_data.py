@@ -166,7 +166,7 @@ DIGITS_GIB = 1797 * (64 + 8) / 2**30  # images of 64 bytes, labels of 8
 )
 def test_data_is_resident_up_to_the_limit(placement, limit, found):
     spec = DataSpec(placement=placement, resident_limit_gib=limit, val_samples=None)
-    dataset = open_dataset(TASKS["digits"], spec, "cpu")
+    dataset = open_dataset(TASKS["digits"], spec, TASKS["digits"].host, "cpu")
     assert dataset.placement == found
     assert torch.equal(as_stored(dataset.train.pixels).to("cpu"), read_digits().train.pixels)
 
@@ -175,7 +175,9 @@ def test_data_that_is_to_be_resident_and_is_too_large_is_refused():
     with pytest.raises(
         ConfigError, match=r"data.placement: expected .*, got resident: the data needs 0.00012 GiB.* is 0.0001"
     ):
-        open_dataset(TASKS["digits"], DataSpec(placement="resident", resident_limit_gib=1e-4), "cpu")
+        open_dataset(
+            TASKS["digits"], DataSpec(placement="resident", resident_limit_gib=1e-4), TASKS["digits"].host, "cpu"
+        )
 
 
 def test_a_run_tells_where_its_data_lies(tmp_path):

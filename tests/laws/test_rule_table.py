@@ -18,7 +18,7 @@ from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import CORE, FAMILIES, RULES
+from morphogen.vocab.reward import CORE, FAMILIES
 
 POLICIES = list(ARCHETYPES.values())
 WHOLE = {dtype: archetype_inputs(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
@@ -81,11 +81,7 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other():
 @pytest.mark.parametrize(
     ("name", "builder", "said"),
     [
-        (
-            "delta",
-            rule_from_function(thrift),
-            "reward rule delta: expected a new name, got that of a reward rule of own",
-        ),
+        ("delta", rule_from_function(thrift), "reward rule delta: .* got that of a reward rule of own"),
         (
             "",
             rule_from_function(thrift),
@@ -115,10 +111,10 @@ def test_a_rule_can_be_given_as_an_object_wherever_its_name_can_be():
     own = rule_from_function(thrift)
     spec = RewardSpec(rule=own)
     assert (spec.rule, RULES["thrift"], RULES.origin("thrift")) == ("thrift", own, "this program")
-    with pytest.raises(ConfigError, match="name of a reward rule: .* got '<lambda>'"):
+    with pytest.raises(ConfigError, match=r"name of a reward rule: .* got '<lambda>'"):
         RewardSpec(rule=rule_from_function(lambda inputs: {}))
     for value in (3, {"gain": 1}, None):
-        with pytest.raises(ConfigError, match="reward.rule: expected one of sparse"):
+        with pytest.raises(ConfigError, match=r"reward\.rule: expected one of sparse"):
             RewardSpec(rule=value)
 
 

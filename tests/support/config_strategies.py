@@ -131,10 +131,10 @@ def _some(field):
         end = value_of(FieldType(None, field.name, get_args(kind)[0], []))
         return st.tuples(end, end).map(lambda pair: tuple(sorted(pair)))
     if isinstance(rule, kinds.Names):
-        names = st.lists(st.sampled_from(rule.among or ("cpu", "cuda:3")), unique=True)
+        names = st.lists(st.sampled_from(tuple(rule.among or ("cpu", "cuda:3"))), unique=True)
         return names.filter(lambda some: rule.least <= len(some) <= (rule.most or len(some)))
     if isinstance(rule, kinds.OneOf):
-        return st.sampled_from(tuple(rule.names))
+        return st.sampled_from(tuple(rule.names) or (None,))  # nothing is registered
     return st.text(min_size=1, max_size=20).filter(str.isprintable)
 
 

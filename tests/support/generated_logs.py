@@ -10,7 +10,7 @@ from support.random_records import COMPONENTS, SLOTS, live
 from support.small_runs import plain
 
 from morphogen.config.config_files import dump_config
-from morphogen.config.spec import resolve
+from morphogen.config.spec import find_host, resolve
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.epoch import (
@@ -39,7 +39,8 @@ from morphogen.telemetry.kinds.round import (
 )
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunStarted
 from morphogen.vocab.action import Op
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
+from morphogen.vocab.host import seed_macs
 from morphogen.vocab.stage import Algorithm, Stage
 
 INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")
@@ -83,6 +84,12 @@ def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> P
     return path
 
 
+def macs(host):
+    places = host.pick_slots(SLOTS)
+    seeds = {b.label: {slot.name: seed_macs(b, slot) for slot in places} for b in CNN_BLUEPRINTS}
+    return {"host": host.macs(), "seeds": seeds}
+
+
 def started(spec) -> RunStarted:
     return RunStarted(
         run_id="0123456789ab",
@@ -96,6 +103,8 @@ def started(spec) -> RunStarted:
         seed=spec.seed,
         envs=spec.envs,
         slots=SLOTS,
+        blueprints=code_labels(CNN_KINDS),
+        macs=macs(find_host(spec)),
         rounds=spec.rounds,
         epochs=spec.episode_length,
         minibatches=spec.data.minibatches,

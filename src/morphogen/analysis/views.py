@@ -64,8 +64,8 @@ def round_table(tables: Tables) -> list[Row]:
 
 def blueprint_table(tables: Tables) -> list[Row]:
     """The scoreboard: what became of the seeds of each blueprint."""
-    start = next(iter(tables["starts"]), {"mac_shares": {}})
-    scores = scoreboard(tables.blueprints, start["mac_shares"])
+    start = next(iter(tables["starts"]), {"macs": {}})
+    scores = scoreboard(tables.blueprints, start["macs"])
     return [{"blueprint": name, **flatten_row({**score})} for name, score in scores.items()]
 
 

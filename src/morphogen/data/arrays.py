@@ -53,7 +53,7 @@ def from_arrays(
     Example:
         >>> import numpy as np
         >>> import morphogen as mg
-        >>> images = np.random.default_rng(0).integers(0, 255, (60, 1, 8, 8), dtype=np.uint8)
+        >>> images = np.arange(60 * 64, dtype=np.uint8).reshape(60, 1, 8, 8)
         >>> data = mg.from_arrays("noise", images, np.arange(60) % 10)
         >>> [len(split) for split in (data.splits.train, data.splits.validation, data.splits.test)]
         [40, 10, 10]

@@ -66,12 +66,12 @@ class Dataset:
 
 
 def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.device | str) -> Dataset:
-    """Return the data set of a resolved spec on a device.
+    """Return the data set of a spec, or of the task if the spec names none, on a device.
 
     Raises: DataError if files are missing or damaged, or if the data does not fit the host; ConfigError if the
     placement or the sample count is impossible.
     """
-    name = str(spec.name)
+    name = str(spec.name or task.dataset)
     splits = read_splits(name, spec)
     check_splits(splits, host, name)
     normalise = _normalisation(task, splits.train)

@@ -55,7 +55,7 @@ def build_facts(setup: Setup) -> RunFacts:
         task=spec.task,
         slots=net.names,
         blueprints=code_labels(net.kinds),
-        mac_shares=net.mac_shares(),
+        macs=net.macs(),
         components=setup.rule.components,
         epochs=spec.episode_length,
         success_accuracy=setup.task.success,
@@ -183,7 +183,7 @@ class Reporter:
     def _scores_event(self, round: int) -> Callable[[], Envelope]:
         seeds = SeedTallies(self._seeds.tallies(), self._pending)
         self._seeds, self._pending = seeds, []
-        return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._facts.mac_shares)), round=round)
+        return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._facts.macs)), round=round)
 
     def _round_details(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
         """Diagnostics of the round; empty before the first record."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets import ops
-from morphogen.nets.host import HostRows
+from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
 from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance

@@ -5,7 +5,7 @@ twice the time.  Every delta is exactly 0 at birth, through a zero scale after t
 layer) that no ReLU follows: a new seed changes nothing, and every parameter gets a gradient.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from morphogen.nets import ops
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
-from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint, attention_width, bottleneck_width, cnn_param_count
+from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width, cnn_param_count
 from morphogen.vocab.host import norm_groups, seed_macs
 from morphogen.vocab.slot import SlotSpec
 
@@ -37,7 +37,7 @@ class CnnBlueprint(SeedModule):
 
     def delta(self, params: Leaves, x: Tensor) -> Tensor:
         """Return the deltas of R seeds.  x [B, H, W, R, C] -> like x."""
-        return cnn_deltas({self.code: params}, [x])[0]
+        return cnn_deltas({self.code: params}, {self.code: x})[self.code]
 
     def params(self, channels: int) -> int:
         """Parameters of one seed, in closed form."""
@@ -77,16 +77,21 @@ def _seed_leaves(channels: int) -> dict[Blueprint, tuple[ParamLeaf, ...]]:
     }
 
 
-def cnn_deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Tensor]:
-    """Return the deltas of the seeds of a slot, in blocks in `COMPUTE_ORDER`.
+def reads_shared_block(code: Blueprint) -> bool:
+    """Return whether a blueprint reads its inputs in one block with others of its kind."""
+    return code in _CONV3X3
 
-    Shapes: parts [R_b, *shape] per blueprint, in that order; inputs [B, H, W, n, C], one per group of `input_groups`
-    -> like inputs.
+
+def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, Tensor]:
+    """Return the deltas of the seeds of a slot, in blocks by their first blueprint.
+
+    Shapes: parts [R_b, *shape] per blueprint, in `COMPUTE_ORDER`; x [B, H, W, n, C] by the first blueprint that reads
+    the block -> [B, H, W, m, C] each; `conv_small` and `depthwise` are in one block.
     """
-    x = {kinds[0]: block for kinds, block in zip(input_groups(parts), inputs, strict=True)}
     blocks = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
     blocks |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
-    normal = ops.group_norm(list(blocks.values()), groups=norm_groups(inputs[0].shape[-1])) if blocks else ()
+    channels = next(iter(x.values())).shape[-1]
+    normal = ops.group_norm(list(blocks.values()), groups=norm_groups(channels)) if blocks else ()
     deltas = dict(zip(blocks, normal, strict=True))
     if Blueprint.NORM in parts:
         p = parts[Blueprint.NORM]
@@ -96,13 +101,7 @@ def cnn_deltas(parts: dict[Blueprint, Leaves], inputs: list[Tensor]) -> list[Ten
         p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
         z = ops.perceptron(features.mean((1, 2)), p["w1"], None, p["w2"], p["b2"])
         deltas[Blueprint.ATTENTION] = features * torch.tanh(z / 2)[:, None, None]
-    return [deltas[b] for b in COMPUTE_ORDER if b in deltas]
-
-
-def input_groups(parts: Iterable[Blueprint]) -> list[list[Blueprint]]:
-    """Group the blueprints that read one block of inputs.  parts: in `COMPUTE_ORDER`."""
-    shared = [b for b in parts if b in _CONV3X3]
-    return [*([shared] if shared else []), *([b] for b in parts if b not in shared)]
+    return deltas
 
 
 def _scaled_block(z: Tensor, *parts: Leaves) -> ops.NormBlock:
@@ -111,7 +110,7 @@ def _scaled_block(z: Tensor, *parts: Leaves) -> ops.NormBlock:
     return ops.NormBlock(z, None, bias, scale, floor=0.0)
 
 
-def _conv3x3_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
+def _conv3x3_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
     """3x3: conv_light, and conv_heavy, which has a second convolution before."""
     kinds = [b for b in _CONV3X3 if b in parts]
     if not kinds:
@@ -129,7 +128,7 @@ def _conv3x3_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) 
     return {**blocks, Blueprint.CONV_HEAVY: _scaled_block(ops.stacked_conv(h, heavy["conv"]), heavy)}
 
 
-def _conv1x1_blocks(parts: dict[Blueprint, Leaves], x: dict[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
+def _conv1x1_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
     """1x1: conv_small, and depthwise after its filters; one block under the first of the two."""
     kinds = [b for b in _CONV1X1 if b in parts]
     if not kinds:

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from morphogen.kernels import take_row_blocks, take_rows
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
-from morphogen.nets.host import HostRows
+from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.ops import max_pool2d
 from morphogen.nets.plan import SlotPlan
+from morphogen.nets.seed_deltas import input_sizes, seed_deltas
 from morphogen.nets.seed_module import gate_openness
-from morphogen.nets.seeds import input_sizes, seed_deltas
 from morphogen.nets.sites import SlotIndex, SlotParams
 from morphogen.state.env import Instance
 

@@ -6,10 +6,10 @@ from typing import Any
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.errors import ConfigError
 from morphogen.nets.cnn import CnnNetworks
-from morphogen.nets.host import HostNetworks
+from morphogen.nets.host_networks import HostNetworks
 from morphogen.nets.layout import ParamLayout
+from morphogen.nets.seed_deltas import Modules
 from morphogen.nets.seed_module import gate_layout, seed_layout
-from morphogen.nets.seeds import Modules
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
 from morphogen.vocab.host import CnnSpec, Host
@@ -72,15 +72,12 @@ class Net:
         channels, modules = self.slots[s].channels, [self.modules[code] for code in codes]
         return (*(seed_layout(module, channels) for module in modules if module), gate_layout(channels))
 
-    def mac_shares(self) -> dict[str, dict[str, float]]:
-        """Return multiply-accumulates of seeds per one of the host, by blueprint and slot, where known."""
-        whole, shares = self.host.macs(), dict[str, dict[str, float]]()
-        for name, module in zip(self.kinds, self.modules, strict=True):
-            macs = {} if module is None else {slot.name: module.macs(slot) for slot in self.slots}
-            known = {slot: number / whole for slot, number in macs.items() if number is not None and whole}
-            if known:
-                shares[name] = known
-        return shares
+    def macs(self) -> dict[str, Any]:
+        """Return multiply-accumulates of one sample, None if not known: of host and seeds, by blueprint and slot."""
+        seeds = {
+            module.name: {slot.name: module.macs(slot) for slot in self.slots} for module in self.modules if module
+        }
+        return {"host": self.host.macs(), "seeds": seeds}
 
     @property
     def names(self) -> tuple[str, ...]:

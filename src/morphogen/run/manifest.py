@@ -47,7 +47,7 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
         config=json.loads(dump_config(spec)),
         slots=setup.net.names,
         blueprints=code_labels(setup.net.kinds),
-        mac_shares=setup.net.mac_shares(),
+        macs=setup.net.macs(),
         epochs=spec.episode_length,
         minibatches=spec.data.minibatches,
         batch=spec.data.batch,

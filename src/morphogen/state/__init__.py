@@ -3,7 +3,7 @@
 For authors of rules and steps: a function takes these classes and returns new ones, nothing is written in place.  All
 envs are stacked in axis 0, every leaf is a tensor on one device, capacity is fixed and growth is data.
 
-- `env.EnvState`: everything that an epoch reads or writes, with the parts `Host`, `Slots`, `Signals`, `Governor`,
+- `env.EnvState`: everything that an epoch reads or writes, with the parts `HostState`, `Slots`, `Signals`, `Governor`,
   `Instance` and `Clock`; every leaf is declared with dtype, shape and unit
 - `decision`: `Observation`, `ActionMasks`, `ActionSpec`, `ActionOutcome`, `ActOutput`
 - `measure`: results of an epoch, from `ImageBatch` and `TrainMetrics` to `RewardInputs` and `StepScore`

@@ -8,8 +8,8 @@ from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 
-class Host(TensorClass["frozen"]):
-    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.net`)."""
+class HostState(TensorClass["frozen"]):
+    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
 
     params: Tensor  # float32 [E, P]
     momentum: Tensor  # float32 [E, P]
@@ -94,7 +94,7 @@ class Governor(TensorClass["frozen"]):
     count: Tensor  # int64 [E], losses recorded since the window was emptied
     streak: Tensor  # int64 [E], consecutive anomalies
     snapshot_epoch: Tensor  # int64 [E], -1 = the reset state
-    host: Host  # snapshot
+    host: HostState  # snapshot
     seeds: TensorDict  # snapshot
     slots: Slots  # snapshot
     signals: Signals  # snapshot
@@ -125,7 +125,7 @@ class Clock(TensorClass["frozen"]):
 class EnvState(TensorClass["frozen"]):
     """Everything that an epoch reads or writes.  batch_size [E]."""
 
-    host: Host
+    host: HostState
     seeds: TensorDict  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
     slots: Slots
     signals: Signals

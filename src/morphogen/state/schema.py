@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.state.env import Clock, EnvState, Governor, Host, Instance, Signals, Slots
+from morphogen.state.env import Clock, EnvState, Governor, HostState, Instance, Signals, Slots
 
 HISTORY = 5
 
@@ -41,7 +41,7 @@ def _leaves(
 
 _I, _B = torch.int64, torch.bool
 
-HOST = _leaves(Host, ("P",))
+HOST = _leaves(HostState, ("P",))
 SLOTS = _leaves(
     Slots,
     ("S",),
@@ -119,7 +119,7 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
             for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
         }
         return {
-            "host": Host(**empty_part("host", sizes, device), **lead),
+            "host": HostState(**empty_part("host", sizes, device), **lead),
             "seeds": TensorDict(seeds, **lead),
             "slots": Slots(**empty_part("slots", sizes, device), **lead),
             "signals": Signals(**empty_part("signals", sizes, device), **lead),

@@ -161,7 +161,7 @@ class RunFacts:
     blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
     first: int = 0  # global index of the first env in a record
     host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
-    mac_shares: dict[str, dict[str, float]] = field(default_factory=dict)  # of `RunStarted`
+    macs: dict[str, Any] = field(default_factory=dict)  # of `RunStarted`
 
 
 @dataclass(frozen=True, slots=True)

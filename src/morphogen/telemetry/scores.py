@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Self
+from typing import Any, Self
 
 from morphogen.storage.codec import Ratio
 from morphogen.telemetry.events import Envelope
@@ -96,18 +96,16 @@ def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, Blueprint
     return {name: one.get(name, BlueprintTally()) + other.get(name, BlueprintTally()) for name in {**one, **other}}
 
 
-def scoreboard(
-    tallies: Mapping[str, BlueprintTally], mac_shares: Mapping[str, Mapping[str, float]]
-) -> dict[str, BlueprintScore]:
-    """The scores of every blueprint, by name.  mac_shares: of `RunStarted`."""
-    return {name: _blueprint_score(tallies[name], mac_shares.get(name, {})) for name in sorted(tallies)}
+def scoreboard(tallies: Mapping[str, BlueprintTally], macs: Mapping[str, Any]) -> dict[str, BlueprintScore]:
+    """The scores of every blueprint, by name.  macs: of `RunStarted`; {} = not known."""
+    return {name: _blueprint_score(name, tallies[name], macs) for name in sorted(tallies)}
 
 
-def _blueprint_score(tally: BlueprintTally, mac_shares: Mapping[str, float]) -> BlueprintScore:
-    germinated, pruned = tally.slots.total(), tally.pruned.total()
-    macs_share = None
-    if germinated and tally.slots.keys() <= mac_shares.keys():
-        macs_share = sum(count * mac_shares[slot] for slot, count in tally.slots.items()) / germinated
+def _blueprint_score(name: str, tally: BlueprintTally, macs: Mapping[str, Any]) -> BlueprintScore:
+    germinated, pruned, macs_share = tally.slots.total(), tally.pruned.total(), None
+    by_slot = macs.get("seeds", {}).get(name, {})
+    if germinated and macs.get("host") and all(by_slot.get(slot) is not None for slot in tally.slots):
+        macs_share = sum(count * by_slot[slot] for slot, count in tally.slots.items()) / germinated / macs["host"]
     params, contribution = tally.params.mean, tally.contribution.mean
     return BlueprintScore(
         germinated=germinated,

@@ -12,8 +12,8 @@ from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 class Host:
     """Description of a host network.
 
-    A host of your own derives from this class, as a frozen dataclass, and has the methods of `nets.host.HostNetworks`
-    besides: the layout of its parameters and the stages between its slots.
+    A host of your own derives from this class, as a frozen dataclass, and has the methods of
+    `nets.host_networks.HostNetworks` besides: the layout of its parameters and the stages between its slots.
     """
 
     __slots__ = ()

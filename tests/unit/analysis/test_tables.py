@@ -116,7 +116,7 @@ def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host
     tables = fold(WHOLE)
     host = TASKS["digits"].host
     (start,) = tables["starts"]
-    assert start["mac_shares"].keys() == {name for name in start["blueprints"] if name in host.blueprints}
+    assert start["macs"]["seeds"].keys() == {name for name in start["blueprints"] if name in host.blueprints}
     places = {slot.name: slot for slot in host.all_slots}
     for row in build_views(tables)["blueprints"]:
         kind = Blueprint[row["blueprint"].upper()]
@@ -192,7 +192,7 @@ def test_scores_that_a_run_tells_after_a_round_are_those_of_its_log_up_to_there(
     told = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
     assert [events[i].round for i in told] == [0, 1, 2]
     for i in told:
-        wanted = scoreboard(fold(events[:i]).blueprints, events[0].data.mac_shares)
+        wanted = scoreboard(fold(events[:i]).blueprints, events[0].data.macs)
         assert events[i].data.scores == tidy(wanted)
     assert sum(score["germinated"] for score in events[told[-1]].data.scores.values()) > 0
 

@@ -137,8 +137,8 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     ]
     assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule: expected one of {", ".join(RULES)}, got "gold"']
     assert faults('{"data": {"bach": 3}}') == [
-        "data.bach: expected one of dir, placement, resident_limit_gib, prefetch, batch, minibatches, val_samples, "
-        "augment, got an unknown name"
+        "data.bach: expected one of name, dir, placement, resident_limit_gib, prefetch, batch, minibatches, "
+        "val_samples, augment, got an unknown name"
     ]
 
 

@@ -222,15 +222,15 @@ def test_normalisation_divides_shifts_and_scales_each_channel():
 
 
 def test_normalised_digits_have_mean_0_and_deviation_1():
-    dataset = open_dataset(DIGITS, DataSpec(val_samples=None), "cpu")
+    dataset = open_dataset(DIGITS, DataSpec(val_samples=None), DIGITS.host, "cpu")
     inputs = dataset.normalise(dataset.train.pixels)
     assert abs(float(inputs.mean())) < 0.01
     assert abs(float(inputs.std()) - 1) < 0.01
 
 
 def test_validation_uses_the_first_samples_asked_for():
-    whole = open_dataset(DIGITS, DataSpec(val_samples=None), "cpu")
-    part = open_dataset(DIGITS, DataSpec(val_samples=64), "cpu")
+    whole = open_dataset(DIGITS, DataSpec(val_samples=None), DIGITS.host, "cpu")
+    part = open_dataset(DIGITS, DataSpec(val_samples=64), DIGITS.host, "cpu")
     assert whole.sizes == {"train": 1197, "validation": 300, "test": 300}
     assert part.sizes == {"train": 1197, "validation": 64, "test": 300}
     assert torch.equal(part.validation().images, whole.validation().images[:64])
@@ -240,19 +240,19 @@ def test_validation_uses_the_first_samples_asked_for():
 
 def test_more_validation_samples_than_there_are_is_an_error():
     with pytest.raises(ConfigError, match=r"data.val_samples: expected at most 300, .* got 301"):
-        open_dataset(DIGITS, DataSpec(val_samples=301), "cpu")
+        open_dataset(DIGITS, DataSpec(val_samples=301), DIGITS.host, "cpu")
 
 
 def test_the_task_says_how_many_samples_are_judged(cifar):
     small = replace(TASKS["cifar_baseline"], val_samples=6)
-    dataset = open_dataset(small, DataSpec(dir=str(cifar)), "cpu")
+    dataset = open_dataset(small, DataSpec(dir=str(cifar)), small.host, "cpu")
     assert dataset.validation().images.shape == (6, 3, 32, 32)
     assert dataset.on_test_split().validation().images.shape == (20, 3, 32, 32)
 
 
 def test_images_of_another_size_than_the_task_are_refused():
-    with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), got \d+ of shape \(1, 8, 8\)"):
-        open_dataset(replace(DIGITS, host=replace(DIGITS.host, size=9)), DataSpec(), "cpu")
+    with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), as the host takes, got \d+ of shape \(1, 8, 8\)"):
+        open_dataset(DIGITS, DataSpec(name="digits"), replace(DIGITS.host, size=9), "cpu")
 
 
 def test_the_folder_is_the_flag_then_the_variable_then_data(monkeypatch):

@@ -21,7 +21,7 @@ from morphogen.vocab.purpose import Purpose
 
 TASK = TASKS["digits"]
 DATA = DataSpec(batch=16, minibatches=3, val_samples=None)
-DATASET = open_dataset(TASK, DATA, "cpu")
+DATASET = open_dataset(TASK, DATA, TASK.host, "cpu")
 BATCHES = ResidentFeed(DATASET, TASK, DATA)
 LEAVES = ("index", "labels", "row", "column")
 

@@ -139,7 +139,7 @@ def test_a_step_with_its_plan_runs_without_any_number(lived):
     """On the device `meta` a tensor has no values, so that a read would fail."""
     env, states, acts, steps = lived
     setup = env.setup
-    dataset = open_dataset(setup.task, setup.spec.data, META)
+    dataset = open_dataset(setup.task, setup.spec.data, setup.net.host, META)
     feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
     bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))
     fresh, _ = bare.reset()
@@ -257,8 +257,12 @@ def test_the_rule_of_the_reward_can_be_handed_in():
 
 
 def test_a_rule_that_breaks_its_contract_is_refused():
-    with pytest.raises(mg.ConfigError, match="reward rule handed in: step 1: reward: expected finite numbers"):
-        mg.make(tiny(), rule=rule_from_function(lambda inputs: {"flat": inputs.val_acc * torch.nan}))
+    def broken(inputs):
+        return {"flat": inputs.val_acc * torch.nan}
+
+    said = r"reward\.rule: broken of this program: step 1: reward: expected finite numbers"
+    with pytest.raises(mg.ConfigError, match=said):
+        mg.make(tiny(), rule=rule_from_function(broken))
 
 
 def test_steps_over_streamed_data_are_pure_too():

@@ -20,7 +20,7 @@ from morphogen.steps.tick import tick
 from morphogen.testing.builders.scenes import advance_counters, make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import Op
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.blueprint import TRANSFORMER_BLUEPRINTS, Blueprint, assign_codes
 from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
@@ -180,11 +180,16 @@ def test_strict_gates_raise_the_bar_to_the_one_of_the_gate():
 def test_a_rotation_that_cannot_be_used_is_refused_by_name():
     with pytest.raises(ConfigError, match="lora"):
         blueprint_rotation(CNN, ("lora",))
+    narrow = Limits((True,), blueprints=("bottleneck",))
     with pytest.raises(ConfigError, match="rotation"):
-        blueprint_rotation(Limits((True,), blueprints=("bottleneck",)))
+        blueprint_rotation(narrow, ("norm",))
+    assert blueprint_rotation(narrow) == (Blueprint.BOTTLENECK,)
     with pytest.raises(ConfigError, match="policy_name: expected one of random, heuristic"):
         policy_of("gardener")
-    names = [Blueprint(code).label for code in blueprint_rotation(Limits("transformer", (True,)))]
+    names = [
+        Blueprint(code).label
+        for code in blueprint_rotation(Limits((True,), assign_codes(b.label for b in TRANSFORMER_BLUEPRINTS)))
+    ]
     assert names == ["norm", "lora", "mlp_small", "attention", "lora_large"]
 
 

@@ -46,8 +46,7 @@ def layout(blueprint, channels):
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
-    (result,) = cnn_deltas({blueprint: layout(blueprint, x.shape[-1]).split(params)}, [x])
-    return result
+    return cnn_deltas({blueprint: layout(blueprint, x.shape[-1]).split(params)}, {blueprint: x})[blueprint]
 
 
 def norms(leaves, row):

@@ -11,7 +11,7 @@ from support import small_states
 
 from morphogen.nets import cnn
 from morphogen.nets.forward import SlotSeeds, forward, used_classes
-from morphogen.nets.host import HostRows
+from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.rules.counts import seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch

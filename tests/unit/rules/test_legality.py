@@ -239,7 +239,7 @@ def test_a_head_is_available_iff_some_allowed_op_uses_it():
     assert used_heads(action_masks(fossil, make_limits(fossil)))[0].tolist() == [True] + [False] * 7
 
 
-def test_blueprints_are_those_of_the_topology_or_the_ones_named():
+def test_blueprints_are_those_of_the_host_or_the_ones_named():
     slots = make_slot()
     mask = action_masks(slots, make_limits(slots)).blueprint[0]
     assert [b for b in Blueprint if mask[b]] == [Blueprint(i) for i in range(1, 8)]
@@ -250,7 +250,6 @@ def test_blueprints_are_those_of_the_topology_or_the_ones_named():
 @pytest.mark.parametrize(
     "knobs",
     [
-        {"topology": "mlp"},
         {"enabled": (False,)},
         {"max_seeds": -1},
         {"min_prune_age": -1},

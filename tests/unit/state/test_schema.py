@@ -11,7 +11,13 @@ from morphogen.state.tree_ops import replace
 from morphogen.testing.builders import tree_equality
 
 SIZES = schema.Sizes(3, ("r0c0", "r0c1"), host_params=7, seed_params=(5, 9), window=4, classes=10, table=6)
-CLASSES = {"host": env.Host, "slots": env.Slots, "signals": env.Signals, "instance": env.Instance, "clock": env.Clock}
+CLASSES = {
+    "host": env.HostState,
+    "slots": env.Slots,
+    "signals": env.Signals,
+    "instance": env.Instance,
+    "clock": env.Clock,
+}
 
 
 def fresh():

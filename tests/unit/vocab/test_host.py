@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.nets.forward import SlotSeeds, forward, used_classes
-from morphogen.nets.host import HostRows
+from morphogen.nets.host_networks import HostRows
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.host import seed_macs
 
@@ -37,4 +37,8 @@ def test_a_seed_does_as_many_as_the_closed_form_says(blueprint, slot):
     (leaves, _) = NET.layouts(NET.slots.index(slot), (blueprint,))
     parts = {blueprint: leaves.split(torch.ones(1, leaves.size))}
     x = torch.ones(SAMPLES, *slot.size, 1, slot.channels)
-    assert counted(lambda: cnn_deltas(parts, [x])) == seed_macs(blueprint, slot) == CnnBlueprint(blueprint).macs(slot)
+    assert (
+        counted(lambda: cnn_deltas(parts, {blueprint: x}))
+        == seed_macs(blueprint, slot)
+        == CnnBlueprint(blueprint).macs(slot)
+    )

@@ -38,7 +38,7 @@ class RunStarted(RunEvent):
     envs: Count
     slots: tuple[str, ...]
     blueprints: tuple[str, ...]  # name of every code
-    mac_shares: Json  # blueprint -> slot -> multiply-accumulates of a seed per one of the host; {} = not known
+    macs: Json  # multiply-accumulates for one sample: of the host, and of seeds by blueprint and slot
     rounds: Count
     epochs: Count
     minibatches: Count

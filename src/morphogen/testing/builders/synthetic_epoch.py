@@ -57,7 +57,7 @@ class EpisodeSpec:
         if self.limits is not None:
             return self.limits
         spec, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
-        return Limits("cnn", enabled, min_prune_age=spec.min_prune_age, auto_forward=spec.auto_forward)
+        return Limits(enabled, min_prune_age=spec.min_prune_age, auto_forward=spec.auto_forward)
 
 
 @dataclass(frozen=True, slots=True)

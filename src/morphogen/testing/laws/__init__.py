@@ -6,7 +6,7 @@
     from morphogen.vocab.limits import Limits
 
     def patient(slots):  # a mask of your own: no PRUNE in the first ten epochs of a life
-        allowed = legal(slots, Limits("cnn", (True, True))).clone()
+        allowed = legal(slots, Limits((True, True))).clone()
         allowed[:, Op.PRUNE] &= slots.age >= 10
         return allowed
 

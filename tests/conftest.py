@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
-from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, RULES
+from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
 from morphogen.config.task import TASKS
 
-REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES)
+REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES)
 
 settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]

@@ -15,7 +15,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     """Measure observe, mask and act, and a whole PPO update on a round with little training of hosts."""
     data = DataSpec(minibatches=1, val_samples=32)
     own = build_scheduler(envs, bench.device, episode_length=epochs, data=data)
-    setup, learner = own.setup, own.learner
+    setup, learner = own.setup, own.learned
     own.run_round()
     (state, _), hidden = own.env.reset(1), own.policy.initial_hidden(envs, device=setup.device)
     noise = torch.zeros(envs, noise_lanes(len(setup.net.slots)), device=setup.device)
@@ -24,7 +24,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     masks = action_masks(state.slots, setup.limits)
 
     def update() -> None:
-        own.learner = learner  # the same update at every call
+        own.learned = learner  # the same update at every call
         own._update(hidden)
 
     forms = {

@@ -71,11 +71,10 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.errors import ScheduleError as ScheduleError
     from morphogen.errors import TrainingDiverged as TrainingDiverged
     from morphogen.evaluation.play import play as play
+    from morphogen.learn.learner import Learner as Learner
+    from morphogen.learn.learner import PpoLearner as PpoLearner
+    from morphogen.learn.learner import Round as Round
     from morphogen.learn.loss import coefficients_at as coefficients_at
-    from morphogen.learn.update import Learner as Learner
-    from morphogen.learn.update import init_learner as init_learner
-    from morphogen.learn.update import minibatch_indices as minibatch_indices
-    from morphogen.learn.update import update as update
     from morphogen.run.train import resume as resume
     from morphogen.run.train import train_ppo_vectorized as train_ppo_vectorized
     from morphogen.state.decision import ActionOutcome as ActionOutcome
@@ -105,7 +104,7 @@ _HOMES = {
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
     "evaluation.play": "play",
     "learn.loss": "coefficients_at",
-    "learn.update": "Learner init_learner minibatch_indices update",
+    "learn.learner": "Learner PpoLearner Round",
     "run.train": "resume train_ppo_vectorized",
     "state.decision": "ActionOutcome ActionSpec",
     "state.env": "EnvState",

@@ -84,7 +84,7 @@ def contained(calm, sick, env):
     assert len(sick.epochs) == 2 * LENGTH
     assert all(math.isfinite(value) for value in sick.metrics[1].values())
     assert sick.metrics[1]["steps_done"] > 0
-    assert all(leaf.isfinite().all() for leaf in leaves(sick.scheduler.learner).values())
+    assert all(leaf.isfinite().all() for leaf in leaves(sick.scheduler.learned).values())
     assert not any(epoch.step.report.rolled_back.any() for epoch in sick.epochs[LENGTH:])
 
 
@@ -195,7 +195,7 @@ def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at,
 
 def learned(run):
     """Bytes of the policy and of its optimiser."""
-    learner = run.scheduler.learner
+    learner = run.scheduler.learned
     parts = {"net": learner.params["net"], "offset": learner.params["value_offset"], "optimiser": learner.optimiser}
     return {path: leaf.numpy().tobytes() for path, leaf in leaves({**parts, "scale": learner.return_scale}).items()}
 
@@ -205,11 +205,11 @@ def broken_policy(run, leaf, value, at):
 
     def change(t, state):
         if t == at:
-            learner = run.scheduler.learner
+            learner = run.scheduler.learned
             net = learner.params["net"].clone()
             net[leaf][(0,) * net[leaf].dim()] = value
-            run.scheduler.learner = learner.replace(params=learner.params.replace(net=net))
-            run.scheduler.params = run.scheduler.learner.params
+            run.scheduler.learned = learner.replace(params=learner.params.replace(net=net))
+            run.scheduler.params = run.scheduler.learned.params
         return state
 
     run.change = change
@@ -241,7 +241,7 @@ def test_an_observation_that_is_lost_for_all_envs_teaches_nothing_and_ends_the_r
     with pytest.raises(TrainingDiverged, match="4 of 4 envs had non-finite or huge rewards"):
         run.rounds(3, shown(torch.nan, None, None))
     assert learned(run) == before
-    assert all(leaf.isfinite().all() for leaf in leaves(run.scheduler.learner).values())
+    assert all(leaf.isfinite().all() for leaf in leaves(run.scheduler.learned).values())
     assert all(legal(epoch).all() for epoch in run.epochs)
 
 
@@ -249,11 +249,11 @@ def test_an_observation_that_is_lost_for_all_envs_teaches_nothing_and_ends_the_r
 @given(name=st.sampled_from(("m", "v")), leaf=st.sampled_from(LEAVES), value=bad_values)
 def test_a_broken_optimiser_of_the_policy_writes_nothing_into_it(name, leaf, value):
     run = Run(SETUP).rounds(1)
-    learner = run.scheduler.learner
+    learner = run.scheduler.learned
     assert learner is not None
     optimiser = learner.optimiser.clone()
     optimiser[name, leaf][(0,) * optimiser[name, leaf].dim()] = value
-    run.scheduler.learner = learner.replace(optimiser=optimiser)
+    run.scheduler.learned = learner.replace(optimiser=optimiser)
     before = learned(run)
     run.rounds(1)
     assert run.metrics[-1]["steps_done"] == 0

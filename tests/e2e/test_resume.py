@@ -251,7 +251,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
     def spoil(summary, scheduler):
-        for leaf in scheduler.learner.params["net"].values():
+        for leaf in scheduler.learned.params["net"].values():
             leaf.fill_(torch.nan)
 
     with pytest.raises(TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 4"):

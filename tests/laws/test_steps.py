@@ -22,7 +22,7 @@ from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import build_setup
 from morphogen.learn.loss import coefficients_at
-from morphogen.learn.update import init_learner, minibatch_indices, update
+from morphogen.learn.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
@@ -134,7 +134,7 @@ class Scene:
         self.whole = live(self.world)
         self.epochs = self.whole[6:11]
         self.policy = build_arm("ppo", self.setup).policy
-        self.learner = init_learner(self.policy, self.world.keys[0])
+        self.learner = init_ppo(self.policy, self.world.keys[0])
         self.rollout = Rollout(14, envs=8, slots=len(self.net.slots))
         for t, one in enumerate(self.whole):
             self.rollout.write(t, one, one.before.clock.epoch == 0)
@@ -284,7 +284,7 @@ def updating(s):
     given = [(s.learner, s.rollout.rows, dealt) for dealt in deals]
 
     def call(learner, rows, dealt):
-        return update(learner, rows, dealt, coefficients_at(ppo, 0), policy=s.policy, spec=ppo)
+        return update_ppo(learner, rows, dealt, coefficients_at(ppo, 0), policy=s.policy, spec=ppo)
 
     # it learns from all envs, in single precision; its minibatch is what is compiled (`test_update.py`)
     return call, given, {"skip": ("neighbours", "kinds", "graph")}

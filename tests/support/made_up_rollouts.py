@@ -4,7 +4,8 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.nets.distribution import LogitTables, Support, noise_lanes
-from morphogen.nets.policy import RecurrentPolicy
+from morphogen.nets.policy import NetworkPolicy
+from morphogen.nets.policy_network import LstmNetwork
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, Observation
 from morphogen.vocab.action import SIZES, Head
@@ -65,8 +66,8 @@ def noise(envs: int, slots: int, epoch: int, seed: int = 3) -> torch.Tensor:
     return rng.gumbel(rng.stream(rng.env_keys(seed, 0, envs), Purpose.ACTION, epoch=epoch), noise_lanes(slots))
 
 
-def small(**knobs) -> RecurrentPolicy:
-    return RecurrentPolicy(**{"hidden": 16, "floor": FLOOR, **knobs})
+def small(floor=FLOOR, **knobs) -> NetworkPolicy:
+    return NetworkPolicy(LstmNetwork(**{"hidden": 16, **knobs}), floor)
 
 
 def play(policy, params, *, steps: int = 6, envs: int = 4, slots: int = 3, seed: int = 0, ends=None) -> TensorDict:

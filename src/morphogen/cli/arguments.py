@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 
 from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
 from morphogen.config.fields import GROUPS, Names, OneOf, Settings, check_flag, fields_of, merge_settings, raise_all
-from morphogen.config.spec import BASELINES, POLICIES, SCHEDULE_FILE, RunSpec
+from morphogen.config.parts import POLICIES
+from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
 from morphogen.storage.files import read_bytes
@@ -21,7 +22,7 @@ _INTEGER = re.compile("[+-]?[0-9]{1,30}")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 MAX_SEED, MAX_EPISODES = 2**63 - 1, 10_000  # MAX_EPISODES: held-out episodes of an arm
 POLICY_HELP = f"""policies of heuristic:
-{chr(10).join(f"  {name:<14}{POLICIES[name]}" for name in BASELINES)}
+{chr(10).join(f"  {name:<14}{text}" for name, text in POLICY_MEANINGS.items() if name != "ppo")}
   {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 NEW_RUN, QUIET = "run directory, new or empty", "no progress, only the closing table"
 SET_HELP = "any field; the value is JSON"
@@ -120,7 +121,7 @@ def spec_from_args(args: Namespace, *, defaults: Settings | None = None, overrid
         policy = {"policy_name": "ppo"} if args.named else {}
     else:
         policy = {"policy_name": args.policy or "heuristic"}
-        check_flag("--policy", policy["policy_name"], OneOf(BASELINES, SCHEDULE_FILE))
+        check_flag("--policy", policy["policy_name"], OneOf(POLICIES, SCHEDULE_FILE))
     flags = reduce(merge_settings, [flag_settings(args), policy, overrides or {}])
     settings, faults = _read_config(args.config) if args.config else ({}, [])
     bare = args.config is None and "preset" not in flags and "task" not in flags

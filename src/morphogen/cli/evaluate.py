@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 
 from morphogen.cli import arguments, process
-from morphogen.config.spec import ORACLE, POLICIES, RIVALS, SCHEDULE_FILE, SPLITS, STATIC, STATIC_COST
+from morphogen.config.parts import POLICIES
+from morphogen.config.spec import ORACLE, RIVALS, SCHEDULE_FILE, SPLITS, STATIC, STATIC_COST
 from morphogen.storage import run_directory
 
 PARSER = {
@@ -13,7 +14,7 @@ PARSER = {
     "description": "Play held-out instances with the policy of a run and with others, each of them the same worlds: "
     "network value with 95 % intervals, sizes and costs, paired differences. Prints a table and writes "
     "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
-    "epilog": f"arms: {', '.join(name for name in POLICIES if name != 'ppo')}, {SCHEDULE_FILE}FILE, trained:PATH for "
+    "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE, trained:PATH for "
     f"the policy of another run or policy file, {STATIC} for the networks that were grown, trained from scratch for "
     f"the same minibatches, {STATIC_COST} for as many parameter-epochs, {ORACLE}FILE for the best schedule of a "
     "portfolio for each instance",

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.registry import Registry
+from morphogen.vocab.registry import Registries, Registry
 from morphogen.vocab.text import format_value
 
 Settings = dict[str, Any]
@@ -66,7 +66,7 @@ class OneOf(Constraint):
 
     def prepare(self, value: Any) -> Any:
         """Return the name of a part that is given as an object."""
-        return self.names.adopt(value) if isinstance(self.names, Registry) else value
+        return self.names.adopt(value) if isinstance(self.names, Registry | Registries) else value
 
     def convert(self, value: str) -> str:
         """Return the name."""

@@ -29,7 +29,7 @@ from morphogen.config.fields import (
     spec,
 )
 from morphogen.config.legacy_reward_spec import LegacyRewardSpec
-from morphogen.config.parts import DATASETS, HOSTS, RULES
+from morphogen.config.parts import DATASETS, HOSTS, NETWORKS, RULES
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY
@@ -288,6 +288,9 @@ class PolicySpec(Spec):
 
     PATH: ClassVar[str] = "policy"
 
+    network: Annotated[str, OneOf(NETWORKS)] = option(
+        "lstm", text="network of a trained policy; the settings below are those of lstm, but for floor"
+    )
     hidden: Annotated[int, Field(ge=8, le=4_096)] = option(128, text="width of the memory and the layers of the policy")
     blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(4, text="width of the embedding of a blueprint")
     floor: HeadFloors = HeadFloors()

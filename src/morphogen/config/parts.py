@@ -8,9 +8,9 @@ Tasks are registered in `config.task`.  A part is a plain object, or a function 
     HOSTS        host.name          morphogen.hosts       object of a class that derives from `Host`
     BLUEPRINTS   blueprints         morphogen.blueprints  object of a class that derives from `SeedModule`
     RULES        reward.rule        morphogen.rewards     function (RewardSpec, Terms) -> Rule
-    NETWORKS     policy.network     morphogen.networks    function (RunSpec) -> trainable policy
-    LEARNERS     policy_name        morphogen.learners    function (RunSpec) -> learner
-    POLICIES     policy_name        morphogen.policies    function (RunSpec, Limits) -> policy that is not trained
+    NETWORKS     policy.network     morphogen.networks    `PolicyNetwork`, or function (RunSpec) -> PolicyNetwork
+    LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
+    POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
 """
 
 from collections.abc import Callable
@@ -52,6 +52,36 @@ RULES: Registry[Callable[..., Any]] = Registry(
     group="morphogen.rewards",
     expected="a function (spec, terms) -> rule",
     is_part=callable,
+)
+NETWORKS: Registry[Any] = Registry(
+    "policy network",
+    setting="policy.network",
+    group="morphogen.networks",
+    expected="a PolicyNetwork, or a function (spec) that returns one",
+    is_part=lambda part: hasattr(part, "unroll") or callable(part),
+)
+NETWORKS.declare(BUILT_IN, {"lstm": "nets.policy_network:build_lstm"})
+LEARNERS: Registry[Any] = Registry(
+    "learner",
+    setting="policy_name",
+    group="morphogen.learners",
+    expected="an object of a class that derives from Learner",
+    is_part=lambda part: hasattr(part, "update") and hasattr(part, "init") and not isinstance(part, type),
+)
+LEARNERS.declare(BUILT_IN, {"ppo": "learn.learner:PPO"})
+POLICIES: Registry[Any] = Registry(
+    "policy",
+    setting="policy_name",
+    group="morphogen.policies",
+    expected="an object with init, initial_hidden and act, or a function (spec, limits) that returns one",
+    is_part=lambda part: hasattr(part, "act") or callable(part),
+)
+POLICIES.declare(
+    BUILT_IN,
+    {  # under a schedule, such as wait, one choice is left
+        name: f"learn.baselines:build_{'heuristic' if name == 'heuristic' else 'random'}"
+        for name in ("wait", "random", "heuristic", "germinate_one", "full_cycle")
+    },
 )
 for _origin, _home, _names in (
     (CORE, "rules.rewards.own", ("sparse", "delta", "value", "rent", "loss")),

@@ -21,7 +21,7 @@ from morphogen.config.fields import (
     option,
     spec,
 )
-from morphogen.config.parts import BLUEPRINTS, HOSTS
+from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, reference_instance
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
@@ -29,11 +29,12 @@ from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.host import Host
 from morphogen.vocab.limits import Limits
+from morphogen.vocab.registry import Registries
 from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.text import format_value
 
-# Policies of a run: the one that PPO trains, and baselines on the same path.
-POLICIES: dict[str, str] = {
+# Built-in policies of a run: the one that PPO trains, and baselines on the same path.
+POLICY_MEANINGS: dict[str, str] = {
     "ppo": "the policy network, trained by PPO after every round",
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
@@ -42,7 +43,6 @@ POLICIES: dict[str, str] = {
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
 SPLITS = VALIDATION, TEST = ("validation", "test")  # of the samples, for the accuracy of an evaluation
-BASELINES = tuple(name for name in POLICIES if name != "ppo")
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
@@ -112,8 +112,9 @@ class RunSpec(Spec):
         "task", "--instances", "MODE", TASK, "task = hosts and data vary (default), single = all alike"
     )
     instance: InstanceSpec = InstanceSpec()
-    policy_name: Annotated[str, OneOf(POLICIES, SCHEDULE_FILE)] = option(
-        "ppo", text="policy that acts: ppo, a baseline, or schedule:FILE with declared actions"
+    policy_name: Annotated[str, OneOf(Registries(LEARNERS, POLICIES), SCHEDULE_FILE)] = option(
+        "ppo",
+        text="policy that acts: the network that a learner trains (ppo), a baseline, or schedule:FILE with actions",
     )
     final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
         None, "--final-episodes", "N", SIZE, "held-out episodes played at the end; 0 = none"

@@ -2,25 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.config_files import parse_config
+from morphogen.config.parts import LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
 from morphogen.engine.optimum import OPTIMAL, optimal_policy
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
-from morphogen.nets.policy import Policy, RecurrentPolicy
+from morphogen.learn.learner import Learner
+from morphogen.nets.policy import NetworkPolicy, Policy
+from morphogen.nets.policy_network import PolicyNetwork
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.checkpoint_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.purpose import Purpose
+from morphogen.vocab.registry import Registry, error_line
 from morphogen.vocab.text import format_value
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
@@ -65,27 +69,48 @@ def build_arm(name: str, setup: Setup) -> Arm:
     spec = setup.spec
     if name.startswith(TRAINED_PREFIX):
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
-    if name == "ppo":
+    if name in LEARNERS:
         return _init_arm(build_network_policy(spec), None, setup)
     if name == OPTIMAL:
         return _init_arm(optimal_policy(setup), None, setup)
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
         return _init_arm(baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
-    policy = baselines.make_baseline(name, setup.limits, lifecycle=spec.lifecycle, episode_length=spec.episode_length)
-    return _init_arm(policy, None, setup)
+    return _init_arm(_build_policy(name, setup), None, setup)
 
 
-def build_network_policy(spec: RunSpec) -> RecurrentPolicy:
-    """Build the policy network of a run."""
-    return RecurrentPolicy(
-        hidden=spec.policy.hidden,
-        blueprint_dim=spec.policy.blueprint_dim,
-        floor=spec.policy.floor,
-        contribution=spec.ppo.contribution_coef > 0,
-        op_bias=spec.policy.op_bias,
-        full_bias=spec.policy.full_bias,
-    )
+def build_network_policy(spec: RunSpec) -> NetworkPolicy:
+    """Build the trained policy of a run, around the network that the spec names."""
+    name = spec.policy.network
+    part = NETWORKS[name]
+    network = part if hasattr(part, "unroll") else _call_builder(NETWORKS, name, spec)
+    if not isinstance(network, PolicyNetwork):
+        raise ConfigError(f"{NETWORKS.source(name)}: expected a PolicyNetwork, got {network!a:.60}")
+    return NetworkPolicy(network, spec.policy.floor)
+
+
+def build_learner(spec: RunSpec) -> Learner | None:
+    """Build the learner of a run; None for a policy that is not trained."""
+    return LEARNERS.get(spec.policy_name)
+
+
+def _build_policy(name: str, setup: Setup) -> Policy:
+    """Build a policy that is not trained."""
+    if name not in POLICIES:
+        raise ConfigError(f"policy_name: expected one of {', '.join(POLICIES)}, got {name!r}")
+    part = POLICIES[name]
+    policy = part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
+    missing = [method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)]
+    if missing:
+        raise ConfigError(f"{POLICIES.source(name)}: expected the methods {', '.join(missing)}, got {policy!a:.60}")
+    return policy
+
+
+def _call_builder(registry: Registry[Any], name: str, *args: Any) -> Any:
+    try:
+        return registry[name](*args)
+    except Exception as error:
+        raise ConfigError(f"{registry.source(name)}: {error_line(error)}") from error
 
 
 def _init_arm(policy: Policy, control: ScheduleControl | None, setup: Setup) -> Arm:
@@ -98,7 +123,7 @@ def _load_arm(path: str, setup: Setup) -> Arm:
     name = saved["facts"].get("policy")
     if not isinstance(name, str) or name.startswith(TRAINED_PREFIX):
         raise CheckpointError(f"policy file {path}: policy: expected the name of a policy, got {format_value(name)}")
-    if name != "ppo":
+    if name not in LEARNERS:
         return build_arm(name, setup)
     try:
         policy = build_network_policy(parse_config(saved["config"]))

@@ -19,20 +19,18 @@ from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
-from morphogen.engine.policies import build_arm
+from morphogen.engine.policies import build_arm, build_learner
 from morphogen.engine.reporter import Reporter, build_record
 from morphogen.engine.setup import Setup
 from morphogen.errors import TrainingDiverged
-from morphogen.learn.loss import coefficients_at
+from morphogen.learn.learner import Round
 from morphogen.learn.rollout_stats import rollout_stats
-from morphogen.learn.update import init_learner, minibatch_indices, minibatch_step, update
-from morphogen.nets.policy import Policy, RecurrentPolicy
+from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.env import EnvState
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import CompileStats, RoundCosts
-from morphogen.vocab.purpose import Purpose
 
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
@@ -50,7 +48,6 @@ class Hooks:
 class Parts:
     """Replacements of production defaults.  None = the default."""
 
-    policy: Policy | None = None  # never trained; default: the policy of the spec
     control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
@@ -76,7 +73,7 @@ class Scheduler:
         self.transfers = Transfers(setup.device, parts.clock)
         self.reporter = Reporter(setup, parts.sinks)
         arm = build_arm(spec.policy_name, setup)
-        self.policy, self.control = parts.policy or arm.policy, parts.control or arm.control
+        self.policy, self.control, self.params = arm.policy, parts.control or arm.control, arm.params
         self.compiled = CompiledUnits(spec.engine, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
@@ -84,8 +81,11 @@ class Scheduler:
             setup, control=self.control, transfers=self.transfers, compiled=self.compiled, timer=self.timer
         )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
-        self.learner = init_learner(self.policy, key) if isinstance(self.policy, RecurrentPolicy) else None
-        self.params = self.policy.init(key) if self.learner is None else self.learner.params
+        self.learner = build_learner(spec)
+        self.learned: Any = None  # state of the learner
+        if self.learner is not None and isinstance(self.policy, NetworkPolicy):
+            self.learned = self.learner.init(self.policy, key, spec=spec)
+            self.params = self.learned.get("params")
         self.rollout = Rollout(spec.episode_length, envs=spec.envs, slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
@@ -190,30 +190,15 @@ class Scheduler:
 
     def _update(self, hidden: TensorDict) -> TensorDict:
         """Train the policy on the rollout; return the metrics of both.  hidden [E], after the last epoch."""
-        spec, rows, used = self.setup.spec, self.rollout.rows, self.params.get("observation", None)
-        if self.learner is None or not isinstance(self.policy, RecurrentPolicy):
+        rows, used = self.rollout.rows, self.params.get("observation", None)
+        if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return rollout_stats(rows["observation"], hidden, None, None)
-        self.learner, metrics = update(
-            self.learner,
-            rows,
-            self._minibatches(),
-            coefficients_at(spec.ppo, self.round),
-            policy=self.policy,
-            spec=spec.ppo,
-            return_scale=spec.reward.return_scale,
-            step=self.compiled.unit("update", minibatch_step),
-        )
-        self.params = self.learner.params
-        return metrics.update(rollout_stats(rows["observation"], hidden, used, self.params["observation"]))
-
-    def _minibatches(self) -> torch.Tensor:
-        """Draw the envs of each minibatch of each PPO epoch: int64 [K, n, E / n]."""
-        spec = self.setup.spec
-        n = spec.ppo.minibatches
-        blocks = rng.env_keys(spec.seed, 0, spec.envs // n, self.setup.device)
-        epoch = torch.arange(spec.ppo.epochs, device=self.setup.device).unsqueeze(-1)
-        stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=self.round, epoch=epoch)
-        return minibatch_indices(rng.uniform(stream, n))
+        turn = Round(self.setup.spec, self.round, self.compiled.unit)
+        self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
+        self.params = self.learned.get("params")
+        leaves = {"steps_done": torch.ones_like(rows["reward"][0, 0]), **metrics}
+        stats = rollout_stats(rows["observation"], hidden, used, self.params["observation"])
+        return TensorDict(leaves, batch_size=[]).update(stats)
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:

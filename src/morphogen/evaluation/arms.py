@@ -13,7 +13,8 @@ from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.fields import raise_all
-from morphogen.config.spec import ORACLE, POLICIES, SCHEDULE_FILE, STATIC, STATIC_COST
+from morphogen.config.parts import POLICIES
+from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_per_env_control
@@ -169,11 +170,7 @@ def play_oracle_arm(
     return build_result(setup, result.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - start_s)
 
 
-ARM_PLAYERS: dict[str, ArmPlayer] = {
-    **{name: partial(play_policy_arm, name) for name in POLICIES if name != "ppo"},
-    STATIC: play_static_arm,
-    STATIC_COST: play_static_cost_arm,
-}
+ARM_PLAYERS: dict[str, ArmPlayer] = {STATIC: play_static_arm, STATIC_COST: play_static_cost_arm}
 ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
 
 
@@ -183,8 +180,9 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     """
     players: dict[str, Any] = dict.fromkeys(names)
-    allowed = ", ".join([*ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
-    unknown = [name for name in players if name not in ARM_PLAYERS and not name.startswith(ARM_PREFIXES)]
+    known = {*POLICIES, *ARM_PLAYERS}
+    allowed = ", ".join([*POLICIES, *ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
+    unknown = [name for name in players if name not in known and not name.startswith(ARM_PREFIXES)]
     raise_all([f"--arms: expected {allowed}, got {format_value(name)}" for name in unknown])
     for name in players:
         players[name] = ARM_PLAYERS.get(name, partial(play_policy_arm, name))

@@ -2,7 +2,8 @@
 
 For readers who ask "how is the policy trained?".  Entry points:
 
-    update              `init_learner`, `update`: PPO epochs over env minibatches; steps that are not finite are skipped
+    learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
+    update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
     loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss;
                         learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, standardisation

@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.groups import LifecycleSpec
+from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.nets import distribution
-from morphogen.nets.policy import Policy
 from morphogen.rules.counts import parameter_price
 from morphogen.rules.features import NO_PRICE_FEATURE
 from morphogen.rules.legality import action_count
@@ -192,9 +191,6 @@ def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict)
     )
 
 
-BASELINES = ("random", "heuristic")
-
-
 @dataclass(frozen=True)
 class RandomPolicy(ParameterFree):
     """Uniform over the legal ops, then over their legal slots, then over the values.  Under a control: as declared."""
@@ -213,15 +209,19 @@ class RandomPolicy(ParameterFree):
         return out.replace(op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
 
 
-def make_baseline(name: str, limits: Limits, *, lifecycle: LifecycleSpec, episode_length: int) -> Policy:
-    """Build a baseline by name.  Raises ConfigError for an unknown name."""
-    if name == "heuristic":
-        least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
-        rotation, patience = blueprint_rotation(limits), lifecycle.min_training_epochs
-        return HeuristicPolicy(rotation, episode_length, min_training_epochs=patience, min_contribution=least)
-    if name not in BASELINES:
-        raise ConfigError(f"policy_name: expected one of {', '.join(BASELINES)}, got {name!r}")
+def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:
+    """Build the policy of uniform legal choices."""
+    del spec, limits
     return RandomPolicy()
+
+
+def build_heuristic(spec: RunSpec, limits: Limits) -> HeuristicPolicy:
+    """Build the hand-written rules for the limits and gates of a resolved spec."""
+    lifecycle = spec.lifecycle
+    least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
+    rotation, patience = blueprint_rotation(limits), lifecycle.min_training_epochs
+    length = spec.episode_length or 1
+    return HeuristicPolicy(rotation, length, min_training_epochs=patience, min_contribution=least)
 
 
 @dataclass(frozen=True)

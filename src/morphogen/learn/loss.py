@@ -10,7 +10,7 @@ from morphogen.config.groups import PpoSpec
 from morphogen.learn.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
-from morphogen.nets.policy import Evaluation, RecurrentPolicy
+from morphogen.nets.policy import Evaluation, NetworkPolicy
 
 _VALUE_START = 0.1  # share of the value coefficient in round 0
 
@@ -51,7 +51,7 @@ def minibatch_objective(
     rows: TensorDict,
     hidden: TensorDict,
     *,
-    policy: RecurrentPolicy,
+    policy: NetworkPolicy,
     spec: PpoSpec,
     weights: Coefficients,
     lookups: Lookups,

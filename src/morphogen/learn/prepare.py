@@ -9,7 +9,7 @@ from torch import Tensor
 from morphogen.config.groups import PpoSpec
 from morphogen.learn.advantage import discounted_sum, gae, standardise
 from morphogen.learn.metrics import Metrics
-from morphogen.nets.policy import RecurrentPolicy
+from morphogen.nets.policy import NetworkPolicy
 from morphogen.rules.health import masked_moments
 from morphogen.state.tree_ops import expand_mask
 
@@ -92,7 +92,7 @@ class ScaledCritic(NamedTuple):
 
 
 def prepare_rows(
-    params: TensorDict, scale: ScaleState, rollout: TensorDict, *, policy: RecurrentPolicy, spec: PpoSpec, kind: str
+    params: TensorDict, scale: ScaleState, rollout: TensorDict, *, policy: NetworkPolicy, spec: PpoSpec, kind: str
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
@@ -104,7 +104,8 @@ def prepare_rows(
     clean = {name: _zero_other_envs(known, rollout[name]) for name in fields}
     ends = (rollout["terminated"], rollout["truncated"])
     after, reward, factor = rescale_rewards(scale, clean["reward"], ends[0], spec.gamma, known, kind=kind)
-    units, shift = rescale_critic(params, factor, before=scale, after=after)
+    layer = policy.network.value_layer
+    units, shift = rescale_critic(params, factor, before=scale, after=after, layer=layer)
     value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
     advantage, returns = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda)
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
@@ -143,19 +144,20 @@ def _zero_other_envs(finite: Tensor, leaf: Tensor) -> Tensor:
 
 
 def rescale_critic(
-    params: TensorDict, factor: Tensor, *, before: ScaleState, after: ScaleState
+    params: TensorDict, factor: Tensor, *, before: ScaleState, after: ScaleState, layer: str
 ) -> tuple[ScaledCritic, Tensor]:
     """Rescale the critic; values in reward units stay.  -> (critic, shift of stored values []).
 
-    The first round adds the offset to stored predictions; the last layer stays.
+    `layer`: name of the last, linear layer of the value.  The first round adds the offset to stored predictions; the
+    layer stays.
     """
     net, old = params["net"], params["value_offset"]
     offset = (running_mean(after) / return_scale(after)).to(old.dtype)
     first = before.rounds == 0
-    weight, bias = net["value.out.weight"], net["value.out.bias"]
+    weight, bias = net[f"{layer}.weight"], net[f"{layer}.bias"]
     moved = {
-        "value.out.weight": torch.where(first, weight, factor * weight),
-        "value.out.bias": torch.where(first, bias, factor * (bias + old) - offset),
+        f"{layer}.weight": torch.where(first, weight, factor * weight),
+        f"{layer}.bias": torch.where(first, bias, factor * (bias + old) - offset),
     }
     return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), torch.where(first, offset, 0.0)
 

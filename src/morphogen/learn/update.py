@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
@@ -20,20 +19,19 @@ from morphogen.learn.rollout_stats import update_observation_stats
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import ROWS, SCORES, build_lookups
 from morphogen.nets.optim import adamw
-from morphogen.nets.policy import RecurrentPolicy
+from morphogen.nets.policy import NetworkPolicy
 from morphogen.rules.health import gradient_shares, layer_health
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import SIZES, Head
 
 BETAS, EPS = (0.9, 0.999), 1e-5
 KL_STOP_FACTOR = 1.5  # times the target
-_DECAYED = ("value.in.weight", "value.mid.weight", "value.out.weight")
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
 
 
-class Learner(TensorClass["frozen"]):
-    """Policy, optimiser and scales between updates.  batch_size []."""
+class PpoState(TensorClass["frozen"]):
+    """Policy, optimiser and scales of PPO between updates.  batch_size []."""
 
     params: TensorDict  # of the policy: net, observation, value_offset
     optimiser: TensorDict  # m, v float32 like net; step int64 []
@@ -52,12 +50,12 @@ class UpdateState(NamedTuple):
     stopped: Tensor  # bool []
 
 
-def init_learner(policy: RecurrentPolicy, key: Tensor) -> Learner:
+def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
     """Initialise a policy and its optimiser.  key int64 [3]."""
     params = policy.init(key)
     zero = torch.zeros((), dtype=torch.int64, device=key.device)
     moments = {name: params["net"].apply(torch.zeros_like) for name in ("m", "v")}
-    return Learner(
+    return PpoState(
         params=params,
         optimiser=TensorDict({**moments, "step": zero}, batch_size=[], device=key.device),
         return_scale=init_scale(key.device),
@@ -75,21 +73,21 @@ def minibatch_indices(noise: Tensor) -> Tensor:
     return (order + first.unsqueeze(-1)).mT
 
 
-def update(
-    learner: Learner,
+def update_ppo(
+    learner: PpoState,
     rollout: TensorDict,
     assignment: Tensor,
     weights: Coefficients,
     *,
-    policy: RecurrentPolicy,
+    policy: NetworkPolicy,
     spec: PpoSpec,
     return_scale: str = "running",
     hidden: TensorDict | None = None,
     step: Callable | None = None,
-) -> tuple[Learner, TensorDict]:
+) -> tuple[PpoState, TensorDict]:
     """Run one PPO update; `step` may be a compiled form of `minibatch_step`.
 
-    Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (learner, metrics).
+    Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
     Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts, or from the KL stop
     on; a round without an applied step leaves network, units and optimiser bit for bit; rows of an env outside
     `finite_envs` have no weight.
@@ -112,9 +110,9 @@ def update(
 
 
 def _next_learner(
-    learner: Learner, state: UpdateState, critic: ScaledCritic, observation: TensorDict, *, applied: Tensor
-) -> Learner:
-    """Learner after a round.  applied bool []: without an applied step only counts and observations change."""
+    learner: PpoState, state: UpdateState, critic: ScaledCritic, observation: TensorDict, *, applied: Tensor
+) -> PpoState:
+    """State after a round.  applied bool []: without an applied step only counts and observations change."""
     net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (state.net, state.m, state.v))
     old = learner.params
     return learner.replace(
@@ -160,7 +158,7 @@ def minibatch_step(
     hidden: TensorDict,
     weights: Coefficients,
     *,
-    policy: RecurrentPolicy,
+    policy: NetworkPolicy,
     spec: PpoSpec,
 ) -> tuple[UpdateState, Metrics]:
     """Take one step of Adam on one minibatch.  rows [T, B] of `prepare_rows`, hidden [B] -> (state, metrics)."""
@@ -170,14 +168,15 @@ def minibatch_step(
     loss_of = partial(minibatch_objective, rows=rows, hidden=hidden, **fixed)
     grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(state.net)
     norm = _global_norm(list(grads.values()))
-    new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec)
+    new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec, decayed=policy.network.decayed)
     reached = _global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
     checks = {"loss": loss, "gradient": norm, "step": reached}
     ok = torch.stack([*checks.values()]).isfinite().all() & (rows["known"].sum() > 0)
     limit = spec.target_kl
     stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
-    parts = {"gradient_norm_head": (_head_norms(grads), ok), "layer_health": _layer_health(grads)}
+    head_norms, has_heads = _head_norms(grads)
+    parts = {"gradient_norm_head": (head_norms, has_heads & ok), "layer_health": _layer_health(grads)}
     return after, {**measured, **_step_metrics(checks, ok, stopped, spec), **parts}
 
 
@@ -189,14 +188,20 @@ def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
 
 
 def _adam_step(
-    state: UpdateState, grads: ControllerParams, norm: Tensor, *, lr: float | Tensor, spec: PpoSpec
+    state: UpdateState,
+    grads: ControllerParams,
+    norm: Tensor,
+    *,
+    lr: float | Tensor,
+    spec: PpoSpec,
+    decayed: tuple[str, ...],
 ) -> UpdateState:
     """Clip gradients to the global norm limit, non-finite elements as 0; take a step of AdamW."""
     limit = spec.max_grad_norm
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
     factor = torch.where(norm.isfinite(), factor, 0.0)
     grads = {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
-    decay = {name: spec.weight_decay if name in _DECAYED else 0.0 for name in grads}
+    decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}
     step = state.step + 1
     net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
     return state._replace(net=net, m=m, v=v, step=step)
@@ -227,19 +232,31 @@ def _global_norm(parts: list[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in parts]))
 
 
-def _head_norms(grads: ControllerParams) -> Tensor:
-    """L2 norm of the gradients of the outputs of each head, then of the value head.  -> [9]."""
+def _head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
+    """L2 norm of the gradients of the outputs of each head, then of the value head, and a flag.  -> [9], bool [9].
+
+    Networks other than that of the package have other layers: their norms are not measured.
+    """
+    if not {"leaf.out.weight", "leaf.out.bias", "op.out.weight", "op.out.bias"} <= grads.keys():
+        zeros = next(iter(grads.values())).new_zeros(len(Head) + 1)
+        return zeros, zeros.bool()
     leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
     one_hot = tuple(tuple(float(head == owner) for head in Head) for owner in _LEAF_HEADS)
     heads = (leaf @ constant_table(one_hot, leaf.dtype, leaf.device)).sqrt()
     op = _global_norm([grads["op.out.weight"], grads["op.out.bias"]])
     value = _global_norm([grad for name, grad in grads.items() if name.startswith("value.")])
-    return torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
+    norms = torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
+    return norms, torch.ones_like(norms, dtype=torch.bool)
 
 
 def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
-    """Health of the gradient of every layer, and a flag for existing layers.  -> float, bool [LAYERS]."""
-    signs = [gradient_shares(grads[name]) for name in LAYER_NAMES if name in grads]
+    """Health of the gradient of every layer of the network of the package, and a flag.  -> float, bool [LAYERS]."""
+    names = [name for name in LAYER_NAMES if name in grads]
+    if not names:
+        zeros = next(iter(grads.values())).new_zeros(len(LAYER_NAMES))
+        return zeros, zeros.bool()
+    signs = [gradient_shares(grads[name]) for name in names]
     health, *_ = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True)))
-    valid = torch.arange(len(LAYER_NAMES), device=health.device) < len(signs)  # layers that a run lacks come last
-    return F.pad(health, (0, len(LAYER_NAMES) - len(signs))), valid
+    rows = constant_table(tuple(LAYER_NAMES.index(name) for name in names), torch.int64, health.device)
+    empty = health.new_zeros(len(LAYER_NAMES))
+    return empty.index_copy(0, rows, health), empty.bool().index_fill(0, rows, True)

@@ -141,6 +141,19 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
     return floored, raw
 
 
+def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
+    """Build the tables of logits from the outputs of a network.
+
+    An op's logit is raised by the soft maximum over its legal slots, so that a high score of one slot raises the op.
+    Shapes: op [..., 6]; outputs [..., S, 53]: scores of the ops that use a slot, then the value logits in the order of
+    `ROWS`.
+    """
+    lanes = constant_table(tuple(min(lane, LOGITS - 1) for lane in _ROW_LANES), torch.int64, op.device)
+    slot = torch.nn.functional.pad(outputs[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
+    value = outputs[..., SCORES:].index_select(-1, lanes).unflatten(-1, (len(ROWS), WIDTH))
+    return LogitTables(op + masked_logmeanexp(slot, legal.slot), slot, value)
+
+
 def normalise_tables(tables: LogitTables, legal: Support, lookups: Lookups) -> FactoredCategorical:
     """Normalise the logits of all tables."""
     masks = LogitTables(legal.op, legal.slot, legal.value.unsqueeze(-3))

@@ -1,19 +1,20 @@
-"""Policies: the protocol, and the learned recurrent policy, which acts and scores recorded rollouts again."""
+"""Policies: the protocol, and the policy around a network, which acts and scores recorded rollouts again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets import controller, distribution
+from morphogen.nets import distribution
+from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, Lookups, Support
 from morphogen.nets.normalise import init_stats, normalise
+from morphogen.nets.policy_network import LstmNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import constant_table, unsafe_new
-from morphogen.vocab.action import Op
+from morphogen.state.tree_ops import unsafe_new
 from morphogen.vocab.purpose import Purpose
 
 
@@ -49,36 +50,26 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrentPolicy:
-    """Learned policy: slot encoder, LSTM, factored action tables, for any number of slots.
+class NetworkPolicy:
+    """Policy of a network, which a learner trains: observation scaling, floors, sampling, and scoring of rollouts.
 
     Observation statistics and the value offset are part of the parameters: {net, observation, value_offset}.
     """
 
     purpose: ClassVar[Purpose] = Purpose.ACTION
-    hidden: int = 128
-    blueprint_dim: int = 4
+    network: PolicyNetwork = field(default_factory=LstmNetwork)
     floor: Floor = NO_FLOOR
-    contribution: bool = False  # adds a head that predicts the next contribution of each slot
-    op_bias: tuple[float, ...] = (0.0,) * len(Op)  # initial log-odds of the ops
-    full_bias: float = 0.0  # initial log-odds of the alpha target FULL
 
     def init(self, key: Tensor) -> TensorDict:
         """Return initial parameters, empty observation statistics and value offset 0.  key int64 [3]."""
-        parts = controller.controller_leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
-        outputs = range(distribution.SCORES + distribution.LOGITS)
-        leaf = tuple(self.full_bias if i in distribution.FULL_TARGET_OUTPUTS else 0.0 for i in outputs)
-        biases = {"op.out.bias": self.op_bias, "leaf.out.bias": leaf}
-        start = {name: constant_table(values, torch.float32, key.device).clone() for name, values in biases.items()}
-        net = TensorDict({**controller.init_params(key, parts), **start}, batch_size=[], device=key.device)
+        net = TensorDict(self.network.init(key), batch_size=[], device=key.device)
         offset = torch.zeros((), device=key.device)
         params = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
         return TensorDict(params, batch_size=[], device=key.device)
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Return the memory at the start of a segment: h and c float32 [E, H], 0."""
-        empty = {name: torch.zeros(envs, self.hidden, device=device) for name in ("h", "c")}
-        return TensorDict(empty, batch_size=[envs], device=device)
+        """Return the memory of the network at the start of a segment, [E]."""
+        return self.network.initial_hidden(envs, device=device)
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
@@ -86,11 +77,9 @@ class RecurrentPolicy:
         """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
         net = dict(params["net"].items())
         lookups, legal = distribution.build_lookups(self.floor, noise.device), distribution.build_support(masks)
-        x, u = controller.encode(net, _network_inputs(normalise(params["observation"], obs)))
-        h, c = controller.lstm_cell(net, controller.input_gates(net, x), hidden["h"], hidden["c"])
-        z = controller.residual_core(net, x, h)
-        tables = controller.logit_tables(net, z, controller.slot_context(net, z, u), legal, lookups)
-        dist = distribution.normalise_tables(tables, legal, lookups)
+        features = _network_inputs(normalise(params["observation"], obs))
+        out, memory = self.network.step(net, NetworkInputs(features, legal, lookups), hidden)
+        dist = distribution.normalise_tables(out.tables, legal, lookups)
         action = distribution.sample_action(dist, noise)
         count = action_count(masks)
         return unsafe_new(
@@ -98,8 +87,8 @@ class RecurrentPolicy:
             obs,
             action=action,
             log_prob=distribution.head_log_prob(dist, action),
-            value=controller.value(net, z) + params["value_offset"],
-            hidden=unsafe_new(TensorDict, hidden, h=h, c=c),
+            value=out.value + params["value_offset"],
+            hidden=memory,
             op_prob=dist.floored.op.exp(),
             entropy=distribution.head_entropy(dist, action),
             choices=count,
@@ -122,31 +111,29 @@ class RecurrentPolicy:
         return TensorDict({f"in_{name}": leaf for name, leaf in inputs.items()}, batch_size=rollout.batch_size)
 
     def rescore(
-        self, net: controller.ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
+        self, net: ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
     ) -> Evaluation:
-        """Score `replay_inputs`: encode all rows at once, unroll over T, then all heads.  Values lack the offset."""
-        dist, z, context = self.distribution(net, rows, lookups, hidden)
+        """Score `replay_inputs`.  Values lack the offset."""
+        dist, out = self.distribution(net, rows, lookups, hidden)
         diversity, reach = distribution.head_diversity(dist)
         return Evaluation(
             log_prob=distribution.head_log_prob(dist, rows["in_action"]),
-            value=controller.value(net, z),
+            value=out.value,
             entropy=distribution.action_entropy(dist),
             diversity=diversity,
             reach=reach,
-            contribution=controller.contribution(net, context) if self.contribution else None,
+            contribution=out.contribution,
         )
 
     def distribution(
-        self, net: controller.ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
-    ) -> tuple[FactoredCategorical, Tensor, Tensor]:
-        """Return the distributions for `replay_inputs`, the inputs of the heads [T, E, H], and slot contexts."""
+        self, net: ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
+    ) -> tuple[FactoredCategorical, NetworkOutput]:
+        """Return the distributions for `replay_inputs` [T, E], and the outputs of the network."""
         memory = self.initial_hidden(rows.shape[1], device=rows["in_keep"].device) if hidden is None else hidden
         legal = Support(*(rows[f"in_{name}"] for name in Support._fields))
-        x, u = controller.encode(net, {name: rows[f"in_{name}"] for name in _NETWORK_INPUTS})
-        z = controller.residual_core(net, x, controller.lstm_unroll(net, x, rows["in_keep"], memory["h"], memory["c"]))
-        context = controller.slot_context(net, z, u)
-        tables = controller.logit_tables(net, z, context, legal, lookups)
-        return distribution.normalise_tables(tables, legal, lookups), z, context
+        features = {name: rows[f"in_{name}"] for name in _NETWORK_INPUTS}
+        out = self.network.unroll(net, NetworkInputs(features, legal, lookups), rows["in_keep"], memory)
+        return distribution.normalise_tables(out.tables, legal, lookups), out
 
 
 _NETWORK_INPUTS = ("env", "instance", "slots", "blueprints")

@@ -41,7 +41,7 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     if scheduler.epoch:
         envs["hidden"], envs["segment"] = scheduler.hidden, scheduler.segment
         envs["rollout"] = scheduler.rollout.rows[: scheduler.epoch]
-    shared = {} if scheduler.learner is None else {"learner": scheduler.learner}
+    shared = {} if scheduler.learned is None else {"learner": scheduler.learned}
     tensors = TensorDict({"envs": envs, "shared": shared}, batch_size=[])
     trees = to_nested_dict(scheduler.transfers.fetch_state(tensors))
     written = scheduler.reporter.drain()
@@ -65,9 +65,9 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
     scheduler.compiled.restore(
         unpack(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
     )
-    if scheduler.learner is not None:
-        scheduler.learner = restore_tree(shared["learner"], scheduler.learner, "shared.learner")
-        scheduler.params = scheduler.learner.params
+    if scheduler.learned is not None:
+        scheduler.learned = restore_tree(shared["learner"], scheduler.learned, "shared.learner")
+        scheduler.params = scheduler.learned.get("params")
     if round or epoch:
         scheduler.state = restore_tree(
             envs["state"], scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)), "envs.state"

@@ -15,12 +15,12 @@ class Limits:
     """Built once per run.  `max_seeds` 0 = no limit; `blueprints` () = all kinds of the run."""
 
     enabled: tuple[bool, ...]
-    kinds: tuple[str, ...] = CNN_KINDS  # name of every blueprint code, "" = no blueprint (`vocab.blueprint`)
     max_seeds: int = 0
     min_prune_age: int = 5
     auto_forward: tuple[str, ...] = ()
     disabled_ops: tuple[str, ...] = ()
     blueprints: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = CNN_KINDS  # name of every blueprint code, "" = no blueprint (`vocab.blueprint`)
 
     def __post_init__(self) -> None:
         if not any(self.enabled):

@@ -13,9 +13,10 @@ runs that name its part.
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from morphogen.errors import ConfigError
@@ -52,6 +53,26 @@ def error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {ascii(message)[1:-1]}" if message else type(error).__name__
 
 
+class Registries(Collection[str]):
+    """Names of several registries, for a setting that takes a part of any of them."""
+
+    def __init__(self, *registries: "Registry[Any]") -> None:
+        self._registries = registries
+
+    def adopt(self, value: Any) -> Any:
+        """Return the name of a part that is given as an object; any other value is returned as it is."""
+        return next((registry.adopt(value) for registry in self._registries if registry.is_part(value)), value)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in registry for registry in self._registries)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(*self._registries)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._registries))
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Parts of one kind by name, in the order built in, registered, offered by packages.
 
@@ -69,7 +90,7 @@ class Registry(Mapping[str, T], Generic[T]):
             is_part: structural check of a part; it must not import anything.
         """
         self.kind, self.setting, self.group = kind, setting, group
-        self._expected, self._is_part = expected, is_part
+        self._expected, self.is_part = expected, is_part
         self._origins: dict[str, str] = {}  # of built-in and registered parts
         self._parts: dict[str, T] = {}  # loaded
         self._homes: dict[str, str] = {}  # of built-in parts: module:attribute, relative to the package
@@ -89,7 +110,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ConfigError(
                 f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}"
             )
-        if not self._is_part(part):
+        if not self.is_part(part):
             raise ConfigError(f"{self.kind} {name}: expected {self._expected}, got {part!a:.60}")
         if name in self and (other := self.origin(name)) != origin:
             raise ConfigError(f"{self.kind} {name}: expected a new name, got that of a {self.kind} of {other}")
@@ -100,7 +121,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
         The name is the attribute `name` of the object, or `__name__`.  Any other value is returned as it is.
         """
-        if not self._is_part(value):
+        if not self.is_part(value):
             return value
         name = getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__)
         if not (name in self._parts and self._parts[name] is value):
@@ -142,7 +163,7 @@ class Registry(Mapping[str, T], Generic[T]):
             part = points[0].load()
         except Exception as error:
             raise ConfigError(f"{self.source(name)}: cannot be imported: {error_line(error)}") from error
-        if not self._is_part(part):
+        if not self.is_part(part):
             raise ConfigError(f"{self.source(name)}: expected {self._expected}, got {part!a:.60}")
         return part
 

@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "0a4c949ff06cb9a2fe39a2f2d48c8049868febd699256c7fa41de16d38cf4dd6"
-STABLE_CONFIG = "1ca378cdbe3e5a8849d14b832f4384ba2ef17ffea3f7cb04f818a087f3851f95"
+DEFAULT_CONFIG = "be6d725475fe8137313e5bca2d67c4162a3c8d70ac2b51268545aa6854502424"
+STABLE_CONFIG = "b3c59d98f6cfaaf125ce330f99a7569930104f2f67dc39afaaa0eeded2fd8f5f"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

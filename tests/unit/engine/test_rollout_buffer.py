@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 from morphogen.config.groups import GovernorSpec, HostSpec
 from morphogen.engine.episodes import Rollout
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Scheduler
 from morphogen.learn.baselines import deterministic_output
 from morphogen.vocab.action import PLACEHOLDER
 from morphogen.vocab.purpose import Purpose
@@ -17,6 +17,7 @@ from morphogen.vocab.purpose import Purpose
 class Counting:
     """Waits, and remembers how many epochs it remembers."""
 
+    name = "counting"
     purpose: ClassVar[Purpose] = Purpose.BASELINE
 
     def __init__(self):
@@ -37,7 +38,7 @@ class Counting:
 def test_difference_06_memory_lasts_until_a_rollback_and_no_longer():
     wild = {"host": HostSpec(lr=10.0, max_grad_norm=None), "governor": GovernorSpec(panics=1)}
     policy = Counting()
-    scheduler = Scheduler(tiny_setup(envs=4, episode_length=6, **wild), Parts(policy=policy))
+    scheduler = Scheduler(tiny_setup(envs=4, episode_length=6, policy_name=policy, **wild))
     scheduler.run()
     ends = scheduler.rollout.rows["terminated"][:-1].tolist()
     assert any(map(any, ends))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import masks, noise, observation
 
 from morphogen.config.groups import LifecycleSpec
+from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.baselines import BASELINES, HeuristicPolicy, blueprint_rotation
-from morphogen.learn.baselines import make_baseline as baseline
+from morphogen.learn.baselines import HeuristicPolicy, blueprint_rotation, build_heuristic, build_random
 from morphogen.nets.net import Net
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_masks
@@ -28,10 +28,11 @@ from morphogen.vocab.stage import Stage
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 CNN = Limits((True, True, True))
 LENGTH = 60
+BASELINES = {"random": build_random, "heuristic": build_heuristic}
 
 
 def policy_of(name: str, **spec):
-    return baseline(name, CNN, lifecycle=LifecycleSpec(**spec), episode_length=LENGTH)
+    return BASELINES[name](RunSpec(lifecycle=LifecycleSpec(**spec), episode_length=LENGTH), CNN)
 
 
 def look(whole, bounds=None):
@@ -66,11 +67,13 @@ def wish(**row) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-@given(slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(BASELINES), st.booleans())
+@given(
+    slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(tuple(BASELINES)), st.booleans()
+)
 def test_every_baseline_takes_legal_actions_only(world, name, grown):
     slots, bounds = world
     whole = ready(make_state(slots)) if grown else make_state(slots)
-    policy = baseline(name, Limits(bounds.enabled), lifecycle=LifecycleSpec(), episode_length=LENGTH)
+    policy = BASELINES[name](RunSpec(lifecycle=LifecycleSpec(), episode_length=LENGTH), Limits(bounds.enabled))
     if name == "heuristic":
         bounds = Limits(bounds.enabled, bounds.max_seeds, bounds.min_prune_age, bounds.auto_forward)
     out = decide(policy, whole, bounds)
@@ -184,12 +187,8 @@ def test_a_rotation_that_cannot_be_used_is_refused_by_name():
     with pytest.raises(ConfigError, match="rotation"):
         blueprint_rotation(narrow, ("norm",))
     assert blueprint_rotation(narrow) == (Blueprint.BOTTLENECK,)
-    with pytest.raises(ConfigError, match="policy_name: expected one of random, heuristic"):
-        policy_of("gardener")
-    names = [
-        Blueprint(code).label
-        for code in blueprint_rotation(Limits((True,), assign_codes(b.label for b in TRANSFORMER_BLUEPRINTS)))
-    ]
+    transformer = Limits((True,), kinds=assign_codes(b.label for b in TRANSFORMER_BLUEPRINTS))
+    names = [Blueprint(code).label for code in blueprint_rotation(transformer)]
     assert names == ["norm", "lora", "mlp_small", "attention", "lora_large"]
 
 

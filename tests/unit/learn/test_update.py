@@ -16,7 +16,7 @@ from morphogen.learn import metrics
 from morphogen.learn.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
 from morphogen.learn.prepare import init_scale, prepare_rows, rescale_critic, rescale_rewards, return_scale
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.learn.update import UpdateState, init_learner, minibatch_indices, minibatch_step, update
+from morphogen.learn.update import UpdateState, init_ppo, minibatch_indices, minibatch_step, update_ppo
 from morphogen.nets.distribution import build_lookups
 
 POLICY = small()
@@ -30,8 +30,8 @@ def whole(epochs: int = 1, envs: int = 4) -> torch.Tensor:
 
 
 def learn(rollout, learner=None, *, assignment=None, spec=SPEC, policy=POLICY, weights=WEIGHTS, **more):
-    learner = init_learner(policy, KEY) if learner is None else learner
-    return update(
+    learner = init_ppo(policy, KEY) if learner is None else learner
+    return update_ppo(
         learner, rollout, whole() if assignment is None else assignment, weights, policy=policy, spec=spec, **more
     )
 
@@ -48,7 +48,7 @@ def same(a: TensorDict, b: TensorDict) -> bool:
     return all(torch.equal(a[key], b[key]) for key in a.keys(True, True))
 
 
-LEARNER = init_learner(POLICY, KEY)
+LEARNER = init_ppo(POLICY, KEY)
 ROLLOUT = rollout_of(LEARNER)
 
 
@@ -247,7 +247,7 @@ def test_after_a_kl_stop_no_minibatch_of_the_round_is_applied_however_close_it_i
     rollout["log_prob"][:, :2, 0] -= 1.0  # two envs say that they were far less likely to do what they did
     far_first = torch.tensor([[[0, 1], [2, 3]], [[0, 1], [2, 3]]])
     after, found = learn(rollout, spec=PpoSpec(target_kl=0.01), assignment=far_first)
-    assert same(after.params["net"], init_learner(POLICY, KEY).params["net"])
+    assert same(after.params["net"], init_ppo(POLICY, KEY).params["net"])
     assert (number(found, "steps_done"), number(found, "stopped_by_kl")) == (0, 1)
     close_first = {"spec": PpoSpec(target_kl=0.01), "weights": WEIGHTS._replace(lr=1e-4)}
     two_epochs, found = learn(rollout, assignment=far_first.flip(1), **close_first)
@@ -275,7 +275,7 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
     params = LEARNER.params.replace(value_offset=offset)
     reward = level + size * torch.randn(6, 4, generator=source(seed + 1))
     second, _, factor = rescale_rewards(first, reward, end, 0.99, ok)
-    units, shift = rescale_critic(params, factor, before=first, after=second)
+    units, shift = rescale_critic(params, factor, before=first, after=second, layer="value.out")
     assert shift == 0
     before = POLICY.evaluate(params, ROLLOUT).value.double() * return_scale(first)
     moved = params.replace(net=units.net, value_offset=units.offset)
@@ -413,7 +413,7 @@ def test_a_rollback_counts_and_the_horizon_does_not():
 def test_the_contribution_head_learns_a_fixed_rollout():
     policy = small(contribution=True)
     spec = PpoSpec(target_kl=None, contribution_coef=1.0)
-    learner = init_learner(policy, KEY)
+    learner = init_ppo(policy, KEY)
     rollout = play(policy, learner.params)
     losses = []
     for _ in range(12):
@@ -532,7 +532,7 @@ def walk(learner, policy, *, envs: int, steps: int, seed: int, move, pay):
 def test_it_learns_the_way_through_a_chain_of_three_states(seed):
     """ADVANCE moves right, everything else goes back; FOSSILIZE in the last state pays 1: best return 1 in 3 steps."""
     policy, spec = small(floor=(0.005,) + (0.01,) * 7), PpoSpec()
-    learner = init_learner(policy, KEY + seed)
+    learner = init_ppo(policy, KEY + seed)
     weights = Coefficients(lr=1e-2, entropy=0.01, value=0.5)
     move = lambda where, op: torch.where(op == 5, (where + 1).clamp(max=2), 0)  # noqa: E731
     pay = lambda where, op: ((where == 2) & (op == 4)).float()  # noqa: E731
@@ -541,20 +541,20 @@ def test_it_learns_the_way_through_a_chain_of_three_states(seed):
         rollout, _ = walk(learner, policy, envs=32, steps=3, seed=1000 * seed + round_, move=move, pay=pay)
         if rollout["reward"].sum(0).mean() > 0.9:
             return
-        learner, _ = update(learner, rollout, assignment, weights, policy=policy, spec=spec)
+        learner, _ = update_ppo(learner, rollout, assignment, weights, policy=policy, spec=spec)
     pytest.fail("the chain was not learned")
 
 
 @pytest.mark.slow
 def test_on_a_bandit_the_best_op_wins_and_no_legal_op_falls_below_its_floor():
     policy, spec = small(floor=(0.02,) + (0.01,) * 7), PpoSpec(target_kl=None)
-    learner = init_learner(policy, KEY)
+    learner = init_ppo(policy, KEY)
     weights = Coefficients(lr=3e-2, entropy=0.0, value=0.5)
     for round_ in range(25):
         rollout, out = walk(
             learner, policy, envs=32, steps=1, seed=round_, move=lambda w, _: w, pay=lambda _, op: (op == 3).float()
         )
-        learner, _ = update(learner, rollout, whole(4, 32), weights, policy=policy, spec=spec)
+        learner, _ = update_ppo(learner, rollout, whole(4, 32), weights, policy=policy, spec=spec)
     assert out.op_prob[0, 3] > 0.8
     assert (out.op_prob[0, [0, 3, 4, 5]] >= 0.02 * (1 - 1e-5)).all()
     assert (out.op_prob[0, [1, 2]] == 0).all()

@@ -10,7 +10,7 @@ from torch import nn
 from torchrl.modules import LSTMModule, set_recurrent_mode
 
 from morphogen.nets import controller
-from morphogen.nets.policy import RecurrentPolicy
+from morphogen.nets.policy_network import LstmNetwork
 
 POLICY = small()
 PARAMS = POLICY.init(KEY)
@@ -25,16 +25,16 @@ def shift_statistics(params, seed=0):
 
 @pytest.mark.parametrize(("hidden", "count"), [(64, 55_796), (128, 209_780), (256, 812_660)])
 def test_the_network_has_the_documented_number_of_parameters(hidden, count):
-    assert sum(leaf.numel() for leaf in RecurrentPolicy(hidden=hidden).init(KEY)["net"].values()) == count
+    assert sum(leaf.numel() for leaf in LstmNetwork(hidden=hidden).init(KEY).values()) == count
 
 
 def test_the_contribution_head_is_65_parameters_more_and_there_only_on_request():
-    net = RecurrentPolicy(contribution=True).init(KEY)["net"]
+    net = LstmNetwork(contribution=True).init(KEY)
     assert sum(leaf.numel() for leaf in net.values()) == 209_845
 
 
 def test_it_starts_as_documented():
-    net = RecurrentPolicy().init(KEY)["net"]
+    net = LstmNetwork().init(KEY)
     for name, gain in (("base.in", 2**0.5), ("op.out", 0.01), ("leaf.out", 0.01), ("value.out", 0.1)):
         weight = net[f"{name}.weight"] / gain
         fewer = weight if weight.shape[0] <= weight.shape[1] else weight.T
@@ -43,7 +43,7 @@ def test_it_starts_as_documented():
     assert torch.allclose(net["core.w_hh"].T @ net["core.w_hh"], torch.eye(128), atol=1e-5)
     assert net["core.bias"].view(4, 128).sum(-1).tolist() == [0.0, 128.0, 0.0, 0.0]
     assert net["embed.weight"].std().item() == pytest.approx(0.02, rel=0.3)
-    again, other = RecurrentPolicy().init(KEY)["net"], RecurrentPolicy().init(KEY + 1)["net"]
+    again, other = LstmNetwork().init(KEY), LstmNetwork().init(KEY + 1)
     assert torch.equal(again["mix.in.weight"], net["mix.in.weight"])
     assert not torch.equal(other["mix.in.weight"], net["mix.in.weight"])
 

@@ -13,7 +13,8 @@ from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.config.spec import resolve
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
-from morphogen.nets.policy import RecurrentPolicy
+from morphogen.nets.policy import NetworkPolicy
+from morphogen.nets.policy_network import LstmNetwork
 from morphogen.rules.decode import decode
 from morphogen.rules.legality import action_count, action_masks, restrict_masks, used_heads
 from morphogen.steps.apply import apply_action
@@ -29,7 +30,7 @@ S = Stage
 WAITING = [0, 0, 0, 2, 1, 2, 0, 0]
 TWO = Limits((True, True))
 FLOOR = (0.005, *[0.01] * 7)
-POLICY = RecurrentPolicy(hidden=8, floor=FLOOR)
+POLICY = NetworkPolicy(LstmNetwork(hidden=8), FLOOR)
 PARAMS = POLICY.init(torch.zeros(3, dtype=torch.int64))
 
 

@@ -1,0 +1,171 @@
+"""Networks of trained policies: the protocol, the recurrent network of the package, and any `torch.nn.Module`.
+
+A network gives the logits of the action tables, the value, and its next memory.  Legality, probability floors, sampling
+and the scaling of observations are not its concern: `nets.policy.NetworkPolicy` adds them around any network.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from morphogen.config.spec import RunSpec
+from morphogen.nets import controller, distribution
+from morphogen.nets.controller import ControllerParams
+from morphogen.nets.distribution import LOGITS, SCORES, LogitTables, Lookups, Support
+from morphogen.state.tree_ops import constant_table, unsafe_new
+from morphogen.vocab.action import Op
+
+Features = dict[
+    str, Tensor
+]  # env [..., 52], instance [..., 8], slots [..., S, 46] normalised; blueprints int64 [..., S]
+
+
+class NetworkInputs(NamedTuple):
+    """Inputs of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
+
+    features: dict[str, Tensor]  # env [..., 52], instance [..., 8], slots [..., S, 46], normalised; blueprints [..., S]
+    legal: Support  # legal values, in the shape of the tables
+    lookups: Lookups  # constant tables on the device
+
+
+class NetworkOutput(NamedTuple):
+    """Output of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
+
+    tables: LogitTables  # op [..., 6], slot [..., 6, S], value [..., S, 10, 13]
+    value: Tensor  # [...], return units, without the offset
+    contribution: Tensor | None = None  # [..., S], predicted contribution of each slot, points / 10
+
+
+class PolicyNetwork(ABC):
+    """Network of a trained policy.
+
+    A network of your own derives from this class, is immutable, and takes any number of slots.  Its parameters are a
+    flat dict of float32 tensors, among them the weight and the bias of `value_layer`: the last layer of the value is
+    linear, and the update rescales it with the returns.
+
+    Promises that `morphogen.testing.check_network` checks: `unroll` equals `step` row by row, rows do not depend on
+    each other, everything is one graph and reads no value on the host.
+    """
+
+    value_layer: str = "value.out"
+    decayed: tuple[str, ...] = ()  # parameters under weight decay
+
+    @abstractmethod
+    def init(self, key: Tensor) -> ControllerParams:
+        """Return initial parameters {name: float32}.  key int64 [3]."""
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Return the memory at the start of a segment, zeros [E, ...]; default: none."""
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    @abstractmethod
+    def step(
+        self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
+    ) -> tuple[NetworkOutput, TensorDict]:
+        """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
+
+    @abstractmethod
+    def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
+        """Return the outputs of a rollout.
+
+        Shapes: inputs [T, E]; keep float32 [T, E, 1], 0 resets the memory before a row; hidden [E] before
+        row 0 -> [T, E].
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LstmNetwork(PolicyNetwork):
+    """Slot encoder, LSTM, action tables and value: the network of the package, for any number of slots."""
+
+    hidden: int = 128
+    blueprint_dim: int = 4
+    contribution: bool = False  # adds a head that predicts the next contribution of each slot
+    op_bias: tuple[float, ...] = (0.0,) * len(Op)  # initial log-odds of the ops
+    full_bias: float = 0.0  # initial log-odds of the alpha target FULL
+    decayed: tuple[str, ...] = ("value.in.weight", "value.mid.weight", "value.out.weight")
+
+    def init(self, key: Tensor) -> ControllerParams:
+        """Return initial parameters.  key int64 [3]."""
+        parts = controller.controller_leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
+        outputs = range(SCORES + LOGITS)
+        leaf = tuple(self.full_bias if i in distribution.FULL_TARGET_OUTPUTS else 0.0 for i in outputs)
+        biases = {"op.out.bias": self.op_bias, "leaf.out.bias": leaf}
+        start = {name: constant_table(values, torch.float32, key.device).clone() for name, values in biases.items()}
+        return {**controller.init_params(key, parts), **start}
+
+    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
+        """Return the memory at the start of a segment: h and c float32 [E, H], 0."""
+        empty = {name: torch.zeros(envs, self.hidden, device=device) for name in ("h", "c")}
+        return TensorDict(empty, batch_size=[envs], device=device)
+
+    def step(
+        self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
+    ) -> tuple[NetworkOutput, TensorDict]:
+        """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
+        x, u = controller.encode(net, inputs.features)
+        h, c = controller.lstm_cell(net, controller.input_gates(net, x), hidden["h"], hidden["c"])
+        return self._outputs(net, x, h, u, inputs), unsafe_new(TensorDict, hidden, h=h, c=c)
+
+    def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
+        """Return the outputs of a rollout: encode all rows at once, unroll over T, then all heads."""
+        x, u = controller.encode(net, inputs.features)
+        h = controller.lstm_unroll(net, x, keep, hidden["h"], hidden["c"])
+        return self._outputs(net, x, h, u, inputs)
+
+    def _outputs(self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs) -> NetworkOutput:
+        z = controller.residual_core(net, x, h)
+        context = controller.slot_context(net, z, u)
+        tables = controller.logit_tables(net, z, context, inputs.legal, inputs.lookups)
+        predicted = controller.contribution(net, context) if self.contribution else None
+        return NetworkOutput(tables, controller.value(net, z), predicted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleNetwork(PolicyNetwork):
+    """A `torch.nn.Module` without memory as a network.
+
+    The module maps (env, instance, slots, blueprints) [..., D] to (op [..., 6], outputs [..., S, 53], value [...]):
+    outputs are the scores of a slot for the five ops that use one, then its 48 value logits.  Its parameters start as
+    they are in the module, whatever the key.
+
+    Args:
+        module: shared by nothing else; its own parameters are never written to.
+        value_layer: name of the `nn.Linear` behind the value, with one output.
+    """
+
+    module: nn.Module
+    value_layer: str = "value"
+
+    def init(self, key: Tensor) -> ControllerParams:
+        """Return copies of the parameters of the module."""
+        return {name: leaf.detach().clone().to(key.device) for name, leaf in self.module.named_parameters()}
+
+    def step(
+        self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
+    ) -> tuple[NetworkOutput, TensorDict]:
+        """Return outputs of one epoch, and the memory as it was."""
+        return self._outputs(net, inputs), hidden
+
+    def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
+        """Return the outputs of a rollout, all rows at once."""
+        return self._outputs(net, inputs)
+
+    def _outputs(self, net: ControllerParams, inputs: NetworkInputs) -> NetworkOutput:
+        features = tuple(inputs.features[name] for name in ("env", "instance", "slots", "blueprints"))
+        op, outputs, value = torch.func.functional_call(self.module, net, features)
+        return NetworkOutput(distribution.build_tables(op, outputs, inputs.legal), value)
+
+
+def build_lstm(spec: RunSpec) -> LstmNetwork:
+    """Build the network of the package under the settings `policy.*`."""
+    return LstmNetwork(
+        hidden=spec.policy.hidden,
+        blueprint_dim=spec.policy.blueprint_dim,
+        contribution=spec.ppo.contribution_coef > 0,
+        op_bias=spec.policy.op_bias,
+        full_bias=spec.policy.full_bias,
+    )

@@ -14,9 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
 from morphogen.data.feed import Feed, StreamedFeed
 from morphogen.data.instances import TRAINING_INSTANCES, InstanceSplit, draw_instances
@@ -26,7 +27,9 @@ from morphogen.engine import phases
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.actions import to_tensor
 from morphogen.engine.compile import CompiledUnits
+from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs
+from morphogen.engine.reward_rule import find_violation
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
@@ -40,6 +43,7 @@ from morphogen.state.tree_ops import select
 from morphogen.steps.govern import first_snapshot
 from morphogen.steps.reset import reset
 from morphogen.steps.score import attribute
+from morphogen.vocab.action import Head
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 
@@ -263,6 +267,26 @@ class Environment:
         keys, tasks = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
         parts = {"control": self.control, "compiled": self.compiled, "timer": self.timer}
         return open_environment(setup, envs=keys, tasks=tasks, split=self.split, transfers=self.transfers, **parts)
+
+    def check(self) -> None:
+        """Hold every part from outside to all laws of its kind (`engine.part_laws`, `morphogen.testing`).
+
+        Raises: ConfigError with a line per violation: of the host, of blueprints, of the reward rule, and of an epoch
+        of this environment, which has to stay finite.
+
+        Example:
+            >>> import morphogen as mg
+            >>> mg.make("digits", envs=2).check()
+        """
+        faults = list(setup_faults(self.spec, self.net, quick=False))
+        wrong = find_violation(self.rule)
+        faults += [f"reward.rule: {self.spec.reward.rule}: {wrong}"] if wrong else []
+        after, step = self.step(self.reset()[0], torch.zeros_like(self.keys[:, :1]).expand(-1, len(Head)))
+        leaves = {"host.params": after.host.params, "val_loss": after.signals.val_loss, "reward": step.reward}
+        finite = TensorDict({name: leaf.isfinite().all() for name, leaf in leaves.items()}, batch_size=[])
+        for name, ok in self.transfers.read("result", finite).items():
+            faults += [] if ok else [f"{name}: expected finite numbers after an epoch"]
+        raise_all(faults)
 
     def close(self) -> None:
         """Stop prefetching streamed data; no epochs follow."""

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import torch
 
 from morphogen.config.action_schedule import Schedule
+from morphogen.config.fields import raise_all
 from morphogen.config.groups import COMPILE_REDUCE_OVERHEAD, RESIDENT
 from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
 from morphogen.engine.action_control import load_schedule
+from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
@@ -61,6 +63,7 @@ def build_setup(spec: RunSpec) -> Setup:
     task = TASKS[spec.task]
     limits = build_limits(spec)
     net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds)
+    raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     resident, noisy = dataset.placement == RESIDENT, spec.instance.label_noise[1] > 0

@@ -71,6 +71,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
 
 
+def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Linear layer on features, a layer per row.
+
+    Shapes: x [B, ..., R, I], or [B, ..., 1, I] shared by all rows; weight [R, O, I], bias [R, O] -> [B, ..., R, O].
+    """
+    rows, outputs, inputs = weight.shape
+    flat = x.expand(*x.shape[:-2], rows, inputs).reshape(-1, rows, inputs).transpose(0, 1)
+    return linear(flat, weight, bias).transpose(0, 1).reshape(*x.shape[:-2], rows, outputs)
+
+
 def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> Tensor:
     """Two linear layers with a SiLU between them; x gets no gradient.
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width, bottleneck_width
@@ -20,13 +20,22 @@ class Host:
     classes: int  # logits
     input_shape: tuple[int, ...]  # of one sample
     all_slots: tuple[SlotSpec, ...]  # in the order of the forward pass
-    blueprints: tuple[str, ...]  # names of the kinds of seeds that fit every slot
+    blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
     reach: int = 0  # pixels that a kernel sees to each side; 0 where instances do not vary it
     width: int | None = None  # number that `host.width` sets, if the host has one
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
-        """Parameters in use at a width share and a number of classes."""
-        raise TypeError(f"host {type(self).__name__}: expected a method params(width, classes)")
+        """Parameters in use at a width share and a number of classes; by default all of the layout."""
+        layout: Any = self
+        return layout.layout().size
+
+    def masks(self, instance: Any, like: Any) -> Any:
+        """Return the tensors by which instances restrict their hosts; by default none."""
+        return ()
+
+    def params_in_use(self, instance: Any) -> Any:
+        """Return the parameters in use under each instance, int64 [E]; by default all."""
+        return instance.classes * 0 + self.params()
 
     def macs(self) -> int | None:
         """Multiply-accumulates of one sample at full width; None: not known."""

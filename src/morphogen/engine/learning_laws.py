@@ -173,12 +173,9 @@ def writes_nothing(subject: LearnerSubject) -> str:
     state, rollout = subject.start()
     copies = [{name: leaf.clone() for name, leaf in _leaves(tree).items()} for tree in (state, rollout)]
     subject.update(state, rollout)
-    names = [
-        n
-        for n, t, c in zip(("its state", "the rollout"), (state, rollout), copies, strict=True)
-        if not _same(_leaves(t), c)
-    ]
-    return f"writes to {' and '.join(names)}" if names else ""
+    pairs = zip((state, rollout), copies, strict=True)
+    changed = [not _same(_leaves(tree), copy) for tree, copy in pairs]
+    return "writes to its state" if changed[0] else "writes to the rollout" if changed[1] else ""
 
 
 def repeats_itself(subject: LearnerSubject) -> str:

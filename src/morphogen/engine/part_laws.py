@@ -44,15 +44,17 @@ def draw_params(layout: ParamLayout, rows: int) -> Tensor:
     return layout.draw(torch.stack(words))
 
 
-def find_faults(laws: Mapping[str, Law], subject: Any, names: tuple[str, ...] | None = None) -> Iterator[str]:
-    """Yield the violations of the named laws, default all; an error is a violation."""
+def find_faults(
+    laws: Mapping[str, Law], subject: Any, names: tuple[str, ...] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield (law, violation) of the named laws, default all; an error is a violation."""
     for name in laws if names is None else names:
         try:
             wrong = laws[name](subject)
         except Exception as error:
             wrong = f"raises {error_line(error)}"
         if wrong:
-            yield wrong
+            yield name, wrong
 
 
 def descend(loss: Callable[[Tensor], Tensor], flat: Tensor, layout: ParamLayout) -> list[str]:
@@ -323,16 +325,18 @@ HOST_LAWS: dict[str, Law] = {
 QUICK = 3  # laws of a table to which every part from outside is held
 
 
-def blueprint_faults(module: SeedModule, slots: tuple[SlotSpec, ...], *, quick: bool = False) -> Iterator[str]:
-    """Yield the violations of a blueprint at slots, each form of features once."""
+def blueprint_faults(
+    module: SeedModule, slots: tuple[SlotSpec, ...], *, quick: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield (law, violation) of a blueprint at slots, each form of features once."""
     forms = {(slot.channels, slot.size): slot for slot in slots}
     names = tuple(itertools.islice(BLUEPRINT_LAWS, QUICK)) if quick else None
     for slot in forms.values():
         yield from find_faults(BLUEPRINT_LAWS, BlueprintSubject(module, slot), names)
 
 
-def host_faults(net: Net, *, quick: bool = False) -> Iterator[str]:
-    """Yield the violations of a host."""
+def host_faults(net: Net, *, quick: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield (law, violation) of a host."""
     yield from find_faults(HOST_LAWS, HostSubject(net), tuple(itertools.islice(HOST_LAWS, QUICK)) if quick else None)
 
 
@@ -340,8 +344,8 @@ def setup_faults(spec: RunSpec, net: Net, *, quick: bool) -> Iterator[str]:
     """Yield the violations of the host and the blueprints of a run that are from outside, with their origin."""
     if not isinstance(net.host, CnnSpec):
         source = HOSTS.source(spec.host.name) if spec.host.name else f"host of task {spec.task}"
-        yield from (f"{source}: {wrong}" for wrong in host_faults(net, quick=quick))
+        yield from (f"{source}: {wrong}" for _, wrong in host_faults(net, quick=quick))
     for module in net.modules:
         if module is not None and not isinstance(module, CnnBlueprint):
             faults = blueprint_faults(module, net.slots, quick=quick)
-            yield from (f"{BLUEPRINTS.source(module.name)}: {wrong}" for wrong in faults)
+            yield from (f"{BLUEPRINTS.source(module.name)}: {wrong}" for _, wrong in faults)

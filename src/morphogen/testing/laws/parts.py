@@ -1,0 +1,93 @@
+"""Checks of parts from outside against their laws: blueprints, hosts, policy networks, learners, data sets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from morphogen.data.dataset import check_splits
+from morphogen.data.splits import fingerprint
+from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
+from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
+from morphogen.errors import DataError
+from morphogen.learn.learner import Learner
+from morphogen.nets.net import Net
+from morphogen.nets.policy import NetworkPolicy
+from morphogen.nets.policy_network import LstmNetwork, PolicyNetwork
+from morphogen.nets.seed_module import SeedModule
+from morphogen.testing.laws.search import BrokenLaw
+from morphogen.vocab.host import Host
+from morphogen.vocab.slot import SlotSpec
+
+PART_LAWS = {  # law -> the promise
+    law.__name__: (law.__doc__ or "").strip()
+    for laws in (BLUEPRINT_LAWS, HOST_LAWS, NETWORK_LAWS, LEARNER_LAWS)
+    for law in laws.values()
+}
+
+
+def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, ...] = (4, 4)) -> None:
+    """Check a blueprint: identity at birth, gradients within three steps, rows apart, one graph, and more.
+
+    Args:
+        module: the blueprint.
+        channels, size: of the features of the slot; size () for features without axes between samples and networks.
+
+    Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> from morphogen.nets.cnn_seeds import NORM
+        >>> from morphogen.testing import laws
+        >>> laws.check_blueprint(NORM)
+    """
+    _raise_first(module.name, module, blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
+
+
+def check_host(host: Host) -> None:
+    """Check a host: declared slots and parameters, rows apart, gradients within three steps, one graph, and more.
+
+    Raises: BrokenLaw for the first violation.
+    """
+    net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)))
+    _raise_first(type(host).__name__, host, host_faults(net))
+
+
+def check_network(network: PolicyNetwork) -> None:
+    """Check a policy network: scoring equals acting, any number of slots, envs apart, one graph, and more.
+
+    Raises: BrokenLaw for the first violation.
+    """
+    subject = NetworkSubject(NetworkPolicy(network), white_box())
+    _raise_first(type(network).__name__, network, find_faults(NETWORK_LAWS, subject))
+
+
+def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
+    """Check a learner: it writes to nothing, repeats itself, keeps the form of its state, survives NaN, and moves.
+
+    Raises: BrokenLaw for the first violation.
+    """
+    policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
+    _raise_first(learner.name, learner, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
+
+
+def check_dataset(dataset: Any, host: Host, *, folder: Path = Path("data")) -> None:
+    """Check a data set for a host: splits of its shape and classes, equal when they are read again.
+
+    Args:
+        dataset: function (folder) -> Splits.
+        folder: of data files.
+
+    Raises: BrokenLaw for the first violation.
+    """
+    name = getattr(dataset, "name", getattr(dataset, "__name__", type(dataset).__name__))
+    splits = dataset(folder)
+    try:
+        check_splits(splits, host, name)
+    except DataError as error:
+        raise BrokenLaw("fits_host", str(error), dataset) from None
+    if fingerprint(splits) != fingerprint(dataset(folder)):
+        raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time", dataset)
+
+
+def _raise_first(name: str, part: Any, faults: Iterator[tuple[str, str]]) -> None:
+    for law, sentence in faults:
+        raise BrokenLaw(law, f"{name} {sentence}", part)

@@ -23,9 +23,9 @@ from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import ImageBatch, LabelledImages, Validation
-from morphogen.steps.reset import init_seeds, new_seed_rows, reset
+from morphogen.steps.reset_step import init_seeds, new_seed_rows, reset
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import Sink
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.stage import Algorithm, Stage

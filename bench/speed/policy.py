@@ -8,7 +8,7 @@ from morphogen.cli.bench import Measure
 from morphogen.config.groups import DataSpec
 from morphogen.nets.distribution import noise_lanes
 from morphogen.rules.legality import action_masks
-from morphogen.steps.observe import observe
+from morphogen.steps.observe_step import observe
 
 
 def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:

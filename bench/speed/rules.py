@@ -21,13 +21,13 @@ from bench.harness.timing import Bench, ratio_measure, run_bench
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.env import EnvState
 from morphogen.state.measure import RewardInputs, StepScore
-from morphogen.steps.score import score
+from morphogen.steps.score_step import score
 from morphogen.testing.builders.synthetic_epoch import (
     EpisodeSpec,
     SyntheticMeasurements,

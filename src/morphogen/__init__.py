@@ -27,11 +27,32 @@ command line and of run directories (`MANUAL.md`), then the names of the origina
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by tests/meta/test_readme.py
+if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by tests/meta/test_public_names.py
+    from morphogen import adapters as adapters
+    from morphogen import analysis as analysis
+    from morphogen import cli as cli
+    from morphogen import config as config
+    from morphogen import data as data
+    from morphogen import device as device
+    from morphogen import engine as engine
+    from morphogen import errors as errors
+    from morphogen import evaluation as evaluation
+    from morphogen import kernels as kernels
+    from morphogen import learn as learn
+    from morphogen import nets as nets
+    from morphogen import rules as rules
+    from morphogen import run as run
+    from morphogen import state as state
+    from morphogen import steps as steps
+    from morphogen import storage as storage
+    from morphogen import telemetry as telemetry
+    from morphogen import testing as testing
+    from morphogen import vocab as vocab
     from morphogen.adapters.torchrl_env import MorphogenEnv as MorphogenEnv
     from morphogen.adapters.torchrl_env import make_env as make_env
     from morphogen.analysis.inspect_run import tables as tables
     from morphogen.analysis.report import report as report
+    from morphogen.cli.compare import compare as compare
     from morphogen.config.config_files import dump_config as dump_config
     from morphogen.config.config_files import parse_config as parse_config
     from morphogen.config.groups import AttributionSpec as AttributionSpec
@@ -45,12 +66,24 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.groups import PpoSpec as PpoSpec
     from morphogen.config.groups import RewardSpec as RewardSpec
     from morphogen.config.groups import SignalSpec as SignalSpec
+    from morphogen.config.parts import BLUEPRINTS as BLUEPRINTS
+    from morphogen.config.parts import DATASETS as DATASETS
+    from morphogen.config.parts import HOSTS as HOSTS
+    from morphogen.config.parts import LEARNERS as LEARNERS
+    from morphogen.config.parts import NETWORKS as NETWORKS
+    from morphogen.config.parts import POLICIES as POLICIES
+    from morphogen.config.parts import RULES as RULES
     from morphogen.config.spec import RunSpec as RunSpec
     from morphogen.config.spec import resolve as resolve
     from morphogen.config.task import PRESETS as PRESETS
     from morphogen.config.task import TASKS as TASKS
     from morphogen.config.task import InstanceSpec as InstanceSpec
+    from morphogen.config.task import TaskSpec as TaskSpec
     from morphogen.config.telemetry_spec import TelemetrySpec as TelemetrySpec
+    from morphogen.data.arrays import from_arrays as from_arrays
+    from morphogen.data.arrays import from_torch as from_torch
+    from morphogen.data.splits import Samples as Samples
+    from morphogen.data.splits import Splits as Splits
     from morphogen.engine import actions as actions
     from morphogen.engine.environment import Environment as Environment
     from morphogen.engine.environment import Step as Step
@@ -60,64 +93,130 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.engine.episodes import run_epoch as run_epoch
     from morphogen.engine.make import make as make
     from morphogen.engine.phases import PolicyInputs as PolicyInputs
+    from morphogen.engine.policies import Arm as Arm
     from morphogen.engine.policies import build_arm as build_arm
     from morphogen.engine.scheduler import Hooks as Hooks
     from morphogen.engine.scheduler import Parts as Parts
     from morphogen.engine.scheduler import Scheduler as Scheduler
+    from morphogen.engine.setup import Setup as Setup
+    from morphogen.engine.setup import build_setup as build_setup
     from morphogen.errors import CheckpointError as CheckpointError
     from morphogen.errors import ConfigError as ConfigError
     from morphogen.errors import DataError as DataError
     from morphogen.errors import DeviceError as DeviceError
     from morphogen.errors import ScheduleError as ScheduleError
     from morphogen.errors import TrainingDiverged as TrainingDiverged
+    from morphogen.evaluation.bootstrap import interval as interval
+    from morphogen.evaluation.evaluate import evaluate as evaluate
+    from morphogen.evaluation.play import ArmResult as ArmResult
     from morphogen.evaluation.play import play as play
     from morphogen.learn.learner import Learner as Learner
     from morphogen.learn.learner import PpoLearner as PpoLearner
     from morphogen.learn.learner import Round as Round
-    from morphogen.learn.loss import coefficients_at as coefficients_at
+    from morphogen.nets.host_networks import HostNetworks as HostNetworks
+    from morphogen.nets.host_networks import HostRows as HostRows
+    from morphogen.nets.layout import ParamLayout as ParamLayout
+    from morphogen.nets.layout import ParamLeaf as ParamLeaf
+    from morphogen.nets.layout import fan_in_leaf as fan_in_leaf
+    from morphogen.nets.net import Net as Net
+    from morphogen.nets.plan import Plan as Plan
+    from morphogen.nets.policy import NetworkPolicy as NetworkPolicy
+    from morphogen.nets.policy import Policy as Policy
+    from morphogen.nets.policy_network import LstmNetwork as LstmNetwork
+    from morphogen.nets.policy_network import ModuleNetwork as ModuleNetwork
+    from morphogen.nets.policy_network import PolicyNetwork as PolicyNetwork
+    from morphogen.nets.seed_module import SeedModule as SeedModule
+    from morphogen.rules.rewards.protocol import Rule as Rule
+    from morphogen.rules.rewards.protocol import Terms as Terms
+    from morphogen.rules.rewards.table import rule_from_function as rule_from_function
+    from morphogen.run.session import TrainResult as TrainResult
     from morphogen.run.train import resume as resume
     from morphogen.run.train import train_ppo_vectorized as train_ppo_vectorized
+    from morphogen.state import rng as rng
+    from morphogen.state.decision import ActionMasks as ActionMasks
     from morphogen.state.decision import ActionOutcome as ActionOutcome
     from morphogen.state.decision import ActionSpec as ActionSpec
+    from morphogen.state.decision import ActOutput as ActOutput
+    from morphogen.state.decision import Observation as Observation
     from morphogen.state.env import EnvState as EnvState
+    from morphogen.state.env import Instance as Instance
+    from morphogen.state.env import Slots as Slots
     from morphogen.state.measure import RewardInputs as RewardInputs
     from morphogen.storage.checkpoint_files import load_checkpoint as load_checkpoint
     from morphogen.storage.checkpoint_files import load_policy as load_policy
     from morphogen.telemetry.kinds.round import BatchSummary as BatchSummary
+    from morphogen.vocab.action import AlphaTarget as AlphaTarget
+    from morphogen.vocab.action import Head as Head
+    from morphogen.vocab.action import Op as Op
+    from morphogen.vocab.action import Style as Style
+    from morphogen.vocab.action import Tempo as Tempo
+    from morphogen.vocab.blueprint import Blueprint as Blueprint
+    from morphogen.vocab.host import CnnSpec as CnnSpec
+    from morphogen.vocab.host import Host as Host
+    from morphogen.vocab.limits import Limits as Limits
+    from morphogen.vocab.registry import Registry as Registry
+    from morphogen.vocab.slot import SlotSpec as SlotSpec
+    from morphogen.vocab.stage import Algorithm as Algorithm
+    from morphogen.vocab.stage import Stage as Stage
+
+    __version__: str
 
 _HOMES = {
     "adapters.torchrl_env": "MorphogenEnv make_env",
     "analysis.inspect_run": "tables",
     "analysis.report": "report",
+    "cli.compare": "compare",
     "config.config_files": "dump_config parse_config",
     "config.groups": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec LifecycleSpec "
     "PolicySpec PpoSpec RewardSpec SignalSpec",
+    "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES RULES",
     "config.spec": "RunSpec resolve",
-    "config.task": "InstanceSpec PRESETS TASKS",
+    "config.task": "InstanceSpec PRESETS TASKS TaskSpec",
     "config.telemetry_spec": "TelemetrySpec",
+    "data.arrays": "from_arrays from_torch",
+    "data.splits": "Samples Splits",
     "engine.environment": "Environment Step",
     "engine.episodes": "Epoch Rollout reset_hidden run_epoch",
     "engine.make": "make",
     "engine.phases": "PolicyInputs",
-    "engine.policies": "build_arm",
+    "engine.policies": "Arm build_arm",
     "engine.scheduler": "Hooks Parts Scheduler",
+    "engine.setup": "Setup build_setup",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
-    "evaluation.play": "play",
-    "learn.loss": "coefficients_at",
+    "evaluation.bootstrap": "interval",
+    "evaluation.evaluate": "evaluate",
+    "evaluation.play": "ArmResult play",
     "learn.learner": "Learner PpoLearner Round",
+    "nets.host_networks": "HostNetworks HostRows",
+    "nets.layout": "ParamLayout ParamLeaf fan_in_leaf",
+    "nets.net": "Net",
+    "nets.plan": "Plan",
+    "nets.policy": "NetworkPolicy Policy",
+    "nets.policy_network": "LstmNetwork ModuleNetwork PolicyNetwork",
+    "nets.seed_module": "SeedModule",
+    "rules.rewards.protocol": "Rule Terms",
+    "rules.rewards.table": "rule_from_function",
+    "run.session": "TrainResult",
     "run.train": "resume train_ppo_vectorized",
-    "state.decision": "ActionOutcome ActionSpec",
-    "state.env": "EnvState",
+    "state.decision": "ActionMasks ActionOutcome ActionSpec ActOutput Observation",
+    "state.env": "EnvState Instance Slots",
     "state.measure": "RewardInputs",
     "storage.checkpoint_files": "load_checkpoint load_policy",
     "telemetry.kinds.round": "BatchSummary",
+    "vocab.action": "AlphaTarget Head Op Style Tempo",
+    "vocab.blueprint": "Blueprint",
+    "vocab.host": "CnnSpec Host",
+    "vocab.limits": "Limits",
+    "vocab.registry": "Registry",
+    "vocab.slot": "SlotSpec",
+    "vocab.stage": "Algorithm Stage",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _PACKAGES = (
     *("adapters", "analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "kernels"),
     *("learn", "nets", "rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
 )
-_MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions"}
+_MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions", "rng": "state.rng"}
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -7,10 +7,10 @@ from support.small_runs import live, tiny, world_of
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.engine.setup import build_setup
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.rewards.table import build_rule
 from morphogen.steps.apply import apply_action
-from morphogen.steps.score import score
+from morphogen.steps.score_step import score
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import RELEVANT, Head, Op
 

@@ -11,8 +11,8 @@ from morphogen.nets import plan as plans
 from morphogen.nets.cnn_seeds import ATTENTION
 from morphogen.nets.seed_module import seed_layout
 from morphogen.rules.attribution import coalitions
-from morphogen.steps.score import attribute
-from morphogen.steps.validate import validate
+from morphogen.steps.score_step import attribute
+from morphogen.steps.validate_step import validate
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage
 

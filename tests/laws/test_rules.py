@@ -18,12 +18,12 @@ from morphogen.nets import blend_slots
 from morphogen.rules import (
     attribution,
     counts,
-    decode,
+    decoding,
     features,
     gates,
     health,
     legality,
-    shapley,
+    shapley_values,
     signals,
     stages,
     whitebox,
@@ -48,8 +48,8 @@ LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
 STRICT = LifecycleSpec(permissive_gates=False)
 NUMBERS = {
     "attribution.configuration_count",
-    "shapley.interaction_weights",
-    "shapley.shapley_weights",
+    "shapley_values.interaction_weights",
+    "shapley_values.shapley_weights",
 }  # without tensors
 BESIDE_RULES = (advantage, blend_slots, minibatch_tally)  # modules of other packages under the laws of rules
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
@@ -220,8 +220,8 @@ RULES = {
     ),
     "counts.used_channels": (partial(counts.used_channels, channels=16), tensors((shares, R, ONE)), {}),
     "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
-    "decode.decode": (
-        partial(decode.decode, limits=scenes.make_limits(scenes.make_slots([[{}] * 3]))),
+    "decoding.decode": (
+        partial(decoding.decode, limits=scenes.make_limits(scenes.make_slots([[{}] * 3]))),
         slots.flatmap(acted),
         {**SLOTTED, "permute_args": turned},
     ),
@@ -309,9 +309,9 @@ RULES = {
         slots.map(lambda part: (part, scenes.make_limits(part))),
         {"slots": True, "slot_axis": 2},
     ),
-    "shapley.interactions": (partial(shapley.interactions, positions=3), tensors((points, R, (8,))), {}),
-    "shapley.marginals": (shapley.marginals, tensors((points, R, (2, 4)), (yes, B, (2, 3, 3))), {}),
-    "shapley.shapley": (partial(shapley.shapley, positions=3), tensors((points, R, (8,))), {}),
+    "shapley_values.interactions": (partial(shapley_values.interactions, positions=3), tensors((points, R, (8,))), {}),
+    "shapley_values.marginals": (shapley_values.marginals, tensors((points, R, (2, 4)), (yes, B, (2, 3, 3))), {}),
+    "shapley_values.shapley": (partial(shapley_values.shapley, positions=3), tensors((points, R, (8,))), {}),
     "signals.recent_min_accuracy": (
         partial(signals.recent_min_accuracy, epochs=3),
         states.map(lambda s: s.signals),

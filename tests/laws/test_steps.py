@@ -26,17 +26,17 @@ from morphogen.learn.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.state import rng
 from morphogen.state.measure import LabelledImages
 from morphogen.steps.apply import apply_action
-from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.observe import observe
-from morphogen.steps.reset import init_seed_params, init_seeds, new_seed_rows, place_fossils, reset
-from morphogen.steps.score import attribute, close_epoch, reward_inputs, score, slot_inputs
-from morphogen.steps.tick import tick
+from morphogen.steps.govern_step import first_snapshot, govern
+from morphogen.steps.observe_step import observe
+from morphogen.steps.reset_step import init_seed_params, init_seeds, new_seed_rows, place_fossils, reset
+from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, score, slot_inputs
+from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
@@ -107,13 +107,13 @@ def judged(state, coalition, evaluated):
 # name -> (step, what it takes, in which ways it is asked)
 DRAWN = {
     "apply.apply_action": (partial(apply_action, lifecycle=LIFE), states.flatmap(acting), {"slots": True}),
-    "score.attribute": (partial(attribute, **MEASURED), validated(), {}),
-    "govern.first_snapshot": (first_snapshot, states, {"slots": True}),
-    "govern.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
-    "observe.observe": (seen, states, {"tolerance": 1e-6}),
-    "reset.place_fossils": (place_fossils, planting(), {}),
-    "score.close_epoch": (close_epoch, states, {"slots": True}),
-    "tick.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
+    "score_step.attribute": (partial(attribute, **MEASURED), validated(), {}),
+    "govern_step.first_snapshot": (first_snapshot, states, {"slots": True}),
+    "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
+    "observe_step.observe": (seen, states, {"tolerance": 1e-6}),
+    "reset_step.place_fossils": (place_fossils, planting(), {}),
+    "score_step.close_epoch": (close_epoch, states, {"slots": True}),
+    "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
     "whitebox_steps.validate_by_formula": (judged, states.map(questioned), {}),
     "whitebox_steps.skip_training": (skip_training, states, {"slots": True}),
 }
@@ -301,21 +301,22 @@ LIVED = {
     "learn.update": updating,
     "nets.plan_counts": planning,
     "nets.policy.act": acting_by_policy,
-    "reset.reset": resetting,
-    "score.reward_inputs": telling_rules,
-    "score.score": scoring,
-    "score.slot_inputs": telling_slots,
-    "reset.init_seed_params": bearing,
-    "reset.new_seed_rows": telling,
-    "reset.init_seeds": sowing,
+    "reset_step.reset": resetting,
+    "score_step.reward_inputs": telling_rules,
+    "score_step.score": scoring,
+    "score_step.slot_inputs": telling_slots,
+    "reset_step.init_seed_params": bearing,
+    "reset_step.new_seed_rows": telling,
+    "reset_step.init_seeds": sowing,
     "state.rng": drawing,
     "train.train_minibatch": training,
-    "validate.validate": validating,
+    "validate_step.validate": validating,
 }
 
 # One graph holds all of these, with the results of the eager form: `test_compile.py`, a whole epoch.
-IN_AN_EPOCH = ("reset.new_seed_rows", "reset.init_seeds", "train.train_minibatch", "validate.validate", "score.score")
-IN_AN_EPOCH += ("nets.plan_counts", "score.reward_inputs", "score.slot_inputs")
+IN_AN_EPOCH = ("reset_step.new_seed_rows", "reset_step.init_seeds", "train.train_minibatch")
+IN_AN_EPOCH += ("validate_step.validate", "score_step.score", "nets.plan_counts")
+IN_AN_EPOCH += ("score_step.reward_inputs", "score_step.slot_inputs")
 
 
 @pytest.mark.slow

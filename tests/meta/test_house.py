@@ -64,7 +64,7 @@ SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
     "resume.py": "resume of a run; command",
     "report.py": "report of runs; command",
     "evaluate.py": "evaluation of arms; command",
-    "reward.py": "names of reward rules; laws of reward rules",
+    "reward.py": "families of reward rules; laws of reward rules",
 }
 SAME_CLASS_NAMES: dict[str, str] = {}
 GLOBAL_DRAWS = re.compile(

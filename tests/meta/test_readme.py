@@ -192,8 +192,9 @@ def test_type_checkers_see_the_public_names():
         for alias in node.names
         if alias.name == alias.asname
     }
-    nested = {name: home.rpartition(".")[0] for name, home in morphogen._MODULES.items() if "." in home}
-    assert imported == {**morphogen._HOME, **nested}
+    modules = {name: f"morphogen.{home}".rpartition(".")[0] for name, home in morphogen._MODULES.items()}
+    modules = {name: home.removeprefix("morphogen.") for name, home in modules.items()}
+    assert imported == {**morphogen._HOME, **modules}
     assert (SRC / "py.typed").exists()
 
 

@@ -12,7 +12,7 @@ from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import ImageBatch, LabelledImages
-from morphogen.steps.reset import init_seeds, new_seed_rows
+from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.vocab.host import CnnSpec
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)

@@ -71,7 +71,7 @@ def run(args: Namespace) -> int | None:
             train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
     if stop.exit_code is not None:
         return stop.exit_code
-    numbers = compare(sides, episodes=episodes)
+    numbers = compare_sides(sides, episodes=episodes)
     for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE):
         process.write_json(path, numbers)
     title = f"{episodes} held-out instances for each of {len(sides[0].runs)} pairs of runs"
@@ -92,8 +92,32 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
         raise ConfigError(f"--out: expected a directory to train {', '.join(training)} in, got nothing")
     unused = [flag for flag in flags if flags[flag] and not training]
     raise_all([f"{flag}: expected a preset or rule as a side, got runs only" for flag in unused])
-    first, *rest = sides = [_side_to_train(name, args) if name in training else _existing_side(name) for name in names]
-    faults = []
+    sides = tuple(_side_to_train(name, args) if name in training else _existing_side(name) for name in names)
+    _check_comparable(sides)
+    return sides
+
+
+def compare(*runs: Path | str, episodes: int = 256) -> Row:
+    """Compare runs that exist, as the command `compare` does: all of them play the same held-out instances.
+
+    Args:
+        runs: two or more sides, each a run directory or a folder of run directories with other training seeds.
+        episodes: held-out episodes of every run.
+
+    Returns: the numbers of `comparison.json`: network values per run and episode, and under `pairs`, for the first side
+    with each of the others, the difference with its intervals, the effect size and the verdict.
+    Raises: ConfigError for sides that cannot be compared, CheckpointError for damaged policies.
+    """
+    if len(runs) < 2:
+        raise ConfigError(f"compare: expected two or more sides, got {len(runs)}")
+    sides = tuple(_existing_side(str(run)) for run in runs)
+    _check_comparable(sides)
+    return compare_sides(sides, episodes=episodes)
+
+
+def _check_comparable(sides: Sequence[ComparisonSide]) -> None:
+    """Raise ConfigError for sides with other numbers of runs, or other tasks."""
+    (first, *rest), faults = sides, list[str]()
     for side in rest:
         if len(side.runs) != len(first.runs):
             faults.append(f"{side.name}: expected {len(first.runs)} runs, as {first.name} has, got {len(side.runs)}")
@@ -104,7 +128,6 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
             if getattr(spec, name) != getattr(expected, name)
         ]
     raise_all(faults)
-    return tuple(sides)
 
 
 def _side_settings(name: str) -> Settings | None:
@@ -163,7 +186,7 @@ def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool]) 
             train.resume(run, spec, **hooks)
 
 
-def compare(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
+def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
     """Play every run of every side; return all numbers for a file, the pairs of sides among them.
 
     Runs make pairs by their position: a pair plays the instances of the seed of its first run.

@@ -40,9 +40,9 @@ from morphogen.state.decision import ActionMasks, ActionOutcome, Observation
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import select
-from morphogen.steps.govern import first_snapshot
-from morphogen.steps.reset import reset
-from morphogen.steps.score import attribute
+from morphogen.steps.govern_step import first_snapshot
+from morphogen.steps.reset_step import reset
+from morphogen.steps.score_step import attribute
 from morphogen.vocab.action import Head
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose

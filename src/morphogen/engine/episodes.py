@@ -67,7 +67,7 @@ def run_epoch(
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("whitebox", envs=2, seed=0)
-        >>> policy, control, params = mg.build_arm("random", env.setup)
+        >>> policy, _, params, _ = mg.build_arm("random", env.setup)
         >>> hidden = policy.initial_hidden(env.envs)
         >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=hidden)
         >>> epoch.choice.action.shape, epoch.step.terminated.tolist()

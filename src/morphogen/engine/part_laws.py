@@ -15,7 +15,7 @@ from torch import Tensor
 from morphogen.config.parts import BLUEPRINTS, HOSTS
 from morphogen.config.spec import RunSpec
 from morphogen.nets.cnn_seeds import CnnBlueprint
-from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net

@@ -21,20 +21,20 @@ from morphogen.nets.plan import Plan
 from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import coalitions, is_measured_epoch
 from morphogen.rules.counts import seed_params
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks, conditions, restrict_masks
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import Clock, EnvState
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
-from morphogen.steps.govern import govern
-from morphogen.steps.observe import observe
-from morphogen.steps.reset import init_seeds, new_seed_rows
-from morphogen.steps.score import attribute, score
-from morphogen.steps.tick import tick
+from morphogen.steps.govern_step import govern
+from morphogen.steps.observe_step import observe
+from morphogen.steps.reset_step import init_seeds, new_seed_rows
+from morphogen.steps.score_step import attribute, score
+from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage

@@ -31,11 +31,12 @@ TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 
 
 class Arm(NamedTuple):
-    """Policy, action control and parameters of an arm."""
+    """A policy to play: its parameters, and the schedule that it follows, if any."""
 
     policy: Policy
     control: ScheduleControl | None  # None: every legal action
     params: TensorDict
+    name: str = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,33 @@ class Greedy:
 
 
 def build_arm(name: str, setup: Setup) -> Arm:
-    """Build the arm of a name for the networks of a run; a trainable policy has its initial parameters."""
+    """Build the arm of a name for the networks of a run; a trainable policy has its initial parameters.
+
+    Args:
+        name: `ppo` or another learner, a baseline or registered policy, `schedule:FILE`, or `trained:PATH` for the
+            policy of a run directory or of a policy file.
+        setup: of an environment or a scheduler.
+
+    Raises: ConfigError for an unknown name, CheckpointError for a policy file that is damaged.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> policy, control, params, name = mg.build_arm("heuristic", env.setup)
+        >>> type(policy).__name__, control, name
+        ('HeuristicPolicy', None, 'heuristic')
+    """
     spec = setup.spec
     if name.startswith(TRAINED_PREFIX):
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
     if name in LEARNERS:
-        return _init_arm(build_network_policy(spec), None, setup)
+        return _init_arm(name, build_network_policy(spec), None, setup)
     if name == OPTIMAL:
-        return _init_arm(optimal_policy(setup), None, setup)
+        return _init_arm(name, optimal_policy(setup), None, setup)
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
-        return _init_arm(baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
-    return _init_arm(_build_policy(name, setup), None, setup)
+        return _init_arm(name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
+    return _init_arm(name, _build_policy(name, setup), None, setup)
 
 
 def build_network_policy(spec: RunSpec) -> NetworkPolicy:
@@ -113,8 +129,8 @@ def _call_builder(registry: Registry[Any], name: str, *args: Any) -> Any:
         raise ConfigError(f"{registry.source(name)}: {error_line(error)}") from error
 
 
-def _init_arm(policy: Policy, control: ScheduleControl | None, setup: Setup) -> Arm:
-    return Arm(policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]))
+def _init_arm(name: str, policy: Policy, control: ScheduleControl | None, setup: Setup) -> Arm:
+    return Arm(policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]), name)
 
 
 def _load_arm(path: str, setup: Setup) -> Arm:
@@ -129,5 +145,5 @@ def _load_arm(path: str, setup: Setup) -> Arm:
         policy = build_network_policy(parse_config(saved["config"]))
     except ConfigError as error:
         raise CheckpointError(f"policy file {path}: config: {error}") from None
-    arm = _init_arm(policy, None, setup)
+    arm = _init_arm(name, policy, None, setup)
     return arm._replace(params=restore_tree({**saved["params"], **saved["normalisers"]}, arm.params, path))

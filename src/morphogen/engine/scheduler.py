@@ -19,7 +19,7 @@ from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
-from morphogen.engine.policies import build_arm, build_learner
+from morphogen.engine.policies import Arm, build_arm, build_learner
 from morphogen.engine.reporter import Reporter, build_record
 from morphogen.engine.setup import Setup
 from morphogen.errors import TrainingDiverged
@@ -92,6 +92,11 @@ class Scheduler:
         self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
+
+    @property
+    def arm(self) -> Arm:
+        """The policy of the run as it is now."""
+        return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
 
     def run(self) -> tuple[BatchSummary, ...]:
         """Run all remaining rounds, unless a hook stops the run."""

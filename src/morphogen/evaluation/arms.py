@@ -23,12 +23,12 @@ from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, run_ep
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
-from morphogen.evaluation.play import ArmResult, build_result, play
+from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.nets import plan as plans
 from morphogen.state.env import EnvState
-from morphogen.steps.reset import place_fossils
+from morphogen.steps.reset_step import place_fossils
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
@@ -50,7 +50,7 @@ def play_policy_arm(
     del results
     arm = build_arm(name, setup)
     arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
-    return play(setup, transfers, arm, name=label or name, episodes=episodes)
+    return play_arm(setup, transfers, arm, name=label or name, episodes=episodes)
 
 
 def play_static_arm(setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.config.spec import VALIDATION, RunSpec, resolve
+from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.optimum import SHARE_TITLE, is_known
 from morphogen.engine.policies import TRAINED_PREFIX
@@ -29,10 +29,10 @@ Results = Mapping[str, ArmResult]
 
 
 def evaluate(
-    run: Path,
-    names: Sequence[str],
+    run: Path | str,
+    names: Sequence[str] = RIVALS,
     *,
-    episodes: int,
+    episodes: int = 256,
     seed: int | None = None,
     greedy: bool = False,
     split: str = VALIDATION,
@@ -51,6 +51,7 @@ def evaluate(
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
     """
+    run = Path(run)
     with run_directory.hold_directory(run) as folder:
         tables, contents = _play_arms(run, names, episodes, seed=seed, greedy=greedy, split=split, report=report)
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from morphogen.config.spec import RIVALS
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import open_environment
+from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import EpisodeTraces, fetch_traces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
 from morphogen.engine.policies import Arm, build_arm
@@ -75,7 +75,31 @@ class ArmResult:
         return {**costs, "kept": self.traces.fossil_blueprint.tolist(), "seconds": self.seconds}
 
 
-def play(
+def play(env: Environment, arm: Arm | str, *, episodes: int | None = None) -> ArmResult:
+    """Play a policy on the instances of an environment, without training it.
+
+    Args:
+        env: of `make`; `make(..., instances="held-out")` has instances that no training has seen.
+        arm: name of a policy, as in `build_arm`, or the arm itself, such as `TrainResult.arm`.
+        episodes: number of episodes; None: one per env.
+
+    Returns: network value, accuracy, parameters and traces per episode, in the order of the instances.
+    Raises: ConfigError for an unknown name, ScheduleError for a schedule with an illegal action.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=4, seed=0, instances="held-out")
+        >>> result = mg.play(env, "wait")
+        >>> result.policy, result.network_value.shape
+        ('wait', (4,))
+    """
+    name = arm if isinstance(arm, str) else arm.name
+    arm = build_arm(arm, env.setup) if isinstance(arm, str) else arm
+    count = env.envs if episodes is None else episodes
+    return play_arm(env.setup, env.transfers, arm, name=name, episodes=count, split=env.split)
+
+
+def play_arm(
     setup: Setup, transfers: Transfers, arm: Arm, *, name: str, episodes: int, split: InstanceSplit = HELD_OUT_INSTANCES
 ) -> ArmResult:
     """Run `episodes` episodes of a split; one `plan` crossing an epoch and one `result` in all."""
@@ -124,8 +148,8 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
         if not spec.final_episodes:
             continue
         trained = name == spec.policy_name
-        arm = Arm(scheduler.policy, scheduler.control, scheduler.params) if trained else build_arm(name, setup)
-        results.append(play(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes))
+        arm = scheduler.arm if trained else build_arm(name, setup)
+        results.append(play_arm(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes))
     return tuple(results)
 
 

@@ -15,3 +15,30 @@ For readers who ask "how is the policy trained?".  Entry points:
 Everything is a pure function of tensors; the learner is one tree of tensors.
 Loads torch.
 """
+
+from morphogen.learn.advantage import discounted_sum, gae, standardise
+from morphogen.learn.baselines import HeuristicPolicy, RandomPolicy
+from morphogen.learn.learner import Learner, PpoLearner, Round
+from morphogen.learn.loss import Coefficients, coefficients_at, ppo_loss
+from morphogen.learn.rollout_stats import update_observation_stats
+from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, minibatch_step, update_ppo
+
+__all__ = [
+    "Coefficients",
+    "HeuristicPolicy",
+    "Learner",
+    "PpoLearner",
+    "PpoState",
+    "RandomPolicy",
+    "Round",
+    "coefficients_at",
+    "discounted_sum",
+    "gae",
+    "init_ppo",
+    "minibatch_indices",
+    "minibatch_step",
+    "ppo_loss",
+    "standardise",
+    "update_observation_stats",
+    "update_ppo",
+]

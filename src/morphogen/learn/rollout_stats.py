@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.learn.metrics import Metrics
-from morphogen.nets.normalise import normalise, normalised_features, valid_entries
+from morphogen.nets.observation_scaling import normalise, normalised_features, valid_entries
 from morphogen.rules.health import hidden_stats
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import constant_table

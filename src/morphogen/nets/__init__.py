@@ -8,12 +8,76 @@ in one axis, and each blueprint is computed once, over exactly the rows that hol
   plan to logits, with a picture, and the terms
 - `sites`: index lists of every slot on the device, parameters gathered and scattered by them
 - `blocks`: parameters of all seeds as one flat buffer, statistics of its gradient
-- `forward`: the pass through hosts and seeds under a plan
-- `cnn`: the networks themselves; a new blueprint is added here and in `vocab.blueprint`
+- `forward_pass`: the pass through hosts and seeds under a plan
+- `host_networks.HostNetworks`, `seed_module.SeedModule`: protocols of hosts and blueprints; `cnn`, `cnn_seeds`: those
+  of the package
 - `blend_slots`: ADD, MULTIPLY and GATE, and the gradients of a seed at every stage
 - `ops`, `optim`: stacked layers, SGD and AdamW by rows, `grad_and_value`
-- `policy.RecurrentPolicy`: the learned policy and the protocol `Policy`; `controller` is its network, `distribution`
-  the factored distribution over actions, `normalise` the scaling of observations
+- `policy.NetworkPolicy`: the trained policy around a `policy_network.PolicyNetwork`, and the protocol `Policy`;
+  `distribution`: the factored distribution over actions; `observation_scaling`: running statistics
 
 Imports `rules`, `state`, `kernels` and `vocab`.  Loads torch and tensordict; never reads a value from the device.
 """
+
+from morphogen.nets.distribution import LogitTables, build_tables
+from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.nets.host_networks import HostNetworks, HostRows
+from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
+from morphogen.nets.net import Net
+from morphogen.nets.observation_scaling import init_stats, normalise
+from morphogen.nets.ops import (
+    NormBlock,
+    group_norm,
+    images_innermost,
+    linear,
+    max_pool2d,
+    rows_linear,
+    spatial_mean,
+    stacked_conv,
+)
+from morphogen.nets.optim import adamw, clip_by_norm, grad_and_value, sgd
+from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
+from morphogen.nets.policy import NetworkPolicy, Policy
+from morphogen.nets.policy_network import LstmNetwork, ModuleNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
+from morphogen.nets.seed_module import SeedModule
+
+__all__ = [
+    "HostNetworks",
+    "HostRows",
+    "Leaves",
+    "LogitTables",
+    "LstmNetwork",
+    "ModuleNetwork",
+    "Net",
+    "NetworkInputs",
+    "NetworkOutput",
+    "NetworkPolicy",
+    "NormBlock",
+    "ParamLayout",
+    "ParamLeaf",
+    "Plan",
+    "Policy",
+    "PolicyNetwork",
+    "SeedModule",
+    "SlotSeeds",
+    "adamw",
+    "build_tables",
+    "clip_by_norm",
+    "empty_plan",
+    "fan_in_leaf",
+    "forward",
+    "grad_and_value",
+    "group_norm",
+    "images_innermost",
+    "init_stats",
+    "linear",
+    "max_pool2d",
+    "normalise",
+    "plan_counts",
+    "read_plan",
+    "rows_linear",
+    "sgd",
+    "spatial_mean",
+    "stacked_conv",
+    "used_classes",
+]

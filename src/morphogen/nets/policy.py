@@ -10,7 +10,7 @@ from torch import Tensor
 from morphogen.nets import distribution
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, Lookups, Support
-from morphogen.nets.normalise import init_stats, normalise
+from morphogen.nets.observation_scaling import init_stats, normalise
 from morphogen.nets.policy_network import LstmNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation

@@ -1,6 +1,6 @@
 """The blocks of an observation: sub-states in, float32 features out, in the order of `vocab.observation`.
 
-Blocks may hold non-finite numbers where the state does; `steps.observe` removes them.
+Blocks may hold non-finite numbers where the state does; `steps.observe_step` removes them.
 """
 
 import torch

@@ -13,6 +13,7 @@ from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.engine.optimum import SHARE_TITLE
+from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
@@ -36,11 +37,21 @@ class TrainResult:
     """Result of a run in memory."""
 
     history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
-    policy: TensorDict  # parameters of the policy
+    arm: Arm  # the policy, to play (`mg.play`)
     results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
     run_dir: Path | None
     losses: Losses = field(default_factory=Losses)  # what did not reach the event file or another sink
     stopped: bool = False  # before its last round was over
+
+    @property
+    def policy(self) -> TensorDict:
+        """Parameters of the policy."""
+        return self.arm.params
+
+    def __repr__(self) -> str:
+        last = f", network value {self.history[-1].network_value_mean:.3f}" if self.history else ""
+        policies = ", ".join(result.policy for result in self.results)
+        return f"TrainResult({len(self.history)} rounds{last}; evaluated: {policies or 'nothing'}; {self.run_dir})"
 
 
 class RunContext(NamedTuple):
@@ -141,7 +152,7 @@ class Session:
         stopped = scheduler.round < self.setup.spec.rounds
         save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        return TrainResult(tuple(self.history), scheduler.params, results or (), None, stopped=results is None)
+        return TrainResult(tuple(self.history), scheduler.arm, results or (), None, stopped=results is None)
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""

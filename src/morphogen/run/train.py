@@ -99,7 +99,7 @@ def resume(
         if point is not None and completed and point.position[0] == setup.spec.rounds:
             scheduler = Scheduler(setup)
             snapshot.restore(scheduler, point.snapshot, *point.position)
-            return TrainResult(tuple(read_rounds(folder.path)), scheduler.params, (), folder.name)
+            return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.name)
         context = RunContext(folder, description, point)
         return _run_interruptible(setup, _with_on_round(parts, on_round), context, console)
 

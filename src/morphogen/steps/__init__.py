@@ -2,17 +2,45 @@
 
 For research code that composes its own loop.  In the order of an epoch:
 
-    reset           fresh envs; `init_seeds`: parameters of germinated seeds; `place_fossils` skips their lifecycles
-    observe         state -> observation; masks are in `rules.legality`
+    reset_step      fresh envs; `init_seeds`: parameters of germinated seeds; `place_fossils` skips their lifecycles
+    observe_step    state -> observation; masks are in `rules.legality`
     apply           `apply_action`: the effect of an action on the slots, GERMINATE and PRUNE included
-    tick            automatic changes: cooling, alpha ramps, automatic gates
+    tick_step       automatic changes: cooling, alpha ramps, automatic gates
     train           `start_epoch`, `train_minibatch`, `finish_epoch`
-    validate        loss and accuracy under every coalition
-    govern          anomalies, rollback to the last healthy snapshot
-    score           `attribute`: contributions from these accuracies; the reward and its inputs, the end of the epoch
+    validate_step   loss and accuracy under every coalition
+    govern_step     anomalies, rollback to the last healthy snapshot
+    score_step      `attribute`: contributions from these accuracies; the reward and its inputs, the end of the epoch
     whitebox_steps  training and validation of the white-box task, by formula
 
 Every step traces with `torch.compile(fullgraph=True)`, runs on the meta device, and never writes to its input;
 `morphogen.testing.laws.check_step` checks these promises for any step.
 Loads torch.
 """
+
+from morphogen.steps.apply import apply_action
+from morphogen.steps.govern_step import first_snapshot, govern
+from morphogen.steps.observe_step import observe
+from morphogen.steps.reset_step import init_seeds, new_seed_rows, place_fossils, reset
+from morphogen.steps.score_step import attribute, score
+from morphogen.steps.tick_step import tick
+from morphogen.steps.train import TrainState, finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate_step import validate
+
+__all__ = [
+    "TrainState",
+    "apply_action",
+    "attribute",
+    "finish_epoch",
+    "first_snapshot",
+    "govern",
+    "init_seeds",
+    "new_seed_rows",
+    "observe",
+    "place_fossils",
+    "reset",
+    "score",
+    "start_epoch",
+    "tick",
+    "train_minibatch",
+    "validate",
+]

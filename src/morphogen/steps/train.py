@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, sites
-from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd

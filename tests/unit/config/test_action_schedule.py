@@ -21,7 +21,7 @@ from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError, ScheduleError
-from morphogen.evaluation.play import play
+from morphogen.evaluation.play import play_arm
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import RELEVANT, Head, Op, Outcome
@@ -351,7 +351,7 @@ def test_an_illegal_action_on_held_out_instances_is_told_as_well():
             ScheduleError, match="held-out instances, epoch 2, env 1: schedule mine: expected a legal action"
         ),
     ):
-        play(
+        play_arm(
             setup,
             Transfers(setup.device, time.perf_counter),
             Arm(RandomPolicy(), control, NONE),

@@ -32,7 +32,7 @@ from morphogen.learn.update import minibatch_step
 from morphogen.nets.plan import build_slot_plans, empty_plan, join_plans, pad_plan
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.train import train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.codec import pack, unpack
 from morphogen.telemetry.writer import MemorySink

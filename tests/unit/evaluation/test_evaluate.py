@@ -22,7 +22,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms
 from morphogen.evaluation.evaluate import select_split
-from morphogen.evaluation.play import play
+from morphogen.evaluation.play import play_arm
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 
@@ -36,7 +36,7 @@ EAGER = PolicySpec(hidden=16, op_bias={"ADVANCE": 3.0, "FOSSILIZE": 5.0, "PRUNE"
 def played(setup, name, episodes=3, **knobs):
     with torch.no_grad():
         fences = Transfers(setup.device, time.perf_counter)
-        return play(setup, fences, build_arm(name, setup), name=name, episodes=episodes, **knobs), fences
+        return play_arm(setup, fences, build_arm(name, setup), name=name, episodes=episodes, **knobs), fences
 
 
 @pytest.fixture(scope="module")

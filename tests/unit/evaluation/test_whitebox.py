@@ -24,7 +24,7 @@ from morphogen.engine.optimum import optimal_policy, optimal_returns
 from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.play import play, shares_of_optimum
+from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.learn.baselines import OptimalPolicy
 from morphogen.rules.whitebox import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.run.train import train_ppo_vectorized
@@ -47,7 +47,7 @@ def fences(setup: Setup) -> Transfers:
 def played(setup: Setup, arm: Arm, episodes: int = EPISODES):
     """Network value per held-out episode."""
     with torch.no_grad():
-        told = play(setup, fences(setup), arm, name="x", episodes=episodes)
+        told = play_arm(setup, fences(setup), arm, name="x", episodes=episodes)
     return told.network_value
 
 
@@ -209,7 +209,7 @@ def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
 def test_shares_are_of_the_mean_optimum_and_only_where_it_is_known():
     setup = setup_of(envs=8)
     arm = build_arm("optimal", setup)
-    own = play(setup, fences(setup), arm, name="optimal", episodes=12)
+    own = play_arm(setup, fences(setup), arm, name="optimal", episodes=12)
     half = replace(own, policy="half", network_value=own.network_value / 2)
     assert shares_of_optimum(setup, fences(setup), [own, half]) == pytest.approx(
         {"optimal": 1.0, "half": 0.5}, abs=1e-5

@@ -11,12 +11,12 @@ from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.learn.baselines import HeuristicPolicy, blueprint_rotation, build_heuristic, build_random
 from morphogen.nets.net import Net
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
 from morphogen.state import rng
 from morphogen.steps.apply import apply_action
-from morphogen.steps.observe import observe
-from morphogen.steps.tick import tick
+from morphogen.steps.observe_step import observe
+from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import advance_counters, make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import Op

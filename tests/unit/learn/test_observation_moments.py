@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation, source
 
 from morphogen.learn.rollout_stats import feature_moments, update_observation_stats
-from morphogen.nets.normalise import init_stats, normalise
+from morphogen.nets.observation_scaling import init_stats, normalise
 from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT, VECTORS, column_index
 
 HAS_SEED = column_index(SLOT)["has_seed"]

@@ -16,7 +16,7 @@ from morphogen.learn.rollout_stats import (
     rollout_stats,
     update_observation_stats,
 )
-from morphogen.nets.normalise import init_stats
+from morphogen.nets.observation_scaling import init_stats
 from morphogen.rules.health import gradient_shares, hidden_stats, layer_health, safe_norm
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS
 

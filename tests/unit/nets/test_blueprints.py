@@ -10,7 +10,7 @@ from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_seed_
 from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.nets.net import Net
 from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
-from morphogen.steps.reset import init_seed_params
+from morphogen.steps.reset_step import init_seed_params
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, cnn_param_count, gate_param_count
 from morphogen.vocab.slot import SlotSpec
 

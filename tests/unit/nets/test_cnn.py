@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from support import small_states
 
 from morphogen.nets import cnn
-from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.rules.counts import seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.vocab.host import CnnSpec
 
 # base, blocks, kernel, pools, channels in, size, classes -> parameters

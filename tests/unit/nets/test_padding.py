@@ -19,9 +19,9 @@ from morphogen.nets.plan import (
     join_plans,
     pad_plan,
 )
-from morphogen.steps.reset import init_seeds, new_seed_rows
+from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.testing.builders import tree_equality
 from morphogen.vocab.blueprint import Blueprint
 

@@ -8,7 +8,7 @@ from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import ModuleLearner, flatten_parameters
 from morphogen.state.measure import ImageBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 from morphogen.vocab.host import CnnSpec
 
 EPOCHS, MINIBATCHES = 3, 2

@@ -15,7 +15,7 @@ from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.nets.policy_network import LstmNetwork
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_count, action_masks, restrict_masks, used_heads
 from morphogen.steps.apply import apply_action
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots, make_state

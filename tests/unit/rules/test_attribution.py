@@ -10,9 +10,9 @@ from support.profiles import one_in
 
 from morphogen.config.groups import SignalSpec
 from morphogen.rules.attribution import attribution, coalitions, configuration_count, is_measured_epoch, players
-from morphogen.rules.shapley import interaction_weights, shapley_weights
+from morphogen.rules.shapley_values import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
-from morphogen.steps.score import attribute
+from morphogen.steps.score_step import attribute
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal

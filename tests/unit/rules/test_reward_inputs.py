@@ -5,7 +5,7 @@ import torch
 from support.small_runs import live, tiny, world_of
 
 from morphogen.engine.setup import build_setup
-from morphogen.steps.score import reward_inputs
+from morphogen.steps.score_step import reward_inputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Algorithm, Stage
 

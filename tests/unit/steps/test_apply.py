@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
-from morphogen.steps.tick import tick
+from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import SLOT_LEAVES, make_limits, make_slot, make_slots, make_state
 from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal

@@ -28,7 +28,7 @@ from morphogen.evaluation.play import build_result
 from morphogen.evaluation.schedule_search import GrowthStep, build_schedule, held_out_instance_sets
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
-from morphogen.steps.reset import place_fossils
+from morphogen.steps.reset_step import place_fossils
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import Style, Tempo

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_count, action_masks, used_heads
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
-from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.tick import tick
+from morphogen.steps.govern_step import first_snapshot, govern
+from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import make_slots, make_state
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits

@@ -7,8 +7,8 @@ from support import broken_rules
 from support.broken_rules import GAMMA, paying
 
 from morphogen.errors import ConfigError
-from morphogen.rules.decode import decode
-from morphogen.steps.govern import first_snapshot
+from morphogen.rules.decoding import decode
+from morphogen.steps.govern_step import first_snapshot
 from morphogen.testing.builders import scenes, synthetic_epoch
 from morphogen.testing.laws import (
     REWARD_LAWS,

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.groups import LifecycleSpec, RewardSpec
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.rewards.table import build_rule
-from morphogen.steps.tick import tick
+from morphogen.steps.tick_step import tick
 from morphogen.testing import oracles
 from morphogen.testing.builders import reward_inputs as made
 from morphogen.testing.builders import scenes

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import legal
 from morphogen.rules.stages import advance_ramp
 from morphogen.state import schema
-from morphogen.steps.tick import tick
+from morphogen.steps.tick_step import tick
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, OPTIONAL_SLOT_INPUTS

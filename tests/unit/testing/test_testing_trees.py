@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen import testing
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.health import GradStats
 from morphogen.rules.legality import action_masks
 from morphogen.testing.builders import scenes, tree_equality

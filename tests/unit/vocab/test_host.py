@@ -6,7 +6,7 @@ from support import small_states
 from torch.utils.flop_counter import FlopCounterMode
 
 from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
-from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.host import seed_macs

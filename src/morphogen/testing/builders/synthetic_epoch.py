@@ -21,15 +21,15 @@ from torch import Tensor
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
 from morphogen.rules.attribution import coalitions, is_measured_epoch
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
 from morphogen.state.decision import ActionMasks, ActionOutcome
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, Validation
 from morphogen.steps.apply import apply_action
-from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.score import attribute, close_epoch, reward_inputs
-from morphogen.steps.tick import tick
+from morphogen.steps.govern_step import first_snapshot, govern
+from morphogen.steps.score_step import attribute, close_epoch, reward_inputs
+from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import make_state, make_train_metrics
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -95,7 +95,7 @@ def begin_episode(slots: Slots, terms: EpisodeSpec | None = None) -> EnvState:
 def run_steps(
     now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec
 ) -> tuple[EnvState, ActionOutcome, Attribution, GovernorReport, Validation]:
-    """Run an epoch up to its reward -> the arguments of `steps.score`.  All [E]; action int64 [E, 8]."""
+    """Run an epoch up to its reward -> the arguments of `steps.score_step`.  All [E]; action int64 [E, 8]."""
     spec = decode(action, now.slots, terms.build_limits(now.slots))
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
@@ -109,7 +109,7 @@ def run_steps(
 
 
 def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
-    """Keyword arguments that `steps.score.reward_inputs` and `score` share."""
+    """Keyword arguments that `steps.score_step.reward_inputs` and `score` share."""
     slots = now.slots.stage.shape[1]
     return {
         "before": now,

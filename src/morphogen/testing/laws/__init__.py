@@ -20,7 +20,7 @@ in a test and in a plain script.
 
 from morphogen.testing import extra as extra
 from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, callable_name, check_reward, check_rule, check_step
-from morphogen.testing.laws.parts import (
+from morphogen.testing.laws.part_checks import (
     PART_LAWS,
     check_blueprint,
     check_dataset,

@@ -11,7 +11,7 @@ from morphogen.config.groups import LifecycleSpec
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.state.measure import RewardInputs
-from morphogen.steps.govern import first_snapshot
+from morphogen.steps.govern_step import first_snapshot
 from morphogen.testing.builders.scenes import make_slots, make_state
 from morphogen.testing.builders.synthetic_epoch import (
     EpisodeSpec,

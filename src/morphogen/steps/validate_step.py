@@ -8,7 +8,7 @@ from torch import Tensor
 
 from morphogen.nets import plan as plans
 from morphogen.nets import sites
-from morphogen.nets.forward import SlotSeeds, forward, used_classes
+from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan

@@ -13,8 +13,8 @@ from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.rules.legality import legal
 from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.tree_ops import zero_empty_slots
-from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.tick import tick
+from morphogen.steps.govern_step import first_snapshot, govern
+from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,

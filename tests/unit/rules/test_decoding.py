@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks, legal
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots

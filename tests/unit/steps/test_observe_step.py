@@ -11,7 +11,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.features import signed_log
 from morphogen.rules.legality import legal
 from morphogen.state import schema
-from morphogen.steps.observe import observe
+from morphogen.steps.observe_step import observe
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states

@@ -12,11 +12,11 @@ from support.profiles import one_in
 from morphogen.config.groups import LifecycleSpec
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.distribution import noise_lanes
-from morphogen.rules.decode import decode
+from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import action_masks, legal
 from morphogen.steps.apply import apply_action
-from morphogen.steps.tick import tick
+from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import (
     SLOT_LEAVES,

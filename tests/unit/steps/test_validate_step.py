@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from support import small_states
 
 from morphogen import kernels
-from morphogen.nets.forward import forward
+from morphogen.nets.forward_pass import forward
 from morphogen.nets.net import Net
-from morphogen.steps.validate import validate
+from morphogen.steps.validate_step import validate
 
 NET = small_states.net()
 DEEP = small_states.net(small_states.CnnSpec(2, 3, 3, 2, 1, 8, 6), ("r1c1", "r0c0", "r1c0", "r0c2"))
@@ -154,7 +154,7 @@ def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(m
         rows.append(logits.shape[0])
         return logits
 
-    monkeypatch.setattr("morphogen.steps.validate.forward", counted)
+    monkeypatch.setattr("morphogen.steps.validate_step.forward", counted)
     measure(state)
     players = ((state.slots.stage >= 4) & (state.slots.stage <= 6) & (state.slots.alpha > 0)).sum(-1)
     assert rows == [int((2**players).sum())]

@@ -15,8 +15,8 @@ from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
-from morphogen.steps.govern import first_snapshot, govern
-from morphogen.steps.score import attribute, score
+from morphogen.steps.govern_step import first_snapshot, govern
+from morphogen.steps.score_step import attribute, score
 from morphogen.testing.builders import scenes
 from morphogen.testing.builders.scenes import make_attribution, slots_by_stage
 from morphogen.testing.builders.tree_equality import assert_trees_equal

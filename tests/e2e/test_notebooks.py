@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-BOOKS = sorted(FOLDER.glob("0*.ipynb"))
+BOOKS = sorted(FOLDER.glob("*.ipynb"))
+COMPUTED = ("06_grown_or_static", "does_it_learn")  # every number in them comes from a run or a file
 every_book = pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
 
 
@@ -44,6 +45,14 @@ def test_it_is_stored_with_outputs_and_without_warnings_or_paths(book):
 @every_book
 def test_it_is_in_the_index(book):
     assert f"(notebooks/{book.name})" in (FOLDER.parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_no_number_is_typed_into_the_text(name):
+    cells = json.loads((FOLDER / f"{name}.ipynb").read_text())["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    assert texts
+    assert not [text for text in texts if any(letter.isdigit() for letter in text)]
 
 
 def test_the_training_by_torchrl_is_short():

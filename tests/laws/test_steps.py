@@ -213,9 +213,8 @@ def telling(s):
 
 
 def bearing(s):
-    slot = s.net.slots[0]
     kinds = torch.arange(1, 8)
-    return partial(init_seed_params, slot=slot), [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])], {}
+    return partial(init_seed_params, s=0, net=s.net), [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])], {}
 
 
 def paying(s):

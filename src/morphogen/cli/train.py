@@ -61,8 +61,10 @@ def run(args: Namespace) -> int | None:
     import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
         process.set_threads(spec.engine.threads)
-        setup = import_module("morphogen.engine.setup")
-        sizes = setup.describe_run(setup.build_setup(spec))
+        module = import_module("morphogen.engine.setup")
+        setup = module.build_setup(spec)
+        import_module("morphogen.engine.policies").check_policy(setup)
+        sizes = module.describe_run(setup)
         print(f"{args.command_line} would run:")
         for name, text in {**sizes, "run directory": str(out)}.items():
             print(f"  {name:<22}{text}")

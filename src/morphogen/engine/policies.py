@@ -9,10 +9,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.config_files import parse_config
-from morphogen.config.parts import LEARNERS, NETWORKS, POLICIES
+from morphogen.config.fields import raise_all
+from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
+from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.optimum import OPTIMAL, optimal_policy
+from morphogen.engine.part_laws import find_faults
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
@@ -24,7 +27,7 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.checkpoint_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.registry import Registry, error_line
+from morphogen.vocab.registry import Registry, error_line, show_part
 from morphogen.vocab.text import format_value
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
@@ -101,13 +104,32 @@ def build_network_policy(spec: RunSpec) -> NetworkPolicy:
     part = NETWORKS[name]
     network = part if hasattr(part, "unroll") else _call_builder(NETWORKS, name, spec)
     if not isinstance(network, PolicyNetwork):
-        raise ConfigError(f"{NETWORKS.source(name)}: expected a PolicyNetwork, got {network!a:.60}")
+        raise ConfigError(f"{NETWORKS.source(name)}: expected a PolicyNetwork, got {show_part(network)}")
     return NetworkPolicy(network, spec.policy.floor)
 
 
 def build_learner(spec: RunSpec) -> Learner | None:
     """Build the learner of a run; None for a policy that is not trained."""
     return LEARNERS.get(spec.policy_name)
+
+
+def check_policy(setup: Setup) -> None:
+    """Build the policy of a run, and hold a network and a learner from outside to the first laws of their kind.
+
+    Raises: ConfigError for a part that cannot be built or breaks a law.
+    """
+    spec = setup.spec
+    arm, learner = build_arm(spec.policy_name, setup), build_learner(spec)
+    if learner is None or not isinstance(arm.policy, NetworkPolicy):
+        return
+    if NETWORKS.origin(spec.policy.network) != BUILT_IN:
+        faults = find_faults(
+            NETWORK_LAWS, NetworkSubject(arm.policy, white_box()), ("has_value_layer", "takes_any_slots")
+        )
+        raise_all([f"{NETWORKS.source(spec.policy.network)}: {wrong}" for _, wrong in faults][:1])
+    if LEARNERS.origin(spec.policy_name) != BUILT_IN:
+        faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, white_box()), ("keeps_tree",))
+        raise_all([f"{LEARNERS.source(spec.policy_name)}: {wrong}" for _, wrong in faults][:1])
 
 
 def _build_policy(name: str, setup: Setup) -> Policy:
@@ -118,7 +140,9 @@ def _build_policy(name: str, setup: Setup) -> Policy:
     policy = part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
     missing = [method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)]
     if missing:
-        raise ConfigError(f"{POLICIES.source(name)}: expected the methods {', '.join(missing)}, got {policy!a:.60}")
+        raise ConfigError(
+            f"{POLICIES.source(name)}: expected the methods {', '.join(missing)}, got {show_part(policy)}"
+        )
     return policy
 
 

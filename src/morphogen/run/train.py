@@ -11,6 +11,7 @@ import torch
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.engine.policies import check_policy
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
@@ -49,6 +50,7 @@ def train_ppo_vectorized(
     if out is not None:
         check_sinks(spec)
     setup, parts = build_setup(spec), _with_on_round(parts, on_round)
+    check_policy(setup)
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).run()

@@ -53,6 +53,11 @@ def error_line(error: Exception) -> str:
     return f"{type(error).__name__}: {ascii(message)[1:-1]}" if message else type(error).__name__
 
 
+def show_part(part: object) -> str:
+    """Return an object from outside in a message, short and in one line."""
+    return ascii(part).partition("\n")[0][:60]
+
+
 class Registries(Collection[str]):
     """Names of several registries, for a setting that takes a part of any of them."""
 
@@ -111,7 +116,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}"
             )
         if not self.is_part(part):
-            raise ConfigError(f"{self.kind} {name}: expected {self._expected}, got {part!a:.60}")
+            raise ConfigError(f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}")
         if name in self and (other := self.origin(name)) != origin:
             raise ConfigError(f"{self.kind} {name}: expected a new name, got that of a {self.kind} of {other}")
         self._origins[name], self._parts[name] = origin, part
@@ -164,7 +169,7 @@ class Registry(Mapping[str, T], Generic[T]):
         except Exception as error:
             raise ConfigError(f"{self.source(name)}: cannot be imported: {error_line(error)}") from error
         if not self.is_part(part):
-            raise ConfigError(f"{self.source(name)}: expected {self._expected}, got {part!a:.60}")
+            raise ConfigError(f"{self.source(name)}: expected {self._expected}, got {show_part(part)}")
         return part
 
     def source(self, name: str) -> str:

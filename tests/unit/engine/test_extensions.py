@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 import pytest
 import torch
+from support.offered_packages import write_package
 from tensordict import TensorDict
 
 import morphogen
@@ -44,13 +45,8 @@ def failing(spec, terms):
 
 
 def offer(folder, monkeypatch, *, points, source=SOURCE, name="thrift_rules", version="0.1"):
-    """An installed package that offers rules, as pip would leave it, where this process finds it."""
-    (folder / f"{name}.py").write_text(source)
-    about = folder / f"{name}-{version}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    lines = [f"{rule} = {name}:{target}" for rule, target in points.items()]
-    (about / "entry_points.txt").write_text("\n".join([f"[{RULES.group}]", *lines]) + "\n")
+    """Install a package that offers rules where this process finds it."""
+    write_package(folder, source, {RULES.group: points}, name=name, version=version)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, name, raising=False)
 

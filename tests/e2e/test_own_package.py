@@ -1,0 +1,254 @@
+"""A package of others with a task, a host, a blueprint, a data set, a rule, a network and a learner trains by its task.
+
+Broken forms of each part are refused in one line that names the part, its package, and what is wrong.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.offered_packages import write_package
+
+SOURCE = '''"""Grown perceptrons on points in a plane of six dimensions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+import morphogen as mg
+
+
+@dataclass(frozen=True)
+class Perceptron(mg.Host):
+    """Two hidden layers with a slot behind each."""
+
+    inputs: int
+    hidden: int
+    classes: int
+    blueprints = ("shift",)
+
+    @property
+    def input_shape(self):
+        return (self.inputs,)
+
+    @property
+    def all_slots(self):
+        return tuple(mg.SlotSpec(f"r0c{i}", self.hidden, execution=i) for i in range(2))
+
+    def layout(self):
+        sizes = ((self.hidden, self.inputs), (self.hidden, self.hidden), (self.classes, self.hidden))
+        return mg.ParamLayout(tuple(mg.fan_in_leaf(f"w{i}", size, size[1]) for i, size in enumerate(sizes)))
+
+    def embed(self, x):
+        return x.transpose(0, 1) if x.dim() == 3 else x.unsqueeze(1)
+
+    def stage(self, i, x, rows):
+        return torch.relu(mg.nets.rows_linear(x, rows.pick(rows.leaves[f"w{i}"])))
+
+    def head(self, x, rows):
+        return mg.nets.linear(x.transpose(0, 1), rows.pick(rows.leaves["w2"]))
+
+
+@dataclass(frozen=True)
+class Shift(mg.SeedModule):
+    """A linear map of the features, 0 at birth."""
+
+    name = "shift"
+
+    def leaves(self, channels):
+        return (mg.ParamLeaf("weight", (channels, channels)), mg.ParamLeaf("bias", (channels,)))
+
+    def delta(self, params, x):
+        return mg.nets.rows_linear(x, params["weight"], params["bias"])
+
+
+def read_points(folder):
+    points = np.sin(np.arange(720 * 6, dtype=np.float32) ** 1.5).reshape(720, 6)
+    return mg.from_arrays("points", points, (points[:, :3].sum(1) > 0).astype(int)).splits
+
+
+@mg.rule_from_function
+def frugal(inputs):
+    """Accuracy that is delivered, less a little for every living parameter."""
+    delivered = inputs.horizon & inputs.committed_valid
+    gain = torch.where(delivered, inputs.committed_acc, 0.0) / 100
+    return {"gain": gain, "size": -1e-5 * inputs.live_params}
+
+
+class Flat(nn.Module):
+    """A policy without memory."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.body, self.op = nn.Linear(60, width), nn.Linear(width, 6)
+        self.slot, self.value = nn.Linear(46 + width, 53), nn.Linear(width, 1)
+        for leaf in self.parameters():
+            nn.init.constant_(leaf, 0.01)
+
+    def forward(self, env, instance, slots, blueprints):
+        z = torch.tanh(self.body(torch.cat((env, instance), -1)))
+        wide = z.unsqueeze(-2).expand(*slots.shape[:-1], z.shape[-1])
+        return self.op(z), self.slot(torch.cat((slots, wide), -1)), self.value(z).squeeze(-1)
+
+
+def build_flat(spec):
+    return mg.ModuleNetwork(Flat(spec.policy.hidden))
+
+
+class Likelier(mg.Learner):
+    """Makes what paid more likely: one step of the policy gradient."""
+
+    name = "likelier"
+
+    def init(self, policy, key, *, spec):
+        return TensorDict({"params": policy.init(key)}, batch_size=[])
+
+    def update(self, state, rollout, *, policy, round):
+        params, earned = state["params"], rollout["reward"].sum(0)
+
+        def loss(net):
+            scored = policy.evaluate(params.replace(net=TensorDict(net, batch_size=[])), rollout)
+            return -(scored.log_prob.sum((0, -1)) * (earned - earned.nan_to_num().mean()).nan_to_num()).mean()
+
+        grads, value = torch.func.grad_and_value(loss)(dict(params["net"].items()))
+        net = {name: leaf - 0.01 * grads[name] for name, leaf in params["net"].items()}
+        after = params.replace(net=TensorDict(net, batch_size=[]))
+        return TensorDict({"params": after}, batch_size=[]), {"policy_loss": value}
+
+
+perceptron = Perceptron(inputs=6, hidden=8, classes=2)
+shift = Shift()
+likelier = Likelier()
+theirs = mg.TaskSpec(
+    name="theirs",
+    question="do shifts help?",
+    dataset="points",
+    host="perceptron",
+    batch=8,
+    minibatches=2,
+    episode_length=5,
+    defaults={
+        "rounds": 1,
+        "envs": 4,
+        "final_episodes": 4,
+        "reward": {"rule": "frugal"},
+        "policy": {"network": "flat", "hidden": 16},
+        "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    },
+)
+'''
+POINTS = {
+    "morphogen.tasks": {"theirs": "theirs"},
+    "morphogen.hosts": {"perceptron": "perceptron"},
+    "morphogen.blueprints": {"shift": "shift"},
+    "morphogen.datasets": {"points": "read_points"},
+    "morphogen.rewards": {"frugal": "frugal"},
+    "morphogen.networks": {"flat": "build_flat"},
+    "morphogen.learners": {"likelier": "likelier"},
+}
+
+
+def morphogen(folder, *words):
+    """Run the command in a folder beside which the package is installed."""
+    path = os.pathsep.join([str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", "morphogen", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_task_of_others_trains_and_is_reported_by_its_names(tmp_path):
+    write_package(tmp_path / "site", SOURCE, POINTS, name="grown_points")
+    for learner in ("ppo", "likelier"):
+        done = morphogen(tmp_path, "train", "--task", "theirs", "--set", f"policy_name={learner}", "--out", learner)
+        assert done.returncode == 0, done.stderr
+        config = json.loads((tmp_path / learner / "config.json").read_text())
+        named = config["task"], config["data"]["name"], config["reward"]["rule"], config["policy_name"]
+        assert named == ("theirs", "points", "frugal", learner)
+        result = json.loads((tmp_path / learner / "result.json").read_text())
+        assert set(result["policies"]) == {"wait", "random", "heuristic", learner}
+        first = json.loads((tmp_path / learner / "events.jsonl").read_text().splitlines()[0])
+        assert first["data"]["blueprints"][1] == "shift"
+    resumed = morphogen(tmp_path, "resume", "likelier", "--extend-rounds", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    judged = morphogen(tmp_path, "evaluate", "likelier", "--episodes", "4", "--arms", "wait,random")
+    assert judged.returncode == 0, judged.stderr
+    assert "trained" in judged.stdout
+    shown = morphogen(tmp_path, "inspect", "likelier")
+    assert shown.returncode == 0, shown.stderr
+    assert "shift" in shown.stdout
+
+
+BROKEN = {
+    "a task that cannot be imported": (
+        ('"do shifts help?"', '"do shifts help?", lr="fast"[3:][9]'),
+        "morphogen: error: task: theirs of grown_points 0.1: cannot be imported: IndexError",
+    ),
+    "a task that names no data set": (
+        ('dataset="points"', 'dataset="planes"'),
+        "task theirs: dataset: expected one of digits, cifar, points, got 'planes'",
+    ),
+    "a host without stages": (
+        ("def stage(self, i, x, rows):", "def steps(self, i, x, rows):"),
+        "host Perceptron: expected the methods stage",
+    ),
+    "a host with other features than it declares": (
+        ('mg.SlotSpec(f"r0c{i}", self.hidden, execution=i)', 'mg.SlotSpec(f"r0c{i}", 7, execution=i)'),
+        "host of task theirs: features at r0c0: expected [4, 3, 7], as declared, got [4, 3, 8]",
+    ),
+    "a blueprint that changes the host at birth": (
+        ('mg.ParamLeaf("bias", (channels,))', 'mg.ParamLeaf("bias", (channels,), fill=1.0)'),
+        "blueprints: shift of grown_points 0.1: is not the identity at birth",
+    ),
+    "a blueprint with a delta of another form": (
+        ('return mg.nets.rows_linear(x, params["weight"], params["bias"])', "return x[..., :1]"),
+        "blueprints: shift of grown_points 0.1: expected a delta like the features, torch.float32 [4, 3, 8], got "
+        "torch.float32 [4, 3, 1]",
+    ),
+    "a data set with labels that the host has no logits for": (
+        ("> 0).astype(int)", "> 0).astype(int) * 2"),
+        "points: train: expected 480 labels in 0 .. 1, got 480 in 0 .. 2",
+    ),
+    "a data set that raises": (
+        ("def read_points(folder):", "def read_points(folder):\n    raise OSError('no disk')"),
+        "data.name: points of grown_points 0.1: OSError: no disk",
+    ),
+    "a rule that pays what is not finite": (
+        ("-1e-5 * inputs.live_params", "inputs.live_params / 0"),
+        "reward.rule: frugal of grown_points 0.1: step 1: reward: expected finite numbers",
+    ),
+    "a network that cannot be built": (
+        ("def build_flat(spec):", "def build_flat(spec, width):"),
+        "policy.network: flat of grown_points 0.1: TypeError: build_flat() missing 1 required positional argument",
+    ),
+    "a network that is none": (
+        ("return mg.ModuleNetwork(Flat(spec.policy.hidden))", "return Flat(spec.policy.hidden)"),
+        "policy.network: flat of grown_points 0.1: expected a PolicyNetwork, got Flat(",
+    ),
+    "a learner that is none": (
+        ("likelier = Likelier()", "likelier = Likelier"),
+        "policy_name: likelier of grown_points 0.1: expected an object of a class that derives from Learner, got",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", list(BROKEN))
+def test_a_broken_part_is_refused_in_one_line(tmp_path, form):
+    (old, new), said = BROKEN[form]
+    assert SOURCE.count(old) == 1
+    write_package(tmp_path / "site", SOURCE.replace(old, new), POINTS, name="grown_points")
+    learner = "likelier" if "learner" in form else "ppo"
+    done = morphogen(tmp_path, "train", "--task", "theirs", "--set", f"policy_name={learner}", "--out", "run")
+    assert done.returncode in (2, 3), done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert said in lines[0]
+    assert not (tmp_path / "run").exists(), "nothing is left half written"

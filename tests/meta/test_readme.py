@@ -1,7 +1,6 @@
 """README and manual are true: commands as promised, paths and names exist, code runs."""
 
 import ast
-import doctest
 import json
 import re
 from pathlib import Path
@@ -182,36 +181,9 @@ def test_flags_that_the_pages_name_exist():
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT)) <= flags_of(main.build_parser("0")) | of_other_commands
 
 
-def test_type_checkers_see_the_public_names():
-    tree = ast.parse((SRC / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {
-        alias.asname: (node.module or "").removeprefix("morphogen.")
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name == alias.asname
-    }
-    modules = {name: f"morphogen.{home}".rpartition(".")[0] for name, home in morphogen._MODULES.items()}
-    modules = {name: home.removeprefix("morphogen.") for name, home in modules.items()}
-    assert imported == {**morphogen._HOME, **modules}
-    assert (SRC / "py.typed").exists()
-
-
 def test_the_registry_names_every_package_and_resolves():
     packages = {path.parent.name for path in SRC.glob("*/__init__.py")} | {"errors"}
     assert packages == set(morphogen._PACKAGES)
     assert morphogen.__all__ == sorted({*packages, *morphogen._MODULES, *morphogen._HOME, "__version__"})
     for name in morphogen.__all__:
         assert getattr(morphogen, name) is not None
-
-
-def test_the_examples_in_docstrings_of_public_names_run():
-    """Run them as doctests, so that an example shows what is printed."""
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    found = [test for name in sorted(morphogen._HOME) for test in finder.find(getattr(morphogen, name), name)]
-    examples = [test for test in found if test.examples]
-    assert {test.name for test in examples} >= {"make", "Environment", "make_env", "RunSpec", "run_epoch"}
-    for test in examples:
-        runner.run(test)
-    assert runner.failures == 0

@@ -4,8 +4,10 @@
 values are pairs (value, flag), the value 0 where the flag is False.
 """
 
-from tensordict import TensorClass, TensorDict
+from tensordict import TensorClass
 from torch import Tensor
+
+from morphogen.state.tree_ops import TensorDictField
 
 
 class HostState(TensorClass["frozen"]):
@@ -95,7 +97,7 @@ class Governor(TensorClass["frozen"]):
     streak: Tensor  # int64 [E], consecutive anomalies
     snapshot_epoch: Tensor  # int64 [E], -1 = the reset state
     host: HostState  # snapshot
-    seeds: TensorDict  # snapshot
+    seeds: TensorDictField  # snapshot
     slots: Slots  # snapshot
     signals: Signals  # snapshot
 
@@ -126,10 +128,10 @@ class EnvState(TensorClass["frozen"]):
     """Everything that an epoch reads or writes.  batch_size [E]."""
 
     host: HostState
-    seeds: TensorDict  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
+    seeds: TensorDictField  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
     slots: Slots
     signals: Signals
-    ledger: TensorDict  # state of the reward rule; {phi: float32 [E]} for the `own` rules
+    ledger: TensorDictField  # state of the reward rule; {phi: float32 [E]} for the `own` rules
     governor: Governor
     instance: Instance
     clock: Clock

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from morphogen.kernels import philox
+from morphogen.state.tree_ops import broadcast_shape
 from morphogen.vocab.purpose import Purpose
 
 _MASK = 0xFFFFFFFF
@@ -57,7 +58,7 @@ def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
 
 def _block_words(stream: Tensor, block: Tensor) -> Tensor:
     low, high, where, when, env = stream.unbind(-1)
-    block = block.expand(torch.broadcast_shapes(block.shape, where.shape))
+    block = block.expand(broadcast_shape(block, where))
     rest = tuple(word.expand_as(block) for word in (where, when, env))
     key = torch.stack((low.expand_as(block), high.expand_as(block)), dim=-1)
     return philox(torch.stack((block, *rest), dim=-1), key)

@@ -175,9 +175,11 @@ def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tenso
 def _sampled_values(accuracy: Tensor, coalition: Tensor, live: Tensor) -> CoalitionValues:
     envs, slots = live.shape
     first = 3 + slots
-    along = accuracy[:, first:].unflatten(1, (-1, slots - 1))  # [E, 2P, S-1]
+    along = torch.unflatten(accuracy[:, first:], 1, (-1, slots - 1))  # [E, 2P, S-1]
     slot = torch.arange(slots, device=coalition.device)
-    inside = (coalition[:, first:].unsqueeze(-1) >> slot & 1).bool().unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
+    inside = torch.unflatten(
+        (coalition[:, first:].unsqueeze(-1) >> slot & 1).bool(), 1, (-1, slots - 1)
+    )  # [E, 2P, S-1, S]
     edge = (envs, along.shape[1], 1)
     value = torch.cat((accuracy[:, 1, None, None].expand(edge), along, accuracy[:, 0, None, None].expand(edge)), dim=2)
     everyone = live[:, None, None, :].expand(*edge, slots)

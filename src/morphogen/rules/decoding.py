@@ -59,8 +59,8 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
 
-    def meaning(head: Head, values: tuple, unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.where(used[:, head], constant_table(tuple(values), dtype, index.device)[index[:, head]], unused)
+    def meaning(head: Head, values: tuple[float, ...], unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.where(used[:, head], constant_table(values, dtype, index.device)[index[:, head]], unused)
 
     germinates, ramp = used[:, Head.BLUEPRINT], meaning(Head.ALPHA_CURVE, tables.CURVE_SHAPE, 0)
     return {

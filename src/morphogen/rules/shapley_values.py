@@ -47,7 +47,7 @@ def shapley(values: Tensor, positions: int) -> Tensor:
 
 def interactions(values: Tensor, positions: int) -> Tensor:
     """Pairwise interactions on the bare host.  values [E, 2^N] -> [E, N, N], symmetric, diagonal 0."""
-    return _apply_weights(INTERACTION[positions], values).unflatten(-1, (positions, positions))
+    return torch.unflatten(_apply_weights(INTERACTION[positions], values), -1, (positions, positions))
 
 
 def marginals(values: Tensor, joined: Tensor) -> Tensor:

@@ -117,8 +117,8 @@ def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
     holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
     slots = transition(slots, where, to, accuracy)
     slots = masked_update(slots, blends, accuracy_at_blending=accuracy[:, None], accuracy_at_blending_valid=True)
-    ramp = {"steps": slots.tempo, "shape": slots.blend_curve, "steepness": DEFAULT_STEEPNESS}
-    slots = retarget(slots, blends, slots.blend_target, **ramp)
+    target, steps, shape = slots.blend_target, slots.tempo, slots.blend_curve
+    slots = retarget(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS)
     return masked_update(slots, holds, alpha=1.0, alpha_start=1.0, alpha_target=1.0, alpha_mode=int(AlphaMode.HOLD))
 
 

@@ -39,6 +39,10 @@ def _scan(path: tuple[str, ...], prefix: str) -> Mapping[str, Mapping[str, Entry
     return groups
 
 
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
 def _packages(points: EntryPoints) -> str:
     """Name the packages and versions of entry points: `package 1.0`."""
     names = {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
@@ -111,7 +115,7 @@ class Registry(Mapping[str, T], Generic[T]):
         Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and for an object that
         is no part of this kind.
         """
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not _is_name(name):
             raise ConfigError(
                 f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}"
             )
@@ -143,7 +147,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def unusable(self) -> dict[str, str]:
         """Describe the offers of packages that cannot be used, by name: an invalid name, or one in use."""
-        faults = {}
+        faults: dict[str, str] = {}
         for name, points in _scan(tuple(sys.path), "morphogen.").get(self.group, {}).items():
             field = f"entry point of {_packages(points)}: expected"
             if not NAME.fullmatch(name):

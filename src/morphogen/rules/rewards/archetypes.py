@@ -5,19 +5,21 @@ So everything that a rule may ask is known, and rules can be compared by the ord
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils import data
 
 from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs, SlotInputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
+_collate: Callable[[list[Any]], dict[str, Any]] = cast(Any, data).default_collate  # torch declares no types for it
 STEPS, SLOTS = 75, 3
 PRICE, HOST_PARAMS, SEED_PARAMS = 0.1, 20_000, 2_000
 BASELINE_LOSS, TARGET_LOSS = 2.3, 0.3  # the loss falls from one to the other as the accuracy rises from 0 to 100
@@ -100,11 +102,15 @@ ARCHETYPES: dict[str, Archetype] = {
 
 def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
     """Reward inputs of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
-    rows = [default_collate([_env(policy, step) for policy in archetypes]) for step in range(1, STEPS + 1)]
-    leaves, shape = default_collate(rows), [STEPS, len(archetypes)]
+    rows = [_collate([_env(policy, step) for policy in archetypes]) for step in range(1, STEPS + 1)]
+    leaves, shape = _collate(rows), [STEPS, len(archetypes)]
     slots = SlotInputs(**leaves.pop("slots"), batch_size=shape)
     inputs: Any = RewardInputs(**leaves, slots=slots, batch_size=shape)
-    return inputs.apply(lambda leaf: leaf.to(dtype) if leaf.is_floating_point() else leaf)
+    return inputs.apply(partial(_cast_floats, dtype=dtype))
+
+
+def _cast_floats(leaf: Tensor, dtype: torch.dtype) -> Tensor:
+    return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
 
 def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -114,7 +120,7 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
     ledger = rule.init(len(archetypes), SLOTS)
     total = torch.zeros(len(archetypes), dtype=dtype)
     for t in range(STEPS):
-        reward, _, ledger = rule(inputs[t], ledger)
+        reward, _, ledger = rule(cast(RewardInputs, inputs[t]), ledger)
         total = total + torch.where(t < last, TERMS.gamma**t * reward, 0.0)
     return total
 
@@ -142,7 +148,7 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "uncommitted_improvement": before - policy.committed_accuracy(step - 1),
         "next_val_acc": accuracy,
         "interaction": torch.zeros(SLOTS, SLOTS, dtype=torch.float64),
-        "slots": default_collate([_slot(policy, slot, step) for slot in range(SLOTS)]),
+        "slots": _collate([_slot(policy, slot, step) for slot in range(SLOTS)]),
     }
 
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.state.measure import RewardInputs
+from morphogen.state.tree_ops import get_leaf
+from morphogen.state.tree_ops import replace as replace_parts
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import CORE_COMPONENTS
 
@@ -80,7 +82,7 @@ class CoreRule:
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """Potential after the step; carried where not measured.  -> ([E], measured bool [E])."""
         fresh, measured = self.potential_fn(inputs)
-        return torch.where(measured, self.scale * fresh, ledger["phi"].to(fresh.dtype)), measured
+        return torch.where(measured, self.scale * fresh, get_leaf(ledger, "phi").to(fresh.dtype)), measured
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
@@ -89,7 +91,7 @@ class CoreRule:
         the penalty and gives back the potential, nothing else; an op that did not take effect is paid like WAIT.
         """
         intact = ~inputs.rolled_back
-        before = ledger["phi"].to(inputs.committed_acc.dtype)
+        before = get_leaf(ledger, "phi").to(inputs.committed_acc.dtype)
         reached, _ = self.potential(inputs, ledger)
         after = torch.where(inputs.horizon | inputs.rolled_back, 0.0, reached)
         acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & intact
@@ -101,7 +103,7 @@ class CoreRule:
             "op_cost": _fee_where(acted, self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
-        return torch.stack([paid[name] for name in self.components]).sum(0), paid, ledger.replace({"phi": after})
+        return torch.stack([paid[name] for name in self.components]).sum(0), paid, replace_parts(ledger, phi=after)
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
         """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one of them."""

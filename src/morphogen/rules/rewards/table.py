@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
+from typing import cast
 
 import torch
 from tensordict import TensorDict
@@ -68,8 +69,8 @@ def rule_from_function(function: PaymentFn) -> Builder:
 def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
     """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
     del terms
-    example = archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0].to("meta")
-    names = tuple(function(example))
+    example = cast(RewardInputs, archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0])
+    names = tuple(function(example.to(torch.device("meta"))))
     if PENALTY_COMPONENT in names:
         raise ConfigError(
             f"reward rule {spec.rule}: expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"

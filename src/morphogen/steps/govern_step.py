@@ -8,7 +8,17 @@ from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollb
 from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
-from morphogen.state.tree_ops import expand_mask, replace, select, select_slots, unsafe_new, zero_empty_slots
+from morphogen.state.tree_ops import (
+    expand_mask,
+    get_branches,
+    get_leaves,
+    l2_norm,
+    replace,
+    select,
+    select_slots,
+    unsafe_new,
+    zero_empty_slots,
+)
 from morphogen.vocab.stage import Panic, Stage
 
 
@@ -100,9 +110,9 @@ def _is_restorable(state: EnvState) -> Tensor:
     A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the size of a weight.
     """
     fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
-    seeds = zip(fossil, state.seeds.values(), strict=True)
+    seeds = zip(fossil, map(get_leaves, get_branches(state.seeds).values()), strict=True)
     kept = [torch.where(expand_mask(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
-    sizes = [torch.linalg.vector_norm(leaf, dim=-1) for leaf in (state.host.params, state.host.momentum, *kept)]
+    sizes = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum, *kept)]
     return torch.stack(sizes).isfinite().all(0)
 
 

@@ -1,5 +1,7 @@
 """reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their lifecycles."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDict
@@ -9,7 +11,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
-from morphogen.state.tree_ops import masked_update, replace
+from morphogen.state.tree_ops import get_branches, get_leaves, masked_update, replace
 from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.stage import Stage
 
@@ -25,7 +27,7 @@ def reset(
     """
     classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
-    state = schema.empty_state(sizes, key, ledger)
+    state: Any = schema.empty_state(sizes, key, ledger)
     host = state.host.replace(params=net.networks.layout().draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked parts.
@@ -60,11 +62,11 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     Shapes: per slot rows int64 [n] from `new_seed_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init`,
     then stream `gate_init` for the parameters of the gate.  n = 0: the slot is unchanged.
     """
-    grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
+    grown: dict[str, Any] = {**get_branches(state.seeds)}
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=state.batch_size[0] - 1), s]
-            old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, s, net=net)
+            old, fresh = get_leaves(grown[slot.name]), init_seed_params(blueprint, uniform, s, net=net)
             # An extra last row takes the padding and is cut off.
             params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
             params = params.index_copy(0, where, fresh.to(params.dtype))

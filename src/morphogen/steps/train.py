@@ -26,7 +26,7 @@ from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
-from morphogen.state.tree_ops import refuse_gradients, replace, unsafe_new
+from morphogen.state.tree_ops import get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.stage import AlphaMode, Stage
@@ -47,7 +47,7 @@ class TrainedParams(NamedTuple):
 class ActiveSeeds(NamedTuple):
     """Seeds that run in this epoch."""
 
-    index: blocks.ParamIndex
+    params: blocks.ParamIndex
     blended: Tensor  # bool [E, S]
     training: Tensor  # bool [E, S]
     measured: Tensor  # bool [E, S], runs and is not frozen
@@ -94,9 +94,9 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
     slots = state.slots
-    sums = [state.seeds[name, "params"].sum(-1) for name in net.names]
+    sums = [get_leaf(state.seeds, (name, "params")).sum(-1) for name in net.names]
     return ActiveSeeds(
-        index=index,
+        params=index,
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
@@ -116,7 +116,7 @@ def train_minibatch(
     objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net)
     leaves = weights[:1] if context.active is None else weights
     (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, leaves)
-    norm = torch.linalg.vector_norm(host_grad, dim=-1)
+    norm = l2_norm(host_grad)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
     train_state, finite = _step_seeds(train_state, seed_grad, finite, plan, spec=spec, lifecycle=lifecycle)
     measured = MinibatchStats(loss, correct, finite, norm)
@@ -132,7 +132,7 @@ def train_minibatch(
 
 def _objective(
     leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net
-) -> tuple[Tensor, tuple]:
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Sum of the losses of all envs; auxiliary: losses and shares of right answers.  [], ([E], [E]).
 
     leaves: the hosts, and the parameters of seeds if any seed runs.
@@ -157,15 +157,15 @@ def _step_seeds(
     running, seeds = train_state.context.active, train_state.seed_tally
     if running is None or seeds is None:
         return train_state, finite
-    joined = blocks.mask_padding(grad[0], running.index) if plan.padded else grad[0]
+    joined = blocks.mask_padding(grad[0], running.params) if plan.padded else grad[0]
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    stats = blocks.grad_stats(joined, running.index, seeds.square, **limits)
+    stats = blocks.grad_stats(joined, running.params, seeds.square, **limits)
     seed_finite = torch.isfinite(stats.norm) & running.finite  # gradient and parameters of the seed
     finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
     factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
-    factor = blocks.expand_to_params(factor, running.index)
+    factor = blocks.expand_to_params(factor, running.params)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, joined * factor, factor >= 0, **knobs)
     after = train_state._replace(
@@ -206,9 +206,9 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
         ran = blocks.split_params(buffer, plan.train, net=net)
-        for s, (name, *parts) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
+        for s, (name, part, index) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
             layouts = sites.slot_layouts(plan.train[s], s, net=net)
-            seeds[name][leaf] = sites.scatter_params(state.seeds[name, leaf], *parts, layouts)
+            seeds[name][leaf] = sites.scatter_params(get_leaf(state.seeds, (name, leaf)), part, index, layouts)
     return unsafe_new(TensorDict, state, **seeds)
 
 

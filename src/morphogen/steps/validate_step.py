@@ -14,7 +14,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, Validation
-from morphogen.state.tree_ops import refuse_gradients, unsafe_new
+from morphogen.state.tree_ops import nested_leaves, refuse_gradients, unsafe_new
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
 
@@ -35,7 +35,7 @@ def validate(
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters.
     """
-    refuse_gradients("validate", state.host.params, *state.seeds.values(True, True))
+    refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
     with torch.no_grad():
         return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk)
 

@@ -1,8 +1,7 @@
 """Operations on trees of tensors: build, replace and select per env, and per slot; constant tables on the device."""
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from tensordict import TensorClass, TensorDict, TensorDictBase
@@ -30,22 +29,26 @@ else:
 
 def get_leaf(tree: TensorDictBase, key: str | tuple[str, ...]) -> Tensor:
     """Return the leaf of this name, or path of names; type checkers know the result, unlike that of `tree[key]`."""
-    return cast(Tensor, tree[key])
+    leaf: Any = tree[key]  # not `cast`, which graphs of the compiler do not trace
+    return leaf
 
 
 def get_leaves(tree: TensorDictBase) -> dict[str, Tensor]:
     """Return the leaves of a tree without branches by name."""
-    return dict(cast("Mapping[str, Tensor]", tree).items())
+    nodes: Any = tree
+    return dict(nodes.items())
 
 
 def get_branches(tree: TensorDictBase) -> dict[str, TensorDict]:
     """Return the branches of a tree without leaves by name."""
-    return dict(cast("Mapping[str, TensorDict]", tree).items())
+    nodes: Any = tree
+    return dict(nodes.items())
 
 
 def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
     """Return the leaves of a tree and its branches, in order."""
-    return list(cast(Any, tree).values(True, True))
+    nodes: Any = tree
+    return list(nodes.values(True, True))
 
 
 def broadcast_shape(a: Tensor, b: Tensor) -> torch.Size:
@@ -69,7 +72,8 @@ def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
     The checks of the constructor take longer than most steps compute.  Raises: an error for a leaf that is no field.
     """
     source: Any = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
-    return source if kind is TensorDict else cast(Any, kind).from_tensordict(source)
+    builder: Any = kind
+    return source if kind is TensorDict else builder.from_tensordict(source)
 
 
 def replace(tree: TreeT, **parts: Any) -> TreeT:
@@ -97,7 +101,7 @@ def refuse_gradients(step: str, *inputs: Tensor) -> None:
 
 def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
-    return cast(NodeT, _select(mask, yes, no))
+    return _select(mask, yes, no)
 
 
 def _select(mask: Tensor, yes: Any, no: Any) -> Any:

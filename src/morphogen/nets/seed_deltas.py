@@ -1,6 +1,7 @@
 """Deltas of all seeds of a slot, whatever their blueprints."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -26,8 +27,12 @@ def seed_deltas(parts: Mapping[Blueprint, Leaves], inputs: list[Tensor], modules
     x = {codes[0]: block for codes, block in zip(_input_groups(parts, modules), inputs, strict=True)}
     known = {b: parts[b] for b in parts if isinstance(modules[b], CnnBlueprint)}
     deltas = cnn_deltas(known, {b: x[b] for b in x if b in known}) if known else {}
-    deltas |= {b: modules[b].delta(parts[b], x[b]) for b in parts if b not in known}
+    deltas |= {b: _module(modules, b).delta(parts[b], x[b]) for b in parts if b not in known}
     return [deltas[b] for b in parts if b in deltas]
+
+
+def _module(modules: Any, code: Blueprint) -> SeedModule:
+    return modules[code]
 
 
 def _input_groups(parts: Iterable[Blueprint], modules: Modules) -> list[list[Blueprint]]:

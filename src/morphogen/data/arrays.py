@@ -74,8 +74,18 @@ def from_torch(
 ) -> ArrayData:
     """Make a data set of a map-style `torch.utils.data.Dataset` of pairs (input, label), read once.
 
-    Args: as in `from_arrays`; an input is a tensor or array of one shape, a label an integer.
-    Raises: DataError, also for inputs of several shapes.
+    Args: as in `from_arrays`; an input is a tensor or array [*shape], a label an integer.
+
+    Returns: a data set, as `from_arrays` does.
+    Raises: DataError as in `from_arrays`, and for a data set without a length or inputs of several shapes.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> pairs = torch.utils.data.TensorDataset(torch.zeros(24, 1, 8, 8), torch.arange(24) % 10)
+        >>> splits = mg.from_torch("noise", pairs, test=4, validation=8).splits
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (12, 8, 4)
     """
     pairs = None if test is None or isinstance(test, int) else _stack(f"{name}: test", test)
     held = test if isinstance(test, int) else pairs

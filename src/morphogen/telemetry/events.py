@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from statistics import fmean
-from typing import Any, ClassVar, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, Self, dataclass_transform, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -73,6 +73,11 @@ class Event:
             _adapter(type(self)).validate_python(values)
         except ValidationError as error:
             raise ValueError(f"{type(self).__name__}.{describe_fault(error)}") from None
+
+    @classmethod
+    def build(cls, **values: Any) -> Self:
+        """Make an event of arrays and numpy scalars, which become tuples and plain numbers."""
+        return cls(**values)
 
     def payload(self) -> Json:
         """The fields by their names in the file."""

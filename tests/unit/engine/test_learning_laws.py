@@ -156,7 +156,7 @@ def test_a_broken_learner_is_found_by_its_law(law):
 
 
 def test_further_faults_are_found():
-    with pytest.raises(laws.BrokenLaw, match="parameters: expected torch.float32, got torch.float64 for"):
+    with pytest.raises(laws.BrokenLaw, match=r"parameters: expected torch.float32, got torch.float64 for"):
         laws.check_network(Halves())
     with pytest.raises(laws.BrokenLaw, match=r"metrics: expected 0-d tensors, got 0.5 for policy_loss"):
         laws.check_learner(Vocal())

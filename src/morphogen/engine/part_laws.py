@@ -347,7 +347,7 @@ def setup_faults(spec: RunSpec, net: Net, *, quick: bool) -> Iterator[str]:
     if not isinstance(net.host, CnnSpec):
         source = HOSTS.source(spec.host.name) if spec.host.name else f"host of task {spec.task}"
         yield from (f"{source}: {wrong}" for _, wrong in host_faults(net, quick=quick))
-    for module in net.modules:
-        if module is not None and not isinstance(module, CnnBlueprint):
+    for module in net.modules.values():
+        if not isinstance(module, CnnBlueprint):
             faults = blueprint_faults(module, net.slots, quick=quick)
             yield from (f"{BLUEPRINTS.source(module.name)}: {wrong}" for _, wrong in faults)

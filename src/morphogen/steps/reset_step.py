@@ -74,7 +74,7 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
 
 def init_seed_params(blueprint: Tensor, noise: Tensor, s: int, *, net: Net) -> Tensor:
     """Storage rows of newborn seeds in slot s.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
-    codes = tuple(code for code in Blueprint if net.modules[code])
+    codes = tuple(net.modules)
     *layouts, gate = net.layouts(s, codes)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
     for code, layout in zip(codes, layouts, strict=True):

@@ -1,7 +1,7 @@
 """Policies that do not learn: random, waiting, a heuristic for every stage, and the optimum of the white-box task."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -203,6 +203,11 @@ def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict)
     )
 
 
+def _copy_with(out: Any, **leaves: Tensor) -> ActOutput:
+    """Exchange leaves in a copy, which is not locked: a graph distinguishes locked parts."""
+    return out.replace(**leaves)
+
+
 @dataclass(frozen=True)
 class RandomPolicy(ParameterFree):
     """Policy that is uniform over the legal ops, then over their legal slots, then over the values.
@@ -230,7 +235,7 @@ class RandomPolicy(ParameterFree):
         dist = distribution.normalise_tables(distribution.LogitTables(*even), legal, lookups)
         action = distribution.sample_action(dist, noise)
         out = deterministic_output(action, masks, hidden)
-        return replace(out, op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
+        return _copy_with(out, op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
 
 
 def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:

@@ -1,7 +1,6 @@
 """Deltas of all seeds of a slot, whatever their blueprints."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -10,7 +9,7 @@ from morphogen.nets.layout import Leaves
 from morphogen.nets.seed_module import SeedModule
 from morphogen.vocab.blueprint import Blueprint
 
-Modules = tuple[SeedModule | None, ...]  # blueprint of every code
+Modules = Mapping[Blueprint, SeedModule]  # by code
 
 
 def input_sizes(parts: Mapping[Blueprint, Leaves], modules: Modules) -> list[int]:
@@ -27,12 +26,8 @@ def seed_deltas(parts: Mapping[Blueprint, Leaves], inputs: list[Tensor], modules
     x = {codes[0]: block for codes, block in zip(_input_groups(parts, modules), inputs, strict=True)}
     known = {b: parts[b] for b in parts if isinstance(modules[b], CnnBlueprint)}
     deltas = cnn_deltas(known, {b: x[b] for b in x if b in known}) if known else {}
-    deltas |= {b: _module(modules, b).delta(parts[b], x[b]) for b in parts if b not in known}
+    deltas |= {b: modules[b].delta(parts[b], x[b]) for b in parts if b not in known}
     return [deltas[b] for b in parts if b in deltas]
-
-
-def _module(modules: Any, code: Blueprint) -> SeedModule:
-    return modules[code]
 
 
 def _input_groups(parts: Iterable[Blueprint], modules: Modules) -> list[list[Blueprint]]:

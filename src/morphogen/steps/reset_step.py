@@ -12,7 +12,7 @@ from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import get_branches, get_leaves, masked_update, replace
-from morphogen.vocab.blueprint import EMPTY, Blueprint
+from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
 
@@ -76,7 +76,7 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
 
 def init_seed_params(blueprint: Tensor, noise: Tensor, s: int, *, net: Net) -> Tensor:
     """Storage rows of newborn seeds in slot s.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
-    codes = tuple(code for code in Blueprint if net.modules[code.value])
+    codes = tuple(net.modules)
     *layouts, gate = net.layouts(s, codes)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
     for code, layout in zip(codes, layouts, strict=True):

@@ -236,7 +236,8 @@ class _GroupNorm(AutogradFunction):
         floors: tuple[float, ...] = ctx.floors
         needed: tuple[bool, ...] = ctx.needs_input_grad[2:]
         saved: tuple[Tensor, ...] = ctx.saved_tensors
-        saved_stats, parts, results = saved[: len(floors)], saved[len(floors) :], list[Tensor | None]()
+        saved_stats, parts = saved[: len(floors)], saved[len(floors) :]
+        results: list[Tensor | None] = []  # graphs of the compiler do not trace `list[...]()`
         blocks = zip(grads[: len(floors)], *_split_parts(parts), saved_stats, floors, needed[::_PARTS], strict=True)
         for grad, x, by, stats, floor, needs_input_grad in blocks:
             grad = torch.zeros_like(x) if grad is None else grad.contiguous()

@@ -1,8 +1,9 @@
 """Data sets from arrays and from `torch.utils.data.Dataset`."""
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -95,7 +96,7 @@ def from_torch(
 def _stack(name: str, dataset: TorchDataset[Any]) -> tuple[Tensor, Tensor]:
     if not hasattr(dataset, "__len__"):
         raise DataError(f"{name}: expected a data set with a length, got {type(dataset).__name__}")
-    items = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
+    items = [dataset[i] for i in range(len(cast(Sized, dataset)))]
     inputs = [torch.as_tensor(item[0]) for item in items]
     shapes = sorted({tuple(each.shape) for each in inputs})
     if len(shapes) != 1:

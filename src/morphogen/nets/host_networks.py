@@ -36,7 +36,8 @@ class HostNetworks(Protocol):
 
     The steps walk through a host like this: `embed`, then for every slot in the order of the forward pass `stage`, the
     seeds of the slot and max pooling where `SlotSpec.pooled` says so, then `head`.  Features are [B, ..., R, C].
-    Everything is a function of tensors: no draws, no reads, no state.
+    Everything is a function of tensors: no draws, no reads, no state.  `morphogen.testing.laws.check_host` checks a
+    host with its networks.
 
     Example:
         >>> import torch

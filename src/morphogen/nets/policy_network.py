@@ -46,8 +46,8 @@ class PolicyNetwork(ABC):
     flat dict of float32 tensors, among them the weight and the bias of `value_layer`: the last layer of the value is
     linear, and the update rescales it with the returns.
 
-    Promises that `morphogen.testing.check_network` checks: `unroll` equals `step` row by row, rows do not depend on
-    each other, everything is one graph and reads no value on the host.
+    Promises that `morphogen.testing.laws.check_network` checks: `unroll` equals `step` row by row, rows do not
+    depend on each other, everything is one graph and reads no value on the host.
 
     Example:
         >>> import torch

@@ -121,7 +121,9 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
 
 
-def load_policy(path: Path | str, *, params: Any = None, normalisers: Any = None) -> PolicyFile:
+def load_policy(
+    path: Path | str, *, params: Mapping[str, Any] | None = None, normalisers: Mapping[str, Any] | None = None
+) -> PolicyFile:
     """Return `{"format", "params", "normalisers", "config", "facts"}` of a policy file.
 
     Args:

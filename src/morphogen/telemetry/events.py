@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from statistics import fmean
-from typing import Any, ClassVar, Self, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -87,7 +87,7 @@ class Event:
 @cache
 def field_names(kind: type[Event]) -> dict[str, str]:
     """Names of the fields in the file (`from` for `from_`), by attribute."""
-    return {item.name: item.name.rstrip("_") for item in fields(kind)}  # type: ignore[arg-type]
+    return {item.name: item.name.rstrip("_") for item in fields(cast(Any, kind))}
 
 
 @cache

@@ -76,9 +76,7 @@ class Net:
 
     def macs(self) -> dict[str, Any]:
         """Return multiply-accumulates of one sample, None if not known: of host and seeds, by blueprint and slot."""
-        seeds = {
-            module.name: {slot.name: module.macs(slot) for slot in self.slots} for module in self.modules.values()
-        }
+        seeds = {module.name: {slot.name: module.macs(slot) for slot in self.slots} for module in self.modules.values()}
         return {"host": self.host.macs(), "seeds": seeds}
 
     @property

@@ -10,7 +10,7 @@ from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import masked_update, replace
-from morphogen.vocab.blueprint import EMPTY, Blueprint
+from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
 

@@ -114,6 +114,9 @@ class Registry(Mapping[str, T], Generic[T]):
         self._parts: dict[str, T] = {}  # loaded
         self._homes: dict[str, str] = {}  # of built-in parts: module:attribute, relative to the package
 
+    def __repr__(self) -> str:
+        return f"Registry({self.kind}: {', '.join(self)})"
+
     def declare(self, origin: str, homes: Mapping[str, str]) -> None:
         """Declare built-in parts by their places, `module:attribute` below the package; they are imported on use."""
         self._homes |= homes

@@ -22,27 +22,55 @@ def clamp_stage(stage: Tensor) -> Tensor:
 
 
 def occupied(stage: Tensor) -> Tensor:
-    """Mask of slots that hold a seed, GERMINATED .. FOSSILIZED.  stage int64 [...] -> bool [...], so are all masks."""
+    """Mask of slots that hold a seed: GERMINATED .. FOSSILIZED.
+
+    Shapes: stage int64 [...], a `Stage` -> bool [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> stage = torch.tensor([mg.Stage.DORMANT, mg.Stage.GERMINATED, mg.Stage.FOSSILIZED, mg.Stage.PRUNED])
+        >>> mg.rules.occupied(stage).tolist()
+        [False, True, True, False]
+    """
     return _within(stage, stages.OCCUPIED)
 
 
 def active(stage: Tensor) -> Tensor:
-    """Mask of seeds that run in the forward pass: TRAINING .. FOSSILIZED."""
+    """Mask of seeds that run in the forward pass: TRAINING .. FOSSILIZED.
+
+    Shapes: stage int64 [...], a `Stage` -> bool [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rules.active(torch.tensor([mg.Stage.GERMINATED, mg.Stage.TRAINING, mg.Stage.PRUNED])).tolist()
+        [False, True, False]
+    """
     return _within(stage, stages.ACTIVE)
 
 
 def blended(stage: Tensor) -> Tensor:
-    """Mask of seeds that can change the output of the host: BLENDING .. FOSSILIZED."""
+    """Mask of seeds that can change the output of the host: BLENDING .. FOSSILIZED.
+
+    Shapes: stage int64 [...], a `Stage` -> bool [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rules.blended(torch.tensor([mg.Stage.TRAINING, mg.Stage.BLENDING, mg.Stage.HOLDING])).tolist()
+        [False, True, True]
+    """
     return _within(stage, stages.BLENDED)
 
 
 def cooling(stage: Tensor) -> Tensor:
-    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING."""
+    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING.  stage int64 [...] -> bool [...]."""
     return _within(stage, stages.COOLING)
 
 
 def _within(stage: Tensor, run: tuple[Stage, ...]) -> Tensor:
-    """Every set is a run of codes (`vocab.stage`), so two comparisons decide."""
+    """Mask of a set of stages; every set is a run of codes (`vocab.stage`), so two comparisons decide."""
     return (stage >= int(run[0])) & (stage <= int(run[-1]))
 
 

@@ -103,7 +103,7 @@ class Governor(TensorClass["frozen"]):
 
 
 class Instance(TensorClass["frozen"]):
-    """The task of an env in this episode.  batch_size [E]."""
+    """Task of an env in this episode.  batch_size [E]."""
 
     width: Tensor  # float32 [E], share of the host's channels in use
     data_share: Tensor  # float32 [E]
@@ -125,7 +125,16 @@ class Clock(TensorClass["frozen"]):
 
 
 class EnvState(TensorClass["frozen"]):
-    """Everything that an epoch reads or writes.  batch_size [E]."""
+    """Everything that an epoch reads or writes.  batch_size [E].
+
+    Frozen: steps return new states, and parts that did not change are shared.  Indexing selects envs.
+
+    Example:
+        >>> import morphogen as mg
+        >>> state, _ = mg.make("whitebox", envs=3, seed=0).reset()
+        >>> state.batch_size, state[1].slots.stage.tolist(), state.host.params.shape
+        (torch.Size([3]), [1, 1], torch.Size([3, 150]))
+    """
 
     host: HostState
     seeds: TensorDictField  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed

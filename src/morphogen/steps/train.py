@@ -64,7 +64,7 @@ class EpochContext(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """State of training within an epoch."""
+    """State of training within an epoch; `start_epoch` builds it."""
 
     weights: TrainedParams
     velocity: TrainedParams
@@ -75,7 +75,18 @@ class TrainState(NamedTuple):
 
 
 def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
-    """Gather everything that trains in this epoch.  state [E] after `tick`."""
+    """Gather everything that trains in this epoch.
+
+    Shapes: state [E], after `tick` and `init_seeds` -> TrainState, hosts float32 [E, P].
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
+        >>> train_state.weights.host.shape, train_state.weights.seeds.shape
+        (torch.Size([2, 150]), torch.Size([0]))
+    """
     slots, host = state.slots, state.host
     where = sites.training_indices(slots, plan, net=net)
     weights, velocity = (
@@ -107,9 +118,27 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
 def train_minibatch(
     train_state: TrainState, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, MinibatchStats]:
-    """Take one optimiser step of every host and seed.  batch [E, B, ...].
+    """Take one optimiser step of every host and seed.
 
+    Shapes: batch [E], images [E, B, C, H, W] -> TrainState, MinibatchStats with leaves [E].
+    Promise: envs are independent; a step that is not finite is not taken, and counted.
     Raises: RuntimeError for a derivative with respect to parameters.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
+        >>> labels = torch.arange(8).expand(2, -1)
+        >>> batch = mg.state.measure.ImageBatch(images=noise, labels=labels, batch_size=[2])
+        >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
+        >>> train_state, losses = mg.steps.start_epoch(state, plan, net=env.net), []
+        >>> for _ in range(3):
+        ...     train_state, stats = mg.steps.train_minibatch(train_state, batch, plan, **specs)
+        ...     losses.append(stats.loss)
+        >>> (losses[2] < losses[0]).tolist(), stats.finite.tolist()
+        ([True, True], [True, True])
     """
     context, weights = train_state.context, train_state.weights
     refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.images)
@@ -178,7 +207,25 @@ def _step_seeds(
 
 
 def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
-    """Put trained parameters back into the state, with the statistics of the epoch."""
+    """Put trained parameters back into the state, with the statistics of the epoch.
+
+    Shapes: state [E], that of `start_epoch` -> EnvState [E], TrainMetrics [E].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
+        >>> labels = torch.arange(8).expand(2, -1)
+        >>> batch = mg.state.measure.ImageBatch(images=noise, labels=labels, batch_size=[2])
+        >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
+        >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
+        >>> train_state, stats = mg.steps.train_minibatch(train_state, batch, plan, **specs)
+        >>> after, metrics = mg.steps.finish_epoch(state, train_state, plan, net=env.net)
+        >>> metrics.loss.equal(stats.loss), after.host.params.equal(train_state.weights.host), metrics.skipped.tolist()
+        (True, True, [0, 0])
+    """
     loss, accuracy, norm = minibatch_tally.env_averages(train_state.tally)
     valid, seeds = train_state.tally.finite > 0, train_state.seed_tally
     metrics = unsafe_new(

@@ -85,7 +85,17 @@ class Registries(Collection[str]):
 class Registry(Mapping[str, T], Generic[T]):
     """Parts of one kind by name, in the order built in, registered, offered by packages.
 
-    Indexing imports the part.  Raises KeyError for an unknown name, ConfigError for a part that cannot be used.
+    Indexing imports the part.  Raises: KeyError for an unknown name, ConfigError for a part that cannot be used.
+
+    Example:
+        >>> import morphogen as mg
+        >>> parts = {"setting": "data.sampler", "group": "morphogen.samplers", "expected": "a function"}
+        >>> samplers = mg.Registry("sampler", **parts, is_part=callable)
+        >>> samplers.register("sorted", sorted)
+        >>> list(samplers), samplers.origin("sorted"), samplers["sorted"]([2, 1])
+        (['sorted'], 'this program', [1, 2])
+        >>> [name for name in mg.BLUEPRINTS if name.startswith("conv")]
+        ['conv_light', 'conv_small', 'conv_heavy']
     """
 
     def __init__(self, kind: str, *, setting: str, group: str, expected: str, is_part: Callable[[Any], bool]) -> None:
@@ -103,6 +113,9 @@ class Registry(Mapping[str, T], Generic[T]):
         self._origins: dict[str, str] = {}  # of built-in and registered parts
         self._parts: dict[str, T] = {}  # loaded
         self._homes: dict[str, str] = {}  # of built-in parts: module:attribute, relative to the package
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind}: {', '.join(self)})"
 
     def declare(self, origin: str, homes: Mapping[str, str]) -> None:
         """Declare built-in parts by their places, `module:attribute` below the package; they are imported on use."""
@@ -138,7 +151,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return name
 
     def origin(self, name: str) -> str:
-        """Return the author of a part: a family of built-in parts, `this program`, or `package 1.0`."""
+        """Return the author of a part: a family of built-in parts, `this program`, or `package 1.0`.
+
+        Raises: KeyError for an unknown name.
+        """
         return self._origins[name] if name in self._origins else _packages(self._offered()[name])
 
     def builtin(self) -> tuple[str, ...]:

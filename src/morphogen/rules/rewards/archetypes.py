@@ -32,7 +32,7 @@ PRUNED_PATH = (*FULL_PATH[:3], (16, Stage.DORMANT))
 
 @dataclass(frozen=True, slots=True)
 class ScriptedSeed:
-    """A seed: where it grows, how many points it can gain, the step that germinates it, its way through the stages."""
+    """A seed: its slot, the points it can gain, the step that germinates it, its way through the stages."""
 
     slot: int
     strength: float
@@ -101,7 +101,17 @@ ARCHETYPES: dict[str, Archetype] = {
 
 
 def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
-    """Reward inputs of every archetype in every step: an env each, everything measured.  -> RewardInputs [T, E]."""
+    """Reward inputs of every archetype in every step: an env each, everything measured.
+
+    Returns: RewardInputs [T, E], T = 75 steps, E = number of archetypes; floating-point leaves in `dtype`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only")]
+        >>> inputs = mg.rules.archetype_inputs(policies)
+        >>> inputs.batch_size, inputs.fossil_params[-1].tolist()
+        (torch.Size([75, 2]), [2000, 0])
+    """
     rows = [_collate([_env(policy, step) for policy in archetypes]) for step in range(1, STEPS + 1)]
     leaves, shape = _collate(rows), [STEPS, len(archetypes)]
     slots = SlotInputs(**leaves.pop("slots"), batch_size=shape)
@@ -114,7 +124,23 @@ def _cast_floats(leaf: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Discounted return of each archetype; one that is rolled back ends there.  -> [E]."""
+    """Discounted return of each archetype; one that is rolled back ends there.
+
+    Args:
+        rule: a reward rule, built for the terms of the archetypes, those of the example.
+        archetypes: scripted policies, E of them.
+        dtype: of all floating-point numbers.
+
+    Returns: `dtype` [E].
+
+    Example:
+        >>> import morphogen as mg
+        >>> terms = {"param_budget": 20_000, "episode_length": 75, "gamma": 0.995}
+        >>> rule = mg.rules.build_rule(mg.RewardSpec(rule="sparse"), **terms)
+        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only", "harmful, fossilized")]
+        >>> [round(x, 3) for x in mg.rules.archetype_returns(rule, policies).tolist()]
+        [0.448, 0.4, 0.366]
+    """
     inputs = archetype_inputs(archetypes, dtype=dtype)
     last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes])
     ledger = rule.init(len(archetypes), SLOTS)

@@ -78,6 +78,8 @@ def trace_graph(function: Callable[..., Any], *args: Any) -> str:
             torch.compile(function, fullgraph=True, backend="eager")(*args)
     except Exception as error:
         return f"is not one graph: torch.compile(fullgraph=True) stopped with {error_line(error)}"
+    finally:
+        torch.compiler.reset()
     return ""
 
 

@@ -37,7 +37,7 @@ def is_result(value: Any) -> bool:
 
 
 def has_tensors(value: Any) -> bool:
-    """Whether the annotations of a function name tensors, or trees of them."""
+    """Return whether the annotations of a function name tensors, or trees of them."""
     if not inspect.isfunction(value):
         return False
     hints = get_type_hints(value).values()

@@ -20,7 +20,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import list_mode_options
 from torch.utils._pytree import tree_map
 
-from morphogen.config.groups import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
+from morphogen.config.execution_spec import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CheckpointError
 from morphogen.nets.plan import Plan, build_plan, build_slot_plans, capacity, join_plans, pad_plan, plan_sizes
 from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats

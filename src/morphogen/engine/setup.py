@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from morphogen.config.action_schedule import Schedule
+from morphogen.config.execution_spec import COMPILE_REDUCE_OVERHEAD
 from morphogen.config.fields import raise_all
-from morphogen.config.groups import COMPILE_REDUCE_OVERHEAD, RESIDENT
+from morphogen.config.groups import RESIDENT
 from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset

@@ -51,7 +51,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
     parser.add_argument("--seeds", metavar="1,2,3", help="training seeds of presets and rules (default 0)")
     parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
-    parser.add_argument("--set", **{**arguments.SET, "help": "any field, for all sides"})
+    setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
+    parser.add_argument("--set", **setting)
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder of trained presets and rules: DIR/SIDE/SEED")
     parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file")

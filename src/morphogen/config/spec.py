@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field
 
@@ -46,7 +46,10 @@ POLICY_MEANINGS: dict[str, str] = {
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
-SPLITS = VALIDATION, TEST = ("validation", "test")  # of the samples, for the accuracy of an evaluation
+SplitName = Literal["validation", "test"]  # of the samples, for the accuracy of an evaluation
+VALIDATION: Final = "validation"
+TEST: Final = "test"
+SPLITS: tuple[SplitName, ...] = (VALIDATION, TEST)
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)

@@ -1,6 +1,6 @@
 """Actions of all envs: int64 [E, 8] in the order of `vocab.action.Head`, or one leaf int64 [E] per head."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -22,11 +22,10 @@ def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
     Raises: ConfigError for other shapes, and for a TensorDict without one of the heads.
     """
     if isinstance(action, TensorDictBase):
-        if not set(HEADS) <= set(action.keys()):
-            raise ConfigError(
-                f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, action.keys()))}"
-            )
-        action = torch.stack([action[head] for head in HEADS], dim=-1)
+        names: list[str] = list(cast(Any, action).keys())
+        if not set(HEADS) <= set(names):
+            raise ConfigError(f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, names))}")
+        action = torch.stack([cast(Tensor, action[head]) for head in HEADS], dim=-1)
     if action.ndim != 2 or action.shape[1] != len(HEADS) or action.dtype != torch.int64:
         raise ConfigError(f"action: expected int64 [E, {len(HEADS)}], got {action.dtype} {list(action.shape)}")
     return action

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -58,6 +58,11 @@ class Epoch(NamedTuple):
     after: EnvState
     step: Step
 
+    @property
+    def hidden(self) -> TensorDict:
+        """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next epoch."""
+        return cast(Any, self.choice).hidden
+
 
 def run_epoch(
     env: Environment, state: EnvState, seen: PolicyInputs, policy: Policy, *, params: TensorDict, hidden: TensorDict
@@ -82,7 +87,11 @@ def run_epoch(
 
 def reset_hidden(hidden: TensorDict, terminated: Tensor) -> TensorDict:
     """Return the policy's memory for the next epoch: zeros where a segment ended.  hidden [E], terminated bool [E]."""
-    return hidden.apply(lambda leaf: torch.where(expand_mask(terminated, leaf), torch.zeros_like(leaf), leaf))
+    return cast(Any, hidden).apply(partial(_clear_rows, terminated))
+
+
+def _clear_rows(mask: Tensor, leaf: Tensor) -> Tensor:
+    return torch.where(expand_mask(mask, leaf), torch.zeros_like(leaf), leaf)
 
 
 def run_episodes(
@@ -99,12 +108,13 @@ def run_episodes(
     policy = RandomPolicy() if policy is None else policy
     params = policy.init(env.keys[0]) if params is None else params
     hidden = policy.initial_hidden(env.envs, device=env.device)
-    rows, epoch, before = [], None, state.signals.val_acc
+    rows: list[dict[str, Tensor]] = []
+    epoch, before = None, state.signals.val_acc
     with torch.no_grad():
         for _ in range(env.horizon):
             epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
             step, missed = epoch.step, seen.missed
-            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.choice.hidden, step.terminated)
+            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.hidden, step.terminated)
             row = {"network_value": step.score.network_value, "committed_acc": state.signals.committed_acc}
             row |= {"accuracy": state.signals.val_acc, "missed": missed}
             row["trained_params"] = step.host_params + step.seed_params.sum(-1)
@@ -135,8 +145,8 @@ class Rollout:
     """Rows of a round for the update."""
 
     def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
-        row = _empty_row(envs, slots).to(device)
-        self.rows = row.expand(length, envs).clone()
+        row = cast(Any, _empty_row(envs, slots)).to(device)
+        self.rows: TensorDict = row.expand(length, envs).clone()
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t.  reset_before bool [E]: the row starts a segment, its hidden state is 0."""
@@ -154,11 +164,11 @@ class Rollout:
             "contribution": torch.where(fresh, worth.contribution, 0.0),
             "contribution_valid": fresh,
         }
-        self.rows[t].update_(unsafe_new(TensorDict, score, **row))
+        cast(Any, self.rows[t]).update_(unsafe_new(TensorDict, score, **row))
 
     def restore(self, saved: Any, epochs: int, where: str) -> None:
         """Restore the first rows of a saved buffer.  Raises CheckpointError if the buffers differ in form."""
-        rows = self.rows[:epochs]
+        rows = cast(Any, self.rows[:epochs])
         rows.update_(restore_tree(saved, rows, where))
 
 
@@ -178,7 +188,9 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         nonfinite=zeros(integer),
         batch_size=[envs],
     )
-    heads = {head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)}
+    heads: dict[str, Any] = {
+        head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)
+    }
     ops = SIZES[Head.OP]
     masks = ActionMasks(op=zeros(flag, ops), slot=zeros(flag, ops, slots), **heads, batch_size=[envs])
     row = {

@@ -96,7 +96,7 @@ def _build_spec(
     else:
         spec = RunSpec(**merge_settings({"task": task, **explicit_settings(fields)}, parts))
     spec = resolve(spec)
-    given = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
+    given: Settings = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
     if envs is not None and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))
     if device is not None:

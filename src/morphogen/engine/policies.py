@@ -169,5 +169,5 @@ def _load_arm(path: str, setup: Setup) -> Arm:
         policy = build_network_policy(parse_config(saved["config"]))
     except ConfigError as error:
         raise CheckpointError(f"policy file {path}: config: {error}") from None
-    arm = _init_arm(name, policy, None, setup)
-    return arm._replace(params=restore_tree({**saved["params"], **saved["normalisers"]}, arm.params, path))
+    policy, control, params, _ = _init_arm(name, policy, None, setup)
+    return Arm(policy, control, restore_tree({**saved["params"], **saved["normalisers"]}, params, path), name)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, resolve
+from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.optimum import SHARE_TITLE, is_known
 from morphogen.engine.policies import TRAINED_PREFIX
@@ -35,7 +35,7 @@ def evaluate(
     episodes: int = 256,
     seed: int | None = None,
     greedy: bool = False,
-    split: str = VALIDATION,
+    split: SplitName = VALIDATION,
     report: Callable[[str], None] = print,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play all arms and write `evaluation.json` to the run directory; return the tables and the contents of the file.
@@ -69,7 +69,7 @@ def _play_arms(
     *,
     seed: int | None,
     greedy: bool,
-    split: str,
+    split: SplitName,
     report: Callable[[str], None],
 ) -> tuple[dict[str, list[Row]], Row]:
     """Return the tables and the contents of the file of an evaluation."""
@@ -79,24 +79,26 @@ def _play_arms(
     players = open_arms((trained, *names), setup)
     del players[trained]
     players = {TRAINED_ARM: partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy), **players}
-    transfers, results = Transfers(setup.device, time.perf_counter), {}
+    transfers = Transfers(setup.device, time.perf_counter)
+    results: dict[str, ArmResult] = {}
     with torch.no_grad():
         for name, player in players.items():
             results[name] = player(setup, transfers, episodes, results)
             report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
         shares = shares_of_optimum(setup, transfers, tuple(results.values()))
-    contents = {
+    statistics = {name: arm_statistics(arm, results[TRAINED_ARM], seed=seed) for name, arm in results.items()}
+    contents: Row = {
         "run_id": manifest["run_id"],
         "greedy": greedy,
         "split": split,
         "episodes": episodes,
         "seed": seed,
         "arms": {name: {**result.per_episode(), **result.costs()} for name, result in results.items()},
-        "statistics": {name: arm_statistics(arm, results[TRAINED_ARM], seed=seed) for name, arm in results.items()},
+        "statistics": statistics,
         "profiles": performance_profiles({name: arm.network_value for name, arm in results.items()}, seed=seed),
         **({"share_of_optimal": shares} if shares else {}),
     }
-    tables = evaluation_tables(results, contents["statistics"], split)
+    tables = evaluation_tables(results, statistics, split)
     if shares:
         tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})
     return tables, contents
@@ -107,7 +109,7 @@ def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
     return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
-def select_split(split: str, setup: Setup) -> Setup:
+def select_split(split: SplitName, setup: Setup) -> Setup:
     """Setup with accuracies on the samples of a split; raise ConfigError for a task without samples."""
     if split == VALIDATION:
         return setup
@@ -143,10 +145,11 @@ def performance_profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: in
 
 
 def evaluation_tables(
-    results: Results, statistics: Mapping[str, Mapping[str, Row | None]], split: str
+    results: Results, statistics: Mapping[str, Mapping[str, Row | None]], split: SplitName
 ) -> dict[str, list[Row]]:
     """Title -> a row per arm: values, and costs."""
-    values, costs = [], []
+    values: list[Row] = []
+    costs: list[Row] = []
     for name, result in results.items():
         texts = {
             statistic: "" if estimate is None else format_estimate(estimate, "+" if statistic == "difference" else "")

@@ -36,8 +36,8 @@ MAX_SHRINKS, BACKEND = 500, "aot_eager"
 
 
 def check_step(
-    function: Callable,
-    states: SearchStrategy,
+    function: Callable[..., Any],
+    states: SearchStrategy[Any],
     *,
     slots: bool = False,
     examples: int | None = None,
@@ -59,7 +59,8 @@ def check_step(
         laws: further laws, by name.
         options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`, `slot_axis`.
     """
-    subject = Subject(function, **{"name": callable_name(function), **options})
+    fields: dict[str, Any] = {"name": callable_name(function), **options}
+    subject = Subject(function, **fields)
     checks = {**_STEP_CHECKS, **laws, **({"slots": step.slots} if slots else {})}
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
     drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks)
@@ -67,7 +68,7 @@ def check_step(
         check_one_graph(subject, drawn, backend=backend)
 
 
-def check_rule(function: Callable, states: SearchStrategy, **options: Any) -> None:
+def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **options: Any) -> None:
     """Check a rule, tensors or sub-states in and out: the laws of a step, and no state is returned.
 
     Args: as in `check_step`.
@@ -98,7 +99,8 @@ def check_reward(
         examples, shrinks, skip, backend: as in `check_step`.
         options: `name`, and `tolerance` of a row alone against the row in the batch.
     """
-    payer = RewardSubject(rule, **{"name": callable_name(rule), **options})
+    fields: dict[str, Any] = {"name": callable_name(rule), **options}
+    payer = RewardSubject(rule, **fields)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:

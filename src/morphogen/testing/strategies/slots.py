@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
@@ -97,7 +97,7 @@ _MEASURED_ROWS = _sample_product(_CONTRIBUTION_ROWS, _INTERACTION_ROWS)
 
 
 @st.composite
-def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
+def slot_rows(draw: st.DrawFn, stages: Sequence[Stage] = STAGES) -> Row:
     """Draw the non-empty leaves of one slot at the start of a step."""
     stage = draw(st.sampled_from(stages))
     if stage is Stage.DORMANT:
@@ -126,7 +126,7 @@ _BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_ramp_rows())
 
 @st.composite
 def slot_states(
-    draw: Any,
+    draw: st.DrawFn,
     max_envs: int = 3,
     max_slots: int = 3,
     *,
@@ -141,7 +141,7 @@ def slot_states(
 
 
 @st.composite
-def limits(draw: Any, slots: Slots) -> Limits:
+def limits(draw: st.DrawFn, slots: Slots) -> Limits:
     """Draw limits for slots."""
     count = slots.stage.shape[1]
     return Limits(
@@ -162,13 +162,18 @@ def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Te
 
 
 @st.composite
-def legal_actions(draw: Any, slots: Slots, allow: Limits) -> Tensor:
+def legal_actions(draw: st.DrawFn, slots: Slots, allow: Limits) -> Tensor:
     """Draw legal actions head by head; WAIT is the simplest, forward moves are frequent.  int64 [E, 8]."""
-    masks, rows = action_masks(slots, allow), []
+    masks = action_masks(slots, allow)
+    rows: list[list[int]] = []
     ops_of = (Op.WAIT, Op.ADVANCE, Op.FOSSILIZE, Op.GERMINATE, Op.PRUNE, Op.SET_ALPHA_TARGET, Op.ADVANCE, Op.FOSSILIZE)
-    values = [getattr(masks, head.label).tolist() for head in Head if head > Head.SLOT]
-    for e, (ops, places) in enumerate(zip(masks.op.tolist(), masks.slot.tolist(), strict=True)):
+    values = [_to_list(getattr(masks, head.label)) for head in Head if head > Head.SLOT]
+    for e, (ops, places) in enumerate(zip(_to_list(masks.op), _to_list(masks.slot), strict=True)):
         op = draw(st.sampled_from([op for op in ops_of if ops[op]]))
         heads = [places[op], *(value[e] for value in values)]
         rows.append([int(op), *(draw(st.sampled_from([i for i, yes in enumerate(head) if yes])) for head in heads)])
     return torch.tensor(rows, dtype=torch.int64)
+
+
+def _to_list(mask: Tensor) -> list[Any]:
+    return cast(Any, mask).tolist()

@@ -34,6 +34,18 @@ class MorphogenEnv(EnvBase):
     Reset: an env begins its next episode, except one that the governor rolled back in the last step before the
     horizon, which goes on from its restored state.  A reset by mask leaves the other envs as they are, bit for bit.
     `set_seed` selects other hosts, tasks and batches; actions come from the caller.
+
+    Args:
+        env: of `make`; `make_env` does both.
+
+    Source: A. Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023).
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.MorphogenEnv(mg.make("whitebox", envs=2, seed=0))
+        >>> start = env.reset()
+        >>> start["observation"].shape, start["mask", "op"].shape, env.state.clock.epoch.tolist()
+        (torch.Size([2, 144]), torch.Size([2, 6]), [0, 0])
     """
 
     def __init__(self, env: Environment) -> None:
@@ -153,7 +165,12 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
 def make_env(
     task: str | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
 ) -> MorphogenEnv:
-    """Build a TorchRL environment; arguments and errors as in `engine.make`.
+    """Build a TorchRL environment.
+
+    Args: as in `make`.
+
+    Returns: an environment with batch size [E].
+    Raises: as `make`.
 
     Example:
         >>> import morphogen as mg

@@ -52,7 +52,25 @@ class Inspection(NamedTuple):
 
 
 def tables(path: Path | str) -> dict[str, list[Row]]:
-    """The tables of a run directory by name: lists of rows, a row a mapping from columns to numbers and names."""
+    """Return the tables of a run directory by name: lists of rows, a row a mapping from columns to values.
+
+    Args:
+        path: run directory; that of a run that still goes on is fine.
+
+    Returns: tables such as `rounds`, `ops`, `blueprints` and `anomalies`, as far as the telemetry level goes.
+    Raises: ConfigError for a folder that is no run directory.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(spec, out=folder)
+        ...     rows = mg.tables(folder)["rounds"]
+        >>> [(row["round"], row["accuracy_mean"], row["params_ratio_mean"]) for row in rows]
+        [(1, 20.0, 1.0), (2, 20.0, 1.0)]
+    """
     return build_views(read_run(Path(path)).tables)
 
 

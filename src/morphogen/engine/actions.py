@@ -17,9 +17,25 @@ if TYPE_CHECKING:
 
 
 def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
-    """Return an action as int64 [E, 8]; other leaves than the heads, such as log-probabilities, have no effect.
+    """Return an action as one tensor, a column per head.
 
+    Args:
+        action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict [E] with a leaf int64 [E] per head;
+            its other leaves, such as log-probabilities, have no effect.
+
+    Returns: int64 [E, 8].
     Raises: ConfigError for other shapes, and for a TensorDict without one of the heads.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> heads = mg.actions.to_heads(torch.zeros(2, 8, dtype=torch.int64))
+        >>> mg.actions.to_tensor(heads).shape
+        torch.Size([2, 8])
+        >>> mg.actions.to_tensor(torch.zeros(2, 3, dtype=torch.int64))
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: action: expected int64 [E, 8], got torch.int64 [2, 3]
     """
     if isinstance(action, TensorDictBase):
         names: list[str] = list(cast(Any, action).keys())
@@ -32,17 +48,50 @@ def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
 
 
 def to_heads(action: Tensor) -> TensorDict:
-    """Return an action int64 [E, 8] as a TensorDict [E] with one leaf int64 [E] per head."""
+    """Return an action as a TensorDict with one leaf per head, the inverse of `to_tensor`.
+
+    Shapes: action int64 [E, 8] -> TensorDict [E], leaves int64 [E] by the labels of `vocab.action.Head`.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> heads = mg.actions.to_heads(torch.tensor([[mg.Op.GERMINATE, 1, 0, 0, 0, 0, 0, 0]]))
+        >>> heads["op"].tolist(), heads["slot"].tolist()
+        ([1], [1])
+    """
     return TensorDict(dict(zip(HEADS, action.unbind(-1), strict=True)), batch_size=action.shape[:-1])
 
 
 def wait(env: "Environment") -> Tensor:
-    """Return the action that does nothing, int64 [E, 8]."""
+    """Return the action that does nothing in every env, int64 [E, 8], on the device of the environment.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> before, _ = env.reset()
+        >>> after, step = env.step(before, mg.actions.wait(env))
+        >>> step.outcome.effective_op.tolist(), after.slots.stage.equal(before.slots.stage)
+        ([0, 0], True)
+    """
     return torch.zeros(env.envs, len(HEADS), dtype=torch.int64, device=env.device)
 
 
 def random(env: "Environment", state: EnvState, seen: PolicyInputs) -> Tensor:
-    """Draw a legal action per env, int64 [E, 8], from the clock of the state: equal states give equal actions."""
+    """Draw a legal action per env, all equally likely.
+
+    Shapes: state [E]; seen [E], what the policy sees of the state -> int64 [E, 8].
+    Promise: the draw is keyed by the clock of the state: equal states give equal actions.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, seen = env.reset()
+        >>> action = mg.actions.random(env, state, seen)
+        >>> action.equal(mg.actions.random(env, state, seen))
+        True
+        >>> seen.masks.op.gather(1, action[:, :1]).all().item()  # only legal ops
+        True
+    """
     policy = RandomPolicy()
     params, hidden = policy.init(env.keys[0]), policy.initial_hidden(env.envs, device=env.device)
     return choose_actions(params, seen, hidden, env.keys, state.clock, policy=policy).action

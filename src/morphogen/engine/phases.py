@@ -43,10 +43,10 @@ LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 
 
 class PolicyInputs(NamedTuple):
-    """Inputs of a policy for its next action."""
+    """Inputs of a policy for its next action, of `Environment.reset` and `Environment.observe`."""
 
-    observation: Observation
-    masks: ActionMasks  # legal choices, narrowed by the control
+    observation: Observation  # [E], raw features
+    masks: ActionMasks  # [E], legal choices, narrowed by the control
     missed: Tensor  # bool [E], the control declares an action that is not legal
 
 

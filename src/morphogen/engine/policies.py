@@ -34,11 +34,21 @@ TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 
 
 class Arm(NamedTuple):
-    """A policy to play: its parameters, and the schedule that it follows, if any."""
+    """A policy to play: its parameters, and the schedule that it follows, if any.
+
+    `build_arm` builds it by name.  `TrainResult.arm` is the policy of a run.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> arm = mg.build_arm("random", env.setup)
+        >>> mg.play(env, mg.Arm(arm.policy, None, arm.params, name="mine")).policy
+        'mine'
+    """
 
     policy: Policy
     control: ScheduleControl | None  # None: every legal action
-    params: TensorDict
+    params: TensorDict  # without batch size
     name: str = "policy"
 
 

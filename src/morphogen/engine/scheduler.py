@@ -39,7 +39,15 @@ MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions that a run calls; the scheduler alone reads them."""
+    """Functions that a run calls between epochs and between rounds.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="whitebox", rounds=9, envs=4, policy_name="wait", episode_length=2)
+        >>> hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 1)  # False stops the run
+        >>> len(mg.train_ppo_vectorized(spec, parts=mg.Parts(hooks=hooks)).history)
+        2
+    """
 
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
     on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None  # after each round; False stops the run
@@ -48,7 +56,17 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Replacements of production defaults.  None = the default."""
+    """Parts of a run that are no settings: sinks of events, hooks, clock, compiler.
+
+    Example:
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
+        >>> events = []
+        >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
+        >>> sorted({event.name for event in events})
+        ['EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
+    """
 
     control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
@@ -67,7 +85,24 @@ class RoundStart(NamedTuple):
 
 
 class Scheduler:
-    """One run: envs, policy, transfers, reporter."""
+    """One run in this process, round by round; it writes no files.
+
+    Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run; `state`, EnvState [E];
+    `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`, the environment.
+
+    Args:
+        setup: of `build_setup`.
+        parts: sinks, hooks, clock, compiler.
+
+    Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the run goes on.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="whitebox", rounds=2, envs=4, policy_name="wait", episode_length=2)
+        >>> scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)))
+        >>> [round(summary.network_value_mean, 3) for summary in scheduler.run()], scheduler.round
+        ([0.2, 0.2], 2)
+    """
 
     def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
         spec = setup.spec
@@ -101,7 +136,7 @@ class Scheduler:
         return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
 
     def run(self) -> tuple[BatchSummary, ...]:
-        """Run all remaining rounds, unless a hook stops the run."""
+        """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
         on_round = self.parts.hooks.on_round
         summaries: list[BatchSummary] = []
         with self.env:

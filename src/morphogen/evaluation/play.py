@@ -28,7 +28,16 @@ PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """One row per episode.  Accuracies in points; params: of the delivered network."""
+    """Results of `play`, one number per episode.  Accuracies in points; params: of the delivered network.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> for result in (mg.play(env, "wait"), mg.play(env, "optimal")):
+        ...     print(result.policy, result.network_value.round(3), result.params)
+        wait [0.2 0.2] [ 72 150]
+        optimal [0.768 0.2  ] [224 150]
+    """
 
     policy: str
     network_value: Array  # float [n]
@@ -94,7 +103,7 @@ def play(env: Environment, arm: Arm | str, *, episodes: int | None = None) -> Ar
         arm: name of a policy, as in `build_arm`, or the arm itself, such as `TrainResult.arm`.
         episodes: number of episodes; None: one per env.
 
-    Returns: network value, accuracy, parameters and traces per episode, in the order of the instances.
+    Returns: network value, accuracy, parameters and traces, arrays [n] and [T, n], in the order of the instances.
     Raises: ConfigError for an unknown name, ScheduleError for a schedule with an illegal action.
 
     Example:

@@ -35,7 +35,17 @@ OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """Result of a run in memory."""
+    """Results of a run in memory: a summary per round, the policy, and how it did on held-out instances.
+
+    Example:
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
+        >>> result = mg.train_ppo_vectorized(**fields, final_episodes=2)
+        >>> [arm.policy for arm in result.results], len(result.history), result.stopped
+        (['wait', 'heuristic', 'optimal', 'random'], 1, False)
+        >>> mg.play(mg.make("whitebox", envs=2, seed=0), result.arm).policy
+        'random'
+    """
 
     history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
     arm: Arm  # the policy, to play (`mg.play`)
@@ -46,7 +56,7 @@ class TrainResult:
 
     @property
     def policy(self) -> TensorDict:
-        """Parameters of the policy."""
+        """Parameters of the policy, without batch size."""
         _, _, params, _ = self.arm
         return params
 

@@ -58,6 +58,18 @@ def check_step(
         backend: of `torch.compile`.
         laws: further laws, by name.
         options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`, `slot_axis`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws, strategies
+        >>> def hurry(state):  # a step of your own that writes to its input
+        ...     state.clock.epoch.add_(1)
+        ...     return state
+        >>> try:
+        ...     laws.check_step(hurry, strategies.env_states(), examples=3)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.law, "|", error.sentence)
+        writes | hurry writes to its input: clock.epoch has changed
     """
     fields: dict[str, Any] = {"name": callable_name(function), **options}
     subject = Subject(function, **fields)
@@ -72,6 +84,19 @@ def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **opti
     """Check a rule, tensors or sub-states in and out: the laws of a step, and no state is returned.
 
     Args: as in `check_step`.
+
+    Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws, strategies
+        >>> def older(slots):  # a rule of your own that mixes envs
+        ...     return slots.age > slots.age.float().mean()
+        >>> try:
+        ...     laws.check_rule(older, strategies.slot_states(), examples=8)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.law, error.example.age.tolist())  # the smallest example
+        neighbours [[0], [1]]
     """
     check_step(function, states, laws={"stateless": step.stateless}, **options)
 
@@ -98,6 +123,19 @@ def check_reward(
         slots: number of slots of an env.
         examples, shrinks, skip, backend: as in `check_step`.
         options: `name`, and `tolerance` of a row alone against the row in the batch.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> def naive(inputs):  # a reward of your own that reads an accuracy without its flag `committed_valid`
+        ...     return {"gain": inputs.committed_acc / 100}
+        >>> terms = mg.Terms(param_budget=100, episode_length=8, gamma=1.0)
+        >>> rule = mg.rule_from_function(naive)(mg.RewardSpec(governor_penalty=1), terms)
+        >>> try:
+        ...     laws.check_reward(rule, examples=3)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        FunctionRule pays a non-finite number: components.gain, where an invalid value is nan
     """
     fields: dict[str, Any] = {"name": callable_name(rule), **options}
     payer = RewardSubject(rule, **fields)
@@ -119,7 +157,16 @@ def check_reward(
 
 
 def callable_name(function: Any) -> str:
-    """Return the name of a function, or of the class of an object."""
+    """Return the name of a function, or of the class of an object, for messages.
+
+    Example:
+        >>> from functools import partial
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> tick = partial(mg.steps.tick, lifecycle=mg.LifecycleSpec())
+        >>> laws.callable_name(tick), laws.callable_name(mg.PpoLearner())
+        ('tick', 'PpoLearner')
+    """
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)

@@ -17,7 +17,7 @@ _SEED = 0
 
 
 class BrokenLaw(AssertionError):
-    """Violation of a law: its name, the violation as one `sentence`, and the smallest arguments as `example`."""
+    """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments as `example`."""
 
     def __init__(self, law: str, sentence: str, example: Any) -> None:
         self.law, self.sentence, self.example = law, sentence, example

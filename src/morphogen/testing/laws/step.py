@@ -32,7 +32,16 @@ Arguments = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of the laws, and its options."""
+    """Function under test, and how the laws of `check_step` read its arguments.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> from morphogen.testing.builders import scenes
+        >>> subject = laws.Subject(mg.rules.occupied, "occupied")
+        >>> subject(scenes.make_slots([[{"stage": mg.Stage.TRAINING}, {}]]).stage).tolist()
+        [[True, False]]
+    """
 
     call: Callable[..., Any]
     name: str

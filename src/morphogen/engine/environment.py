@@ -25,7 +25,7 @@ from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import ActionControl
-from morphogen.engine.actions import to_tensor
+from morphogen.engine.action_tensors import to_tensor
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs
